@@ -1,0 +1,88 @@
+//! One decoder for all algorithms.
+
+use crate::{CodecError, Reason, deflate, lz4, lzma, zstd};
+use kiln_format::Algorithm;
+
+/// How much of the stream is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// All of it: `dst` has exactly the decoded length. Bytes behind the stream are an error where the format says so (LZ4, LZMA).
+    Whole,
+    /// The first `dst.len()` bytes: the stream may decode to more.
+    Prefix,
+}
+
+/// What the image's configuration records allow. A stream that needs more is corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// LZMA's dictionary in bytes.
+    pub lzma_dict_size: u32,
+    /// log2 of Zstandard's window in bytes.
+    pub zstd_window_log: u8,
+}
+
+impl Default for DecodeLimits {
+    /// The kernel's own limits: a dictionary of 8 MiB, a window of 1 MiB.
+    fn default() -> Self {
+        DecodeLimits { lzma_dict_size: 8 << 20, zstd_window_log: 20 }
+    }
+}
+
+/// Decodes pclusters of every algorithm; one per thread, reused.
+///
+/// Contexts are created when an algorithm is first met, and then kept. Memory is bounded by the limits: one LZMA dictionary, one
+/// Zstandard window, some 100 KiB beside them. The bytes of a stream are untrusted: they cause errors, never panics. After an
+/// error the content of `dst` is unspecified.
+pub struct Decoder {
+    limits: DecodeLimits,
+    lzma: Option<lzma::LzmaDecoder>,
+    deflate: deflate::DeflateDecoder,
+    zstd: Option<zstd::ZstdDecoder>,
+}
+
+impl Decoder {
+    /// A decoder for images with these limits.
+    pub fn new(limits: DecodeLimits) -> Decoder {
+        Decoder { limits, lzma: None, deflate: deflate::DeflateDecoder::default(), zstd: None }
+    }
+
+    /// Fill `dst` from the stream `src`, whose padding is already stripped.
+    ///
+    /// # Errors
+    /// [`CodecError::Corrupt`] if the stream is damaged, does not have the length that `want` and `dst` say, or exceeds the limits;
+    /// [`CodecError::Memory`] if a context cannot be allocated.
+    pub fn decode(&mut self, algorithm: Algorithm, src: &[u8], dst: &mut [u8], want: Want) -> Result<(), CodecError> {
+        if src.is_empty() {
+            return Err(CodecError::corrupt(algorithm, Reason::Length));
+        }
+        match (algorithm, want) {
+            (_, Want::Prefix) if dst.is_empty() => Ok(()),
+            (Algorithm::Lz4, Want::Whole) => lz4::decode_whole(src, dst),
+            (Algorithm::Lz4, Want::Prefix) => lz4::decode_prefix(src, dst),
+            (Algorithm::Lzma, _) => created(&mut self.lzma, || Ok(lzma::LzmaDecoder::new(self.limits.lzma_dict_size)))?
+                .decode(src, dst, want),
+            (Algorithm::Deflate, Want::Whole) => self.deflate.decode_whole(src, dst),
+            (Algorithm::Deflate, Want::Prefix) => self.deflate.decode_prefix(src, dst),
+            (Algorithm::Zstd, _) => {
+                created(&mut self.zstd, || zstd::ZstdDecoder::new(self.limits.zstd_window_log))?.decode(src, dst, want)
+            }
+        }
+    }
+
+    /// Fill `dst` from LZ4 of images older than Linux 5.4, which do not pad in front: the stream starts at `src[0]`, zeros may follow
+    /// it, and decoding stops once `dst` is full.
+    ///
+    /// # Errors
+    /// [`CodecError::Corrupt`] if the stream is damaged or decodes to fewer bytes.
+    pub fn decode_lz4_unpadded(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
+        lz4::decode_prefix(src, dst)
+    }
+}
+
+/// What `slot` holds, after making it if it is empty.
+fn created<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T, CodecError>) -> Result<&mut T, CodecError> {
+    if slot.is_none() {
+        *slot = Some(make()?);
+    }
+    Ok(slot.as_mut().expect("just made"))
+}

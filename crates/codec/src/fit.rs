@@ -1,0 +1,142 @@
+//! Searching the input length that fills a fixed room, over a compressor that only knows whole inputs.
+//!
+//! The plain algorithm: compress a guess; where it does not fill the room, go on along the line through what is known (the
+//! secant) until the stream fits and leaves no more than 0.3 % of the room unused. Every step costs a whole compression, so
+//! that everything here serves to take few of them:
+//!
+//! * the first guess is the ratio of the pclusters before;
+//! * with one point known, the second guess uses the slope at the end of the input, which is below the average one (tables and
+//!   first occurrences come first), as learnt from the pclusters before;
+//! * the input's end is tried at once where it may fit;
+//! * compressed size is not quite monotone in the input's length: where the bracket gets narrow, the search takes what it has.
+
+use crate::{CodecError, Filled};
+
+/// More of the room than this may stay unused only if the search is not worth going on.
+const TOLERANCE: f64 = 0.003;
+/// The guess before anything is known: input bytes per output byte.
+const RATIO_FIRST: f64 = 2.5;
+/// Where even the guess before did not compress. Above 1, or the search would never find the end of such data.
+const RATIO_LOW: f64 = 1.1;
+/// The guess may grow by this factor in one step, so that a run of zeros does not make us read megabytes of something else.
+const GROWTH_MAX: usize = 8;
+/// Compressions per pcluster: a bound for data that defeats the secant. About 3 are usual.
+const STEPS_MAX: usize = 9;
+
+/// What was learnt since the last reset, and room for streams that do not fit.
+pub(crate) struct Fit {
+    /// Input bytes per output byte.
+    ratio: f64,
+    /// Output per input at the end of the room, as a fraction of the average.
+    marginal: f64,
+    scratch: Vec<u8>,
+    encodes: u64,
+}
+
+/// A length that was tried, and what became of it.
+#[derive(Clone, Copy)]
+struct Point {
+    input: usize,
+    output: usize,
+}
+
+impl Fit {
+    pub(crate) fn new() -> Self {
+        let mut fit = Fit { ratio: 0.0, marginal: 0.0, scratch: Vec::new(), encodes: 0 };
+        fit.reset();
+        fit
+    }
+
+    pub(crate) fn reset(&mut self) {
+        (self.ratio, self.marginal) = (RATIO_FIRST, 0.9);
+    }
+
+    pub(crate) fn encodes(&self) -> u64 {
+        self.encodes
+    }
+
+    /// Fill `out` with a prefix of an input of `input_len` bytes, trying `first` at first. `compress` turns a prefix of the
+    /// given length into a stream and returns its length, or `None` if it exceeds the buffer.
+    pub(crate) fn fill(
+        &mut self,
+        input_len: usize,
+        first: usize,
+        out: &mut [u8],
+        mut compress: impl FnMut(usize, &mut [u8]) -> Result<Option<usize>, CodecError>,
+    ) -> Result<Filled, CodecError> {
+        let room = out.len();
+        // Streams beyond the room are only measured. Nearly all that are tried are smaller than this.
+        self.scratch.resize(3 * room + 1024, 0);
+        let tolerance = (room as f64 * TOLERANCE) as usize;
+        let (mut fits, mut exceeds): (Option<Point>, Option<Point>) = (None, None);
+        let mut len = first;
+        for _ in 0..STEPS_MAX {
+            self.encodes += 1;
+            let output = compress(len, &mut self.scratch)?.unwrap_or(self.scratch.len());
+            let point = Point { input: len, output };
+            if output <= room {
+                out[..output].copy_from_slice(&self.scratch[..output]);
+                fits = Some(point);
+                if len == input_len || room - output <= tolerance {
+                    break;
+                }
+            } else {
+                if fits.is_none() && output + output / 256 >= len {
+                    break; // nothing to gain at all: a shorter piece would not do better
+                }
+                exceeds = Some(point);
+            }
+            match self.next_guess(fits, exceeds, input_len, room - tolerance / 2) {
+                Some(next) => len = next,
+                None => break,
+            }
+        }
+        Ok(self.learn(fits, exceeds, input_len))
+    }
+
+    /// The length that should fill `room`, by the pclusters before.
+    pub(crate) fn first_guess(&self, input_len: usize, room: usize) -> usize {
+        let guess = (room as f64 * self.ratio) as usize;
+        // The end is worth a try if it may fit: if it does, the search is over.
+        if input_len <= guess + guess / 16 { input_len } else { guess.max(1) }
+    }
+
+    /// The length that should give `goal` bytes of output, strictly between the two points; `None` if they are too close.
+    fn next_guess(&self, fits: Option<Point>, exceeds: Option<Point>, input_len: usize, goal: usize) -> Option<usize> {
+        let low = fits.map_or(0, |p| p.input);
+        let high = exceeds.map_or(input_len + 1, |p| p.input);
+        let step_min = 4 + low / 2048;
+        if high - low <= 2 * step_min && fits.is_some() || high - low < 2 {
+            return None;
+        }
+        let slope = match (fits, exceeds) {
+            (Some(a), Some(b)) => (b.output - a.output) as f64 / (b.input - a.input) as f64,
+            (Some(p), None) | (None, Some(p)) => p.output as f64 / p.input as f64 * self.marginal,
+            (None, None) => return None,
+        };
+        // From the nearer point: the line is an approximation.
+        let near = |p: &Point| p.output.abs_diff(goal);
+        let from = fits.into_iter().chain(exceeds).min_by_key(near)?;
+        let guess = from.input as f64 + (goal as f64 - from.output as f64) / slope;
+        let ceiling = if exceeds.is_none() { low.saturating_mul(GROWTH_MAX).min(input_len) } else { high - 1 };
+        let (floor, ceiling) = match fits {
+            Some(_) if high - low > 2 * step_min => (low + step_min, ceiling.max(low + step_min)),
+            _ => (low + 1, ceiling),
+        };
+        Some((guess as usize).clamp(floor, ceiling.max(floor)).min(input_len))
+    }
+
+    fn learn(&mut self, fits: Option<Point>, exceeds: Option<Point>, input_len: usize) -> Filled {
+        if let (Some(a), Some(b)) = (fits, exceeds) {
+            let slope = (b.output - a.output) as f64 / (b.input - a.input) as f64;
+            let marginal = slope * a.input as f64 / a.output as f64;
+            self.marginal += 0.1 * (marginal.clamp(0.5, 1.2) - self.marginal);
+        }
+        match fits {
+            Some(p) if p.input < input_len => self.ratio = (p.input as f64 / p.output as f64).max(RATIO_LOW),
+            Some(_) => {} // the end of the input says little about what comes next
+            None => self.ratio = RATIO_LOW,
+        }
+        fits.map_or(Filled::default(), |p| Filled { consumed: p.input, produced: p.output })
+    }
+}

@@ -1,0 +1,117 @@
+//! Addresses and their units.
+
+use std::fmt;
+
+/// Bytes in an inode slot: nids count these.
+pub const SLOT_LEN: u64 = 32;
+
+/// An inode's slot number: 32-byte slots from the start of the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Nid(pub u64);
+
+/// Bit of a [`Nid`] that says: slot of the metabox, not of the image.
+const IN_METABOX: u64 = 1 << 63;
+
+impl Nid {
+    /// Whether the inode lies in the decoded contents of the metabox inode.
+    pub fn in_metabox(self) -> bool {
+        self.0 & IN_METABOX != 0
+    }
+
+    /// Byte offset of the inode from the start of its metadata space; `None` where 64 bits do not hold it.
+    pub fn byte_off(self) -> Option<u64> {
+        (self.0 & !IN_METABOX).checked_mul(SLOT_LEN)
+    }
+
+    /// The inode number that Linux shows for this nid (with a metabox it folds the space bit into the low half).
+    pub fn st_ino(self, has_metabox: bool) -> u64 {
+        if has_metabox {
+            ((self.0 << 1) & 0xFFFF_FFFF_0000_0000) | (self.0 & 0x7FFF_FFFF) | (self.0 >> 63) << 31
+        } else {
+            self.0
+        }
+    }
+}
+
+impl fmt::Display for Nid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A block number in the flat data space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Blkaddr(pub u64);
+
+impl Blkaddr {
+    /// All ones in 32 bits: a hole, where the width in use is 32 bits.
+    pub const HOLE32: Blkaddr = Blkaddr(0xFFFF_FFFF);
+    /// All ones in 48 bits: a hole, where the width in use is 48 bits.
+    pub const HOLE48: Blkaddr = Blkaddr(0xFFFF_FFFF_FFFF);
+
+    /// The low 32 bits, as most fields hold them.
+    pub fn lo(self) -> u32 {
+        (self.0 & 0xFFFF_FFFF) as u32
+    }
+
+    /// Bits 32 to 47, as `i_nb` and `startblk_hi` hold them.
+    pub fn hi(self) -> u16 {
+        (self.0 >> 32 & 0xFFFF) as u16
+    }
+}
+
+impl fmt::Display for Blkaddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// log2 of the block size: 9 to 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockBits(u8);
+
+impl BlockBits {
+    /// 4096-byte blocks: what every kernel with 4 KiB pages mounts.
+    pub const DEFAULT: BlockBits = BlockBits(12);
+
+    /// `bits` as a block size; `None` outside 9 (512 bytes) to 16 (64 KiB, the largest page size of Linux).
+    pub fn new(bits: u8) -> Option<Self> {
+        (9..=16).contains(&bits).then_some(Self(bits))
+    }
+
+    /// log2 of the block size.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The block size in bytes.
+    pub fn len(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Whole blocks needed for `len` bytes.
+    pub fn blocks_for(self, len: u64) -> u64 {
+        len.div_ceil(self.len())
+    }
+
+    /// `off` rounded down to a block boundary.
+    pub fn floor(self, off: u64) -> u64 {
+        off & !(self.len() - 1)
+    }
+
+    /// Offset inside its block.
+    pub fn within(self, off: u64) -> u64 {
+        off & (self.len() - 1)
+    }
+
+    /// Byte offset of a block; `None` where 64 bits do not hold it.
+    pub fn byte_off(self, addr: Blkaddr) -> Option<u64> {
+        addr.0.checked_mul(self.len())
+    }
+}
+
+/// `off` rounded up to a multiple of `unit`, a power of two; `None` on overflow.
+pub fn align_up(off: u64, unit: u64) -> Option<u64> {
+    debug_assert!(unit.is_power_of_two());
+    Some(off.checked_add(unit - 1)? & !(unit - 1))
+}

@@ -1,0 +1,55 @@
+//! The device table: extra devices whose blocks continue the flat data space.
+
+use crate::{Blkaddr, Incompat};
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of a slot in bytes.
+pub const DEVICE_SLOT_LEN: usize = 128;
+
+/// `struct erofs_deviceslot`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct RawDeviceSlot {
+    /// Free text.
+    pub tag: [u8; 64],
+    /// Low half of the size in blocks.
+    pub blocks_lo: U32,
+    /// Low half of the first block in the flat data space.
+    pub uniaddr_lo: U32,
+    /// High half of the size.
+    pub blocks_hi: U16,
+    /// High half of the first block.
+    pub uniaddr_hi: U16,
+    /// Zero.
+    pub reserved: [u8; 52],
+}
+
+const _: () = assert!(size_of::<RawDeviceSlot>() == DEVICE_SLOT_LEN);
+
+/// An extra device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSlot {
+    /// Free text: a digest or a path, zero-terminated.
+    pub tag: [u8; 64],
+    /// Size in blocks.
+    pub blocks: u64,
+    /// First block in the flat data space; `None`: not mapped there.
+    pub uniaddr: Option<Blkaddr>,
+}
+
+impl DeviceSlot {
+    /// Decode a slot. The high halves count only with 48BIT.
+    pub fn decode(raw: &RawDeviceSlot, incompat: Incompat) -> Self {
+        let hi = |field: U16| match incompat.contains(Incompat::ADDR_48BIT) {
+            true => u64::from(field.get()) << 32,
+            false => 0,
+        };
+        let uniaddr = u64::from(raw.uniaddr_lo.get()) | hi(raw.uniaddr_hi);
+        Self {
+            tag: raw.tag,
+            blocks: u64::from(raw.blocks_lo.get()) | hi(raw.blocks_hi),
+            uniaddr: (uniaddr != 0).then_some(Blkaddr(uniaddr)),
+        }
+    }
+}

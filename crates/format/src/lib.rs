@@ -1,0 +1,23 @@
+//! The EROFS on-disk vocabulary: raw records, checked types, addresses.
+//!
+//! Raw records ([`RawSuperblock`](superblock::RawSuperblock) and its kin) keep the field names of the kernel's format
+//! header, letter for letter. Beside each stands a checked type with `decode` and `encode`: `decode` returns an error for
+//! what the format forbids, `encode` refuses what does not fit and never masks. There is no I/O here and no `unsafe`.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod chunk;
+pub mod compr_cfg;
+pub mod device;
+pub mod dirent;
+pub mod error;
+pub mod feature;
+pub mod inode;
+pub mod superblock;
+pub mod xattr;
+pub mod zmap;
+
+pub use addr::{Blkaddr, BlockBits, Nid};
+pub use compr_cfg::Algorithm;
+pub use error::{FormatError, Problem};
+pub use feature::{Compat, Incompat, KernelVersion};

@@ -1,0 +1,147 @@
+//! Extended attributes: bodies, entries, name prefixes, name filter.
+
+use crate::FormatError;
+use xxhash_rust::xxh32::xxh32;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of the header of an xattr body in bytes.
+pub const BODY_HEADER_LEN: usize = 12;
+/// Length of an entry's header in bytes.
+pub const ENTRY_HEADER_LEN: usize = 4;
+/// Longest value in bytes.
+pub const VALUE_MAX_LEN: usize = 65535;
+/// Longest name in bytes, prefix included (Linux's XATTR_NAME_MAX).
+pub const NAME_MAX_LEN: usize = 255;
+/// Most shared attributes that one inode can list.
+pub const SHARED_MAX: usize = 255;
+/// Largest xattr body in bytes.
+pub const BODY_MAX_LEN: usize = BODY_HEADER_LEN + 4 * (u16::MAX as usize - 1);
+/// `e_name_index` bit: the rest numbers a long prefix.
+pub const LONG_PREFIX: u8 = 0x80;
+
+const FILTER_SEED: u32 = 0x25BB_E08F;
+
+/// `struct erofs_xattr_ibody_header`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct RawXattrBodyHeader {
+    /// A set bit promises that no attribute of that hash exists.
+    pub h_name_filter: U32,
+    /// Count of shared ids behind the header.
+    pub h_shared_count: u8,
+    /// Zero.
+    pub h_reserved2: [u8; 7],
+}
+
+/// `struct erofs_xattr_entry`, without its name and value.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct RawXattrEntry {
+    /// Length of the name behind the prefix.
+    pub e_name_len: u8,
+    /// Which prefix.
+    pub e_name_index: u8,
+    /// Length of the value.
+    pub e_value_size: U16,
+}
+
+const _: () = {
+    assert!(size_of::<RawXattrBodyHeader>() == BODY_HEADER_LEN);
+    assert!(size_of::<RawXattrEntry>() == ENTRY_HEADER_LEN);
+};
+
+/// The name prefixes that `e_name_index` abbreviates; the ACLs stand for a whole name.
+const PREFIXES: [(u8, &[u8]); 5] = [
+    (1, b"user."),
+    (2, b"system.posix_acl_access"),
+    (3, b"system.posix_acl_default"),
+    (4, b"trusted."),
+    (6, b"security."),
+];
+
+/// The prefix with this index; `None` for reserved and unknown ones, whose attributes kernels do not show.
+pub fn prefix(index: u8) -> Option<&'static [u8]> {
+    PREFIXES.iter().find(|(i, _)| *i == index).map(|(_, prefix)| *prefix)
+}
+
+/// A full name as prefix index and rest; `None` if no prefix fits (the format cannot store such a name).
+pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
+    PREFIXES.iter().find_map(|(index, prefix)| {
+        let rest = name.strip_prefix(*prefix)?;
+        // An ACL's name is the whole prefix, the others need something behind it.
+        (rest.is_empty() == matches!(index, 2 | 3)).then_some((*index, rest))
+    })
+}
+
+/// The filter bit of a name: `index` is the (base) prefix index, `rest` what follows the prefix.
+pub fn filter_bit(index: u8, rest: &[u8]) -> u32 {
+    1 << (xxh32(rest, FILTER_SEED.wrapping_add(index.into())) % 32)
+}
+
+/// Bytes that an entry takes, padding included.
+pub fn entry_len(name_rest_len: usize, value_len: usize) -> usize {
+    (ENTRY_HEADER_LEN + name_rest_len + value_len).next_multiple_of(4)
+}
+
+/// Append an entry, padded to 4 bytes.
+///
+/// # Errors
+/// A name or a value that is too long.
+pub fn encode_entry(index: u8, name_rest: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+    let refuse = |field, len: usize| FormatError::does_not_fit("erofs_xattr_entry", field, len as u64);
+    let raw = RawXattrEntry {
+        e_name_len: u8::try_from(name_rest.len()).map_err(|_| refuse("e_name_len", name_rest.len()))?,
+        e_name_index: index,
+        e_value_size: u16::try_from(value.len()).map_err(|_| refuse("e_value_size", value.len()))?.into(),
+    };
+    out.extend_from_slice(raw.as_bytes());
+    out.extend_from_slice(name_rest);
+    out.extend_from_slice(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+    Ok(())
+}
+
+/// `i_xattr_icount` for a body of `len` bytes, a multiple of 4.
+///
+/// # Errors
+/// A body over [`BODY_MAX_LEN`].
+pub fn icount(len: usize) -> Result<u16, FormatError> {
+    match len {
+        0 => Ok(0),
+        _ => u16::try_from((len - BODY_HEADER_LEN) / 4 + 1)
+            .map_err(|_| FormatError::does_not_fit("erofs_inode", "i_xattr_icount", len as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_bits_are_the_documented_ones() {
+        for (name, bit) in [
+            ("user.a", 21),
+            ("user.mime_type", 23),
+            ("trusted.overlay.opaque", 20),
+            ("trusted.overlay.metacopy", 31),
+            ("trusted.overlay.redirect", 17),
+            ("security.selinux", 11),
+            ("security.capability", 29),
+            ("system.posix_acl_access", 30),
+            ("system.posix_acl_default", 21),
+        ] {
+            let (index, rest) = split_name(name.as_bytes()).unwrap();
+            assert_eq!(filter_bit(index, rest), 1 << bit, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_split_where_the_format_can_store_them() {
+        assert_eq!(split_name(b"user.x"), Some((1, &b"x"[..])));
+        assert_eq!(split_name(b"system.posix_acl_access"), Some((2, &b""[..])));
+        for name in [&b"user."[..], b"system.posix_acl_access.x", b"system.nfs4_acl", b"os2.x", b""] {
+            assert_eq!(split_name(name), None);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The compact lcluster index: packs of 2 entries in 8 bytes or 16 entries in 32 bytes.
+//!
+//! A pack is a bit string of entries and, in its last 4 bytes, the block address from which the addresses of its heads
+//! are counted. So its pclusters must lie one behind the other.
+
+use super::{CBLKCNT_MAX, D0_CBLKCNT, DELTA_MAX, HeadKind, Lcluster, TYPE_NONHEAD};
+use crate::{Blkaddr, FormatError};
+
+/// Entries in the larger pack.
+const PACK_MAX: usize = 16;
+
+/// Where the packs of a file lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactLayout {
+    /// Byte offset of the index in its metadata space, a multiple of 8.
+    table_off: u64,
+    /// Entries: the file's size in lclusters.
+    count: u64,
+    /// Entries in 8-byte packs before the first 32-byte pack.
+    initial: u64,
+    /// Entries in 32-byte packs.
+    packed: u64,
+    lcluster_bits: u8,
+    big: bool,
+}
+
+/// One pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pack {
+    /// Byte offset in the metadata space.
+    pub off: u64,
+    /// Length in bytes: 8 or 32.
+    pub len: usize,
+    /// Number of the lcluster of its first entry.
+    pub first: u64,
+    /// Entries: 2 or 16. The last may lie behind the end of the file.
+    pub entries: usize,
+}
+
+impl CompactLayout {
+    /// The layout of an index at byte `table_off` for a file of `blocks` blocks and `count` lclusters.
+    /// `dense`: the advise bit COMPACTED_2B; `big`: BIG_PCLUSTER_1.
+    ///
+    /// # Errors
+    /// Logical clusters too large for this index (over 4 KiB for dense packs, over 16 KiB for any).
+    pub fn new(
+        table_off: u64,
+        blocks: u64,
+        count: u64,
+        lcluster_bits: u8,
+        dense: bool,
+        big: bool,
+    ) -> Result<Self, FormatError> {
+        if lcluster_bits > 14 || (dense && lcluster_bits > 12) {
+            let (record, field) = ("z_erofs_map_header", "h_clusterbits");
+            let reason = "logical clusters too large for the compact index";
+            return Err(FormatError::unsupported(record, table_off, field, lcluster_bits.into(), reason));
+        }
+        let initial = (32 - table_off % 32) / 4 % 8;
+        let packed = if dense && initial < blocks { (blocks - initial) / 16 * 16 } else { 0 };
+        let initial = if dense { initial } else { 0 };
+        Ok(Self { table_off, count, initial, packed, lcluster_bits, big })
+    }
+
+    /// Byte offset behind the last pack.
+    pub fn end_off(&self) -> u64 {
+        match self.count {
+            0 => self.table_off,
+            count => {
+                let last = self.pack_of(count - 1);
+                last.off + last.len as u64
+            }
+        }
+    }
+
+    /// The pack that holds the entry of lcluster `lcn`.
+    pub fn pack_of(&self, lcn: u64) -> Pack {
+        let small = |off, first_of_run: u64| {
+            let idx = (lcn - first_of_run) / 2;
+            Pack { off: off + 8 * idx, len: 8, first: first_of_run + 2 * idx, entries: 2 }
+        };
+        let dense_off = self.table_off + 4 * self.initial;
+        if lcn < self.initial {
+            small(self.table_off, 0)
+        } else if lcn < self.initial + self.packed {
+            let idx = (lcn - self.initial) / 16;
+            Pack { off: dense_off + 32 * idx, len: 32, first: self.initial + 16 * idx, entries: 16 }
+        } else {
+            small(dense_off + 2 * self.packed, self.initial + self.packed)
+        }
+    }
+
+    /// Decode the entries of `pack`, whose bytes are `bytes`.
+    ///
+    /// # Errors
+    /// A count of blocks in an index without big pclusters, an offset beyond the lcluster.
+    pub fn decode_pack(&self, pack: Pack, bytes: &[u8]) -> Result<PackEntries, FormatError> {
+        let (stream, base) = bytes.split_last_chunk::<4>().expect("a pack has 8 or 32 bytes");
+        let base = u64::from(u32::from_le_bytes(*base));
+        let width = stream.len() * 8 / pack.entries;
+        let lobits = u32::from(self.lcluster_bits.max(12));
+        let mut entries = PackEntries { list: [Lcluster::Nonhead { back: 0, forward: 1, cblkcnt: None }; PACK_MAX] };
+        // Without BIG the base is one below the first head; with BIG it is the first head's address.
+        let mut next = if self.big { base } else { base.wrapping_add(1) };
+        let mut open = false;
+        let mut back = 0;
+        for idx in 0..pack.entries {
+            let value = bits(stream, idx * width, width);
+            let lo = value & ((1 << lobits) - 1);
+            entries.list[idx] = match HeadKind::from_type((value >> lobits) as u16) {
+                Some(kind) => {
+                    if lo >> self.lcluster_bits != 0 {
+                        let (record, field) = ("z_erofs_lcluster_index", "clusterofs");
+                        return Err(FormatError::corrupt(record, pack.off, field, lo.into(), "beyond its lcluster"));
+                    }
+                    next = next.wrapping_add(u64::from(open));
+                    let blkaddr = Blkaddr(next & 0xFFFF_FFFF);
+                    (open, back) = (true, 0);
+                    Lcluster::Head { kind, clusterofs: lo, blkaddr, partial: false }
+                }
+                None if lo & u32::from(D0_CBLKCNT) != 0 => {
+                    let blocks = lo & !u32::from(D0_CBLKCNT);
+                    if !self.big {
+                        let (record, field) = ("z_erofs_lcluster_index", "delta[0] (CBLKCNT)");
+                        return Err(FormatError::corrupt(record, pack.off, field, lo.into(), "without BIG_PCLUSTER_1"));
+                    }
+                    next = next.wrapping_add(blocks.into());
+                    (open, back) = (false, 1);
+                    Lcluster::Nonhead { back, forward: 1, cblkcnt: Some(blocks & DELTA_MAX) }
+                }
+                None if idx + 1 == pack.entries => {
+                    // The last entry looks forward; its way back follows from the entry before it.
+                    Lcluster::Nonhead { back: back + 1, forward: lo.max(1), cblkcnt: None }
+                }
+                None => {
+                    back = lo;
+                    Lcluster::Nonhead { back: lo, forward: 1, cblkcnt: None }
+                }
+            };
+        }
+        Ok(entries)
+    }
+
+    /// Append the packs for `entries`, one for each lcluster in order. Heads must name consecutive pclusters.
+    ///
+    /// # Errors
+    /// A count of entries other than the layout's, or values that do not fit.
+    pub fn encode(&self, entries: impl Iterator<Item = Lcluster>, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let mut entries = entries.peekable();
+        let mut cursor = AddressCursor::default();
+        let mut lcn = 0;
+        while lcn < self.count {
+            let pack = self.pack_of(lcn);
+            let mut batch = [None; PACK_MAX];
+            let real = pack.entries.min((self.count - lcn) as usize);
+            for slot in &mut batch[..real] {
+                *slot = entries.next();
+                if slot.is_none() {
+                    return Err(FormatError::does_not_fit("z_erofs_lcluster_index", "count", self.count));
+                }
+            }
+            self.encode_pack(&batch[..pack.entries], &mut cursor, out)?;
+            lcn += real as u64;
+        }
+        match entries.peek() {
+            None => Ok(()),
+            Some(_) => Err(FormatError::does_not_fit("z_erofs_lcluster_index", "count", self.count)),
+        }
+    }
+
+    fn encode_pack(
+        &self,
+        batch: &[Option<Lcluster>],
+        cursor: &mut AddressCursor,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
+        let len = if batch.len() == PACK_MAX { 32 } else { 8 };
+        let width = (len - 4) * 8 / batch.len();
+        let lobits = u32::from(self.lcluster_bits.max(12));
+        let base = cursor.base(batch, self.big);
+        let start = out.len();
+        out.resize(start + len, 0);
+        let (stream, tail) = out[start..].split_at_mut(len - 4);
+        for (idx, entry) in batch.iter().enumerate() {
+            // A missing second entry of the last pack is PLAIN at 0: all zero.
+            let Some(entry) = entry else { continue };
+            let (kind, lo) = self.fields(*entry, idx + 1 == batch.len())?;
+            cursor.pass(*entry)?;
+            put_bits(stream, idx * width, u32::from(kind) << lobits | lo);
+        }
+        let base =
+            u32::try_from(base).map_err(|_| FormatError::does_not_fit("z_erofs_lcluster_index", "base", base))?;
+        tail.copy_from_slice(&base.to_le_bytes());
+        Ok(())
+    }
+
+    /// Type number and low bits of an entry.
+    fn fields(&self, entry: Lcluster, last: bool) -> Result<(u16, u32), FormatError> {
+        let refuse = |field, value: u32| Err(FormatError::does_not_fit("z_erofs_lcluster_index", field, value.into()));
+        match entry {
+            Lcluster::Head { partial: true, .. } => refuse("PARTIAL_REF in a compact index", 1),
+            Lcluster::Head { clusterofs, .. } if clusterofs >> self.lcluster_bits != 0 => {
+                refuse("clusterofs", clusterofs)
+            }
+            Lcluster::Head { kind, clusterofs, .. } => Ok((kind.type_number(), clusterofs)),
+            Lcluster::Nonhead { cblkcnt: Some(blocks), .. } => match blocks {
+                1..=CBLKCNT_MAX if self.big => Ok((TYPE_NONHEAD, u32::from(D0_CBLKCNT) | blocks)),
+                _ => refuse("delta[0] (CBLKCNT)", blocks),
+            },
+            Lcluster::Nonhead { forward, .. } if last => Ok((TYPE_NONHEAD, forward.min(DELTA_MAX))),
+            Lcluster::Nonhead { back, .. } => Ok((TYPE_NONHEAD, back.min(DELTA_MAX))),
+        }
+    }
+}
+
+/// The entries of one pack, as many as it has.
+#[derive(Clone, Copy, Debug)]
+pub struct PackEntries {
+    list: [Lcluster; PACK_MAX],
+}
+
+impl PackEntries {
+    /// Entry `idx` of the pack.
+    pub fn get(&self, idx: usize) -> Lcluster {
+        self.list[idx]
+    }
+}
+
+/// Follows the pclusters while packs are written, so that each pack's base is what its reader counts from.
+#[derive(Default)]
+struct AddressCursor {
+    /// Pcluster of the last head.
+    head: Option<u64>,
+    /// Its blocks.
+    blocks: u64,
+}
+
+impl AddressCursor {
+    fn base(&self, batch: &[Option<Lcluster>], big: bool) -> u64 {
+        let first_head = batch.iter().flatten().find_map(|entry| match entry {
+            Lcluster::Head { blkaddr, .. } => Some(blkaddr.0),
+            Lcluster::Nonhead { .. } => None,
+        });
+        let starts_with_count = matches!(batch[0], Some(Lcluster::Nonhead { cblkcnt: Some(_), .. }));
+        let next = self.head.map_or(first_head.unwrap_or(0), |head| head + self.blocks);
+        match (big, starts_with_count) {
+            (true, true) => self.head.unwrap_or(0),
+            (true, false) => next,
+            (false, _) => next.wrapping_sub(1) & 0xFFFF_FFFF,
+        }
+    }
+
+    /// # Errors
+    /// A head that does not follow the pcluster before it. An end marker's address (0) is not looked at.
+    fn pass(&mut self, entry: Lcluster) -> Result<(), FormatError> {
+        match entry {
+            Lcluster::Head { kind: HeadKind::Plain, blkaddr: Blkaddr(0), .. } => {}
+            Lcluster::Head { blkaddr, .. } => {
+                if self.head.is_some_and(|head| head + self.blocks != blkaddr.0) {
+                    return Err(FormatError::does_not_fit("z_erofs_lcluster_index", "base", blkaddr.0));
+                }
+                (self.head, self.blocks) = (Some(blkaddr.0), 1);
+            }
+            Lcluster::Nonhead { cblkcnt: Some(blocks), .. } => self.blocks = blocks.into(),
+            Lcluster::Nonhead { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// `width` (at most 16) bits from bit `pos` of a little-endian bit string of at most 28 bytes.
+fn bits(stream: &[u8], pos: usize, width: usize) -> u32 {
+    let mut word = [0; 4];
+    let from = pos / 8;
+    let len = (stream.len() - from).min(4);
+    word[..len].copy_from_slice(&stream[from..from + len]);
+    u32::from_le_bytes(word) >> (pos % 8) & ((1 << width) - 1)
+}
+
+/// Set the bits of `value` from bit `pos` on; they must be zero before.
+fn put_bits(stream: &mut [u8], pos: usize, value: u32) {
+    let from = pos / 8;
+    for (byte, add) in stream[from..].iter_mut().zip((value << (pos % 8)).to_le_bytes()) {
+        *byte |= add;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The worked example of the format's description: LZ4, 16 KiB pclusters, 100000 bytes.
+    fn example() -> (CompactLayout, Vec<Lcluster>, Vec<u8>) {
+        let extents = [(0u32, 0u32, 1u64, 4u32), (6, 2218, 5, 4), (13, 1263, 9, 4), (20, 2678, 13, 3)];
+        let heads = [0u32, 6, 13, 20, 24];
+        let mut entries = Vec::new();
+        for lcn in 0..24u32 {
+            let k = heads.iter().rposition(|&h| h <= lcn).unwrap();
+            let (head, clusterofs, blkaddr, blocks) = extents[k];
+            entries.push(if lcn == head {
+                Lcluster::Head { kind: HeadKind::Head1, clusterofs, blkaddr: Blkaddr(blkaddr), partial: false }
+            } else {
+                let cblkcnt = (lcn == head + 1).then_some(blocks);
+                Lcluster::Nonhead { back: lcn - head, forward: heads[k + 1] - lcn, cblkcnt }
+            });
+        }
+        entries.push(Lcluster::Head { kind: HeadKind::Plain, clusterofs: 1696, blkaddr: Blkaddr(0), partial: false });
+        let hex = "00100428010000000220032005000000042001200500000\
+                   0aa18012a000e800460016800be5304a8003800128005a00168a70da005000000\
+                   0220012010000000a006000010000000";
+        let bytes = (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
+        (CompactLayout::new(0x528, 25, 25, 12, true, true).unwrap(), entries, bytes)
+    }
+
+    #[test]
+    fn the_documented_example_encodes() {
+        let (layout, entries, expected) = example();
+        let mut out = Vec::new();
+        layout.encode(entries.into_iter(), &mut out).unwrap();
+        assert_eq!(out, expected);
+        assert_eq!(layout.end_off(), 0x528 + expected.len() as u64);
+    }
+
+    #[test]
+    fn the_documented_example_decodes() {
+        let (layout, entries, bytes) = example();
+        for (lcn, expected) in entries.iter().enumerate() {
+            let pack = layout.pack_of(lcn as u64);
+            let at = (pack.off - 0x528) as usize;
+            let got = layout.decode_pack(pack, &bytes[at..at + pack.len]).unwrap().get(lcn - pack.first as usize);
+            match (got, *expected) {
+                (Lcluster::Nonhead { cblkcnt: a, back: x, .. }, Lcluster::Nonhead { cblkcnt: b, back: y, .. }) => {
+                    assert_eq!((a, x), (b, y), "lcluster {lcn}");
+                }
+                (Lcluster::Head { clusterofs: a, .. }, Lcluster::Head { clusterofs: b, blkaddr: Blkaddr(0), .. }) => {
+                    assert_eq!(a, b);
+                }
+                (got, expected) => assert_eq!(got, expected, "lcluster {lcn}"),
+            }
+        }
+    }
+
+    #[test]
+    fn gaps_between_pclusters_are_refused() {
+        let layout = CompactLayout::new(0, 2, 2, 12, true, false).unwrap();
+        let head =
+            |addr| Lcluster::Head { kind: HeadKind::Head1, clusterofs: 0, blkaddr: Blkaddr(addr), partial: false };
+        assert!(layout.encode([head(5), head(6)].into_iter(), &mut Vec::new()).is_ok());
+        assert!(layout.encode([head(5), head(7)].into_iter(), &mut Vec::new()).is_err());
+        assert!(layout.encode([head(5)].into_iter(), &mut Vec::new()).is_err());
+        assert!(layout.encode([head(5), head(6), head(7)].into_iter(), &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,1 @@
+//! An EROFS image as other things.

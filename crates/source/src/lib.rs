@@ -1,0 +1,1 @@
+//! Foreign things as a tree.
