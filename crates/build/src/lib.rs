@@ -1,1 +1,62 @@
 //! A tree as an EROFS image.
+//!
+//! Building is a sequence of values, each complete when it is made:
+//!
+//! ```text
+//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► bytes
+//! names,   inode     order,   where      nids,      every region filled
+//! contents forms     dedupe   data lies  addresses  to its last byte
+//! ```
+//!
+//! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
+#![forbid(unsafe_code)]
+
+mod dedupe;
+mod error;
+mod facts;
+mod hole;
+mod layout;
+mod options;
+mod pack;
+mod part;
+mod plan;
+mod pool;
+mod space;
+mod stats;
+mod tails;
+pub mod tree;
+mod write;
+mod xattr;
+mod zindex;
+
+pub use error::BuildError;
+pub use options::{BuildOptions, Control, Dedupe, Progress};
+pub use stats::{Phase, PhaseClock, Skipped, Summary};
+pub use tree::Tree;
+
+use std::fs::File;
+
+/// Build `tree` into `out`, an empty file open for reading and writing. On an error `out` holds rubbish: the caller
+/// gives it its final name only after success.
+///
+/// # Errors
+/// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
+/// what the chosen kernel does not have; an interruption.
+pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<'_>) -> Result<Summary, BuildError> {
+    let mut clock = PhaseClock::start();
+    let facts = facts::Facts::gather(tree, options)?;
+    let plan = plan::Plan::make(tree, &facts, options, control)?;
+    clock.finish("plan");
+    let packed = pack::pack(tree, &facts, &plan, out, options, control)?;
+    clock.finish("pack");
+    let view = layout::View::new(tree, &facts, &plan, &packed, options);
+    let layout = layout::Layout::make(&view)?;
+    let written = write::write(&view, &layout, out, options, control)?;
+    clock.finish("write");
+    let mut summary = stats::summarize(&view, &layout, &written);
+    summary.phases = clock.phases();
+    summary.skipped = facts.left_out;
+    summary.skipped.extend(plan.left_out);
+    summary.skipped.extend(packed.left_out.into_iter().map(|(_, skipped)| skipped));
+    Ok(summary)
+}

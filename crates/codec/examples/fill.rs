@@ -1,8 +1,8 @@
 //! How well and how fast an encoder fills pclusters: `fill METHOD[,LEVEL] PCLUSTER FILE...`
 //!
-//! Every file is one part: the encoder is reset, and the file is filled front to back. What does not compress is stored, one
-//! pcluster length at a time. Each pcluster is decoded again and compared, outside the measured time. Printed are the ratio
-//! (input by 4 KiB blocks used), input per second of CPU time, and encodes per pcluster.
+//! Every file is one part: the encoder is reset, and the file is filled front to back. What does not compress is
+//! stored, one pcluster length at a time. Each pcluster is decoded again and compared, outside the measured time.
+//! Printed are the ratio (input by 4 KiB blocks used), input per second of CPU time, and encodes per pcluster.
 
 use kiln_codec::{DecodeLimits, Decoder, Encoder, Spec, Want};
 use std::time::Duration;

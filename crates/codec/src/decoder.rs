@@ -6,7 +6,8 @@ use kiln_format::Algorithm;
 /// How much of the stream is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// All of it: `dst` has exactly the decoded length. Bytes behind the stream are an error where the format says so (LZ4, LZMA).
+    /// All of it: `dst` has exactly the decoded length. Bytes behind the stream are an error where the format says so
+    /// (LZ4, LZMA).
     Whole,
     /// The first `dst.len()` bytes: the stream may decode to more.
     Prefix,
@@ -30,9 +31,9 @@ impl Default for DecodeLimits {
 
 /// Decodes pclusters of every algorithm; one per thread, reused.
 ///
-/// Contexts are created when an algorithm is first met, and then kept. Memory is bounded by the limits: one LZMA dictionary, one
-/// Zstandard window, some 100 KiB beside them. The bytes of a stream are untrusted: they cause errors, never panics. After an
-/// error the content of `dst` is unspecified.
+/// Contexts are created when an algorithm is first met, and then kept. Memory is bounded by the limits: one LZMA
+/// dictionary, one Zstandard window, and small contexts beside them. The bytes of a stream are untrusted: they cause
+/// errors, never panics. After an error the content of `dst` is unspecified.
 pub struct Decoder {
     limits: DecodeLimits,
     lzma: Option<lzma::LzmaDecoder>,
@@ -49,8 +50,8 @@ impl Decoder {
     /// Fill `dst` from the stream `src`, whose padding is already stripped.
     ///
     /// # Errors
-    /// [`CodecError::Corrupt`] if the stream is damaged, does not have the length that `want` and `dst` say, or exceeds the limits;
-    /// [`CodecError::Memory`] if a context cannot be allocated.
+    /// [`CodecError::Corrupt`] if the stream is damaged, does not have the length that `want` and `dst` say, or exceeds
+    /// the limits; [`CodecError::Memory`] if a context cannot be allocated.
     pub fn decode(&mut self, algorithm: Algorithm, src: &[u8], dst: &mut [u8], want: Want) -> Result<(), CodecError> {
         if src.is_empty() {
             return Err(CodecError::corrupt(algorithm, Reason::Length));
@@ -69,8 +70,8 @@ impl Decoder {
         }
     }
 
-    /// Fill `dst` from LZ4 of images older than Linux 5.4, which do not pad in front: the stream starts at `src[0]`, zeros may follow
-    /// it, and decoding stops once `dst` is full.
+    /// Fill `dst` from LZ4 of images older than Linux 5.4, which do not pad in front: the stream starts at `src[0]`,
+    /// zeros may follow it, and decoding stops once `dst` is full.
     ///
     /// # Errors
     /// [`CodecError::Corrupt`] if the stream is damaged or decodes to fewer bytes.

@@ -7,6 +7,9 @@ use libdeflate_sys as ffi;
 use std::ptr::{self, NonNull};
 use zlib_rs::{Inflate, InflateFlush};
 
+/// The part of a pcluster that may stay unused: less costs a compression for every tenth of a percent.
+const TOLERANCE: f64 = 0.003;
+
 pub(crate) struct DeflateEncoder {
     compressor: Compressor,
     fit: Fit,
@@ -17,7 +20,7 @@ impl DeflateEncoder {
         // SAFETY: takes a number; null means no memory (or no such level, which `Spec` excludes).
         let compressor = unsafe { ffi::libdeflate_alloc_compressor(spec.level) };
         let compressor = Compressor(NonNull::new(compressor).ok_or(CodecError::Memory)?);
-        Ok(DeflateEncoder { compressor, fit: Fit::new() })
+        Ok(DeflateEncoder { compressor, fit: Fit::new(TOLERANCE) })
     }
 
     pub(crate) fn reset(&mut self) {
@@ -33,7 +36,8 @@ impl DeflateEncoder {
         let compress = |len: usize, out: &mut [u8]| Ok(self.compressor.compress(&input[..len], out));
         let filled = self.fit.fill(input.len(), first, out, compress)?;
         if filled.produced > 0 && out[0] == 0 {
-            // A stored block that is not the last. Readers would take the zero byte for padding; bits 3 to 7 are unused.
+            // A stored block that is not the last. Readers would take the zero byte for padding; bits 3 to 7 are
+            // unused.
             out[0] = 0x08;
         }
         Ok(filled)
@@ -113,8 +117,8 @@ impl Decompressor {
     }
 
     fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
-        // SAFETY: the decompressor is alive and exclusively ours, both pointers are valid for the lengths beside them, and a null
-        // length pointer asks for exactly `dst.len()` bytes. The function is made for untrusted input.
+        // SAFETY: the decompressor is alive and exclusively ours, both pointers are valid for the lengths beside them,
+        // and a null length pointer asks for exactly `dst.len()` bytes. The function is made for untrusted input.
         let result = unsafe {
             ffi::libdeflate_deflate_decompress(
                 self.0.as_ptr(),

@@ -23,7 +23,7 @@ enum Engine {
     Lz4hc(lz4::Lz4hcEncoder),
     Lzma(lzma::LzmaEncoder),
     Deflate(deflate::DeflateEncoder),
-    Zstd(zstd::ZstdEncoder),
+    Zstd(Box<zstd::ZstdEncoder>),
 }
 
 impl Encoder {
@@ -38,13 +38,13 @@ impl Encoder {
             Method::Lz4hc => Engine::Lz4hc(lz4::Lz4hcEncoder::new(spec.level)),
             Method::Lzma => Engine::Lzma(lzma::LzmaEncoder::new(spec)?),
             Method::Deflate => Engine::Deflate(deflate::DeflateEncoder::new(spec)?),
-            Method::Zstd => Engine::Zstd(zstd::ZstdEncoder::new(spec)?),
+            Method::Zstd => Engine::Zstd(Box::new(zstd::ZstdEncoder::new(spec)?)),
         };
         Ok(Encoder { engine, fills: 0 })
     }
 
-    /// Forget everything learnt from earlier input. To be called at the start of every part, so that bytes never depend on which
-    /// worker did what before.
+    /// Forget everything learnt from earlier input. To be called at the start of every part, so that bytes never depend
+    /// on which worker did what before.
     pub fn reset(&mut self) {
         match &mut self.engine {
             Engine::Lz4(_) | Engine::Lz4hc(_) | Engine::Lzma(_) => {}
@@ -55,10 +55,11 @@ impl Encoder {
 
     /// Encode the longest prefix of `input` that fits `out`, at most 12 MiB (the longest extent that kernels decode).
     ///
-    /// "Longest" is exact for LZ4 and LZMA, whose encoders stop where the room ends; for the others it is within some tenths of a
-    /// percent. `produced` may be far below `out.len()` when the input ends. `consumed` is 0 if nothing useful fits: the input, or
-    /// as much of it as would matter, does not get smaller. The result is a function of the spec, `input`, `out.len()` and the
-    /// calls since [`reset`](Self::reset) only. Give all the input there is: it may be looked at beyond what fits.
+    /// "Longest" is exact for LZ4 and LZMA, whose encoders stop where the room ends; for the others it is within some
+    /// tenths of a percent. `produced` may be far below `out.len()` when the input ends. `consumed` is 0 if nothing
+    /// useful fits: the input, or as much of it as would matter, does not get smaller. The result is a function of the
+    /// spec, `input`, `out.len()` and the calls since [`reset`](Self::reset) only. Give all the input there is: it may
+    /// be looked at beyond what fits.
     ///
     /// # Errors
     /// [`CodecError::Memory`]; [`CodecError::Library`] is our bug. Input that does not compress is no error.
@@ -82,8 +83,8 @@ impl Encoder {
         Ok(filled)
     }
 
-    /// How often a compressor ran over some input since the encoder was made: more than once per pcluster where the length that
-    /// fits has to be searched. For measurements.
+    /// How often a compressor ran over some input since the encoder was made: more than once per pcluster where the
+    /// length that fits has to be searched. For measurements.
     pub fn encodes(&self) -> u64 {
         match &self.engine {
             Engine::Lz4(_) | Engine::Lz4hc(_) | Engine::Lzma(_) => self.fills,

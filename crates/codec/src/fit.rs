@@ -1,30 +1,34 @@
 //! Searching the input length that fills a fixed room, over a compressor that only knows whole inputs.
 //!
-//! The plain algorithm: compress a guess; where it does not fill the room, go on along the line through what is known (the
-//! secant) until the stream fits and leaves no more than 0.3 % of the room unused. Every step costs a whole compression, so
-//! that everything here serves to take few of them:
+//! The plain algorithm: compress a guess; where it does not fill the room, go on along the line through what is known
+//! (the secant) until the stream fits and leaves no more than some tenths of a percent of the room unused. Every step
+//! costs a whole compression, so that everything here serves to take few of them:
 //!
-//! * the first guess is the ratio of the pclusters before;
-//! * with one point known, the second guess uses the slope at the end of the input, which is below the average one (tables and
-//!   first occurrences come first), as learnt from the pclusters before;
+//! * the first guess is the ratio of the pcluster before, or what the caller knows better;
+//! * with one point known, the second guess uses the slope at the end of the input, which is below the average one
+//!   (tables and first occurrences come first), as learnt from the pclusters before;
 //! * the input's end is tried at once where it may fit;
-//! * compressed size is not quite monotone in the input's length: where the bracket gets narrow, the search takes what it has.
+//! * compressed size is not quite monotone in the input's length: where the bracket gets narrow, the search takes what
+//!   it has.
 
 use crate::{CodecError, Filled};
 
-/// More of the room than this may stay unused only if the search is not worth going on.
-const TOLERANCE: f64 = 0.003;
 /// The guess before anything is known: input bytes per output byte.
 const RATIO_FIRST: f64 = 2.5;
 /// Where even the guess before did not compress. Above 1, or the search would never find the end of such data.
 const RATIO_LOW: f64 = 1.1;
-/// The guess may grow by this factor in one step, so that a run of zeros does not make us read megabytes of something else.
+/// No guess starts above this ratio: what follows a run of zeros seldom is one more.
+const RATIO_HIGH: f64 = 16.0;
+/// The guess may grow by this factor in one step, so that a run of zeros does not make us read megabytes of something
+/// else.
 const GROWTH_MAX: usize = 8;
-/// Compressions per pcluster: a bound for data that defeats the secant. About 3 are usual.
+/// Compressions per pcluster: a bound for data that defeats the secant. Without a good first guess about 3 are usual.
 const STEPS_MAX: usize = 9;
 
 /// What was learnt since the last reset, and room for streams that do not fit.
 pub(crate) struct Fit {
+    /// The part of the room that may stay unused.
+    tolerance: f64,
     /// Input bytes per output byte.
     ratio: f64,
     /// Output per input at the end of the room, as a fraction of the average.
@@ -41,8 +45,8 @@ struct Point {
 }
 
 impl Fit {
-    pub(crate) fn new() -> Self {
-        let mut fit = Fit { ratio: 0.0, marginal: 0.0, scratch: Vec::new(), encodes: 0 };
+    pub(crate) fn new(tolerance: f64) -> Self {
+        let mut fit = Fit { tolerance, ratio: 0.0, marginal: 0.0, scratch: Vec::new(), encodes: 0 };
         fit.reset();
         fit
     }
@@ -55,8 +59,8 @@ impl Fit {
         self.encodes
     }
 
-    /// Fill `out` with a prefix of an input of `input_len` bytes, trying `first` at first. `compress` turns a prefix of the
-    /// given length into a stream and returns its length, or `None` if it exceeds the buffer.
+    /// Fill `out` with a prefix of an input of `input_len` bytes, trying `first` at first. `compress` turns a prefix of
+    /// the given length into a stream and returns its length, or `None` if it exceeds the buffer.
     pub(crate) fn fill(
         &mut self,
         input_len: usize,
@@ -67,7 +71,7 @@ impl Fit {
         let room = out.len();
         // Streams beyond the room are only measured. Nearly all that are tried are smaller than this.
         self.scratch.resize(3 * room + 1024, 0);
-        let tolerance = (room as f64 * TOLERANCE) as usize;
+        let tolerance = (room as f64 * self.tolerance) as usize;
         let (mut fits, mut exceeds): (Option<Point>, Option<Point>) = (None, None);
         let mut len = first;
         for _ in 0..STEPS_MAX {
@@ -101,7 +105,8 @@ impl Fit {
         if input_len <= guess + guess / 16 { input_len } else { guess.max(1) }
     }
 
-    /// The length that should give `goal` bytes of output, strictly between the two points; `None` if they are too close.
+    /// The length that should give `goal` bytes of output, strictly between the two points; `None` if they are too
+    /// close.
     fn next_guess(&self, fits: Option<Point>, exceeds: Option<Point>, input_len: usize, goal: usize) -> Option<usize> {
         let low = fits.map_or(0, |p| p.input);
         let high = exceeds.map_or(input_len + 1, |p| p.input);
@@ -133,7 +138,9 @@ impl Fit {
             self.marginal += 0.1 * (marginal.clamp(0.5, 1.2) - self.marginal);
         }
         match fits {
-            Some(p) if p.input < input_len => self.ratio = (p.input as f64 / p.output as f64).max(RATIO_LOW),
+            Some(p) if p.input < input_len => {
+                self.ratio = (p.input as f64 / p.output as f64).clamp(RATIO_LOW, RATIO_HIGH)
+            }
             Some(_) => {} // the end of the input says little about what comes next
             None => self.ratio = RATIO_LOW,
         }

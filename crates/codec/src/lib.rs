@@ -5,11 +5,11 @@
 //! * an [`Encoder`] answers "the longest prefix of this input that fits so many bytes" for one [`Spec`];
 //! * a [`Decoder`] turns the stream of a pcluster, of any algorithm, back into plain bytes or a prefix of them.
 //!
-//! A third, [`probe`], tells whether trying to compress is worthwhile. Streams are as the EROFS kernel driver reads them: bare,
-//! without padding (the caller adds and strips the zeros in front), and never beginning with a zero byte.
+//! A third, [`probe`], tells whether trying to compress is worthwhile. Streams are as the EROFS kernel driver reads
+//! them: bare, without padding (the caller adds and strips the zeros in front), and never beginning with a zero byte.
 //!
-//! This is the only crate that calls C. `unsafe` stands in the modules named after the formats and nowhere else; bytes of an
-//! image are untrusted and can cause errors only.
+//! This is the only crate that calls C. `unsafe` stands in the modules named after the formats and nowhere else; bytes
+//! of an image are untrusted and can cause errors only.
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod decoder;
@@ -50,7 +50,7 @@ pub enum CodecError {
         name: String,
     },
     /// Text behind the method is neither a level nor an option.
-    #[error("{} has no option {option:?}: write the level as \"{},{}\"", method.name(), method.name(), method.default_level())]
+    #[error("{} has no option {option:?}: use \"{},LEVEL\"", method.name(), method.name())]
     UnknownOption {
         /// The method in front of it.
         method: Method,

@@ -36,7 +36,8 @@ impl Lz4Encoder {
 
     pub(crate) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Filled {
         dest_size(input, out, |src, dst, src_len, dst_len| {
-            // SAFETY: `dest_size` passes pointers to `src_len` readable and `dst_len` writable bytes; liblz4 stays within both.
+            // SAFETY: `dest_size` passes pointers to `src_len` readable and `dst_len` writable bytes; liblz4 stays
+            // within both.
             unsafe { LZ4_compress_destSize(src, dst, src_len, dst_len) }
         })
     }
@@ -58,13 +59,15 @@ impl Lz4hcEncoder {
     pub(crate) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Filled {
         dest_size(input, out, |src, dst, src_len, dst_len| {
             let state = self.state.as_mut_ptr().cast();
-            // SAFETY: as above; `state` is exclusively ours, has the length that liblz4 asked for, and is initialised by this call.
+            // SAFETY: as above; `state` is exclusively ours, has the length that liblz4 asked for, and is initialised
+            // by this call.
             unsafe { LZ4_compress_HC_destSize(state, src, dst, src_len, dst_len, self.level) }
         })
     }
 }
 
-/// Call one of the destSize functions, which take the lengths as `c_int` and return the input's share through a pointer.
+/// Call one of the destSize functions, which take the lengths as `c_int` and return the input's share through a
+/// pointer.
 fn dest_size(
     input: &[u8],
     out: &mut [u8],
@@ -86,8 +89,8 @@ pub(crate) fn gains_nothing(unit: &[u8]) -> bool {
     let mut scratch = [0u8; probe::UNIT_LEN];
     let unit = &unit[..unit.len().min(scratch.len())];
     let dst_len = unit.len() - unit.len() / 200;
-    // SAFETY: both buffers are valid for the lengths passed, which are at most 64 KiB; liblz4 gives up, and returns 0, where the
-    // output would exceed `dst_len`.
+    // SAFETY: both buffers are valid for the lengths passed, which are at most 64 KiB; liblz4 gives up, and returns 0,
+    // where the output would exceed `dst_len`.
     let len = unsafe {
         lz4_sys::LZ4_compress_fast(
             unit.as_ptr().cast(),
@@ -111,8 +114,8 @@ pub(crate) fn decode_whole(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError>
 /// Decode the first `dst.len()` bytes; what lies behind them in `src` is not looked at.
 pub(crate) fn decode_prefix(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
     let (src_len, dst_len) = lengths(src, dst)?;
-    // SAFETY: as above. liblz4 warns of wrong output where `want_len` exceeds what the block decodes to and `src_len` what the
-    // block has: then bytes behind the block are decoded as tokens, still within both buffers.
+    // SAFETY: as above. liblz4 warns of wrong output where `want_len` exceeds what the block decodes to and `src_len`
+    // what the block has: then bytes behind the block are decoded as tokens, still within both buffers.
     let len =
         unsafe { LZ4_decompress_safe_partial(src.as_ptr().cast(), dst.as_mut_ptr().cast(), src_len, dst_len, dst_len) };
     expect(len, dst_len)

@@ -11,7 +11,8 @@ const STREAM_MIN_LEN: usize = 6;
 /// A `lzma_stream`: liblzma keeps a pointer to it, so it is boxed. Its buffers survive from one use to the next.
 struct Stream(Box<ffi::lzma_stream>);
 
-// SAFETY: liblzma keeps no thread-local state; a stream may be used from any thread, by one at a time, which `&mut` guarantees.
+// SAFETY: liblzma keeps no thread-local state; a stream may be used from any thread, by one at a time, which `&mut`
+// guarantees.
 unsafe impl Send for Stream {}
 
 impl Stream {
@@ -27,8 +28,8 @@ impl Stream {
         (stream.next_out, stream.avail_out) = (out.as_mut_ptr(), out.len());
         let mut ret = ffi::LZMA_OK;
         while ret == ffi::LZMA_OK {
-            // SAFETY: the stream is initialised, and its buffers are borrowed for as long as this function runs. The second call
-            // without progress returns LZMA_BUF_ERROR, which ends the loop.
+            // SAFETY: the stream is initialised, and its buffers are borrowed for as long as this function runs. The
+            // second call without progress returns LZMA_BUF_ERROR, which ends the loop.
             ret = unsafe { ffi::lzma_code(stream, ffi::LZMA_FINISH) };
         }
         let filled = Filled { consumed: input.len() - stream.avail_in, produced: out.len() - stream.avail_out };

@@ -1,9 +1,10 @@
 //! Whether data is worth compressing at all.
 //!
-//! Compressors of the better kind spend as much time on random bytes as on any: a guess that costs almost nothing saves it.
-//! The entropy of sampled bytes is the guess. It sees no repeats, so that LZ4 must agree; LZ4 in a hurry passes over random
-//! bytes at gigabytes per second and runs only where the entropy is high. On the 480 units of 64 KiB that the thresholds were
-//! chosen on (93 of them incompressible) the entropy alone is wrong about one unit each way.
+//! Compressors of the better kind spend as much time on random bytes as on any: a guess that costs almost nothing saves
+//! it. The entropy of sampled bytes is the guess. It sees no repeats, so that LZ4 must agree; LZ4 in a hurry passes
+//! over random bytes at gigabytes per second and runs only where the entropy is high. On the 480 units of 64 KiB of
+//! `fixed-output-compression.md`, section 8 (93 of them incompressible), the entropy alone was wrong about one unit each
+//! way; together with LZ4, at a threshold of 7.85, 14 incompressible ones were missed and no other was skipped.
 
 use crate::lz4;
 
@@ -14,8 +15,8 @@ const SAMPLE_LEN: usize = 256;
 /// Bits per byte. 4096 random bytes have about 7.95 by this measure, since some values come up more often by chance.
 const ENTROPY_MIN: f64 = 7.9;
 
-/// True if `data` will not compress: every unit of 64 KiB in it looks random. False is the safe answer, and the one for less
-/// than 4 KiB, which is tried faster than judged.
+/// True if `data` will not compress: every unit of 64 KiB in it looks random. False is the safe answer, and the one for
+/// less than 4 KiB, which is tried faster than judged.
 pub fn is_incompressible(data: &[u8]) -> bool {
     data.len() >= SAMPLES * SAMPLE_LEN && data.chunks(UNIT_LEN).all(looks_random)
 }

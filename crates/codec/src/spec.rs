@@ -49,8 +49,8 @@ impl Method {
         }
     }
 
-    /// The ordinary levels, from fast to small. LZMA takes 100 to 109 as well: the "extreme" variants of 0 to 9, numbered as
-    /// `mkfs.erofs` does.
+    /// The ordinary levels, from fast to small. LZMA takes 100 to 109 as well: the "extreme" variants of 0 to 9,
+    /// numbered as `mkfs.erofs` does.
     pub fn levels(self) -> RangeInclusive<i32> {
         match self {
             Method::Lz4 => 1..=1,
@@ -143,7 +143,8 @@ impl Spec {
         Spec::new(method, level, pcluster_len)
     }
 
-    /// LZMA's dictionary in bytes, as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed with 4 KiB pclusters.
+    /// LZMA's dictionary in bytes, as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed with 4 KiB
+    /// pclusters.
     pub fn lzma_dict_size(&self) -> u32 {
         (4 * self.pcluster_len).clamp(32 << 10, 8 << 20)
     }

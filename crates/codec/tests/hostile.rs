@@ -160,7 +160,8 @@ fn lz4_without_padding_in_front() {
     assert!(decoder().decode(Algorithm::Lz4, &stream, &mut dst, Want::Whole).is_err());
 }
 
-/// A stored deflate block that is not the last begins with a zero byte, which readers would skip: its padding bits are set.
+/// A stored deflate block that is not the last begins with a zero byte, which readers would skip: its padding bits are
+/// set.
 #[test]
 fn deflate_accepts_set_padding_bits() {
     let stream = [0x08, 2, 0, 0xFD, 0xFF, b'a', b'b', 0x01, 1, 0, 0xFE, 0xFF, b'c'];

@@ -26,7 +26,7 @@ fn round_trip(decoder: &mut Decoder, spec: &Spec, input: &[u8], name: &str) -> u
     }
     assert_eq!(at, input.len());
 
-    let again = pack(&mut encoder, spec, input); // the encoder has seen other data in between: the end of `input`
+    let again = pack(&mut encoder, spec, input);
     assert!(
         packed.iter().map(|p| &p.stream).eq(again.iter().map(|p| &p.stream)),
         "{spec:?}, {name}: depends on the past"
@@ -89,6 +89,21 @@ fn zstd_streams() {
     }
 }
 
+/// libzstd refuses to parse inputs whose last block has less than 7 bytes.
+#[test]
+fn zstd_input_ends_just_behind_a_block() {
+    let input = common::text(&mut Random(13), (256 << 10) + 16);
+    let mut decoder = decoder();
+    for level in [1, 3, 16] {
+        let spec = Spec::new(Method::Zstd, Some(level), 128 << 10).unwrap();
+        for len in [32 << 10, 128 << 10, 256 << 10] {
+            for more in [0, 1, 2, 6, 7, 9] {
+                round_trip(&mut decoder, &spec, &input[..len + more], "just behind a block");
+            }
+        }
+    }
+}
+
 /// Searching and cutting must not waste the room: full pclusters are nearly full.
 #[test]
 fn pclusters_are_full() {
@@ -109,6 +124,35 @@ fn pclusters_are_full() {
         let produced: usize = full.iter().map(|p| p.filled.produced).sum();
         let fill = produced as f64 / (full.len() * pcluster_len as usize) as f64;
         assert!(fill >= min, "{spec:?}: {fill}");
+    }
+}
+
+/// An encoder that saw other data before the reset gives the bytes of a new one.
+#[test]
+fn reset_forgets() {
+    let inputs = inputs(700_000);
+    for method in [Method::Lz4, Method::Lz4hc, Method::Deflate, Method::Zstd] {
+        for pcluster_len in [4 << 10, 128 << 10, 256 << 10] {
+            let spec = Spec::new(method, Some(1), pcluster_len).unwrap();
+            let mut used = Encoder::new(&spec).unwrap();
+            for (name, input) in &inputs {
+                let with_used = pack(&mut used, &spec, input);
+                let with_new = pack(&mut Encoder::new(&spec).unwrap(), &spec, input);
+                assert!(with_used.iter().map(|p| &p.stream).eq(with_new.iter().map(|p| &p.stream)), "{spec:?}, {name}");
+            }
+        }
+    }
+}
+
+/// Noise in front of text: deflate begins with a stored block, whose header is a zero byte.
+#[test]
+fn streams_that_begin_with_a_stored_block() {
+    let mut random = Random(17);
+    let input = [random.bytes(100_000), common::text(&mut random, 300_000)].concat();
+    for method in Method::ALL {
+        let spec = Spec::new(method, None, 1 << 20).unwrap();
+        let used = round_trip(&mut decoder(), &spec, &input, "noise, then text");
+        assert!(used < 300_000, "{method:?}: {used}");
     }
 }
 

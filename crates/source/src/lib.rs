@@ -1,1 +1,4 @@
-//! Foreign things as a tree.
+//! Foreign things as a tree: a directory.
+#![forbid(unsafe_code)]
+
+pub mod dir;

@@ -64,8 +64,8 @@ impl ZstdDecoder {
             None => src.get(..frame_len).ok_or(corrupt(Reason::Malformed))?,
             Some(_) => return Err(corrupt(Reason::Malformed)),
         };
-        // SAFETY: the context is alive and exclusively ours, both pointers are valid for the lengths beside them. The function is
-        // made for untrusted input.
+        // SAFETY: the context is alive and exclusively ours, both pointers are valid for the lengths beside them. The
+        // function is made for untrusted input.
         let len = unsafe {
             ffi::ZSTD_decompressDCtx(
                 self.context.as_ptr(),
@@ -92,7 +92,8 @@ impl ZstdDecoder {
         check("ZSTD_DCtx_reset", unsafe { ffi::ZSTD_DCtx_reset(self.context.as_ptr(), session) })?;
         while output.pos < dst.len() {
             let before = (input.pos, output.pos);
-            // SAFETY: as above; both buffers are valid for their lengths, and positions are kept within them by libzstd.
+            // SAFETY: as above; both buffers are valid for their lengths, and positions are kept within them by
+            // libzstd.
             let result = unsafe { ffi::ZSTD_decompressStream(self.context.as_ptr(), &mut output, &mut input) };
             match error_code(result) {
                 None if output.pos == dst.len() => break,

@@ -1,8 +1,13 @@
 //! Zstandard frames, by libzstd.
 //!
-//! libzstd cannot stop where the room ends. Small pclusters are fitted by search ([`Fit`]); large ones are streamed and cut at
-//! a block boundary ([`stream`]). All frames are bare: no content size, no checksum, no dictionary id, since the image knows
-//! the length and has its own means against decay.
+//! libzstd cannot stop where the room ends. Below [`STREAM_MIN_LEN`] its match finder runs once, on about the right
+//! length, and the result is cut and coded until it fits ([`parse`], with [`estimate`] to cut in the right place at
+//! once); this is 1.5 (level 1) to 2.3 (level 9) times as fast as searching over whole compressions, at the same ratio
+//! up to 64 KiB and up to 1 % less at 128 KiB. From there on one frame is streamed and cut at a block boundary
+//! ([`stream`]).
+//!
+//! All frames are bare: no content size, no checksum, no dictionary id, since the image knows the length and has its
+//! own means against decay.
 
 mod decode;
 mod estimate;
@@ -24,6 +29,8 @@ use zstd_sys::ZSTD_cParameter as Param;
 /// From this room on, in bytes, losing part of a block costs less than compressing everything several times.
 const STREAM_MIN_LEN: usize = 256 << 10;
 
+/// The part of a pcluster that may stay unused where it is searched for. 0.003 costs 0.2 encodes more per pcluster.
+const TOLERANCE: f64 = 0.005;
 /// More input than this many pclusters is not parsed ahead: sequences take up to 16 bytes for 3 of input.
 const PARSE_MAX: usize = 16;
 /// The longest block, in bytes of plain text.
@@ -34,17 +41,15 @@ const FRAME_HEADER_LEN: usize = 6;
 pub(crate) struct ZstdEncoder {
     context: Context,
     fit: Fit,
-    coder: Context,
     parse: Parse,
     stream: Stream,
 }
 
 impl ZstdEncoder {
     pub(crate) fn new(spec: &Spec) -> Result<Self, CodecError> {
-        let context = Context::new(spec.level, spec.zstd_window_log())?;
-        let mut coder = Context::new(spec.level, spec.zstd_window_log())?;
-        let parse = Parse::new(spec.level, spec.zstd_window_log(), &mut coder)?;
-        Ok(ZstdEncoder { context, coder, parse, fit: Fit::new(), stream: Stream::new() })
+        let mut context = Context::new(spec.level, spec.zstd_window_log())?;
+        let parse = Parse::new(spec.level, spec.zstd_window_log(), &mut context)?;
+        Ok(ZstdEncoder { context, parse, fit: Fit::new(TOLERANCE), stream: Stream::new() })
     }
 
     pub(crate) fn reset(&mut self) {
@@ -66,7 +71,7 @@ impl ZstdEncoder {
         let first = self.parse.first_guess(input, guess, out.len(), parse_max)?;
         self.fit.fill(input.len(), first, out, |len, out| match len {
             _ if len > parse_max => self.context.compress(&input[..len], out),
-            _ => self.parse.compress(&mut self.coder, input, len, out),
+            _ => self.parse.compress(&mut self.context, input, len, out),
         })
     }
 }

@@ -1,0 +1,107 @@
+//! Equal files: digests to find candidates, bytes to decide.
+
+use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::ops::Range;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::hole::{self, data_runs};
+use crate::tree::{Content, ContentError, NodeId};
+use crate::{BuildError, Tree};
+
+/// Bytes read at a time.
+const STEP: usize = 256 << 10;
+
+/// XXH3-128 of a file's data and of where it lies. Zeros of holes are not hashed, so a file with holes equals only files
+/// with the same holes.
+///
+/// # Errors
+/// Errors of the source.
+pub fn digest(
+    content: &mut dyn Content,
+    len: u64,
+    holes: &[Range<u64>],
+    buf: &mut Vec<u8>,
+) -> Result<u128, ContentError> {
+    let mut hash = Xxh3Default::new();
+    for run in data_runs(len, holes) {
+        if !holes.is_empty() {
+            hash.update(&run.start.to_le_bytes());
+        }
+        for_steps(run, |off, step| {
+            buf.resize(step, 0);
+            content.read_exact_at(buf, off)?;
+            hash.update(buf);
+            Ok::<_, ContentError>(true)
+        })?;
+    }
+    Ok(hash.digest128())
+}
+
+/// Call `each` with offset and length of consecutive steps until it says stop. Whether it never did.
+fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
+    let mut off = run.start;
+    while off < run.end {
+        let step = (run.end - off).min(STEP as u64) as usize;
+        if !each(off, step)? {
+            return Ok(false);
+        }
+        off += step as u64;
+    }
+    Ok(true)
+}
+
+/// Whether two files of the same length hold the same bytes.
+///
+/// # Errors
+/// Errors of either source, with its path.
+pub fn same_bytes(
+    tree: &Tree,
+    [a, b]: [NodeId; 2],
+    len: u64,
+    sparse: bool,
+    block_bits: BlockBits,
+) -> Result<bool, BuildError> {
+    let mut contents = [tree.open(a)?, tree.open(b)?];
+    let failed = |node| move |source| BuildError::Read { path: tree.path(node), source };
+    let holes = if sparse {
+        let [x, y] = &mut contents;
+        let holes = hole::find(&mut **x, len, block_bits).map_err(failed(a))?;
+        if hole::find(&mut **y, len, block_bits).map_err(failed(b))? != holes {
+            return Ok(false);
+        }
+        holes
+    } else {
+        Box::default()
+    };
+    let (mut x_buf, mut y_buf) = (Vec::new(), Vec::new());
+    let [x, y] = &mut contents;
+    for run in data_runs(len, &holes) {
+        let same = for_steps(run, |off, step| {
+            x_buf.resize(step, 0);
+            y_buf.resize(step, 0);
+            x.read_exact_at(&mut x_buf, off).map_err(failed(a))?;
+            y.read_exact_at(&mut y_buf, off).map_err(failed(b))?;
+            Ok::<_, BuildError>(x_buf == y_buf)
+        })?;
+        if !same {
+            return Ok(false);
+        }
+    }
+    y.verify_unchanged().map_err(failed(b))?;
+    Ok(true)
+}
+
+/// Finds, in plan order, the first file with the same length and digest.
+#[derive(Default)]
+pub struct Candidates {
+    first: HashMap<(u64, u128), u32>,
+}
+
+impl Candidates {
+    /// The earlier file that `file` may equal; the first of its kind is remembered.
+    pub fn earlier(&mut self, file: u32, len: u64, digest: u128) -> Option<u32> {
+        let first = *self.first.entry((len, digest)).or_insert(file);
+        (first != file).then_some(first)
+    }
+}

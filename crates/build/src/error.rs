@@ -1,0 +1,114 @@
+//! Why a build failed, sorted by who must act.
+
+use kiln_codec::CodecError;
+use kiln_format::{FormatError, KernelVersion};
+use std::io;
+
+use crate::tree::ContentError;
+
+/// Why a build failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A source that cannot be read.
+    #[error("{}: {source}", lossy(path))]
+    Read {
+        /// Path in the tree.
+        path: Vec<u8>,
+        /// What went wrong.
+        source: ContentError,
+    },
+    /// A source that the format cannot represent.
+    #[error("{}: {reason}", lossy(path))]
+    Input {
+        /// Path in the tree.
+        path: Vec<u8>,
+        /// Why not.
+        reason: InputProblem,
+    },
+    /// A tree that contradicts itself.
+    #[error("{}: {reason}", lossy(path))]
+    Tree {
+        /// Path, as far as known.
+        path: Vec<u8>,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The image (or scratch file) cannot be written.
+    #[error("cannot {action}: {source}")]
+    Write {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An option asks for what the chosen kernel does not have.
+    #[error("{feature} needs Linux {needs}, but the image is for Linux {kernel}")]
+    Kernel {
+        /// What was asked for.
+        feature: &'static str,
+        /// The first kernel that has it.
+        needs: KernelVersion,
+        /// The kernel that was named.
+        kernel: KernelVersion,
+    },
+    /// The image grows beyond what its addresses can hold.
+    #[error("the image is too large: {0}")]
+    TooLarge(FormatError),
+    /// Compression failed (out of memory, as a rule).
+    #[error("{0}")]
+    Codec(#[from] CodecError),
+    /// The caller asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Our own mistake.
+    #[error("internal error, please report it: {0}")]
+    Internal(String),
+}
+
+/// What the format cannot represent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InputProblem {
+    /// Device numbers.
+    #[error("device number {major}:{minor} is beyond 12 and 20 bits")]
+    Rdev {
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// Symbolic links.
+    #[error("symbolic link of {0} bytes: targets have 1 to 4095")]
+    SymlinkLen(usize),
+    /// Extended attributes.
+    #[error("extended attributes need {0} bytes: the format holds 262148 of one file")]
+    XattrBody(usize),
+    /// An extended attribute.
+    #[error("extended attribute {}: {reason}", lossy(name))]
+    Xattr {
+        /// Full name.
+        name: Vec<u8>,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Sizes.
+    #[error("file of {0} bytes: the format ends at 2^63")]
+    FileLen(u64),
+}
+
+impl BuildError {
+    /// Whether skipping the file that the error names would let the build go on.
+    pub fn is_input(&self) -> bool {
+        matches!(self, BuildError::Read { .. } | BuildError::Input { .. })
+    }
+}
+
+pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(path)
+}
+
+/// Errors of records that the builder itself filled wrongly.
+impl From<FormatError> for BuildError {
+    fn from(error: FormatError) -> Self {
+        BuildError::TooLarge(error)
+    }
+}

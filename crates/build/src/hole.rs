@@ -1,0 +1,115 @@
+//! Holes of sources: which are worth keeping, and how a file with holes is stored.
+
+use kiln_format::BlockBits;
+use std::ops::Range;
+
+use crate::tree::{Content, ContentError};
+
+/// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
+pub const HOLE_MIN_LEN: u64 = 64 << 10;
+
+/// Largest chunk tried, log2: beyond it the table of any file is negligible.
+const CHUNK_MAX_BITS: u8 = 40;
+
+/// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
+/// [`HOLE_MIN_LEN`]. Data is not read.
+///
+/// # Errors
+/// Errors of the source.
+pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Box<[Range<u64>]>, ContentError> {
+    let mut holes = Vec::new();
+    let mut pos = 0;
+    while pos < len {
+        let data = content.next_data(pos)?.unwrap_or(len..len);
+        let start = pos.next_multiple_of(block_bits.len());
+        let end = if data.start >= len { len } else { block_bits.floor(data.start) };
+        if end > start && end - start >= HOLE_MIN_LEN {
+            holes.push(start..end);
+        }
+        // A source that does not move on would keep us here for ever.
+        if data.end <= pos && data.start < len {
+            return Err(ContentError::Changed("extents"));
+        }
+        pos = data.end;
+    }
+    Ok(holes.into())
+}
+
+/// The runs between the holes of a file of `len` bytes.
+pub fn data_runs(len: u64, holes: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
+    let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
+    let ends = holes.iter().map(|hole| hole.start).chain(std::iter::once(len));
+    starts.zip(ends).map(|(start, end)| start..end).filter(|run| run.start < run.end)
+}
+
+/// Total length of holes.
+pub fn total(holes: &[Range<u64>]) -> u64 {
+    holes.iter().map(|hole| hole.end - hole.start).sum()
+}
+
+/// log2 of the chunk size that takes the least space: 4 bytes for each chunk, and chunks that are not holes as a whole are
+/// stored. Of equals the largest.
+pub fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) -> u8 {
+    let cost = |bits: u8| {
+        let hole_bytes: u64 = holes.iter().map(|hole| hole_chunks(hole, len, bits)).sum::<u64>() << bits;
+        4 * len.div_ceil(1 << bits) + len.saturating_sub(hole_bytes)
+    };
+    (block_bits.bits()..=CHUNK_MAX_BITS).min_by_key(|&bits| (cost(bits), u8::MAX - bits)).expect("not empty")
+}
+
+/// Number of chunks that lie in `hole` as a whole.
+fn hole_chunks(hole: &Range<u64>, len: u64, bits: u8) -> u64 {
+    let end = if hole.end == len { len.div_ceil(1 << bits) } else { hole.end >> bits };
+    end.saturating_sub(hole.start.div_ceil(1 << bits))
+}
+
+/// Runs of chunks, as chunk numbers, that are not holes as a whole.
+pub fn stored_chunks(len: u64, holes: &[Range<u64>], bits: u8) -> Vec<Range<u64>> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    for hole in holes {
+        let count = hole_chunks(hole, len, bits);
+        let start = hole.start.div_ceil(1 << bits);
+        if count > 0 {
+            if start > next {
+                runs.push(next..start);
+            }
+            next = start + count;
+        }
+    }
+    let end = len.div_ceil(1 << bits);
+    if end > next {
+        runs.push(next..end);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: u64 = 1024;
+
+    #[test]
+    fn chunks_follow_the_holes() {
+        let bits = BlockBits::DEFAULT;
+        // One hole of a gigabyte between two blocks: small tables win.
+        let holes = [4 * K..(1 << 30)];
+        let len = (1 << 30) + 4 * K;
+        let chosen = chunk_bits(len, &holes, bits);
+        let stored: u64 = stored_chunks(len, &holes, chosen).iter().map(|r| (r.end - r.start) << chosen).sum();
+        assert!(chosen > 12 && stored < 1 << 20, "2^{chosen}, {stored} bytes");
+        assert_eq!(chunk_bits(1 << 20, &[], bits), CHUNK_MAX_BITS);
+        assert_eq!(stored_chunks(100 * K, &[0..100 * K], 12), vec![]);
+        assert_eq!(stored_chunks(100 * K, &[64 * K..100 * K], 16), vec![0..1]);
+        assert_eq!(stored_chunks(200 * K, &[60 * K..130 * K], 16), vec![0..1, 2..4]);
+    }
+
+    #[test]
+    fn runs_are_what_holes_leave() {
+        let runs: Vec<_> = data_runs(100, &[0..10, 20..30, 90..100]).collect();
+        assert_eq!(runs, vec![10..20, 30..90]);
+        assert_eq!(data_runs(100, &[]).collect::<Vec<_>>(), vec![0..100]);
+        assert_eq!(data_runs(100, &[0..100]).count(), 0);
+    }
+}

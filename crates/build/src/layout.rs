@@ -1,0 +1,249 @@
+//! Where inodes and directories lie: the metadata zone, measured before it is written.
+//!
+//! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
+//! the directory's blocks and the inodes that it names. So a walk reads one run.
+
+use kiln_format::addr::SLOT_LEN;
+use kiln_format::{Blkaddr, BlockBits, FormatError, Nid, dirent};
+use std::collections::HashMap;
+
+use crate::error::BuildError;
+use crate::facts::Facts;
+use crate::pack::{Packed, Stored};
+use crate::plan::{Plan, Storage};
+use crate::space::{Zone, inline_tail_len};
+use crate::tree::{Entry, Kind, NodeId};
+use crate::zindex::{self, IndexShape, ZExtent};
+use crate::{BuildOptions, Tree};
+
+/// A piece of the metadata zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// An inode with all that lies behind it.
+    Inode(NodeId),
+    /// Whole blocks of a directory, or of a symbolic link whose inode has no room.
+    Blocks(NodeId),
+    /// The shared xattr area.
+    SharedXattrs,
+}
+
+/// Places of everything in the metadata zone.
+pub struct Layout {
+    /// First block of the zone.
+    pub start: Blkaddr,
+    /// Length of the zone in bytes, a multiple of the block size.
+    pub len: u64,
+    /// Byte offset in the zone of each inode, by node; `None` of those left out.
+    pub inode_pos: Vec<Option<u64>>,
+    /// Byte offset in the zone of the whole blocks of the nodes that have some.
+    blocks_pos: HashMap<NodeId, u64>,
+    /// Byte offset in the zone of the shared xattr area.
+    pub shared_pos: u64,
+    /// All pieces by place.
+    pub regions: Vec<(u64, Region)>,
+}
+
+/// What is needed to measure and to write an inode.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The tree.
+    pub tree: &'a Tree,
+    /// Facts of its inodes.
+    pub facts: &'a Facts,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The data.
+    pub packed: &'a Packed,
+    /// Block size.
+    pub block_bits: BlockBits,
+    /// Pclusters may have several blocks.
+    pub big: bool,
+    /// Files are compressed where that gains.
+    pub compresses: bool,
+}
+
+impl<'a> View<'a> {
+    /// A view for `options`.
+    pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
+        let block_bits = options.block_bits();
+        let big = options.compression.is_some_and(|spec| u64::from(spec.pcluster_len) > block_bits.len());
+        let compresses = options.compression.is_some();
+        Self { tree, facts, plan, packed, block_bits, big, compresses }
+    }
+
+    /// Whether the node is not in the image.
+    pub fn is_left_out(&self, node: NodeId) -> bool {
+        let file_left_out = || {
+            let idx = self.plan.file_of_node[node.idx()]?;
+            let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
+            Some(unreadable || self.packed.is_left_out(idx))
+        };
+        self.facts.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
+    }
+
+    /// Entries of a directory that are in the image.
+    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = &'a Entry> {
+        let view = *self;
+        self.tree.entries(dir).iter().filter(move |entry| !view.is_left_out(entry.node))
+    }
+
+    /// Where the data of a regular file lies; a duplicate has that of its original.
+    pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
+        let mut idx = self.plan.file_of_node[file.idx()]?;
+        if let Storage::Duplicate(original) = self.plan.files[idx as usize].storage {
+            idx = original;
+        }
+        Some(&self.packed.stored[idx as usize])
+    }
+
+    /// What the index of a compressed file of `len` bytes looks like.
+    pub fn index_shape(&self, len: u64, extents: &[ZExtent]) -> IndexShape {
+        let follows = |w: &[ZExtent]| w[0].start + u32::from(w[0].blocks) == w[1].start;
+        let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
+        IndexShape { len, block_bits: self.block_bits, big: self.big, scattered }
+    }
+
+    /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
+    pub fn own_data(&self, node: NodeId) -> (u64, u64) {
+        let len = match &self.tree.node(node).kind {
+            Kind::Symlink(target) => target.len() as u64,
+            Kind::Directory(_) => self.dir_len(node),
+            _ => return (0, 0),
+        };
+        let tail = inline_tail_len(len, self.facts.inode_len(node), self.block_bits).unwrap_or(0) as u64;
+        ((len - tail).next_multiple_of(self.block_bits.len()), tail)
+    }
+
+    /// Size of a directory in bytes.
+    pub fn dir_len(&self, dir: NodeId) -> u64 {
+        let mut filler = BlockFiller::new(self.block_bits);
+        let mut full = 0;
+        for name in self.names(dir) {
+            if filler.starts_block(name.len()) {
+                full += self.block_bits.len();
+            }
+        }
+        full + filler.used
+    }
+
+    /// Names of a directory with its dot entries, in the order of their bytes.
+    pub fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
+        let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| &*entry.name).collect();
+        for dot in [&b"."[..], b".."] {
+            let at = names.partition_point(|name| *name < dot);
+            names.insert(at, dot);
+        }
+        names
+    }
+
+    /// Bytes of a node's inode with all that lies behind it, and whether it must stay within a block.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
+        let body_off = self.facts.inode_len(node) as u64;
+        let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
+            (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
+            (Kind::File { len, .. }, Some(Stored::Compressed { extents, .. })) => {
+                (zindex::len_behind(body_off, self.index_shape(*len, extents))?, false)
+            }
+            (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
+                (4 * len.div_ceil(1 << chunk_bits), false)
+            }
+            (Kind::Directory(_) | Kind::Symlink(_), _) => {
+                let (_, tail) = self.own_data(node);
+                (tail, tail > 0)
+            }
+            _ => (0, false),
+        };
+        Ok((body_off + behind, in_block))
+    }
+}
+
+/// Fills directory blocks: entries go to a block while they fit.
+pub struct BlockFiller {
+    block_len: u64,
+    /// Bytes of the current block in use.
+    pub used: u64,
+}
+
+impl BlockFiller {
+    /// Before the first entry.
+    pub fn new(block_bits: BlockBits) -> Self {
+        Self { block_len: block_bits.len(), used: 0 }
+    }
+
+    /// Take the next entry. Whether it starts a block and another one lies before it.
+    pub fn starts_block(&mut self, name_len: usize) -> bool {
+        let len = dirent::entry_len(name_len) as u64;
+        let starts = self.used + len > self.block_len;
+        self.used = if starts { len } else { self.used + len };
+        starts
+    }
+}
+
+impl Layout {
+    /// Find a place for everything.
+    ///
+    /// # Errors
+    /// A zone that inode numbers or block addresses cannot reach.
+    pub fn make(view: &View<'_>) -> Result<Self, BuildError> {
+        let mut zone = Zone::new(view.block_bits);
+        let mut layout = Self {
+            start: view.packed.end,
+            len: 0,
+            inode_pos: vec![None; view.tree.len()],
+            blocks_pos: HashMap::new(),
+            shared_pos: 0,
+            regions: Vec::with_capacity(view.tree.len()),
+        };
+        layout.place_inode(NodeId::ROOT, view, &mut zone)?;
+        let shared_len = view.facts.xattrs.shared_area().len() as u64;
+        layout.shared_pos = zone.inode(shared_len);
+        if shared_len > 0 {
+            layout.regions.push((layout.shared_pos, Region::SharedXattrs));
+        }
+        for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
+            let (blocks_len, _) = view.own_data(node);
+            if blocks_len > 0 {
+                let pos = zone.blocks(blocks_len);
+                layout.blocks_pos.insert(node, pos);
+                layout.regions.push((pos, Region::Blocks(node)));
+            }
+            for entry in view.entries(node) {
+                if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()].is_none() {
+                    layout.place_inode(entry.node, view, &mut zone)?;
+                }
+            }
+        }
+        layout.regions.sort_unstable_by_key(|(pos, _)| *pos);
+        layout.len = zone.end().next_multiple_of(view.block_bits.len());
+        let end = Blkaddr(layout.start.0 + view.block_bits.blocks_for(layout.len));
+        if end >= Blkaddr::HOLE32 {
+            return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
+        }
+        Ok(layout)
+    }
+
+    fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut Zone) -> Result<(), BuildError> {
+        let (len, in_block) = view.measure(node)?;
+        let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len) };
+        self.inode_pos[node.idx()] = Some(pos);
+        self.regions.push((pos, Region::Inode(node)));
+        Ok(())
+    }
+
+    /// The nid of a node.
+    ///
+    /// # Errors
+    /// A node that has no place: our own mistake.
+    pub fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
+        let pos = self.inode_pos[node.idx()];
+        pos.map(|pos| Nid(pos / SLOT_LEN)).ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))
+    }
+
+    /// First of the whole blocks of a directory or symbolic link, if it has some.
+    pub fn blocks_of(&self, node: NodeId, block_bits: BlockBits) -> Option<Blkaddr> {
+        self.blocks_pos.get(&node).map(|pos| Blkaddr(self.start.0 + block_bits.blocks_for(*pos)))
+    }
+}

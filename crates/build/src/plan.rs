@@ -1,0 +1,272 @@
+//! What is stored how, and in which order: decided in plain-text coordinates, before anything is compressed.
+//!
+//! Files stand in walk order. What the decisions need (digests of files of equal length, holes, samples of large files)
+//! is gathered on all cores; the decisions themselves are taken in order.
+
+use kiln_codec::probe;
+use kiln_format::feature::Feature;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::dedupe::{self, Candidates};
+use crate::facts::Facts;
+use crate::pool::{self, Costed};
+use crate::tree::{Content, ContentError, Kind, NodeId};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
+
+/// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
+const SURVEY_COST: u64 = 4096;
+/// Bytes of jobs handed out at a time.
+const SURVEY_BUDGET: u64 = 64 << 20;
+/// Samples of a large file, and the length of each.
+const SAMPLES: u64 = 8;
+const SAMPLE_LEN: usize = 64 << 10;
+
+/// Everything that will be stored.
+pub struct Plan {
+    /// Regular files in walk order.
+    pub files: Vec<FilePlan>,
+    /// Place in `files` of each node, by node.
+    pub file_of_node: Vec<Option<u32>>,
+    /// Inputs that cannot be read and are left out.
+    pub left_out: Vec<Skipped>,
+}
+
+/// A regular file.
+pub struct FilePlan {
+    /// Its node.
+    pub node: NodeId,
+    /// Size in bytes.
+    pub len: u64,
+    /// How it is stored.
+    pub storage: Storage,
+}
+
+/// How a file is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// It cannot be read and is left out.
+    LeftOut,
+    /// It has no bytes.
+    Empty,
+    /// Like the file with this index, byte for byte.
+    Duplicate(u32),
+    /// Uncompressed, contiguous.
+    Flat,
+    /// Uncompressed, in chunks of which some are holes.
+    Chunks {
+        /// log2 of the chunk size.
+        chunk_bits: u8,
+        /// The holes.
+        holes: Box<[Range<u64>]>,
+    },
+    /// Compressed; a file of one part may still turn out flat.
+    Compressed {
+        /// Stored as references to one pcluster of zeros.
+        holes: Box<[Range<u64>]>,
+    },
+}
+
+/// What is found out about a file before it is stored.
+#[derive(Default)]
+struct Survey {
+    digest: Option<u128>,
+    holes: Box<[Range<u64>]>,
+    incompressible: bool,
+}
+
+/// What is to be found out.
+#[derive(Clone, Copy)]
+struct Wanted {
+    file: u32,
+    node: NodeId,
+    len: u64,
+    digest: bool,
+    holes: bool,
+    samples: bool,
+}
+
+impl Plan {
+    /// Plan how to store every file of `tree`.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, unless such files are to be skipped.
+    pub fn make(tree: &Tree, facts: &Facts, options: &BuildOptions, control: &Control<'_>) -> Result<Self, BuildError> {
+        let mut files = Vec::new();
+        let mut file_of_node = vec![None; tree.len()];
+        for node in tree.walk().filter(|node| !facts.is_left_out[node.idx()]) {
+            if let Kind::File { len, .. } = tree.node(node).kind {
+                file_of_node[node.idx()] = Some(files.len() as u32);
+                files.push(FilePlan { node, len, storage: if len == 0 { Storage::Empty } else { Storage::Flat } });
+            }
+        }
+        let mut plan = Self { files, file_of_node, left_out: Vec::new() };
+        let mut surveys = plan.survey(tree, options, control)?;
+        let mut candidates = Candidates::default();
+        let mut pairs = Vec::new();
+        for (idx, file) in plan.files.iter_mut().enumerate() {
+            let survey = surveys.remove(&(idx as u32)).unwrap_or_default();
+            if let Some(first) = survey.digest.and_then(|digest| candidates.earlier(idx as u32, file.len, digest)) {
+                pairs.push([first, idx as u32]);
+            }
+            if file.storage == Storage::Flat {
+                file.storage = storage(file.len, survey, options);
+            }
+        }
+        plan.confirm(pairs, tree, options, control)?;
+        Ok(plan)
+    }
+
+    /// Find out on all cores what the decisions need.
+    fn survey(
+        &mut self,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<HashMap<u32, Survey>, BuildError> {
+        let mut same_len = HashMap::<u64, u32>::new();
+        for file in &self.files {
+            *same_len.entry(file.len).or_default() += 1;
+        }
+        let wanted = |(idx, file): (usize, &FilePlan)| {
+            let sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
+            let digest = options.dedupe == Dedupe::Files && same_len[&file.len] > 1;
+            let samples = options.compression.is_some_and(|spec| file.len > segment_len(spec.pcluster_len));
+            let wanted = Wanted { file: idx as u32, node: file.node, len: file.len, digest, holes: sparse, samples };
+            (file.len > 0 && (sparse || digest || samples)).then_some(wanted)
+        };
+        let wanted: Vec<Wanted> = self.files.iter().enumerate().filter_map(wanted).collect();
+        let jobs = wanted.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
+        let block_bits = options.block_bits();
+        let worker = || {
+            let mut buf = Vec::new();
+            Ok(move |wanted: Wanted| {
+                control.check()?;
+                let mut survey = || -> Result<Survey, BuildError> {
+                    let mut content = tree.open(wanted.node)?;
+                    look(&mut *content, wanted, block_bits, &mut buf)
+                        .map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
+                };
+                Ok::<_, BuildError>((wanted.file, skippable(survey(), options)?))
+            })
+        };
+        let mut surveys = HashMap::new();
+        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(file, survey)| {
+            match survey {
+                Ok(survey) => drop(surveys.insert(file, survey)),
+                Err(error) => self.leave_out(file, tree, error),
+            }
+            Ok(())
+        })?;
+        Ok(surveys)
+    }
+
+    /// Compare the bytes of each pair; the second of equal ones becomes a duplicate of the first.
+    fn confirm(
+        &mut self,
+        pairs: Vec<[u32; 2]>,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<(), BuildError> {
+        let block_bits = options.block_bits();
+        let files = &self.files;
+        let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
+        let worker = || {
+            Ok(|[first, second]: [u32; 2]| {
+                control.check()?;
+                let [a, b] = [first, second].map(|idx| &files[idx as usize]);
+                let sparse = |node| matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
+                let any_sparse = sparse(a.node) || sparse(b.node);
+                let same = dedupe::same_bytes(tree, [a.node, b.node], a.len, any_sparse, block_bits);
+                Ok::<_, BuildError>((first, second, skippable(same, options)?))
+            })
+        };
+        let mut found = Vec::new();
+        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |outcome| {
+            found.push(outcome);
+            Ok(())
+        })?;
+        for (first, second, same) in found {
+            // What cannot be compared is stored on its own, and fails there if it must.
+            if matches!(same, Ok(true)) {
+                self.files[second as usize].storage = Storage::Duplicate(first);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, file: u32, tree: &Tree, error: BuildError) {
+        let file = &mut self.files[file as usize];
+        file.storage = Storage::LeftOut;
+        self.left_out.push(Skipped { path: tree.path(file.node), error });
+    }
+}
+
+/// An input's error as a value where inputs may be skipped.
+pub fn skippable<T>(
+    outcome: Result<T, BuildError>,
+    options: &BuildOptions,
+) -> Result<Result<T, BuildError>, BuildError> {
+    match outcome {
+        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
+/// number of threads.
+pub fn segment_len(pcluster_len: u32) -> u64 {
+    if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
+}
+
+fn look(
+    content: &mut dyn Content,
+    wanted: Wanted,
+    block_bits: kiln_format::BlockBits,
+    buf: &mut Vec<u8>,
+) -> Result<Survey, ContentError> {
+    let holes = if wanted.holes { hole::find(content, wanted.len, block_bits)? } else { Box::default() };
+    let digest = if wanted.digest { Some(dedupe::digest(content, wanted.len, &holes, buf)?) } else { None };
+    let incompressible = wanted.samples && holes.is_empty() && samples_are_incompressible(content, wanted.len, buf)?;
+    content.verify_unchanged()?;
+    Ok(Survey { digest, holes, incompressible })
+}
+
+/// Whether samples all over the file say that compressing it gains nothing.
+fn samples_are_incompressible(content: &mut dyn Content, len: u64, buf: &mut Vec<u8>) -> Result<bool, ContentError> {
+    buf.resize(SAMPLE_LEN, 0);
+    for sample in 0..SAMPLES {
+        content.read_exact_at(buf, (len - SAMPLE_LEN as u64) / (SAMPLES - 1) * sample)?;
+        if !probe::is_incompressible(buf) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How a file with bytes of its own is stored.
+fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
+    let block_bits = options.block_bits();
+    let holes = survey.holes;
+    let chunks =
+        |holes: Box<[Range<u64>]>| Storage::Chunks { chunk_bits: hole::chunk_bits(len, &holes, block_bits), holes };
+    match (options.compression, holes.is_empty()) {
+        (None, true) => Storage::Flat,
+        (None, false) => chunks(holes),
+        (Some(_), true) if survey.incompressible => Storage::Flat,
+        (Some(_), true) => Storage::Compressed { holes },
+        (Some(_), false) => {
+            // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
+            let index_len = block_bits.blocks_for(len) * 8;
+            if index_len > (len - hole::total(&holes)) / 2 {
+                chunks(holes)
+            } else if options.kernel_has(Feature::Fragments.since()) {
+                Storage::Compressed { holes }
+            } else {
+                // Before partial references, zeros are compressed like anything else.
+                Storage::Compressed { holes: Box::default() }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Workers that take jobs in order and whose results leave in order.
+//!
+//! Each job has a cost in bytes. Jobs are handed out while the cost of all jobs between hand-out and the end of their
+//! `consume` stays within a budget (one job always may run), so the backlog is bounded however unequal the jobs are.
+//! Workers never write: what leaves, leaves through `consume`, on the calling thread, in the order of the jobs. So nothing
+//! that `consume` sees depends on scheduling. With one thread the same code runs without threads: the reference.
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::mpsc;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A job and what it costs, in bytes, until its result is consumed.
+pub struct Costed<J> {
+    /// The job.
+    pub job: J,
+    /// Bytes of memory it may hold.
+    pub cost: u64,
+}
+
+/// Run `jobs` on `threads` threads, each with a worker of its own from `make_worker`; pass results to `consume` in
+/// order. The first error ends it: of `consume`, or of a job when its turn to be consumed comes.
+///
+/// # Errors
+/// That first error.
+pub fn run<J, R, E, W>(
+    threads: usize,
+    budget: u64,
+    jobs: impl Iterator<Item = Costed<J>> + Send,
+    make_worker: impl Fn() -> Result<W, E> + Sync,
+    mut consume: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E>
+where
+    J: Send,
+    R: Send,
+    E: Send,
+    W: FnMut(J) -> Result<R, E>,
+{
+    if threads <= 1 {
+        let mut worker = make_worker()?;
+        for Costed { job, .. } in jobs {
+            consume(worker(job)?)?;
+        }
+        return Ok(());
+    }
+    let gate = Gate::new(jobs, budget);
+    let (send, receive) = mpsc::channel();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                let (gate, make_worker, send) = (&gate, &make_worker, send.clone());
+                scope.spawn(move || {
+                    // A panicking worker must not leave the others waiting for its job's budget.
+                    let closer = CloseOnPanic(gate);
+                    work(gate, make_worker, &send);
+                    drop(closer);
+                })
+            })
+            .collect();
+        drop(send);
+        let outcome = in_order(&gate, &receive, &mut consume);
+        gate.close();
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        outcome
+    })
+}
+
+/// A finished job.
+struct Done<R> {
+    seq: u64,
+    cost: u64,
+    result: R,
+}
+
+fn work<J, R, E, W>(
+    gate: &Gate<impl Iterator<Item = Costed<J>>>,
+    make_worker: &impl Fn() -> Result<W, E>,
+    send: &mpsc::Sender<Done<Result<R, E>>>,
+) where
+    W: FnMut(J) -> Result<R, E>,
+{
+    let mut worker = match make_worker() {
+        Ok(worker) => worker,
+        Err(error) => {
+            // The job whose turn it would have been carries the news.
+            if let Some((seq, Costed { cost, .. })) = gate.next() {
+                let _ = send.send(Done { seq, cost, result: Err(error) });
+            }
+            return;
+        }
+    };
+    while let Some((seq, Costed { job, cost })) = gate.next() {
+        if send.send(Done { seq, cost, result: worker(job) }).is_err() {
+            return;
+        }
+    }
+}
+
+fn in_order<J, R, E>(
+    gate: &Gate<impl Iterator<Item = Costed<J>>>,
+    receive: &mpsc::Receiver<Done<Result<R, E>>>,
+    consume: &mut impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut early = BTreeMap::new();
+    let mut turn = 0;
+    for done in receive {
+        early.insert(done.seq, done);
+        while let Some(done) = early.remove(&turn) {
+            consume(done.result?)?;
+            gate.release(done.cost);
+            turn += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Hands out jobs, in order, within the budget.
+struct Gate<I> {
+    state: Mutex<GateState<I>>,
+    released: Condvar,
+    budget: u64,
+}
+
+struct GateState<I> {
+    jobs: Option<I>,
+    seq: u64,
+    held: u64,
+}
+
+impl<J, I: Iterator<Item = Costed<J>>> Gate<I> {
+    fn new(jobs: I, budget: u64) -> Self {
+        Self { state: Mutex::new(GateState { jobs: Some(jobs), seq: 0, held: 0 }), released: Condvar::new(), budget }
+    }
+
+    fn next(&self) -> Option<(u64, Costed<J>)> {
+        let mut state = self.lock();
+        // The cost of a job is known once it is taken, so the budget may be overrun by one job for each worker.
+        while state.held >= self.budget && state.jobs.is_some() {
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let costed = state.jobs.as_mut()?.next()?;
+        state.held += costed.cost;
+        let seq = state.seq;
+        state.seq += 1;
+        Some((seq, costed))
+    }
+
+    fn release(&self, cost: u64) {
+        self.lock().held -= cost;
+        self.released.notify_all();
+    }
+}
+
+impl<I> Gate<I> {
+    /// No more jobs.
+    fn close(&self) {
+        self.lock().jobs = None;
+        self.released.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState<I>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct CloseOnPanic<'a, I>(&'a Gate<I>);
+
+impl<I> Drop for CloseOnPanic<'_, I> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn squares(threads: usize, budget: u64) -> Result<Vec<u64>, u64> {
+        let jobs = (0..500u64).map(|n| Costed { job: n, cost: 1 + n % 7 });
+        let mut out = Vec::new();
+        let worker = || {
+            Ok(|n: u64| {
+                if n.is_multiple_of(97) {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Ok(n * n)
+            })
+        };
+        run(threads, budget, jobs, worker, |square| {
+            out.push(square);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    #[test]
+    fn results_leave_in_order_whatever_the_threads() {
+        let expected: Vec<u64> = (0..500).map(|n| n * n).collect();
+        for (threads, budget) in [(1, 1), (2, 1), (3, 10), (7, 1000)] {
+            assert_eq!(squares(threads, budget), Ok(expected.clone()));
+        }
+    }
+
+    #[test]
+    fn the_first_error_in_order_wins_and_nothing_hangs() {
+        for threads in [1, 4] {
+            let jobs = (0..100u64).map(|n| Costed { job: n, cost: 1 });
+            let worker = || Ok(|n: u64| if n >= 20 { Err(n) } else { Ok(n) });
+            let mut seen = 0;
+            let outcome = run(threads, 8, jobs, worker, |n: u64| {
+                assert_eq!(n, seen);
+                seen += 1;
+                Ok(())
+            });
+            assert_eq!((outcome, seen), (Err(20), 20));
+            let jobs = (0..100u64).map(|n| Costed { job: n, cost: 1 });
+            let no_worker = || if true { Err(7) } else { Ok(|n: u64| Ok::<u64, u64>(n)) };
+            assert_eq!(run(threads, 8, jobs, no_worker, |_| Ok(())), Err(7));
+        }
+    }
+
+    #[test]
+    fn the_backlog_is_bounded() {
+        use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+        let (running, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        let jobs = (0..200u64).map(|n| Costed { job: n, cost: 10 });
+        let worker = || {
+            Ok::<_, ()>(|n: u64| {
+                most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                Ok(n)
+            })
+        };
+        run(4, 30, jobs, worker, |_| {
+            thread::sleep(Duration::from_micros(200));
+            running.fetch_sub(1, SeqCst);
+            Ok(())
+        })
+        .unwrap();
+        assert!(most.load(SeqCst) <= 3 + 1, "{} jobs at once", most.load(SeqCst));
+    }
+}

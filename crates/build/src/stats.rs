@@ -1,0 +1,154 @@
+//! What a build did.
+
+use kiln_format::KernelVersion;
+use kiln_format::feature::{Feature, OLDEST_KERNEL};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+
+use crate::BuildError;
+use crate::layout::{Layout, View};
+use crate::pack::Stored;
+use crate::plan::Storage;
+use crate::tree::Kind;
+use crate::write::Written;
+
+/// What a build did.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Regular files, hard links counted once.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes and sockets.
+    pub others: u64,
+    /// Names beyond the first of their inode.
+    pub hard_links: u64,
+    /// Bytes of all regular files, hard links counted once.
+    pub bytes_in: u64,
+    /// Size of the image in bytes.
+    pub image_bytes: u64,
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes of inodes, names, indexes and inline tails.
+    pub metadata_bytes: u64,
+    /// Files that share the data of an earlier one.
+    pub duplicate_files: u64,
+    /// Their bytes.
+    pub duplicate_bytes: u64,
+    /// Bytes of holes.
+    pub hole_bytes: u64,
+    /// Files left uncompressed because compressing gained nothing.
+    pub plain_files: u64,
+    /// Their bytes.
+    pub plain_bytes: u64,
+    /// Files whose last bytes (or all) lie beside their inode.
+    pub inline_files: u64,
+    /// The oldest kernel that mounts the image.
+    pub oldest_kernel: Option<KernelVersion>,
+    /// What needs it.
+    pub oldest_kernel_because: Option<Feature>,
+    /// The image's UUID.
+    pub uuid: [u8; 16],
+    /// Time taken, in order.
+    pub phases: Vec<Phase>,
+    /// Inputs left out, with `keep_going`.
+    pub skipped: Vec<Skipped>,
+}
+
+/// An input that was left out.
+#[derive(Debug)]
+pub struct Skipped {
+    /// Path in the tree.
+    pub path: Vec<u8>,
+    /// Why.
+    pub error: BuildError,
+}
+
+/// Time that a part of the work took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// By the clock.
+    pub wall: Duration,
+    /// User and system time of the whole process.
+    pub cpu: Duration,
+}
+
+/// Takes the time of phases.
+#[derive(Debug)]
+pub struct PhaseClock {
+    wall: Instant,
+    cpu: Duration,
+    phases: Vec<Phase>,
+}
+
+impl PhaseClock {
+    /// Start the first phase.
+    pub fn start() -> Self {
+        Self { wall: Instant::now(), cpu: process_cpu(), phases: Vec::new() }
+    }
+
+    /// End the running phase, call it `name`, start the next.
+    pub fn finish(&mut self, name: &'static str) {
+        let (wall, cpu) = (Instant::now(), process_cpu());
+        self.phases.push(Phase { name, wall: wall - self.wall, cpu: cpu.saturating_sub(self.cpu) });
+        (self.wall, self.cpu) = (wall, cpu);
+    }
+
+    /// All phases that have ended.
+    pub fn phases(self) -> Vec<Phase> {
+        self.phases
+    }
+}
+
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// Count what is in the image.
+pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> Summary {
+    let block_len = view.block_bits.len();
+    let because = written.features.iter().copied().max_by_key(|feature| feature.since());
+    let mut summary = Summary {
+        image_bytes: written.blocks * block_len,
+        data_bytes: (view.packed.end.0 - written.header_blocks) * block_len,
+        metadata_bytes: layout.len,
+        oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
+        oldest_kernel_because: because,
+        uuid: written.uuid,
+        ..Summary::default()
+    };
+    for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {
+        match &node.kind {
+            Kind::Directory(_) => summary.directories += 1,
+            Kind::File { len, .. } => summary.files(view, id, *len),
+            _ => summary.others += 1,
+        }
+        summary.hard_links += u64::from(view.tree.names_of(id) - 1);
+    }
+    summary
+}
+
+impl Summary {
+    fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
+        self.files += 1;
+        self.bytes_in += len;
+        let storage = view.plan.file_of_node[id.idx()].map(|idx| &view.plan.files[idx as usize].storage);
+        if let Some(Storage::Compressed { holes } | Storage::Chunks { holes, .. }) = storage {
+            self.hole_bytes += crate::hole::total(holes);
+        }
+        if matches!(storage, Some(Storage::Duplicate(_))) {
+            self.duplicate_files += 1;
+            self.duplicate_bytes += len;
+        }
+        if let Some(Stored::Flat { tail, .. }) = view.stored(id) {
+            self.inline_files += u64::from(tail.is_some());
+            if view.compresses && len > 0 {
+                self.plain_files += 1;
+                self.plain_bytes += len;
+            }
+        }
+    }
+}

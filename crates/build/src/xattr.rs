@@ -1,0 +1,190 @@
+//! Extended attributes: which are shared, what each inode's body holds.
+//!
+//! Equal sets of attributes are kept once, whoever has them: a tree with one label on a million files has one set.
+//! A (name, value) pair with two owners or more goes to the shared area; ids count from the start of that area.
+
+use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
+use std::collections::HashMap;
+use zerocopy::IntoBytes;
+
+use crate::error::InputProblem;
+use crate::tree::{Node, Xattr};
+
+/// A set of attributes that one or more inodes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SetId(u32);
+
+/// All attributes of a tree.
+#[derive(Debug, Default)]
+pub struct Xattrs {
+    /// Attributes in the order they first occur.
+    pairs: Vec<Pair>,
+    /// Each set: indexes of `pairs`, sorted by name.
+    sets: Vec<Set>,
+    /// The shared area: entries of all shared pairs.
+    shared_area: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Pair {
+    index: u8,
+    rest: Box<[u8]>,
+    value: Box<[u8]>,
+    /// Inodes that have it.
+    owners: u64,
+    /// Offset in the shared area, once shared.
+    shared_off: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Set {
+    pairs: Box<[u32]>,
+    body_len: usize,
+}
+
+/// Collects the sets of a tree.
+#[derive(Default)]
+pub struct Collector {
+    xattrs: Xattrs,
+    set_by_pairs: HashMap<Box<[u32]>, SetId>,
+    pair_by_attr: HashMap<Xattr, u32>,
+}
+
+impl Collector {
+    /// The set of `node`; `None` for a node without attributes.
+    ///
+    /// # Errors
+    /// An attribute that the format cannot hold.
+    pub fn add(&mut self, node: &Node) -> Result<Option<SetId>, InputProblem> {
+        if node.xattrs.is_empty() {
+            return Ok(None);
+        }
+        let mut pairs = Vec::with_capacity(node.xattrs.len());
+        for attr in &node.xattrs {
+            pairs.push(self.pair(attr)?);
+        }
+        let xattrs = &mut self.xattrs;
+        pairs.sort_unstable_by(|&a, &b| xattrs.pairs[a as usize].name().cmp(&xattrs.pairs[b as usize].name()));
+        if let Some(twice) =
+            pairs.windows(2).find(|w| xattrs.pairs[w[0] as usize].name() == xattrs.pairs[w[1] as usize].name())
+        {
+            let (index, rest) = xattrs.pairs[twice[0] as usize].name();
+            let name = [xattr::prefix(index).unwrap_or_default(), rest].concat();
+            return Err(InputProblem::Xattr { name, reason: "is there twice" });
+        }
+        // The body is longest with nothing shared: what fits then fits always.
+        let longest: usize =
+            BODY_HEADER_LEN + pairs.iter().map(|&p| xattrs.pairs[p as usize].entry_len()).sum::<usize>();
+        if longest > xattr::BODY_MAX_LEN {
+            return Err(InputProblem::XattrBody(longest));
+        }
+        for &pair in &pairs {
+            xattrs.pairs[pair as usize].owners += 1;
+        }
+        let pairs = pairs.into_boxed_slice();
+        let next = SetId(xattrs.sets.len() as u32);
+        let id = *self.set_by_pairs.entry(pairs.clone()).or_insert(next);
+        if id == next {
+            xattrs.sets.push(Set { pairs, body_len: 0 });
+        }
+        Ok(Some(id))
+    }
+
+    fn pair(&mut self, attr: &Xattr) -> Result<u32, InputProblem> {
+        let refuse = |reason| Err(InputProblem::Xattr { name: attr.name.to_vec(), reason });
+        if let Some(&pair) = self.pair_by_attr.get(attr) {
+            return Ok(pair);
+        }
+        let Some((index, rest)) = xattr::split_name(&attr.name) else {
+            return refuse("EROFS holds user., trusted., security. and POSIX ACL attributes only");
+        };
+        if attr.name.len() > xattr::NAME_MAX_LEN {
+            return refuse("the name is longer than 255 bytes");
+        }
+        if attr.value.len() > xattr::VALUE_MAX_LEN {
+            return refuse("the value is longer than 65535 bytes");
+        }
+        let pair = self.xattrs.pairs.len() as u32;
+        let (rest, value) = (rest.into(), attr.value.clone());
+        self.xattrs.pairs.push(Pair { index, rest, value, owners: 0, shared_off: None });
+        self.pair_by_attr.insert(attr.clone(), pair);
+        Ok(pair)
+    }
+
+    /// Decide what is shared.
+    pub fn finish(self) -> Xattrs {
+        let mut xattrs = self.xattrs;
+        for pair in &mut xattrs.pairs {
+            if pair.owners >= 2
+                && let Ok(off) = u32::try_from(xattrs.shared_area.len())
+            {
+                pair.shared_off = Some(off);
+                xattr::encode_entry(pair.index, &pair.rest, &pair.value, &mut xattrs.shared_area)
+                    .expect("lengths were checked when the pair was collected");
+            }
+        }
+        for set in &mut xattrs.sets {
+            let (shared, inline) = split(&xattrs.pairs, &set.pairs);
+            set.body_len =
+                BODY_HEADER_LEN + 4 * shared.len() + inline.iter().map(|pair| pair.entry_len()).sum::<usize>();
+        }
+        xattrs
+    }
+}
+
+impl Pair {
+    fn entry_len(&self) -> usize {
+        xattr::entry_len(self.rest.len(), self.value.len())
+    }
+
+    fn name(&self) -> (u8, &[u8]) {
+        (self.index, &self.rest)
+    }
+}
+
+/// The pairs that a body lists by id (at most 255) and those it holds itself.
+fn split<'a>(pairs: &'a [Pair], set: &[u32]) -> (Vec<&'a Pair>, Vec<&'a Pair>) {
+    let all = set.iter().map(|&pair| &pairs[pair as usize]);
+    let (mut shared, mut inline): (Vec<_>, Vec<_>) = all.partition(|pair| pair.shared_off.is_some());
+    inline.extend(shared.drain(SHARED_MAX.min(shared.len())..));
+    (shared, inline)
+}
+
+impl Xattrs {
+    /// Whether there are none at all.
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// The shared area, as it goes to the image.
+    pub fn shared_area(&self) -> &[u8] {
+        &self.shared_area
+    }
+
+    /// Length of a set's body in bytes.
+    pub fn body_len(&self, set: Option<SetId>) -> usize {
+        set.map_or(0, |set| self.sets[set.0 as usize].body_len)
+    }
+
+    /// Append a set's body. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
+    /// from `xattr_blkaddr`.
+    pub fn encode_body(&self, set: SetId, shared_base: u32, out: &mut Vec<u8>) {
+        let set = &self.sets[set.0 as usize];
+        let (shared, inline) = split(&self.pairs, &set.pairs);
+        let present = set.pairs.iter().map(|&pair| self.pairs[pair as usize].name());
+        let filter = present.fold(u32::MAX, |filter, (index, rest)| filter & !xattr::filter_bit(index, rest));
+        let header = RawXattrBodyHeader {
+            h_name_filter: filter.into(),
+            h_shared_count: shared.len() as u8,
+            h_reserved2: [0; 7],
+        };
+        out.extend_from_slice(header.as_bytes());
+        for pair in shared {
+            let id = shared_base + pair.shared_off.expect("shared") / 4;
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+        for pair in inline {
+            xattr::encode_entry(pair.index, &pair.rest, &pair.value, out).expect("lengths were checked");
+        }
+    }
+}

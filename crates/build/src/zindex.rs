@@ -1,0 +1,152 @@
+//! From extents to the index that lies behind a compressed inode.
+
+use kiln_format::addr::align_up;
+use kiln_format::zmap::{
+    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader,
+};
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
+
+use crate::BuildError;
+
+/// An extent of a compressed file, in the order of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZExtent {
+    /// Bytes of plain text.
+    pub llen: u32,
+    /// First block.
+    pub start: u32,
+    /// Blocks stored.
+    pub blocks: u16,
+    /// How.
+    pub kind: HeadKind,
+    /// The stream decodes to more than `llen` bytes.
+    pub partial: bool,
+}
+
+/// What the length of an index depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexShape {
+    /// Size of the file in bytes.
+    pub len: u64,
+    /// Block size, also the size of an lcluster.
+    pub block_bits: BlockBits,
+    /// Pclusters may have several blocks.
+    pub big: bool,
+    /// Pclusters do not lie one behind the other, or are referenced in part: the full index is needed.
+    pub scattered: bool,
+}
+
+impl IndexShape {
+    fn lclusters(self) -> u64 {
+        self.block_bits.blocks_for(self.len)
+    }
+
+    /// The compact layout, `off` bytes behind a slot boundary. Slots are aligned to 32 bytes, as packs want.
+    fn compact(self, off: u64) -> Result<CompactLayout, BuildError> {
+        let count = self.lclusters();
+        Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), true, self.big)?)
+    }
+}
+
+/// Bytes of header and index behind an inode with a body of any length, at most.
+pub fn index_len(shape: IndexShape) -> usize {
+    // The place in the slot decides how many small packs come first: at most 3 of them more than in the best case.
+    let compact = shape.compact(COMPACT_INDEX_OFF).map_or(u64::MAX, |layout| layout.end_off());
+    (if shape.scattered { FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters() } else { compact }) as usize
+}
+
+/// Bytes from the end of the body at `body_off` of its inode to the end of the index, alignment included.
+///
+/// # Errors
+/// Block sizes that the compact index cannot have.
+pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
+    let header = align_up(body_off, 8).expect("a small offset");
+    let end = if shape.scattered {
+        header + FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters()
+    } else {
+        shape.compact(header + COMPACT_INDEX_OFF)?.end_off()
+    };
+    Ok(end - body_off)
+}
+
+/// Append header and index of a file to `out`, which holds its inode and body so far.
+///
+/// # Errors
+/// Extents that contradict the format: our own mistake.
+pub fn encode(
+    shape: IndexShape,
+    algorithm: Algorithm,
+    extents: &[ZExtent],
+    out: &mut Vec<u8>,
+) -> Result<(), BuildError> {
+    out.resize(out.len().next_multiple_of(8), 0);
+    let mut advise = Advise::empty();
+    if !shape.scattered {
+        advise |= Advise::COMPACTED_2B_OR_EXTENTS;
+    }
+    if shape.big {
+        // In the full index kernels look at the second bit for plain extents, which we keep to one block; in the compact
+        // index both bits must be equal.
+        advise |=
+            if shape.scattered { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
+    }
+    let header = MapHeader {
+        advise,
+        algorithms: [algorithm as u8, 0],
+        lcluster_bits: shape.block_bits.bits(),
+        fragment_off: 0,
+        idata_len: 0,
+        extent_count: 0,
+    };
+    let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
+    out.extend_from_slice(&header.encode(shape.block_bits));
+    if shape.scattered {
+        out.resize(out.len() + (FULL_INDEX_OFF - COMPACT_INDEX_OFF) as usize, 0);
+        for entry in lclusters(shape, extents) {
+            out.extend_from_slice(&entry.encode_full()?);
+        }
+    } else {
+        shape.compact(index_off)?.encode(lclusters(shape, extents), out)?;
+    }
+    Ok(())
+}
+
+/// The entries of the index: one for each lcluster.
+fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster> {
+    let bits = shape.block_bits.bits();
+    let count = shape.lclusters();
+    let mut la = 0;
+    let mut rest = extents.iter().peekable();
+    std::iter::from_fn(move || {
+        let extent = *rest.next()?;
+        let start = la;
+        la += u64::from(extent.llen);
+        let head = start >> bits;
+        let last = rest.peek().is_none();
+        // Behind the last extent stands an end marker, if the file ends inside an lcluster where nothing starts.
+        let marker = last && shape.block_bits.within(shape.len) != 0 && head + 1 < count;
+        let next = if !last { la >> bits } else { count - u64::from(marker) };
+        Some(run(extent, start, head, next, shape).chain(marker.then_some(Lcluster::Head {
+            kind: HeadKind::Plain,
+            clusterofs: shape.block_bits.within(shape.len) as u32,
+            blkaddr: Blkaddr(0),
+            partial: false,
+        })))
+    })
+    .flatten()
+}
+
+/// The head at lcluster `head` and the nonheads up to `next`.
+fn run(extent: ZExtent, la: u64, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+    let first = Lcluster::Head {
+        kind: extent.kind,
+        clusterofs: shape.block_bits.within(la) as u32,
+        blkaddr: Blkaddr(extent.start.into()),
+        partial: extent.partial,
+    };
+    std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
+        back: (lcn - head).min(u64::from(u32::MAX)) as u32,
+        forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
+        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.blocks.into()),
+    }))
+}

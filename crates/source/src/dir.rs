@@ -1,0 +1,11 @@
+//! A directory as a tree.
+//!
+//! Every access goes through the descriptor of the root directory and never follows a symbolic link, so a tree that is
+//! rearranged meanwhile cannot lead elsewhere. The scan reads names and metadata only; contents are opened when they are
+//! wanted, and are refused if they are no longer those of the scan.
+
+mod contents;
+mod entry;
+mod scan;
+
+pub use scan::{Scan, ScanError, ScanOptions, Unreadable, scan};
