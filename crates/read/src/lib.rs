@@ -1,1 +1,40 @@
-//! An EROFS image as a tree.
+//! An EROFS image as a tree: metadata, extents, contents, checks.
+//!
+//! [`Image`] opens any [`ReadAt`] and answers like a filesystem: inodes, directories, attributes, ranges of bytes. All
+//! methods take `&self` and may be called from any number of threads.
+//!
+//! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a claimed
+//! size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
+#![forbid(unsafe_code)]
+
+mod cache;
+pub mod check;
+pub mod conformance;
+mod data;
+mod device;
+mod dir;
+mod error;
+mod image;
+mod inode;
+mod map;
+mod meta;
+mod read_at;
+mod resolve;
+mod seek;
+mod walk;
+mod xattr;
+mod zmap;
+
+pub use check::{CheckProblem, CheckReport, Finding, check};
+pub use dir::DirEntry;
+pub use error::{Defect, ReadError};
+pub use image::{Image, OpenOptions};
+pub use inode::Inode;
+pub use kiln_format::Nid;
+pub use map::{Extent, ExtentKind};
+pub use meta::Space;
+pub use read_at::{FileSource, MemorySource, RangeMut, ReadAt};
+pub use resolve::FollowLast;
+pub use seek::SeekWhat;
+pub use walk::{Walk, WalkEntry};
+pub use xattr::Xattr;

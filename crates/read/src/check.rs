@@ -1,0 +1,209 @@
+//! Is an image whole? Everything reachable is read, decoded and compared with what the rest of the image says.
+
+mod data;
+mod features;
+mod span;
+mod tree;
+
+use crate::{Image, Nid, ReadError};
+use kiln_format::Incompat;
+use kiln_format::superblock::SUPERBLOCK_OFF;
+use span::Spans;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tree::Tree;
+
+/// Problems that are reported; all of them are counted.
+const PROBLEMS_MAX: usize = 1000;
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Inodes that were checked, the packed inode and the metabox included.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Extents of their contents.
+    pub extents: u64,
+    /// Length of their contents in bytes.
+    pub bytes: u64,
+    /// What is wrong; at most 1000 problems.
+    pub problems: Vec<CheckProblem>,
+    /// How many problems there are.
+    pub problem_count: u64,
+}
+
+/// Something wrong in an image.
+#[derive(Clone, Debug)]
+pub struct CheckProblem {
+    /// Path of the file it is about; empty where it is about the image.
+    pub path: Vec<u8>,
+    /// Inode it is about.
+    pub nid: Option<Nid>,
+    /// What is wrong.
+    pub error: Finding,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug)]
+pub enum Finding {
+    /// Something cannot be read.
+    Unreadable(ReadError),
+    /// A field contradicts the rest of the image.
+    Field {
+        /// The kernel's name of the field.
+        field: &'static str,
+        /// Its value.
+        stored: u64,
+        /// What it should be.
+        expected: u64,
+    },
+    /// An entry of a directory.
+    Entry {
+        /// The entry's name.
+        name: Vec<u8>,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An extended attribute.
+    Xattr {
+        /// The attribute's name.
+        name: Vec<u8>,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A feature that is used but not announced: older kernels would misread the image instead of refusing it.
+    Feature {
+        /// The bit that should be set.
+        missing: Incompat,
+        /// What needs it.
+        because: &'static str,
+    },
+    /// Bytes with two meanings.
+    Overlap {
+        /// Device number, `None` for the metabox.
+        device: Option<u16>,
+        /// What lies first: kind, byte address, length in bytes.
+        first: (&'static str, u64, u64),
+        /// What begins before its end.
+        second: (&'static str, u64, u64),
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Unreadable(error) => error.fmt(f),
+            Finding::Field { field, stored, expected } => write!(f, "{field} = {stored}, should be {expected}"),
+            Finding::Entry { name, reason } => write!(f, "entry {}: {reason}", name.escape_ascii()),
+            Finding::Xattr { name, reason } => write!(f, "attribute {}: {reason}", name.escape_ascii()),
+            Finding::Feature { missing, because } => {
+                let mut names = missing.iter_names().map(|(name, _)| name);
+                write!(f, "feature_incompat lacks {}: {because}", names.next().unwrap_or("a bit"))
+            }
+            Finding::Overlap { device, first, second } => {
+                let (kind, at, len) = first;
+                write!(f, "{kind} ({len} bytes at byte {at}) overlaps ")?;
+                let (kind, at, len) = second;
+                write!(f, "{kind} ({len} bytes at byte {at})")?;
+                match device {
+                    Some(0) => Ok(()),
+                    Some(device) => write!(f, " on device {device}"),
+                    None => write!(f, " in the metabox"),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for CheckProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.escape_ascii();
+        match (&self.error, self.nid) {
+            // Such an error names its place itself.
+            (Finding::Unreadable(error), _) => error.fmt(f),
+            (error, Some(nid)) if self.path.is_empty() => write!(f, "nid {nid}: {error}"),
+            (error, Some(nid)) => write!(f, "{path} (nid {nid}): {error}"),
+            (error, None) if self.path.is_empty() => write!(f, "superblock: {error}"),
+            (error, None) => write!(f, "{path}: {error}"),
+        }
+    }
+}
+
+/// Check a whole image, decoding on `threads` threads.
+///
+/// What is damaged goes to the report. The checksum of the superblock is compared even if the image was opened without.
+///
+/// # Errors
+/// A failing source, which says nothing about the image, or our own mistake.
+pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
+    let problems = Problems::default();
+    let mut spans = Spans::default();
+    check_superblock(image, &problems, &mut spans)?;
+    let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
+        let mut tree = Tree::new(image, &problems, &mut spans, queue);
+        tree.check_all()?;
+        Ok(tree.into_report())
+    })?;
+    spans.report_overlaps(&problems);
+    let found = problems.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (report.problems, report.problem_count) = (found.list, found.count);
+    Ok(report)
+}
+
+/// The superblock's own fields, and the places of what hangs on it.
+fn check_superblock(image: &Image, problems: &Problems, spans: &mut Spans) -> Result<(), ReadError> {
+    let sb = image.superblock();
+    problems.take(b"", image.verify_checksum())?;
+    let blocks = sb.block_bits.blocks_for(image.source_len());
+    if sb.blocks > blocks {
+        problems.add(b"", None, Finding::Field { field: "blocks", stored: sb.blocks, expected: blocks });
+    }
+    let records = if sb.incompat.contains(Incompat::COMPR_CFGS) { image.compr_cfgs().encode().len() as u64 } else { 0 };
+    spans.add_metadata(0, SUPERBLOCK_OFF, sb.record_len + records);
+    spans.add_metadata(0, sb.devt_off, 128 * u64::from(sb.extra_devices));
+    if let Some((start, end)) = image.core.prefixes.in_image {
+        spans.add_metadata(0, start, end - start);
+    }
+    Ok(())
+}
+
+/// Problems found so far, by any thread.
+#[derive(Default)]
+struct Problems(Mutex<Found>);
+
+#[derive(Default)]
+struct Found {
+    list: Vec<CheckProblem>,
+    count: u64,
+}
+
+impl Problems {
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, path: &[u8], nid: Option<Nid>, error: Finding) {
+        let mut found = self.lock();
+        found.count += 1;
+        if found.list.len() < PROBLEMS_MAX {
+            found.list.push(CheckProblem { path: path.to_vec(), nid, error });
+        }
+    }
+
+    /// The value of a result. An error of the image becomes a problem of the file at `path`, any other ends the check.
+    fn take<T>(&self, path: &[u8], result: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) if path.is_empty() => error,
+            Err(error) => error.at_path(path),
+        };
+        match &error {
+            ReadError::Corrupt { path, nid, .. } | ReadError::Unsupported { path, nid, .. } => {
+                self.add(&path.clone().unwrap_or_default(), *nid, Finding::Unreadable(error.clone()));
+                Ok(None)
+            }
+            _ => Err(error),
+        }
+    }
+}

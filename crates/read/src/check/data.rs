@@ -1,0 +1,119 @@
+//! Decoding all extents, in parallel.
+
+use super::Problems;
+use crate::map::Extent;
+use crate::{Image, Nid, ReadError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Plain text of a batch in bytes, roughly: enough to make the queue's cost disappear, and large files still spread.
+const BATCH_LEN: u64 = 4 << 20;
+/// Batches waiting for each thread.
+const QUEUED: usize = 4;
+
+/// Encoded extents of one file.
+struct Batch {
+    path: Arc<[u8]>,
+    nid: Nid,
+    extents: Vec<Extent>,
+}
+
+/// Where encoded extents go to be decoded.
+pub(super) struct Queue {
+    sender: SyncSender<Batch>,
+}
+
+/// Collects the extents of one file.
+pub(super) struct FileQueue<'q> {
+    queue: &'q Queue,
+    batch: Batch,
+    len: u64,
+}
+
+/// A failing source is gone for everybody.
+struct Stopped;
+
+impl Queue {
+    pub fn file(&self, path: &[u8], nid: Nid) -> FileQueue<'_> {
+        FileQueue { queue: self, batch: Batch { path: path.into(), nid, extents: Vec::new() }, len: 0 }
+    }
+}
+
+impl FileQueue<'_> {
+    pub fn push(&mut self, extent: Extent) {
+        self.len += extent.llen;
+        self.batch.extents.push(extent);
+        if self.len >= BATCH_LEN {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.len = 0;
+        let extents = std::mem::take(&mut self.batch.extents);
+        if !extents.is_empty() {
+            let batch = Batch { path: self.batch.path.clone(), nid: self.batch.nid, extents };
+            // Without receivers the decoders have failed, and their error is waiting.
+            let _ = self.queue.sender.send(batch);
+        }
+    }
+}
+
+impl Drop for FileQueue<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Run `produce` while `threads` threads decode what it queues, and wait for them.
+pub(super) fn with_decoders<T>(
+    image: &Image,
+    problems: &Problems,
+    threads: usize,
+    produce: impl FnOnce(&Queue) -> Result<T, ReadError>,
+) -> Result<T, ReadError> {
+    let (sender, receiver) = sync_channel(threads * QUEUED);
+    let receiver = Arc::new(Mutex::new(receiver));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let decode = || {
+            let (receiver, stop) = (receiver.clone(), &stop);
+            scope.spawn(move || decode_all(image, problems, &receiver, stop))
+        };
+        let decoders: Vec<_> = (0..threads).map(|_| decode()).collect();
+        // Only the decoders hold the receiver: once all of them have stopped, nobody waits to send.
+        drop(receiver);
+        let queue = Queue { sender };
+        let produced = produce(&queue);
+        if produced.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        drop(queue);
+        let panicked = |_| Err(ReadError::Internal { what: "a decoder panicked".into() });
+        let decoded: Result<(), ReadError> = decoders.into_iter().try_for_each(|d| d.join().unwrap_or_else(panicked));
+        produced.and_then(|value| decoded.map(|()| value))
+    })
+}
+
+fn decode_all(
+    image: &Image,
+    problems: &Problems,
+    receiver: &Mutex<Receiver<Batch>>,
+    stop: &AtomicBool,
+) -> Result<(), ReadError> {
+    while let Ok(batch) = next(receiver, stop) {
+        for extent in &batch.extents {
+            let result = image.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
+            problems.take(&batch.path, result).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+        }
+    }
+    Ok(())
+}
+
+fn next(receiver: &Mutex<Receiver<Batch>>, stop: &AtomicBool) -> Result<Batch, Stopped> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Stopped);
+    }
+    receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().map_err(|_| Stopped)
+}

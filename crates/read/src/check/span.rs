@@ -1,0 +1,160 @@
+//! Which bytes have an owner, and which have two.
+//!
+//! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a pcluster
+//! begins inside another one, or where data lies in metadata.
+
+use super::{Finding, Problems};
+
+/// An owned range: 16 bytes, because there is one for each extent of the image.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    /// First byte.
+    start: u64,
+    /// Length in bytes; longer ranges are several spans.
+    len: u32,
+    /// Device number, or [`METABOX`], and [`Kind`].
+    tag: u32,
+}
+
+const METABOX: u32 = 1 << 16;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Data = 0,
+    Pcluster = 1,
+    Metadata = 2,
+}
+
+const KINDS: [(Kind, &str); 3] =
+    [(Kind::Data, "plain data"), (Kind::Pcluster, "a pcluster"), (Kind::Metadata, "metadata")];
+
+impl Span {
+    fn space(&self) -> u32 {
+        self.tag >> 2
+    }
+
+    fn kind(&self) -> usize {
+        (self.tag & 3) as usize
+    }
+
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
+
+    fn describe(&self) -> (&'static str, u64, u64) {
+        (KINDS[self.kind()].1, self.start, self.len.into())
+    }
+}
+
+/// All owned ranges.
+#[derive(Default)]
+pub(super) struct Spans {
+    list: Vec<Span>,
+}
+
+impl Spans {
+    /// Bytes stored as they are.
+    pub fn add_data(&mut self, device: u16, start: u64, len: u64) {
+        self.add(device.into(), Kind::Data, start, len);
+    }
+
+    /// An encoded pcluster.
+    pub fn add_pcluster(&mut self, device: u16, start: u64, len: u64) {
+        self.add(device.into(), Kind::Pcluster, start, len);
+    }
+
+    /// Metadata on a device.
+    pub fn add_metadata(&mut self, device: u16, start: u64, len: u64) {
+        self.add(device.into(), Kind::Metadata, start, len);
+    }
+
+    /// Metadata in the metabox.
+    pub fn add_in_metabox(&mut self, start: u64, len: u64) {
+        self.add(METABOX, Kind::Metadata, start, len);
+    }
+
+    fn add(&mut self, space: u32, kind: Kind, start: u64, len: u64) {
+        let tag = space << 2 | kind as u32;
+        let (mut start, mut len) = (start, len);
+        if let Some(last) = self.list.last_mut()
+            && kind == Kind::Data
+            && (last.tag, last.end()) == (tag, start)
+            && let Ok(joined) = u32::try_from(u64::from(last.len) + len)
+        {
+            // Chunks of a file are often contiguous.
+            last.len = joined;
+            return;
+        }
+        while len > 0 {
+            let part = len.min(u32::MAX.into());
+            self.list.push(Span { start, len: part as u32, tag });
+            (start, len) = (start.saturating_add(part), len - part);
+        }
+    }
+
+    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far.
+    pub fn report_overlaps(mut self, problems: &Problems) {
+        self.list.sort_unstable_by_key(|span| (span.space(), span.start, span.len, span.tag));
+        self.list.dedup();
+        let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
+        for span in self.list {
+            let conflicts = |other: &&Span| {
+                let both_plain = span.kind() == Kind::Data as usize && other.kind() == Kind::Data as usize;
+                other.space() == span.space() && span.start < other.end() && !both_plain
+            };
+            if let Some(other) = furthest.iter().flatten().find(conflicts) {
+                let device = u16::try_from(span.space()).ok();
+                let finding = Finding::Overlap { device, first: other.describe(), second: span.describe() };
+                problems.add(b"", None, finding);
+            }
+            let kind = &mut furthest[span.kind()];
+            if kind.is_none_or(|other| other.space() != span.space() || other.end() < span.end()) {
+                *kind = Some(span);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlaps(fill: impl Fn(&mut Spans)) -> u64 {
+        let (mut spans, problems) = (Spans::default(), Problems::default());
+        fill(&mut spans);
+        spans.report_overlaps(&problems);
+        problems.lock().count
+    }
+
+    #[test]
+    fn sharing_is_told_from_damage() {
+        // Equal pclusters, and any overlap of plain data, are deduplication.
+        assert_eq!(overlaps(|s| [4096, 8192, 4096].map(|at| s.add_pcluster(0, at, 4096)).into_iter().collect()), 0);
+        assert_eq!(overlaps(|s| [(0, 100), (0, 50), (20, 100)].map(|(at, len)| s.add_data(1, at, len)).into_iter().collect()), 0);
+        // A pcluster in the middle of another one is not.
+        assert_eq!(overlaps(|s| [(0, 8192), (4096, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()), 1);
+        assert_eq!(overlaps(|s| [(0, 8192), (0, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()), 1);
+        // Nor is data in metadata, on one device.
+        let mixed = |device| {
+            overlaps(|s| {
+                s.add_metadata(0, 1000, 100);
+                s.add_data(device, 1099, 5000);
+            })
+        };
+        assert_eq!((mixed(0), mixed(1)), (1, 0));
+        assert_eq!(overlaps(|s| [0, 10].map(|at| s.add_in_metabox(at, 10)).into_iter().collect()), 0);
+        assert_eq!(overlaps(|s| [0, 9].map(|at| s.add_in_metabox(at, 10)).into_iter().collect()), 1);
+    }
+
+    #[test]
+    fn long_ranges_are_several_spans() {
+        let far = 5 << 32;
+        let count = overlaps(|s| {
+            s.add_data(0, 0, far);
+            s.add_metadata(0, far - 1, 1);
+            s.add_metadata(0, far, 1);
+        });
+        assert_eq!(count, 1);
+        assert_eq!(size_of::<Span>(), 16);
+    }
+}

@@ -1,0 +1,330 @@
+//! Every inode, every name.
+
+use super::data::Queue;
+use super::features::Features;
+use super::span::Spans;
+use super::{CheckReport, Finding, Problems};
+use crate::dir::DirReader;
+use crate::map::{Extent, ExtentKind, Map};
+use crate::walk::{PATH_MAX_LEN, joined};
+use crate::{Image, Inode, Nid, ReadError, Space};
+use kiln_format::dirent::Dirent;
+use kiln_format::inode::FileType;
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+/// Path under which the packed inode is reported; no tree has it.
+const PACKED: &[u8] = b"<packed inode>";
+/// The same for the metabox.
+const METABOX: &[u8] = b"<metabox>";
+/// Linux's limit for a name of an attribute, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+/// Linux's limit for the target of a symbolic link, in bytes.
+const TARGET_MAX_LEN: u64 = 4095;
+
+/// The check of a tree.
+pub(super) struct Tree<'c> {
+    image: &'c Image,
+    problems: &'c Problems,
+    spans: &'c mut Spans,
+    queue: &'c Queue,
+    features: Features,
+    report: CheckReport,
+    directories: HashSet<Nid>,
+    others: HashMap<Nid, Links>,
+    shared_xattrs: HashSet<u32>,
+    pending: Vec<Pending>,
+}
+
+/// A directory still to be listed.
+struct Pending {
+    dir: Inode,
+    parent: Nid,
+    path: Vec<u8>,
+}
+
+/// Names of something that is no directory.
+struct Links {
+    names: u32,
+    nlink: u32,
+    /// First path, where one name will not be enough.
+    path: Option<Box<[u8]>>,
+}
+
+/// What a directory's entries add up to.
+#[derive(Default)]
+struct Listing {
+    previous: Vec<u8>,
+    subdirs: u64,
+    dot: bool,
+    dotdot: bool,
+}
+
+impl<'c> Tree<'c> {
+    pub fn new(image: &'c Image, problems: &'c Problems, spans: &'c mut Spans, queue: &'c Queue) -> Self {
+        Self {
+            image,
+            problems,
+            spans,
+            queue,
+            features: Features::new(image.superblock()),
+            report: CheckReport::default(),
+            directories: HashSet::new(),
+            others: HashMap::new(),
+            shared_xattrs: HashSet::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    pub fn into_report(self) -> CheckReport {
+        self.report
+    }
+
+    /// Everything that can be reached from the superblock.
+    pub fn check_all(&mut self) -> Result<(), ReadError> {
+        for (inode, path) in [(self.image.core.packed, PACKED), (self.image.core.metabox, METABOX)] {
+            if let Some(inode) = inode {
+                self.check_inode(path, &inode)?;
+            }
+        }
+        let root = self.image.inode(self.image.root_nid())?;
+        self.directories.insert(root.nid);
+        self.check_inode(b"/", &root)?;
+        self.pending.push(Pending { dir: root, parent: root.nid, path: b"/".to_vec() });
+        while let Some(next) = self.pending.pop() {
+            let listed = self.check_directory(&next);
+            self.problems.take(&next.path, listed.map_err(|error| error.at_nid(next.dir.nid)))?;
+        }
+        self.check_links();
+        self.check_inos();
+        Ok(())
+    }
+
+    fn add(&self, path: &[u8], inode: &Inode, finding: Finding) {
+        self.problems.add(path, Some(inode.nid), finding);
+    }
+
+    fn check_directory(&mut self, Pending { dir, parent, path }: &Pending) -> Result<(), ReadError> {
+        let block_len = self.image.superblock().block_bits.len();
+        let mut reader = DirReader::open(self.image, dir)?;
+        let mut listing = Listing::default();
+        for idx in 0..reader.blocks() {
+            let bytes = reader.block(idx)?;
+            for entry in bytes.parse(idx * block_len)?.entries() {
+                let entry = entry?;
+                if entry.name <= &listing.previous[..] {
+                    self.add(path, dir, entry_finding(entry.name, "not in ascending order: lookups will miss names"));
+                }
+                listing.previous = entry.name.to_vec();
+                match entry.name {
+                    b"." => listing.dot = self.check_dot(path, dir, &entry, dir.nid),
+                    b".." => listing.dotdot = self.check_dot(path, dir, &entry, *parent),
+                    _ => listing.subdirs += u64::from(self.check_entry(path, dir, &entry)?),
+                }
+            }
+        }
+        self.check_listing(path, dir, &listing);
+        Ok(())
+    }
+
+    fn check_listing(&self, path: &[u8], dir: &Inode, listing: &Listing) {
+        if listing.dot == dir.meta.bit4 {
+            let reason = if listing.dot { "stored although the inode says it is omitted" } else { "missing" };
+            self.add(path, dir, entry_finding(b".", reason));
+        }
+        if !listing.dotdot {
+            self.add(path, dir, entry_finding(b"..", "missing"));
+        }
+        let (stored, expected) = (dir.meta.nlink.into(), 2 + listing.subdirs);
+        if stored != expected {
+            self.add(path, dir, Finding::Field { field: "i_nlink", stored, expected });
+        }
+    }
+
+    fn check_dot(&self, path: &[u8], dir: &Inode, entry: &Dirent<'_>, expected: Nid) -> bool {
+        if entry.nid != expected {
+            self.add(path, dir, entry_finding(entry.name, "names the wrong directory"));
+        }
+        if entry.file_type != FileType::Directory.dirent_number() {
+            self.add(path, dir, entry_finding(entry.name, "file_type is not that of a directory"));
+        }
+        true
+    }
+
+    /// Check an entry and, the first time, what it names. Returns whether that is a directory.
+    fn check_entry(&mut self, dir_path: &[u8], dir: &Inode, entry: &Dirent<'_>) -> Result<bool, ReadError> {
+        let path = joined(dir_path, entry.name);
+        if path.len() > PATH_MAX_LEN {
+            self.add(dir_path, dir, entry_finding(entry.name, "path over 64 KiB: not checked"));
+            return Ok(false);
+        }
+        let Some(inode) = self.problems.take(&path, self.image.inode(entry.nid))? else { return Ok(false) };
+        if entry.file_type != inode.meta.file_type.dirent_number() {
+            self.add(dir_path, dir, entry_finding(entry.name, "file_type is not the inode's"));
+        }
+        if inode.is_dir() {
+            if self.directories.insert(inode.nid) {
+                self.check_inode(&path, &inode)?;
+                self.pending.push(Pending { dir: inode, parent: dir.nid, path });
+            } else {
+                self.add(dir_path, dir, entry_finding(entry.name, "a directory with another name"));
+            }
+            return Ok(true);
+        }
+        match self.others.get_mut(&inode.nid) {
+            Some(links) => links.names = links.names.saturating_add(1),
+            None => {
+                self.check_inode(&path, &inode)?;
+                let nlink = inode.meta.nlink;
+                let path = (nlink != 1).then(|| path.into());
+                self.others.insert(inode.nid, Links { names: 1, nlink, path });
+            }
+        }
+        Ok(false)
+    }
+
+    fn check_links(&self) {
+        let mut wrong: Vec<_> = self.others.iter().filter(|(_, links)| links.names != links.nlink).collect();
+        wrong.sort_by_key(|(nid, _)| **nid);
+        for (nid, links) in wrong {
+            let (stored, expected) = (links.nlink.into(), links.names.into());
+            let path = links.path.as_deref().unwrap_or_default();
+            self.problems.add(path, Some(*nid), Finding::Field { field: "i_nlink", stored, expected });
+        }
+    }
+
+    /// The superblock's count is for statfs only; one that is too small shows that inodes were added without it.
+    fn check_inos(&self) {
+        let (stored, expected) = (self.image.superblock().inos, (self.directories.len() + self.others.len()) as u64);
+        if stored < expected {
+            self.problems.add(b"", None, Finding::Field { field: "inos", stored, expected });
+        }
+    }
+
+    /// Check an inode that was not met before: fields, attributes, contents.
+    fn check_inode(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
+        self.report.inodes += 1;
+        self.report.directories += u64::from(inode.is_dir());
+        self.features.of_inode(path, inode, self.problems);
+        let size = inode.meta.size;
+        if !inode.has_contents() && size != 0 {
+            self.add(path, inode, Finding::Field { field: "i_size", stored: size, expected: 0 });
+        }
+        if inode.meta.file_type == FileType::Symlink && !(1..=TARGET_MAX_LEN).contains(&size) {
+            let expected = size.clamp(1, TARGET_MAX_LEN);
+            self.add(path, inode, Finding::Field { field: "i_size", stored: size, expected });
+        }
+        let xattrs = self.check_xattrs(path, inode).map_err(|error| error.at_nid(inode.nid));
+        self.problems.take(path, xattrs)?;
+        let contents = self.check_contents(path, inode).map_err(|error| error.at_nid(inode.nid));
+        self.problems.take(path, contents)?;
+        Ok(())
+    }
+
+    fn check_xattrs(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
+        let mut long_prefix = false;
+        let mut seen = HashSet::new();
+        self.image.each_xattr(inode, &mut |entry| {
+            long_prefix |= entry.is_long;
+            let name = entry.name();
+            let add = |name, reason| self.problems.add(path, Some(inode.nid), Finding::Xattr { name, reason });
+            if name.len() > XATTR_NAME_MAX {
+                add(name.clone(), "a name over 255 bytes cannot be read");
+            }
+            if !seen.insert(name.clone()) {
+                add(name, "stored twice");
+            }
+            ControlFlow::Continue(())
+        })?;
+        if long_prefix {
+            self.features.of_long_prefix(path, inode, self.problems);
+        }
+        if let Some(name) = self.image.denied_by_filter(inode)? {
+            self.add(path, inode, Finding::Xattr { name, reason: "hidden by the inode's name filter" });
+        }
+        for id in self.image.shared_xattr_ids(inode)? {
+            if self.shared_xattrs.insert(id) {
+                let (at, len) = self.image.shared_range(id)?;
+                match self.image.shared_xattr_space() {
+                    Space::Primary => self.spans.add_metadata(0, at, len),
+                    Space::Metabox => self.spans.add_in_metabox(at, len),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_contents(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
+        let pos = self.image.inode_pos(inode.nid)?;
+        if !inode.has_contents() {
+            self.add_metadata(inode, pos, self.image.body_pos(inode)?);
+            return Ok(());
+        }
+        let mut map = Map::open(self.image, inode)?;
+        self.add_metadata(inode, pos, map.metadata_end()?);
+        let mut queue = self.queue.file(path, inode.nid);
+        let mut off = 0;
+        while off < inode.meta.size {
+            let extent = map.extent_at(off)?;
+            if extent.la != off || extent.llen == 0 {
+                return Err(ReadError::corrupt("erofs_inode", pos, "extent", extent.la, "extents overlap or leave gaps"));
+            }
+            off = extent.end();
+            self.report.extents += 1;
+            self.report.bytes += extent.llen;
+            self.features.of_extent(path, inode, &mut map, &extent, self.problems)?;
+            // A damaged extent does not hide those behind it.
+            let checked = self.check_extent(&extent).map_err(|error| error.at_nid(inode.nid));
+            if self.problems.take(path, checked)? == Some(Decode::Wanted) {
+                queue.push(extent);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) {
+        let len = end.saturating_sub(start);
+        match inode.space() {
+            Space::Primary => self.spans.add_metadata(0, start, len),
+            Space::Metabox => self.spans.add_in_metabox(start, len),
+        }
+    }
+
+    /// Whether an extent lies where data may lie.
+    fn check_extent(&mut self, extent: &Extent) -> Result<Decode, ReadError> {
+        let devices = &self.image.core.devices;
+        match extent.kind {
+            ExtentKind::Hole | ExtentKind::Meta { .. } => {}
+            ExtentKind::Raw { device, pa } => {
+                devices.check_range("data", device, pa, extent.llen)?;
+                self.spans.add_data(device, pa, extent.llen);
+            }
+            ExtentKind::Plain { device, pa, plen, inline: None, .. } => {
+                devices.check_range("pcluster", device, pa, plen.into())?;
+                self.spans.add_data(device, pa, plen.into());
+            }
+            ExtentKind::Encoded { device, pa, plen, inline: None, .. } => {
+                devices.check_range("pcluster", device, pa, plen.into())?;
+                self.spans.add_pcluster(device, pa, plen.into());
+                return Ok(Decode::Wanted);
+            }
+            ExtentKind::Encoded { inline: Some(_), .. } => return Ok(Decode::Wanted),
+            ExtentKind::Plain { inline: Some(_), .. } => {}
+            ExtentKind::Fragment { off } => {
+                self.image.packed_range(off, extent.llen)?;
+            }
+        }
+        Ok(Decode::Needless)
+    }
+}
+
+/// Whether an extent must be decoded to know that it can be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decode {
+    Wanted,
+    Needless,
+}
+
+fn entry_finding(name: &[u8], reason: &'static str) -> Finding {
+    Finding::Entry { name: name.to_vec(), reason }
+}

@@ -1,0 +1,161 @@
+//! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
+
+use crate::{ReadAt, ReadError};
+use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
+use kiln_format::superblock::Superblock;
+use kiln_format::{BlockBits, FormatError};
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// A place on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// 0 for the primary device, else the number of an extra device.
+    pub device: u16,
+    /// Byte address on it.
+    pub pa: u64,
+    /// Bytes from here on for which the mapping holds.
+    pub run: u64,
+}
+
+/// All devices of an image.
+pub(crate) struct Devices {
+    /// The primary device, then the extra devices that were given.
+    list: Vec<Device>,
+    slots: Vec<DeviceSlot>,
+    /// Parts of the flat space that lie on extra devices: sorted, without overlaps. Empty without extra devices, and
+    /// where they are all part of the primary one.
+    mapped: Vec<Mapping>,
+    block_bits: BlockBits,
+}
+
+struct Device {
+    source: Arc<dyn ReadAt>,
+    len: u64,
+}
+
+/// Bytes `start..end` of the flat space are on this device.
+struct Mapping {
+    start: u64,
+    end: u64,
+    device: u16,
+}
+
+impl Device {
+    fn new(source: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
+        let len = source.len().map_err(|error| ReadError::io(0, 0, error))?;
+        Ok(Self { source, len })
+    }
+}
+
+impl Devices {
+    /// The primary device alone: enough to read the superblock.
+    pub fn primary(source: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
+        let list = vec![Device::new(source)?];
+        Ok(Self { list, slots: Vec::new(), mapped: Vec::new(), block_bits: BlockBits::DEFAULT })
+    }
+
+    /// Read the device table and add the extra devices: all in its order, or none for a flat image.
+    pub fn add_extra(&mut self, sb: &Superblock, extra: Vec<Arc<dyn ReadAt>>) -> Result<(), ReadError> {
+        let expected = usize::from(sb.extra_devices);
+        if !extra.is_empty() && extra.len() != expected {
+            return Err(ReadError::DeviceCount { expected, given: extra.len() });
+        }
+        self.block_bits = sb.block_bits;
+        self.slots = self.read_table(sb)?;
+        for (slot, source) in self.slots.iter().zip(extra) {
+            let device = self.list.len() as u16;
+            self.list.push(Device::new(source)?);
+            if let Some(mapping) = mapping(slot, device, sb)? {
+                self.mapped.push(mapping);
+            }
+        }
+        self.mapped.sort_by_key(|m| m.start);
+        match self.mapped.windows(2).find(|pair| pair[1].start < pair[0].end) {
+            Some(pair) => {
+                let device = pair[1].device.into();
+                Err(ReadError::corrupt("erofs_deviceslot", sb.devt_off, "uniaddr", device, "devices overlap"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn read_table(&self, sb: &Superblock) -> Result<Vec<DeviceSlot>, ReadError> {
+        let len = usize::from(sb.extra_devices) * DEVICE_SLOT_LEN;
+        self.check_range("erofs_deviceslot", 0, sb.devt_off, len as u64)?;
+        let mut bytes = vec![0; len];
+        self.read(0, &mut bytes, sb.devt_off)?;
+        let slot = |raw: &[u8]| {
+            DeviceSlot::decode(RawDeviceSlot::ref_from_bytes(raw).expect("a chunk has the length of a slot"), sb.incompat)
+        };
+        Ok(bytes.chunks_exact(DEVICE_SLOT_LEN).map(slot).collect())
+    }
+
+    pub fn slots(&self) -> &[DeviceSlot] {
+        &self.slots
+    }
+
+    pub fn primary_len(&self) -> u64 {
+        self.list[0].len
+    }
+
+    /// Length of a device in bytes; 0 for one that is not there.
+    pub fn len(&self, device: u16) -> u64 {
+        self.list.get(usize::from(device)).map_or(0, |d| d.len)
+    }
+
+    /// Where byte `addr` of the flat space is.
+    pub fn in_flat_space(&self, addr: u64) -> Place {
+        let behind = self.mapped.partition_point(|m| m.start <= addr);
+        match behind.checked_sub(1).map(|idx| &self.mapped[idx]) {
+            Some(m) if addr < m.end => Place { device: m.device, pa: addr - m.start, run: m.end - addr },
+            _ => {
+                let run = self.mapped.get(behind).map_or(u64::MAX, |next| next.start) - addr;
+                Place { device: 0, pa: addr, run }
+            }
+        }
+    }
+
+    /// Where byte `off` of what `device_id` names in a chunk index is.
+    pub fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<Place, ReadError> {
+        // The id is masked with the smallest 2^k - 1 that holds every device's number.
+        let mask = (1u32 << (32 - (self.slots.len() as u32).leading_zeros())) - 1;
+        let id = (u32::from(device_id) & mask) as u16;
+        let Some(idx) = usize::from(id).checked_sub(1) else { return Ok(self.in_flat_space(off)) };
+        let unknown = |reason| ReadError::corrupt("erofs_inode_chunk_index", off, "device_id", id.into(), reason);
+        let slot = self.slots.get(idx).ok_or_else(|| unknown("no such device"))?;
+        if self.list.len() > 1 {
+            return Ok(Place { device: id, pa: off, run: u64::MAX - off });
+        }
+        // All devices in one file: what would be on the device follows at its address in the flat space.
+        let start = slot.uniaddr.map_or(Some(0), |addr| self.block_bits.byte_off(addr));
+        let pa = start.and_then(|start| start.checked_add(off)).ok_or_else(|| unknown("address over 64 bits"))?;
+        Ok(Place { device: 0, pa, run: u64::MAX - pa })
+    }
+
+    /// Refuse a range that is not wholly on its device.
+    pub fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
+        match pa.checked_add(len) {
+            Some(end) if end <= self.len(device) => Ok(()),
+            _ => Err(FormatError::corrupt(record, pa, "length", len, "not wholly on its device: is the image cut off?"))?,
+        }
+    }
+
+    /// Fill `buf` from byte `pa` of a device. The range must have been checked.
+    pub fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
+        let source = &self.list[usize::from(device)].source;
+        source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
+    }
+}
+
+/// The part of the flat space that a slot claims.
+fn mapping(slot: &DeviceSlot, device: u16, sb: &Superblock) -> Result<Option<Mapping>, ReadError> {
+    let Some(uniaddr) = slot.uniaddr.filter(|_| slot.blocks > 0) else { return Ok(None) };
+    // Both have at most 48 bits and blocks at most 16, so nothing here exceeds 64 bits by more than a carry.
+    let start = sb.block_bits.byte_off(uniaddr);
+    let end = uniaddr.0.checked_add(slot.blocks).and_then(|end| end.checked_mul(sb.block_bits.len()));
+    match (start, end) {
+        (Some(start), Some(end)) => Ok(Some(Mapping { start, end, device })),
+        _ => Err(ReadError::corrupt("erofs_deviceslot", sb.devt_off, "uniaddr", uniaddr.0, "address over 64 bits")),
+    }
+}

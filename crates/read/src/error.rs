@@ -1,0 +1,234 @@
+//! What can go wrong when an image is read, sorted by who must act.
+
+use kiln_codec::CodecError;
+use kiln_format::{FormatError, Nid, Problem};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why something could not be read. Cheap to clone, so that all who wait for one pcluster can have its error.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
+    #[error("corrupt image: {}{defect}", Place(path, *nid))]
+    Corrupt {
+        /// Path inside the image, where known.
+        path: Option<Vec<u8>>,
+        /// Inode, where known.
+        nid: Option<Nid>,
+        /// What is wrong.
+        defect: Box<Defect>,
+    },
+    /// The image may be right, but uses what this program does not know or does not allow.
+    #[error("unsupported image: {}{defect}", Place(path, *nid))]
+    Unsupported {
+        /// Path inside the image, where known.
+        path: Option<Vec<u8>>,
+        /// Inode, where known.
+        nid: Option<Nid>,
+        /// What is unknown.
+        defect: Box<Defect>,
+    },
+    /// The bytes under the image could not be read.
+    #[error("cannot read: {}{source}{}", Place(path, None), Range(*range))]
+    Io {
+        /// Path inside the image, or of the image itself when it cannot be opened.
+        path: Option<Vec<u8>>,
+        /// Byte offset and length of the read that failed.
+        range: Option<(u64, u64)>,
+        /// What the source reported.
+        source: Arc<io::Error>,
+    },
+    /// The image needs another number of extra devices.
+    #[error("the image has {expected} extra devices, but {given} were given: name all of them in order, or none for a flat image")]
+    DeviceCount {
+        /// In the image's table.
+        expected: usize,
+        /// By the caller.
+        given: usize,
+    },
+    /// The path does not exist in the image.
+    #[error("{}: no such file or directory", path.escape_ascii())]
+    NotFound {
+        /// As the caller gave it.
+        path: Vec<u8>,
+    },
+    /// Something that must be a directory is none.
+    #[error("{}: not a directory", path.escape_ascii())]
+    NotADirectory {
+        /// As the caller gave it; empty where only the inode is known.
+        path: Vec<u8>,
+    },
+    /// A directory where a file's contents were asked for.
+    #[error("{}: is a directory", path.escape_ascii())]
+    IsADirectory {
+        /// As the caller gave it; empty where only the inode is known.
+        path: Vec<u8>,
+    },
+    /// The target of something that is no symbolic link was asked for.
+    #[error("nid {nid}: not a symbolic link")]
+    NotASymlink {
+        /// The inode.
+        nid: Nid,
+    },
+    /// The contents of a device, FIFO or socket were asked for.
+    #[error("nid {nid}: devices, FIFOs and sockets have no contents")]
+    NoContents {
+        /// The inode.
+        nid: Nid,
+    },
+    /// More symbolic links than Linux follows, most likely a loop.
+    #[error("{}: too many levels of symbolic links", path.escape_ascii())]
+    TooManySymlinks {
+        /// As the caller gave it.
+        path: Vec<u8>,
+    },
+    /// Our own mistake.
+    #[error("internal error: {what}; please report it")]
+    Internal {
+        /// Which invariant does not hold.
+        what: String,
+    },
+}
+
+/// What is wrong in an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    /// A field of a record.
+    #[error(transparent)]
+    Field(#[from] FormatError),
+    /// The stream in a pcluster.
+    #[error("pcluster of {plen} bytes at byte {pa}: {source}")]
+    Stream {
+        /// Byte address on its device, or in the metadata space for an inline pcluster.
+        pa: u64,
+        /// Stored length in bytes.
+        plen: u32,
+        /// What the decoder says.
+        source: CodecError,
+    },
+}
+
+impl ReadError {
+    pub(crate) fn corrupt(
+        record: &'static str,
+        offset: u64,
+        field: &'static str,
+        value: u64,
+        reason: &'static str,
+    ) -> Self {
+        FormatError::corrupt(record, offset, field, value, reason).into()
+    }
+
+    pub(crate) fn unsupported(
+        record: &'static str,
+        offset: u64,
+        field: &'static str,
+        value: u64,
+        reason: &'static str,
+    ) -> Self {
+        FormatError::unsupported(record, offset, field, value, reason).into()
+    }
+
+    pub(crate) fn open(path: &Path, source: io::Error) -> Self {
+        ReadError::Io { path: Some(path.as_os_str().as_bytes().to_vec()), range: None, source: Arc::new(source) }
+    }
+
+    pub(crate) fn io(off: u64, len: u64, source: io::Error) -> Self {
+        ReadError::Io { path: None, range: Some((off, len)), source: Arc::new(source) }
+    }
+
+    /// A stream that does not decode; memory and library failures are not the image's fault.
+    pub(crate) fn stream(pa: u64, plen: u32, source: CodecError) -> Self {
+        match source {
+            CodecError::Corrupt { .. } => {
+                ReadError::Corrupt { path: None, nid: None, defect: Box::new(Defect::Stream { pa, plen, source }) }
+            }
+            CodecError::Memory => ReadError::io(pa, plen.into(), io::ErrorKind::OutOfMemory.into()),
+            other => ReadError::Internal { what: other.to_string() },
+        }
+    }
+
+    /// The error with the inode it is about, unless it already names one.
+    pub(crate) fn at_nid(mut self, at: Nid) -> Self {
+        if let ReadError::Corrupt { nid, .. } | ReadError::Unsupported { nid, .. } = &mut self {
+            nid.get_or_insert(at);
+        }
+        self
+    }
+
+    /// The error with the path it is about, unless it already names one.
+    pub fn at_path(mut self, at: &[u8]) -> ReadError {
+        match &mut self {
+            ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
+                path.get_or_insert_with(|| at.to_vec());
+            }
+            ReadError::NotADirectory { path } | ReadError::IsADirectory { path } if path.is_empty() => {
+                *path = at.to_vec();
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Whether the image is damaged or hostile.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, ReadError::Corrupt { .. })
+    }
+
+    /// The number that a filesystem would answer with, as Linux has it for EROFS.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            ReadError::Corrupt { .. } => Errno::UCLEAN,
+            ReadError::Unsupported { .. } => Errno::OPNOTSUPP,
+            ReadError::Io { .. } | ReadError::Internal { .. } => Errno::IO,
+            ReadError::NotFound { .. } => Errno::NOENT,
+            ReadError::NotADirectory { .. } => Errno::NOTDIR,
+            ReadError::IsADirectory { .. } => Errno::ISDIR,
+            ReadError::NotASymlink { .. } | ReadError::NoContents { .. } | ReadError::DeviceCount { .. } => {
+                Errno::INVAL
+            }
+            ReadError::TooManySymlinks { .. } => Errno::LOOP,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<FormatError> for ReadError {
+    fn from(error: FormatError) -> Self {
+        match error.problem {
+            Problem::Corrupt => ReadError::Corrupt { path: None, nid: None, defect: Box::new(error.into()) },
+            Problem::Unsupported => ReadError::Unsupported { path: None, nid: None, defect: Box::new(error.into()) },
+            Problem::DoesNotFit => ReadError::Internal { what: error.to_string() },
+        }
+    }
+}
+
+/// The place in front of a message: as much of it as is known.
+struct Place<'a>(&'a Option<Vec<u8>>, Option<Nid>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (Some(path), Some(nid)) => write!(f, "{} (nid {nid}): ", path.escape_ascii()),
+            (Some(path), None) => write!(f, "{}: ", path.escape_ascii()),
+            (None, Some(nid)) => write!(f, "nid {nid}: "),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// The range behind a message about I/O.
+struct Range(Option<(u64, u64)>);
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((off, len)) => write!(f, " ({len} bytes at byte {off})"),
+            None => Ok(()),
+        }
+    }
+}

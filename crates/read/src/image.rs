@@ -1,0 +1,242 @@
+//! Opening an image.
+
+use crate::cache::ByteCache;
+use crate::data::{Stored, Workspaces};
+use crate::device::Devices;
+use crate::meta::{Space, WINDOW_LEN, WindowKey};
+use crate::xattr::LongPrefixes;
+use crate::zmap::StartSums;
+use crate::{FileSource, Inode, ReadAt, ReadError};
+use kiln_codec::DecodeLimits;
+use kiln_format::compr_cfg::{ComprCfgs, EXTENT_MAX_LEN};
+use kiln_format::device::DeviceSlot;
+use kiln_format::inode::FileType;
+use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
+use kiln_format::{Compat, Nid};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of metadata that an open image keeps.
+const METADATA_CACHE_LEN: u64 = 8 << 20;
+/// Bytes from the superblock on that hold it and its configuration records in all likelihood.
+const HEAD_LEN: u64 = 3072;
+/// The longest that they can be: 128 + 16 * 255 bytes and four records.
+const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
+/// A metabox has at most this many times the length of the image.
+const METABOX_RATIO_MAX: u64 = 256;
+
+/// How to open an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Decoded data that is kept, in bytes. Extents longer than a quarter of this are decoded anew for each read.
+    pub cache_bytes: u64,
+    /// Refuse an image whose superblock has a wrong checksum.
+    pub verify_checksum: bool,
+}
+
+impl Default for OpenOptions {
+    /// 64 MiB of decoded data, checksum verified.
+    fn default() -> Self {
+        Self { cache_bytes: 64 << 20, verify_checksum: true }
+    }
+}
+
+/// An open image. Clones share devices and caches.
+#[derive(Clone)]
+pub struct Image {
+    pub(crate) core: Arc<Core>,
+}
+
+/// What the clones of an image share.
+pub(crate) struct Core {
+    pub sb: Superblock,
+    pub cfgs: ComprCfgs,
+    pub devices: Devices,
+    pub packed: Option<Inode>,
+    pub metabox: Option<Inode>,
+    pub prefixes: LongPrefixes,
+    /// Metadata, by window.
+    pub windows: ByteCache<WindowKey>,
+    /// Decoded extents.
+    pub decoded: ByteCache<Stored>,
+    pub start_sums: StartSums,
+    pub workspaces: Workspaces,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("superblock", &self.core.sb).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Open the image on `primary`. `devices` are its extra devices: all of them in the order of its table, or none if
+    /// they are part of `primary`.
+    ///
+    /// # Errors
+    /// Not an EROFS image, a damaged or unsupported one, the wrong number of devices, a failing source.
+    pub fn open(
+        primary: Arc<dyn ReadAt>,
+        devices: Vec<Arc<dyn ReadAt>>,
+        options: &OpenOptions,
+    ) -> Result<Image, ReadError> {
+        let mut all = Devices::primary(primary)?;
+        let head = read_head(&all, HEAD_LEN)?;
+        let sb = Superblock::decode(&head)?;
+        if options.verify_checksum {
+            verify_checksum(&all, &sb)?;
+        }
+        let cfgs = read_compr_cfgs(&all, &sb, &head)?;
+        all.add_extra(&sb, devices)?;
+        let limits = decode_limits(&cfgs);
+        let (packed_nid, metabox_nid) = (sb.packed_nid, sb.metabox_nid);
+        let core = Core {
+            sb,
+            cfgs,
+            devices: all,
+            packed: None,
+            metabox: None,
+            prefixes: LongPrefixes::default(),
+            windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
+            decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
+            start_sums: StartSums::default(),
+            workspaces: Workspaces::new(limits),
+        };
+        // The packed inode first, then the metabox, then what may lie in them.
+        let image = Image { core: Arc::new(core) };
+        let packed = packed_nid.map(|nid| image.special_inode(nid, "packed_nid")).transpose()?;
+        let image = image.with(|core| core.packed = packed)?;
+        let metabox = metabox_nid.map(|nid| image.special_inode(nid, "metabox_nid")).transpose()?;
+        if let Some(inode) = &metabox {
+            image.check_metabox_len(inode)?;
+        }
+        let image = image.with(|core| core.metabox = metabox)?;
+        let prefixes = image.read_long_prefixes()?;
+        let image = image.with(|core| core.prefixes = prefixes)?;
+        let root = image.inode(image.root_nid())?;
+        if !root.is_dir() {
+            let (record, nid) = ("erofs_super_block", root.nid.0);
+            return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
+        }
+        Ok(image)
+    }
+
+    /// [`Image::open`] for files or block devices.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; what cannot be opened is named.
+    pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {
+        use std::os::unix::ffi::OsStrExt;
+        let source = |path: &Path| FileSource::open(path).map(|file| Arc::new(file) as Arc<dyn ReadAt>);
+        let devices = devices.iter().map(|path| source(path)).collect::<Result<_, _>>()?;
+        Image::open(source(image)?, devices, options).map_err(|error| error.at_path(image.as_os_str().as_bytes()))
+    }
+
+    /// Change an image that has no clones yet.
+    fn with(mut self, change: impl FnOnce(&mut Core)) -> Result<Image, ReadError> {
+        let core = Arc::get_mut(&mut self.core);
+        change(core.ok_or_else(|| ReadError::Internal { what: "image shared while it is opened".into() })?);
+        Ok(self)
+    }
+
+    fn special_inode(&self, nid: Nid, field: &'static str) -> Result<Inode, ReadError> {
+        let inode = self.inode(nid)?;
+        match inode.meta.file_type {
+            FileType::Regular => Ok(inode),
+            _ => Err(ReadError::corrupt("erofs_super_block", SUPERBLOCK_OFF, field, nid.0, "no regular file")),
+        }
+    }
+
+    /// Refuse a metabox that is far larger than metadata ever compresses to: loops over metadata are bounded by its length.
+    fn check_metabox_len(&self, metabox: &Inode) -> Result<(), ReadError> {
+        let size = metabox.meta.size;
+        match size / METABOX_RATIO_MAX <= self.source_len() {
+            true => Ok(()),
+            false => {
+                let error = ReadError::unsupported("erofs_inode", 0, "i_size", size, "metabox far larger than the image");
+                Err(error.at_nid(metabox.nid))
+            }
+        }
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.core.sb
+    }
+
+    /// Configuration of the compression algorithms.
+    pub fn compr_cfgs(&self) -> &ComprCfgs {
+        &self.core.cfgs
+    }
+
+    /// The device table.
+    pub fn device_slots(&self) -> &[DeviceSlot] {
+        self.core.devices.slots()
+    }
+
+    /// Length of the primary device in bytes.
+    pub fn source_len(&self) -> u64 {
+        self.core.devices.primary_len()
+    }
+
+    /// The root directory.
+    pub fn root_nid(&self) -> Nid {
+        self.core.sb.root_nid
+    }
+
+    /// Compare the superblock's checksum, if it has one.
+    pub(crate) fn verify_checksum(&self) -> Result<(), ReadError> {
+        verify_checksum(&self.core.devices, &self.core.sb)
+    }
+
+    /// The space in which shared xattrs lie.
+    pub(crate) fn shared_xattr_space(&self) -> Space {
+        match self.core.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
+            true => Space::Metabox,
+            false => Space::Primary,
+        }
+    }
+}
+
+/// At most `len` bytes from the superblock on.
+fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
+    let len = devices.primary_len().saturating_sub(SUPERBLOCK_OFF).min(len);
+    let mut head = vec![0; len as usize];
+    devices.read(0, &mut head, SUPERBLOCK_OFF)?;
+    Ok(head)
+}
+
+/// The configuration records, which start in `head` and may, in theory, end far behind it.
+fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<ComprCfgs, ReadError> {
+    let behind = |head: &[u8]| sb.compr_cfgs(head.get(sb.record_len as usize..).unwrap_or_default());
+    match behind(head) {
+        Ok(cfgs) => Ok(cfgs),
+        Err(_) => Ok(behind(&read_head(devices, HEAD_MAX_LEN)?)?),
+    }
+}
+
+fn verify_checksum(devices: &Devices, sb: &Superblock) -> Result<(), ReadError> {
+    if !sb.compat.contains(Compat::SB_CHKSUM) {
+        return Ok(());
+    }
+    let len = superblock::checksum_len(sb.block_bits);
+    devices.check_range("erofs_super_block", 0, SUPERBLOCK_OFF, len as u64)?;
+    let mut covered = vec![0; len];
+    devices.read(0, &mut covered, SUPERBLOCK_OFF)?;
+    match superblock::checksum(&covered) == sb.checksum {
+        true => Ok(()),
+        false => {
+            let (record, stored) = ("erofs_super_block", sb.checksum.into());
+            Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "checksum", stored, "does not match the superblock's block"))
+        }
+    }
+}
+
+fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
+    let default = DecodeLimits::default();
+    DecodeLimits {
+        lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
+        zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
+    }
+}

@@ -1,0 +1,40 @@
+//! Holes and data, as `lseek` tells them.
+
+use crate::map::{ExtentKind, Map};
+use crate::{Image, Inode, ReadError};
+
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekWhat {
+    /// Bytes that are stored.
+    Data,
+    /// Zeros that are not stored, or the end of the file.
+    Hole,
+}
+
+impl Image {
+    /// The first byte at or behind `off` that is data, or a hole; the end of the file counts as a hole. `None`: there is
+    /// none, or `off` is not in the file (ENXIO). Holes are those of the layout, not runs of stored zeros.
+    ///
+    /// # Errors
+    /// Something without contents, a damaged map, a failing source.
+    pub fn seek(&self, inode: &Inode, off: u64, what: SeekWhat) -> Result<Option<u64>, ReadError> {
+        let size = inode.meta.size;
+        let mut map = Map::open(self, inode)?;
+        let mut off = off;
+        while off < size {
+            let extent = map.extent_at(off)?;
+            if (extent.kind == ExtentKind::Hole) == (what == SeekWhat::Hole) {
+                return Ok(Some(off));
+            }
+            if extent.end() <= off {
+                return Err(ReadError::Internal { what: "an extent without progress".into() });
+            }
+            off = extent.end();
+            if off >= size {
+                return Ok((what == SeekWhat::Hole).then_some(size));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,306 @@
+//! Extended attributes.
+
+use crate::meta::MetaReader;
+use crate::{Image, Inode, ReadError, Space};
+use kiln_format::xattr::{
+    BODY_HEADER_LEN, ENTRY_HEADER_LEN, LONG_PREFIX, RawXattrBodyHeader, RawXattrEntry, entry_len, filter_bit, prefix,
+    split_name,
+};
+use kiln_format::{Compat, Nid};
+use std::ops::ControlFlow;
+use zerocopy::FromBytes;
+
+const BODY: &str = "erofs_xattr_ibody_header";
+const ENTRY: &str = "erofs_xattr_entry";
+const LONG: &str = "erofs_xattr_long_prefix";
+/// Longest record of a long prefix: base index and infix.
+const LONG_MAX_LEN: u64 = 256;
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xattr {
+    /// Full name, `user.mime_type` for example.
+    pub name: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// The table of long name prefixes.
+#[derive(Debug, Default)]
+pub(crate) struct LongPrefixes {
+    list: Vec<LongPrefix>,
+    /// Byte range of the table, if it is in the image itself.
+    pub in_image: Option<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct LongPrefix {
+    base: u8,
+    infix: Vec<u8>,
+}
+
+/// An entry as stored: its name is in three parts.
+pub(crate) struct Entry<'a> {
+    prefix: &'static [u8],
+    infix: &'a [u8],
+    suffix: &'a [u8],
+    value: &'a [u8],
+    /// The name starts with a long prefix.
+    pub is_long: bool,
+}
+
+impl Entry<'_> {
+    pub fn name(&self) -> Vec<u8> {
+        [self.prefix, self.infix, self.suffix].concat()
+    }
+
+    fn is_named(&self, name: &[u8]) -> bool {
+        let rest = name.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix(self.infix));
+        rest == Some(self.suffix)
+    }
+}
+
+/// What an inode's xattr body says, beside its inline entries.
+struct Body {
+    name_filter: u32,
+    shared: Vec<u32>,
+    bytes: Vec<u8>,
+    inline_start: usize,
+    at: u64,
+}
+
+impl Image {
+    /// All extended attributes, in stored order. Those that Linux hides (unknown prefixes) are left out.
+    ///
+    /// # Errors
+    /// A body that the format does not allow, a failing source.
+    pub fn list_xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>, ReadError> {
+        let mut list = Vec::new();
+        self.each_xattr(inode, &mut |entry| {
+            list.push(Xattr { name: entry.name(), value: entry.value.to_vec() });
+            ControlFlow::Continue(())
+        })?;
+        Ok(list)
+    }
+
+    /// The value of one attribute, by its full name.
+    ///
+    /// # Errors
+    /// As [`Image::list_xattrs`].
+    pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        if self.filter_excludes(inode, name)? {
+            return Ok(None);
+        }
+        let mut found = None;
+        self.each_xattr(inode, &mut |entry| {
+            if !entry.is_named(name) {
+                return ControlFlow::Continue(());
+            }
+            found = Some(entry.value.to_vec());
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Whether the inode's name filter promises that there is no such attribute.
+    fn filter_excludes(&self, inode: &Inode, name: &[u8]) -> Result<bool, ReadError> {
+        let sb = self.superblock();
+        if inode.meta.xattr_icount == 0 {
+            return Ok(true);
+        }
+        if !sb.compat.contains(Compat::XATTR_FILTER) || sb.xattr_filter_reserved != 0 {
+            return Ok(false);
+        }
+        let Some((index, rest)) = split_name(name) else { return Ok(false) };
+        let header = self.xattr_header(inode).map_err(|error| error.at_nid(inode.nid))?;
+        Ok(header.h_name_filter.get() & filter_bit(index, rest) != 0)
+    }
+
+    fn xattr_header(&self, inode: &Inode) -> Result<RawXattrBodyHeader, ReadError> {
+        let at = self.inode_pos(inode.nid)? + inode.meta.form.len() as u64;
+        let bytes = MetaReader::new(self, inode.space()).array::<BODY_HEADER_LEN>(BODY, at)?;
+        Ok(RawXattrBodyHeader::read_from_bytes(&bytes).expect("exact length"))
+    }
+
+    /// Visit all attributes: inline ones first, then shared ones in the order of the inode's list.
+    pub(crate) fn each_xattr(
+        &self,
+        inode: &Inode,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        if inode.meta.xattr_icount == 0 {
+            return Ok(());
+        }
+        self.visit_xattrs(inode, each).map_err(|error| error.at_nid(inode.nid))
+    }
+
+    fn visit_xattrs(
+        &self,
+        inode: &Inode,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let body = self.xattr_body(inode)?;
+        let mut off = body.inline_start;
+        while off < body.bytes.len() {
+            let (entry, len) = self.inline_entry(&body, off)?;
+            if entry.is_some_and(|entry| each(&entry).is_break()) {
+                return Ok(());
+            }
+            off += len;
+        }
+        let mut bytes = Vec::new();
+        for &id in &body.shared {
+            self.read_shared(id, &mut bytes)?;
+            let (entry, _) = self.entry(&bytes);
+            if entry.is_some_and(|entry| each(&entry).is_break()) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn xattr_body(&self, inode: &Inode) -> Result<Body, ReadError> {
+        let at = self.inode_pos(inode.nid)? + inode.meta.form.len() as u64;
+        let len = inode.meta.xattr_len();
+        if len == BODY_HEADER_LEN as u64 {
+            return Err(ReadError::unsupported("erofs_inode", at, "i_xattr_icount", 1, "reserved"));
+        }
+        // At most 256 KiB; and it must be there before memory is taken for it.
+        let mut meta = MetaReader::new(self, inode.space());
+        meta.check_range(BODY, at, len)?;
+        let mut bytes = vec![0; len as usize];
+        meta.fill(BODY, &mut bytes, at)?;
+        let (header, rest) = RawXattrBodyHeader::read_from_prefix(&bytes).expect("longer than the header");
+        let ids = rest.get(..4 * usize::from(header.h_shared_count)).ok_or_else(|| {
+            let count = header.h_shared_count.into();
+            ReadError::corrupt(BODY, at, "h_shared_count", count, "more than the body holds")
+        })?;
+        let shared: Vec<_> = ids.chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().expect("4 bytes"))).collect();
+        let inline_start = BODY_HEADER_LEN + ids.len();
+        Ok(Body { name_filter: header.h_name_filter.get(), shared, bytes, inline_start, at })
+    }
+
+    /// The inline entry at `off` of a body, `None` for one that Linux does not show, and the bytes it takes.
+    fn inline_entry<'a>(&'a self, body: &'a Body, off: usize) -> Result<(Option<Entry<'a>>, usize), ReadError> {
+        let rest = &body.bytes[off..];
+        let fits = RawXattrEntry::ref_from_prefix(rest).is_ok_and(|(raw, _)| padded_len(raw) <= rest.len());
+        if !fits {
+            let at = body.at + off as u64;
+            return Err(ReadError::corrupt(ENTRY, at, "e_value_size", rest.len() as u64, "entry crosses the body's end"));
+        }
+        Ok(self.entry(rest))
+    }
+
+    /// Byte range of a shared entry in its space.
+    pub(crate) fn shared_range(&self, id: u32) -> Result<(u64, u64), ReadError> {
+        let sb = self.superblock();
+        // 32 + 16 bits, and 34.
+        let at = (sb.xattr_blkaddr.0 << sb.block_bits.bits()) + 4 * u64::from(id);
+        let head = MetaReader::new(self, self.shared_xattr_space()).array::<ENTRY_HEADER_LEN>(ENTRY, at)?;
+        let raw = RawXattrEntry::read_from_bytes(&head).expect("exact length");
+        Ok((at, (ENTRY_HEADER_LEN + usize::from(raw.e_name_len) + usize::from(raw.e_value_size.get())) as u64))
+    }
+
+    fn read_shared(&self, id: u32, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+        let (at, len) = self.shared_range(id)?;
+        bytes.resize(len as usize, 0);
+        MetaReader::new(self, self.shared_xattr_space()).fill(ENTRY, bytes, at)
+    }
+
+    /// The entry that `bytes` start with and hold whole; `None` for one that Linux does not show.
+    fn entry<'a>(&'a self, bytes: &'a [u8]) -> (Option<Entry<'a>>, usize) {
+        let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes).expect("checked");
+        let (suffix, rest) = rest.split_at(raw.e_name_len.into());
+        let value = &rest[..usize::from(raw.e_value_size.get())];
+        let is_long = raw.e_name_index & LONG_PREFIX != 0;
+        let long = || self.core.prefixes.list.get(usize::from(raw.e_name_index & !LONG_PREFIX));
+        let (base, infix) = match is_long {
+            false => (Some(raw.e_name_index), &[][..]),
+            true => (long().map(|long| long.base), long().map_or(&[][..], |long| &long.infix)),
+        };
+        let entry = base.and_then(prefix).map(|prefix| Entry { prefix, infix, suffix, value, is_long });
+        (entry, padded_len(raw))
+    }
+
+    /// Ids of the inode's shared attributes.
+    pub(crate) fn shared_xattr_ids(&self, inode: &Inode) -> Result<Vec<u32>, ReadError> {
+        match inode.meta.xattr_icount {
+            0 => Ok(Vec::new()),
+            _ => Ok(self.xattr_body(inode)?.shared),
+        }
+    }
+
+    /// The first attribute, if any, that the inode's name filter wrongly denies.
+    pub(crate) fn denied_by_filter(&self, inode: &Inode) -> Result<Option<Vec<u8>>, ReadError> {
+        let sb = self.superblock();
+        if !sb.compat.contains(Compat::XATTR_FILTER) || sb.xattr_filter_reserved != 0 || inode.meta.xattr_icount == 0 {
+            return Ok(None);
+        }
+        let filter = self.xattr_body(inode)?.name_filter;
+        let mut denied = None;
+        self.visit_xattrs(inode, &mut |entry| {
+            let name = entry.name();
+            match split_name(&name) {
+                Some((index, rest)) if filter & filter_bit(index, rest) != 0 => {
+                    denied = Some(name);
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        })?;
+        Ok(denied)
+    }
+
+    /// Read the table of long prefixes, wherever it is.
+    pub(crate) fn read_long_prefixes(&self) -> Result<LongPrefixes, ReadError> {
+        let sb = self.superblock();
+        let source = match (&self.core.metabox, &self.core.packed) {
+            _ if sb.compat.contains(Compat::PLAIN_XATTR_PFX) => PrefixSource::Space(Space::Primary),
+            (Some(_), _) => PrefixSource::Space(Space::Metabox),
+            (None, Some(packed)) => PrefixSource::Contents(*packed),
+            (None, None) => PrefixSource::Space(Space::Primary),
+        };
+        let start = sb.xattr_prefix_off;
+        let mut off = start;
+        let mut list = Vec::with_capacity(sb.xattr_prefix_count.into());
+        for _ in 0..sb.xattr_prefix_count {
+            let mut len = [0; 2];
+            source.fill(self, &mut len, off)?;
+            let len = u64::from(u16::from_le_bytes(len));
+            if !(1..=LONG_MAX_LEN).contains(&len) {
+                return Err(ReadError::corrupt(LONG, off, "size", len, "must be 1 to 256"));
+            }
+            let mut record = [0; LONG_MAX_LEN as usize];
+            let record = &mut record[..len as usize];
+            source.fill(self, record, off + 2)?;
+            list.push(LongPrefix { base: record[0], infix: record[1..].to_vec() });
+            off = (off + 2 + len).next_multiple_of(4);
+        }
+        let in_image = matches!(source, PrefixSource::Space(Space::Primary)) && !list.is_empty();
+        Ok(LongPrefixes { list, in_image: in_image.then_some((start, off)) })
+    }
+}
+
+/// Where the table of long prefixes is.
+enum PrefixSource {
+    Space(Space),
+    /// Decoded contents of the packed inode.
+    Contents(Inode),
+}
+
+impl PrefixSource {
+    fn fill(&self, image: &Image, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+        match self {
+            PrefixSource::Space(space) => MetaReader::new(image, *space).fill(LONG, buf, off),
+            PrefixSource::Contents(inode) if off + buf.len() as u64 <= inode.meta.size => image.fill(inode, buf, off),
+            PrefixSource::Contents(Inode { nid: Nid(nid), .. }) => {
+                Err(ReadError::corrupt(LONG, off, "packed_nid", *nid, "prefixes behind the packed inode's end"))
+            }
+        }
+    }
+}
+
+/// Bytes that an entry takes, padding included.
+fn padded_len(raw: &RawXattrEntry) -> usize {
+    entry_len(raw.e_name_len.into(), raw.e_value_size.get().into())
+}

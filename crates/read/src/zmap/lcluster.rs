@@ -1,0 +1,169 @@
+//! Lookups in an lcluster index, full or compact.
+
+use super::{File, Found, INDEX};
+use crate::ReadError;
+use crate::map::too_far;
+use kiln_format::compr_cfg::EXTENT_MAX_LEN;
+use kiln_format::inode::DataLayout;
+use kiln_format::zmap::{
+    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader, Pack,
+};
+
+/// Most entries in a pack.
+const PACK_MAX: usize = 16;
+
+/// An lcluster index.
+pub(super) struct Lclusters {
+    /// log2 of the lcluster size.
+    bits: u8,
+    /// Any pcluster may have several blocks.
+    big: bool,
+    format: Format,
+    end_off: u64,
+}
+
+enum Format {
+    Full { table: u64 },
+    /// Entries come in packs; the last one decoded is kept.
+    Compact { layout: CompactLayout, held: Option<(Pack, [Lcluster; PACK_MAX])> },
+}
+
+/// A head, and the lcluster that it is in.
+struct Head {
+    lcn: u64,
+    kind: HeadKind,
+    clusterofs: u32,
+    blkaddr: u64,
+    partial: bool,
+}
+
+impl Lclusters {
+    pub fn new(file: &File<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+        let (size, bits) = (file.inode.meta.size, header.lcluster_bits);
+        let count = size.div_ceil(1 << bits);
+        let far = || too_far(INDEX, file.header_off);
+        let at = |off| file.header_off.checked_add(off).ok_or_else(far);
+        let big = header.advise.intersects(Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2);
+        if file.inode.meta.layout == DataLayout::CompressedFull {
+            let table = at(FULL_INDEX_OFF)?;
+            let len = count.checked_mul(FULL_ENTRY_LEN);
+            let end_off = len.and_then(|len| table.checked_add(len)).ok_or_else(far)?;
+            return Ok(Self { bits, big, format: Format::Full { table }, end_off });
+        }
+        let dense = header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
+        let blocks = file.block_bits().blocks_for(size);
+        let layout = CompactLayout::new(at(COMPACT_INDEX_OFF)?, blocks, count, bits, dense, big)?;
+        Ok(Self { bits, big, format: Format::Compact { layout, held: None }, end_off: layout.end_off() })
+    }
+
+    /// Byte offset behind the last entry or pack.
+    pub fn end_off(&self) -> u64 {
+        self.end_off
+    }
+
+    /// The extent with byte `off` of the file.
+    pub fn find(&mut self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Found, ReadError> {
+        let head = self.head_of(file, off)?;
+        let end = self.end_of(file, head.lcn)?;
+        let blocks = if header.is_big(head.kind) { self.blocks(file, head.lcn)? } else { 1 };
+        let la = (head.lcn << self.bits) + u64::from(head.clusterofs);
+        Ok(Found { la, end, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
+    }
+
+    /// The last head at or before `off`.
+    fn head_of(&mut self, file: &mut File<'_>, off: u64) -> Result<Head, ReadError> {
+        let first = off >> self.bits;
+        let mut lcn = first;
+        for _ in 0..self.steps_max() {
+            let back = match self.entry(file, lcn)? {
+                Lcluster::Head { kind, clusterofs, blkaddr, partial } => {
+                    // In the lcluster of `off` itself the extent may start behind it.
+                    if lcn < first || off >= (lcn << self.bits) + u64::from(clusterofs) {
+                        return Ok(Head { lcn, kind, clusterofs, blkaddr: blkaddr.0, partial });
+                    }
+                    1
+                }
+                Lcluster::Nonhead { back, .. } => back.into(),
+            };
+            if back == 0 || back > lcn {
+                return Err(file.corrupt("delta[0]", back, "leads before the file, or nowhere"));
+            }
+            lcn -= back;
+        }
+        Err(self.endless(file, first))
+    }
+
+    /// Where the extent of the head in `lcn` ends.
+    fn end_of(&mut self, file: &mut File<'_>, lcn: u64) -> Result<u64, ReadError> {
+        let size = file.inode.meta.size;
+        let mut next = lcn + 1;
+        for _ in 0..self.steps_max() {
+            if next >= size.div_ceil(1 << self.bits) {
+                return Ok(size);
+            }
+            match self.entry(file, next)? {
+                // A head at or behind the end of the file only marks that end.
+                Lcluster::Head { clusterofs, .. } => {
+                    return Ok(size.min((next << self.bits) + u64::from(clusterofs)));
+                }
+                Lcluster::Nonhead { forward, .. } => next += u64::from(forward.max(1)),
+            }
+        }
+        Err(self.endless(file, lcn))
+    }
+
+    /// Blocks of the pcluster of the head in `lcn`, of a kind that may have several.
+    fn blocks(&mut self, file: &mut File<'_>, lcn: u64) -> Result<u32, ReadError> {
+        let next = lcn + 1;
+        if next >= file.inode.meta.size.div_ceil(1 << self.bits) {
+            return Ok(1);
+        }
+        match self.entry(file, next)? {
+            Lcluster::Nonhead { cblkcnt: Some(blocks), .. } => Ok(blocks.max(1)),
+            _ => Ok(1),
+        }
+    }
+
+    /// The entry of `lcn`, which must be in the file.
+    fn entry(&mut self, file: &mut File<'_>, lcn: u64) -> Result<Lcluster, ReadError> {
+        match &mut self.format {
+            Format::Full { table } => {
+                let bytes = file.meta.array(INDEX, *table + FULL_ENTRY_LEN * lcn)?;
+                let entry = Lcluster::decode_full(&bytes);
+                match entry {
+                    Lcluster::Head { clusterofs, .. } if clusterofs >> self.bits != 0 => {
+                        Err(file.corrupt("di_clusterofs", clusterofs.into(), "beyond its lcluster"))
+                    }
+                    Lcluster::Nonhead { cblkcnt: Some(blocks), .. } if !self.big => {
+                        Err(file.corrupt("delta[0] (CBLKCNT)", blocks.into(), "without BIG_PCLUSTER"))
+                    }
+                    _ => Ok(entry),
+                }
+            }
+            Format::Compact { layout, held } => {
+                let (pack, entries) = match held.take() {
+                    Some(held) if (held.0.first..held.0.first + held.0.entries as u64).contains(&lcn) => held,
+                    _ => {
+                        let pack = layout.pack_of(lcn);
+                        let mut bytes = [0; 32];
+                        file.meta.fill(INDEX, &mut bytes[..pack.len], pack.off)?;
+                        let entries = layout.decode_pack(pack, &bytes[..pack.len])?;
+                        (pack, std::array::from_fn(|idx| entries.get(idx)))
+                    }
+                };
+                *held = Some((pack, entries));
+                Ok(entries[(lcn - pack.first) as usize])
+            }
+        }
+    }
+
+    /// Entries to look at before an extent counts as endless. One of legal length has no more lclusters than this, and a
+    /// longer fragment is crossed in strides.
+    fn steps_max(&self) -> u64 {
+        (EXTENT_MAX_LEN as u64 >> self.bits) + 2
+    }
+
+    fn endless(&self, file: &File<'_>, lcn: u64) -> ReadError {
+        ReadError::unsupported(INDEX, file.header_off, "lcluster", lcn, "in an extent without end")
+    }
+}

@@ -1,0 +1,189 @@
+//! Lookups in encoded extents.
+
+use super::{File, HEADER};
+use crate::map::{aligned, too_far};
+use crate::meta::MetaReader;
+use crate::{Extent, ExtentKind, ReadError};
+use kiln_format::Nid;
+use kiln_format::addr::BlockBits;
+use kiln_format::zmap::{Advise, ExtentRecord, MAP_HEADER_LEN, MapHeader, RecordSize};
+use quick_cache::sync::Cache;
+
+const RECORD: &str = "z_erofs_extent";
+
+/// A table of encoded extents.
+pub(super) struct Records {
+    size: RecordSize,
+    /// Byte offset of the first record.
+    table: u64,
+    count: u64,
+    /// log2 of the extents' length, where all have the same.
+    bits: u8,
+}
+
+/// Sums of stored lengths, at every [`STRIDE`]th record of 4-byte tables.
+///
+/// Such a record holds a length alone: its address is the sum of all lengths before it. With the sums, a lookup in a table
+/// that was visited before adds at most [`STRIDE`] lengths, in one window of metadata.
+pub(crate) struct StartSums {
+    cache: Cache<(Nid, u64), u64>,
+}
+
+/// Records between two sums.
+const STRIDE: u64 = 4096;
+/// Sums that are kept: each covers 4096 extents.
+const SUMS_MAX: usize = 8192;
+/// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
+const SUMMED_MAX: u64 = 1 << 28;
+
+impl Default for StartSums {
+    fn default() -> Self {
+        Self { cache: Cache::new(SUMS_MAX) }
+    }
+}
+
+impl Records {
+    pub fn new(file: &File<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+        let size = RecordSize::from_advise(header.advise);
+        let bits = header.lcluster_bits;
+        let far = || too_far(HEADER, file.header_off);
+        let behind = file.header_off.checked_add(MAP_HEADER_LEN).ok_or_else(far)?;
+        let table = aligned(behind, size.len())?.checked_add(size.start_len()).ok_or_else(far)?;
+        let count =
+            if size.has_fixed_extents() { file.inode.meta.size.div_ceil(1 << bits) } else { header.extent_count };
+        Ok(Self { size, table, count, bits })
+    }
+
+    /// Byte offset behind the last record.
+    pub fn end_off(&self) -> Result<u64, ReadError> {
+        let len = self.count.checked_mul(self.size.len());
+        len.and_then(|len| self.table.checked_add(len)).ok_or_else(|| too_far(RECORD, self.table))
+    }
+
+    /// The extent with byte `off`, which must be in the file.
+    pub fn extent_at(&self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Extent, ReadError> {
+        let size = file.inode.meta.size;
+        let idx = if self.size.has_fixed_extents() { Some(off >> self.bits) } else { self.bisect(file, off)? };
+        let Some(idx) = idx else {
+            // Bytes before the first record are a hole.
+            let end = if self.count == 0 { size } else { self.la(file, 0)?.min(size) };
+            return Ok(Extent { la: 0, llen: end, kind: ExtentKind::Hole });
+        };
+        let record = self.record(file, idx)?;
+        let la = record.la.unwrap_or(idx << self.bits);
+        let is_last = idx + 1 == self.count;
+        let end = match (is_last, self.size.has_fixed_extents()) {
+            (true, _) => size,
+            (false, true) => (idx + 1) << self.bits,
+            (false, false) => self.la(file, idx + 1)?.min(size),
+        };
+        if la > off || end <= off {
+            return Err(file.corrupt("lstart", la, "extents are not in order"));
+        }
+        let kind = if is_last && header.advise.contains(Advise::FRAGMENT_PCLUSTER) {
+            let high = record.pa.map_or(0, |pa| pa << 32);
+            ExtentKind::Fragment { off: high | u64::from(record.plen.0) }
+        } else {
+            self.stored(file, header, idx, record, end - la)?
+        };
+        Ok(Extent { la, llen: end - la, kind })
+    }
+
+    fn stored(
+        &self,
+        file: &mut File<'_>,
+        header: &MapHeader,
+        idx: u64,
+        record: ExtentRecord,
+        llen: u64,
+    ) -> Result<ExtentKind, ReadError> {
+        let plen = record.plen.plen();
+        if plen == 0 {
+            return Ok(ExtentKind::Hole);
+        }
+        let addr = match record.pa {
+            Some(pa) => pa,
+            None => self.summed_start(file, idx)?,
+        };
+        let (device, pa) = file.stored_at(addr, plen.into())?;
+        let unknown = |number: u8| {
+            ReadError::unsupported(RECORD, self.table, "plen (algorithm)", number.into(), "unknown algorithm")
+        };
+        match record.plen.algorithm().map_err(unknown)? {
+            None => {
+                let whole_blocks = is_aligned(file.block_bits(), addr) && is_aligned(file.block_bits(), plen.into());
+                let interlaced = whole_blocks && header.advise.contains(Advise::INTERLACED_PCLUSTER);
+                file.plain(llen, device, pa, plen, interlaced, None)
+            }
+            Some(algorithm) => {
+                let algorithm = file.announced(algorithm)?;
+                Ok(ExtentKind::Encoded { algorithm, device, pa, plen, partial: record.plen.partial(), inline: None })
+            }
+        }
+    }
+
+    /// The last record that starts at or before `off`.
+    fn bisect(&self, file: &mut File<'_>, off: u64) -> Result<Option<u64>, ReadError> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            if self.la(file, mid)? <= off { low = mid + 1 } else { high = mid }
+        }
+        Ok(low.checked_sub(1))
+    }
+
+    fn la(&self, file: &mut File<'_>, idx: u64) -> Result<u64, ReadError> {
+        Ok(self.record(file, idx)?.la.unwrap_or(idx << self.bits))
+    }
+
+    fn record(&self, file: &mut File<'_>, idx: u64) -> Result<ExtentRecord, ReadError> {
+        let off = self.record_off(idx)?;
+        let mut bytes = [0; 32];
+        let record = &mut bytes[..self.size.len() as usize];
+        file.meta.fill(RECORD, record, off)?;
+        Ok(ExtentRecord::decode(record, self.size))
+    }
+
+    fn record_off(&self, idx: u64) -> Result<u64, ReadError> {
+        let rel = idx.checked_mul(self.size.len());
+        rel.and_then(|rel| self.table.checked_add(rel)).ok_or_else(|| too_far(RECORD, self.table))
+    }
+
+    /// The address of record `idx` of a 4-byte table: the start address and all lengths before it.
+    fn summed_start(&self, file: &mut File<'_>, idx: u64) -> Result<u64, ReadError> {
+        if idx >= SUMMED_MAX {
+            return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
+        }
+        let (nid, sums) = (file.inode.nid, &file.image.core.start_sums.cache);
+        let wanted = idx / STRIDE;
+        let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
+        let (mut stride, mut sum) = match known {
+            Some(known) => known,
+            None => (0, u64::from_le_bytes(file.meta.array(RECORD, self.table - self.size.start_len())?)),
+        };
+        while stride < wanted {
+            sum = self.add_lengths(&mut file.meta, sum, stride * STRIDE, STRIDE)?;
+            stride += 1;
+            sums.insert((nid, stride), sum);
+        }
+        self.add_lengths(&mut file.meta, sum, wanted * STRIDE, idx % STRIDE)
+    }
+
+    /// `sum` and the stored lengths of `count` (at most [`STRIDE`]) records from `first` on.
+    fn add_lengths(&self, meta: &mut MetaReader<'_>, sum: u64, first: u64, count: u64) -> Result<u64, ReadError> {
+        const BATCH: u64 = 256;
+        let mut bytes = [0; 4 * BATCH as usize];
+        let mut sum = sum;
+        for from in (0..count).step_by(BATCH as usize) {
+            let batch = &mut bytes[..4 * BATCH.min(count - from) as usize];
+            meta.fill(RECORD, batch, self.record_off(first + from)?)?;
+            let lengths = batch.chunks_exact(4).map(|b| u64::from(ExtentRecord::decode(b, RecordSize::Four).plen.plen()));
+            sum = lengths.sum::<u64>().checked_add(sum).ok_or_else(|| too_far(RECORD, self.table))?;
+        }
+        Ok(sum)
+    }
+}
+
+fn is_aligned(block_bits: BlockBits, off: u64) -> bool {
+    block_bits.within(off) == 0
+}
