@@ -1,1 +1,79 @@
-fn main() {}
+//! The command `kiln`: glue between the library crates and a person or a script.
+//!
+//! Each subcommand is a file with its arguments and a function `run`. Data goes to standard output, everything else to standard
+//! error. The library crates never read the environment and never print; that is done here.
+#![forbid(unsafe_code)]
+
+mod cat;
+mod check;
+mod cli;
+mod exit;
+mod extract;
+mod generate;
+mod image;
+mod info;
+mod ls;
+mod mount;
+mod output;
+mod pack;
+mod preset;
+mod progress;
+mod report;
+mod signals;
+mod size;
+mod stat;
+mod text;
+mod threads;
+mod tree;
+mod umount;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let is_check = matches!(cli.command, Command::Check(_));
+    match run(cli.command) {
+        Ok(exit) => exit.code().into(),
+        Err(failure) if failure.is_broken_pipe() => Exit::Done.code().into(),
+        Err(failure) => {
+            if !failure.is_silent() {
+                report::error(&failure);
+            }
+            (if is_check { failure.fsck_code() } else { failure.code() }).into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Pack(args) => pack::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Tree(args) => tree::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Extract(args) => extract::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Generate(args) => generate::run(&args),
+    }
+}
+
+/// Help and version go to standard output and are no errors; the rest is misuse, which `check` reports as fsck(8) does.
+fn usage(error: &clap::Error) -> ExitCode {
+    // Where even this cannot be printed there is nobody to tell.
+    let _ = error.print();
+    let is_check = std::env::args_os().nth(1).is_some_and(|command| command == "check");
+    match (error.use_stderr(), is_check) {
+        (false, _) => ExitCode::SUCCESS,
+        (true, false) => Failure::Usage(String::new()).code().into(),
+        (true, true) => Failure::Usage(String::new()).fsck_code().into(),
+    }
+}

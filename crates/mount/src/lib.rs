@@ -1,1 +1,16 @@
 //! An EROFS image as a mounted filesystem.
+//!
+//! [`kernel::mount`] asks Linux's own EROFS, which needs root; [`fuse::serve`] serves an open image by FUSE, which does
+//! not. Where the first cannot work but the second may, [`MountError::falls_back_to_fuse`] says so. [`unmount`] ends
+//! either.
+#![deny(unsafe_code)]
+
+mod error;
+pub mod fuse;
+mod fusermount;
+pub mod kernel;
+mod place;
+mod unmount;
+
+pub use error::MountError;
+pub use unmount::unmount;

@@ -1,1 +1,12 @@
 //! An EROFS image as other things.
+//!
+//! [`dir::extract`] writes an image, or the part of it that a [`Selection`] names, as a directory tree. Images are
+//! untrusted: whatever names, links and types one holds, nothing outside the target directory is touched.
+#![forbid(unsafe_code)]
+
+pub mod dir;
+mod error;
+mod selection;
+
+pub use error::SinkError;
+pub use selection::Selection;

@@ -1,0 +1,104 @@
+"""The programs that make images: where they are, what they are called, how their command lines say the same thing."""
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to compress with. `algorithm` is EROFS's name; None stores."""
+
+    algorithm: Optional[str]
+    level: Optional[int]
+    unit: int  # bytes: pcluster of EROFS, data block of SquashFS
+
+    @property
+    def method(self) -> str:
+        """Algorithm and level as EROFS's tools spell them: `zstd,3`."""
+        name = self.algorithm or "none"
+        return name if self.level is None else f"{name},{self.level}"
+
+
+@dataclass(frozen=True)
+class Packer:
+    """A program that makes images."""
+
+    name: str
+    path: Path
+    version: str
+
+
+def kiln_path() -> Path:
+    """`$KILN`, or the release build of this repository."""
+    return Path(os.environ.get("KILN") or REPOSITORY / "target/release/kiln")
+
+
+def peer_path(folder: str, name: str) -> Path:
+    """A peer below `$PEERS` (`~/peers`). Never from PATH: that one might be years older."""
+    return Path(os.environ.get("PEERS") or Path.home() / "peers") / folder / "bin" / name
+
+
+def find_packers() -> Dict[str, Packer]:
+    """The programs that exist on this machine, by name; the others are missing from the result."""
+    places = {
+        "kiln": (kiln_path(), "--version"),
+        "mkfs.erofs": (peer_path("erofs", "mkfs.erofs"), "-V"),
+        "mksquashfs": (peer_path("squashfs-tools", "mksquashfs"), "-version"),
+    }
+    found = {name: open_packer(name, path, flag) for name, (path, flag) in places.items()}
+    return {name: packer for name, packer in found.items() if packer is not None}
+
+
+def missing_packers(found: Dict[str, Packer]) -> List[str]:
+    """A sentence for each program that is not there."""
+    hints = {
+        "kiln": f"not at {kiln_path()}: build it with `cargo build --release`, or set KILN",
+        "mkfs.erofs": f"not at {peer_path('erofs', 'mkfs.erofs')}: set PEERS",
+        "mksquashfs": f"not at {peer_path('squashfs-tools', 'mksquashfs')}: set PEERS",
+    }
+    return [f"SKIP: {name}: {hint}" for name, hint in hints.items() if name not in found]
+
+
+def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
+    """The program at `path` with its version; None if it cannot be run."""
+    try:
+        done = subprocess.run([path, version_flag], capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return None
+    lines = (done.stdout or done.stderr).splitlines()
+    return Packer(name, path, lines[0].strip() if lines else "unknown")
+
+
+def kiln_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int, dedupe: str) -> List[str]:
+    """`kiln pack`."""
+    how = ["-z", setting.method, "-C", str(setting.unit)] if setting.algorithm else ["--preset", "plain"]
+    rest = ["--threads", str(threads), "--dedupe", dedupe, "--quiet", str(source), str(image)]
+    return [str(packer.path), "pack", *how, *rest]
+
+
+def mkfs_erofs_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int) -> List[str]:
+    """`mkfs.erofs`: image first, source behind it."""
+    how = [f"-z{setting.method}", f"-C{setting.unit}"] if setting.algorithm else []
+    return [str(packer.path), *how, f"--workers={threads}", "--quiet", str(image), str(source)]
+
+
+def mksquashfs_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int) -> List[str]:
+    """`mksquashfs` with the nearest that it offers; where that is not the same, README.md says so."""
+    level = [] if setting.level is None else ["-Xcompression-level", str(setting.level)]
+    how = {
+        None: ["-no-compression"],
+        "lz4": ["-comp", "lz4"],
+        "lz4hc": ["-comp", "lz4", "-Xhc"],
+        "deflate": ["-comp", "gzip", *level],
+        "lzma": ["-comp", "xz"],
+        "zstd": ["-comp", "zstd", *level],
+    }[setting.algorithm]
+    rest = ["-b", str(setting.unit), "-processors", str(threads), "-noappend", "-no-progress", "-quiet"]
+    # The options of a compressor must follow -comp at once.
+    return [str(packer.path), str(source), str(image), *how, *rest]

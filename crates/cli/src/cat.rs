@@ -1,0 +1,51 @@
+//! `kiln cat`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use kiln_read::{FollowLast, Image, ReadError};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// Write files of an image to standard output
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  kiln cat image.erofs etc/passwd etc/group")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Files, from the image's root; symbolic links are followed within the image
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let image = args.image.open()?;
+    // Each write is large: no buffer between.
+    let mut out = io::stdout().lock();
+    for path in &args.paths {
+        copy(args, &image, path.as_bytes(), &mut out)?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn copy(args: &Args, image: &Image, path: &[u8], out: &mut impl Write) -> Result<(), Failure> {
+    let failure = |error: ReadError| args.image.failure(error.at_path(path));
+    let inode = image.resolve(path, FollowLast::Follow).map_err(failure)?;
+    if inode.is_dir() {
+        return Err(failure(ReadError::IsADirectory { path: path.to_vec() }));
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let mut off = 0;
+    loop {
+        let len = image.read_at(&inode, &mut buffer, off).map_err(failure)?;
+        if len == 0 {
+            return Ok(());
+        }
+        out.write_all(&buffer[..len])?;
+        off += len as u64;
+    }
+}

@@ -1,0 +1,36 @@
+//! The one definition of all flags: help, completions and man pages come from it.
+
+use clap::{Parser, Subcommand};
+
+/// Pack a directory into an EROFS image; mount, read, extract and check such images.
+#[derive(Parser)]
+#[command(name = "kiln", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Exit codes: 0 done; 1 failed; 2 wrong usage; 3 done, but inputs were skipped (--keep-going);
+128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16.
+
+Examples:
+  kiln pack rootfs/ rootfs.erofs
+  kiln mount rootfs.erofs /mnt
+  kiln ls -l rootfs.erofs /etc
+  kiln extract rootfs.erofs out/ 'etc/**/*.conf'")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Pack(crate::pack::Args),
+    Mount(crate::mount::Args),
+    Umount(crate::umount::Args),
+    Ls(crate::ls::Args),
+    Tree(crate::tree::Args),
+    Stat(crate::stat::Args),
+    Cat(crate::cat::Args),
+    Extract(crate::extract::Args),
+    Info(crate::info::Args),
+    Check(crate::check::Args),
+    #[command(hide = true)]
+    Generate(crate::generate::Args),
+}

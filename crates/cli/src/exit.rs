@@ -1,0 +1,119 @@
+//! How the command ends: one function from a failure to an exit code.
+
+use kiln_build::BuildError;
+use kiln_mount::MountError;
+use kiln_read::ReadError;
+use kiln_sink::SinkError;
+use kiln_source::dir::ScanError;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+/// Ends that are no failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything is done.
+    Done,
+    /// Done, but some inputs were skipped.
+    Skipped,
+    /// `check` has found errors.
+    ErrorsFound,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// An image could not be read.
+    #[error("{}{source}", image_prefix(image, source))]
+    Read { image: PathBuf, source: ReadError },
+    /// A tree could not be extracted.
+    #[error("{0}")]
+    Sink(SinkError),
+    /// A source could not be read.
+    #[error("{0}")]
+    Source(ScanError),
+    /// An image could not be built.
+    #[error("{}{source}", output_prefix(image, source))]
+    Build { image: PathBuf, source: BuildError },
+    /// Mounting failed.
+    #[error("{0}")]
+    Mount(MountError),
+    /// A file could not be made or changed.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    File { path: PathBuf, action: &'static str, source: io::Error },
+    /// There is an image already.
+    #[error("{}: exists already: use --force to replace it", path.display())]
+    Exists { path: PathBuf },
+    /// Standard output could not be written.
+    #[error("cannot write to standard output: {0}")]
+    Stdout(#[from] io::Error),
+    /// Something was left out, and it has been said what.
+    #[error("errors in the image: the output is incomplete")]
+    Incomplete,
+    /// The background process has failed, with this exit code, and has said why.
+    #[error("the background process has failed")]
+    Background(u8),
+    /// A signal has asked to stop.
+    #[error("stopped by signal {0}: nothing is left behind")]
+    Signal(u8),
+}
+
+impl Failure {
+    /// Whether the reader of our output has gone: that is not an error.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Stdout(error) if error.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// Whether there is nothing to add: the reader of our output has gone, or the error has been told.
+    pub fn is_silent(&self) -> bool {
+        self.is_broken_pipe() || matches!(self, Failure::Background(_))
+    }
+
+    /// The exit code of most commands.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Signal(number) => 128 + number,
+            Failure::Background(code) => *code,
+            _ => 1,
+        }
+    }
+
+    /// The exit code of `check`, as fsck(8) has it.
+    pub fn fsck_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 16,
+            Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. } => 4,
+            _ => 8,
+        }
+    }
+}
+
+impl Exit {
+    /// The exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Skipped => 3,
+            Exit::ErrorsFound => 4,
+        }
+    }
+}
+
+/// The image in front of a message, unless the message begins with a path of its own file system.
+fn image_prefix(image: &std::path::Path, source: &ReadError) -> String {
+    match source {
+        ReadError::Io { path: Some(_), range: None, .. } => String::new(),
+        _ => format!("{}: ", image.display()),
+    }
+}
+
+/// The image in front of a message about writing it.
+fn output_prefix(image: &std::path::Path, source: &BuildError) -> String {
+    match source {
+        BuildError::Write { .. } | BuildError::TooLarge(_) => format!("{}: ", image.display()),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,127 @@
+//! `kiln extract`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::progress::{Meter, ProgressArgs};
+use crate::report::{SkippedJson, note, print_document};
+use crate::signals::Signals;
+use crate::size::Human;
+use crate::text;
+use crate::threads::ThreadsArgs;
+use kiln_sink::dir::{ExtractOptions, ExtractReport};
+use kiln_sink::{Selection, SinkError};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// Write an image, or parts of it, as a directory
+///
+/// A path names a file, or a directory with all below it, and is created with its parents. What names no file is read as a glob:
+/// `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes are restored. Nothing is
+/// ever written outside DIR, whatever the image says.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln extract image.erofs out/
+  kiln extract image.erofs out/ etc usr/share/doc
+  kiln extract image.erofs out/ '**/*.conf'")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// The directory to extract into: new or empty, unless --force
+    dir: PathBuf,
+
+    /// What to extract; the default is everything
+    #[arg(value_name = "PATH|GLOB")]
+    select: Vec<OsString>,
+
+    /// Extract into a directory with files in it, and replace those of the same names
+    #[arg(long)]
+    force: bool,
+
+    /// Skip what cannot be read or created, list it, and exit with 3
+    #[arg(long)]
+    keep_going: bool,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let selection = match args.select.is_empty() {
+        true => Selection::everything(),
+        false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
+            .map_err(|e| Failure::Usage(e.to_string()))?,
+    };
+    let image = args.image.open()?;
+    let signals = Signals::catch()?;
+    let options = ExtractOptions {
+        threads: args.threads.count(),
+        keep_going: args.keep_going,
+        overwrite: args.force,
+        ..ExtractOptions::default()
+    };
+    let meter = Meter::spinner(&args.progress);
+    let result =
+        kiln_sink::dir::extract(&image, &args.dir, &selection, &options, signals.stop(), &|bytes| meter.advance(bytes));
+    drop(meter);
+    let report = result.map_err(|error| match (error, signals.caught()) {
+        (SinkError::Stopped, Some(number)) => Failure::Signal(number),
+        (SinkError::Read(error), _) => args.image.failure(error),
+        (error, _) => Failure::Sink(error),
+    })?;
+    tell(args, &report);
+    if args.json {
+        print_document(&ReportJson::new(&report))?;
+    }
+    Ok(if report.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+}
+
+fn tell(args: &Args, report: &ExtractReport) {
+    for (_, error) in &report.skipped {
+        note(format_args!("skipped: {error}"));
+    }
+    if let Some((path, name)) = &report.first_unset_xattr {
+        let (path, name, count) = (text::escape(path), text::escape(name), report.unset_xattrs);
+        note(format_args!("{count} extended attributes could not be set, {name} of {path} first"));
+    }
+    if !args.progress.quiet {
+        let ExtractReport { files, dirs, others, hard_links, bytes, .. } = report;
+        let bytes = Human(*bytes);
+        note(format_args!("{files} files ({bytes}), {dirs} directories, {others} others, {hard_links} hard links"));
+    }
+}
+
+#[derive(Serialize)]
+struct ReportJson {
+    files: u64,
+    directories: u64,
+    others: u64,
+    hard_links: u64,
+    bytes: u64,
+    unset_xattrs: u64,
+    skipped: Vec<SkippedJson>,
+}
+
+impl ReportJson {
+    fn new(report: &ExtractReport) -> Self {
+        Self {
+            files: report.files,
+            directories: report.dirs,
+            others: report.others,
+            hard_links: report.hard_links,
+            bytes: report.bytes,
+            unset_xattrs: report.unset_xattrs,
+            skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+        }
+    }
+}

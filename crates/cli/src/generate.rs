@@ -1,0 +1,47 @@
+//! `kiln generate`: what packagers install beside the command, made from its definition.
+
+use crate::cli::Cli;
+use crate::exit::{Exit, Failure};
+use clap::{CommandFactory, Subcommand};
+use clap_complete::Shell;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Make man pages and shell completions
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Write the man pages, one for each subcommand
+    Man {
+        /// The directory to write to; it is made if need be
+        dir: PathBuf,
+    },
+    /// Print completions
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.what {
+        What::Man { dir } => {
+            let fail = |source| Failure::File { path: dir.clone(), action: "write man pages", source };
+            fs::create_dir_all(dir).map_err(fail)?;
+            clap_mangen::generate_to(Cli::command(), dir).map_err(fail)?;
+        }
+        What::Completions { shell } => {
+            // The generator panics where it cannot write: it writes to memory.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "kiln", &mut script);
+            io::stdout().write_all(&script)?;
+        }
+    }
+    Ok(Exit::Done)
+}

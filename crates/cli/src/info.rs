@@ -1,0 +1,154 @@
+//! `kiln info`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::report::{Out, print_document};
+use crate::size::Human;
+use crate::text;
+use kiln_format::Algorithm;
+use kiln_read::Image;
+use serde::Serialize;
+use std::io::{self, Write};
+use uuid::Uuid;
+
+/// Show an image's superblock: sizes, features, algorithms, the oldest kernel that mounts it
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  kiln info image.erofs")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let image = args.image.open()?;
+    let info = Info::new(&image);
+    if args.json {
+        print_document(&info)?;
+    } else {
+        let mut out = Out::new();
+        info.print(&mut out)?;
+        out.finish()?;
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct Info {
+    uuid: String,
+    label: String,
+    bytes: u64,
+    block_size: u64,
+    blocks: u64,
+    inodes: u64,
+    root_nid: u64,
+    meta_blkaddr: u64,
+    xattr_blkaddr: u64,
+    packed_nid: Option<u64>,
+    metabox_nid: Option<u64>,
+    extra_devices: u16,
+    /// Seconds since 1970.
+    epoch: i64,
+    build_time: i64,
+    feature_compat: u32,
+    feature_incompat: u32,
+    features: Vec<FeatureJson>,
+    oldest_kernel: String,
+    algorithms: Vec<AlgorithmJson>,
+}
+
+#[derive(Serialize)]
+struct FeatureJson {
+    name: &'static str,
+    since: String,
+}
+
+#[derive(Serialize)]
+struct AlgorithmJson {
+    name: &'static str,
+    /// Its configuration, as far as it has one.
+    detail: String,
+}
+
+impl Info {
+    fn new(image: &Image) -> Self {
+        let sb = image.superblock();
+        let label = sb.volume_name.split(|&b| b == 0).next().unwrap_or_default();
+        let feature = |f: kiln_format::feature::Feature| FeatureJson { name: f.name(), since: f.since().to_string() };
+        Self {
+            uuid: Uuid::from_bytes(sb.uuid).to_string(),
+            label: String::from_utf8_lossy(label).into_owned(),
+            bytes: image.source_len(),
+            block_size: sb.block_bits.len(),
+            blocks: sb.blocks,
+            inodes: sb.inos,
+            root_nid: sb.root_nid.0,
+            meta_blkaddr: sb.meta_blkaddr.0,
+            xattr_blkaddr: sb.xattr_blkaddr.0,
+            packed_nid: sb.packed_nid.map(|nid| nid.0),
+            metabox_nid: sb.metabox_nid.map(|nid| nid.0),
+            extra_devices: sb.extra_devices,
+            epoch: sb.epoch,
+            build_time: sb.epoch.saturating_add(sb.build_time.into()),
+            feature_compat: sb.compat.bits(),
+            feature_incompat: sb.incompat.bits(),
+            features: sb.features().into_iter().map(feature).collect(),
+            oldest_kernel: sb.oldest_kernel().to_string(),
+            algorithms: algorithms(image),
+        }
+    }
+
+    fn print(&self, out: &mut Out) -> io::Result<()> {
+        writeln!(out, "UUID:          {}", self.uuid)?;
+        write!(out, "Label:         ")?;
+        out.name(self.label.as_bytes())?;
+        writeln!(out, "\nSize:          {} ({} bytes)", Human(self.bytes), self.bytes)?;
+        writeln!(out, "Blocks:        {} of {} bytes", self.blocks, self.block_size)?;
+        writeln!(out, "Inodes:        {}", self.inodes)?;
+        writeln!(out, "Root:          nid {}", self.root_nid)?;
+        writeln!(
+            out,
+            "Metadata:      from block {}, shared xattrs from block {}",
+            self.meta_blkaddr, self.xattr_blkaddr
+        )?;
+        for (name, nid) in [("Packed inode:  ", self.packed_nid), ("Metabox:       ", self.metabox_nid)] {
+            if let Some(nid) = nid {
+                writeln!(out, "{name}nid {nid}")?;
+            }
+        }
+        if self.extra_devices > 0 {
+            writeln!(out, "Extra devices: {}", self.extra_devices)?;
+        }
+        writeln!(out, "Built:         {}", text::time(self.build_time))?;
+        writeln!(out, "Feature bits:  compat {:#x}, incompat {:#x}", self.feature_compat, self.feature_incompat)?;
+        for (idx, algorithm) in self.algorithms.iter().enumerate() {
+            let head = if idx == 0 { "Algorithms:    " } else { "               " };
+            writeln!(out, "{head}{}{}", algorithm.name, algorithm.detail)?;
+        }
+        for (idx, feature) in self.features.iter().enumerate() {
+            let head = if idx == 0 { "Features:      " } else { "               " };
+            writeln!(out, "{head}{} (Linux {})", feature.name, feature.since)?;
+        }
+        writeln!(out, "Oldest kernel: Linux {}", self.oldest_kernel)
+    }
+}
+
+fn algorithms(image: &Image) -> Vec<AlgorithmJson> {
+    let cfgs = image.compr_cfgs();
+    let detail = |algorithm| match algorithm {
+        Algorithm::Lz4 => cfgs.lz4.map(|lz4| {
+            format!(", distance up to {}, pclusters up to {} blocks", lz4.max_distance, lz4.max_pclusterblks)
+        }),
+        Algorithm::Lzma => cfgs.lzma_dict_size.map(|size| format!(", dictionary of {}", Human(size.into()))),
+        Algorithm::Deflate => cfgs.deflate_windowbits.map(|bits| format!(", window of {}", Human(1 << bits))),
+        Algorithm::Zstd => cfgs.zstd_windowlog.map(|log| format!(", window of {}", Human(1 << log))),
+    };
+    let with_detail =
+        |algorithm: Algorithm| detail(algorithm).map(|detail| AlgorithmJson { name: algorithm.name(), detail });
+    Algorithm::ALL.into_iter().filter_map(with_detail).collect()
+}

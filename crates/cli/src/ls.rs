@@ -1,0 +1,162 @@
+//! `kiln ls`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::report::{EntryJson, JsonList, Out, note};
+use crate::text;
+use kiln_format::inode::FileType;
+use kiln_read::{FollowLast, Image, Inode, ReadError};
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+
+/// List a directory of an image
+///
+/// Names are listed in the order of the image, sorted by their bytes; names with a leading dot are not hidden. Control
+/// characters are escaped on a terminal, and raw in a pipe.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln ls image.erofs
+  kiln ls -l image.erofs /etc
+  kiln ls -R --json image.erofs | jq '.entries[] | select(.size > 1000000) | .path'")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// What to list, from the image's root; of a directory, what is in it
+    #[arg(default_value = "/")]
+    path: OsString,
+
+    /// Mode, links, owner, group, size or device number, time (UTC), and target of symbolic links
+    #[arg(short, long)]
+    long: bool,
+
+    /// Everything below, one path a line
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Accepted out of habit: names with a leading dot are listed anyway
+    #[arg(short, long)]
+    all: bool,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let image = args.image.open()?;
+    let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Follow)?;
+    let mut lister = Lister { args, image: &image, printer: Printer::new(args)?, bad: false };
+    match (inode.is_dir(), args.recursive) {
+        (false, _) => lister.entry(&path, &path, &inode)?,
+        (true, true) => lister.below(&path, &inode)?,
+        (true, false) => lister.directory(&path, &inode)?,
+    }
+    let bad = lister.bad;
+    lister.printer.finish()?;
+    match bad {
+        true => Err(Failure::Incomplete),
+        false => Ok(Exit::Done),
+    }
+}
+
+enum Printer {
+    Text(Out),
+    Json(JsonList),
+}
+
+impl Printer {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        Ok(if args.json { Printer::Json(JsonList::start("entries")?) } else { Printer::Text(Out::new()) })
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Printer::Text(out) => out.finish(),
+            Printer::Json(list) => list.finish(),
+        }
+    }
+}
+
+struct Lister<'a> {
+    args: &'a Args,
+    image: &'a Image,
+    printer: Printer,
+    /// Something could not be listed.
+    bad: bool,
+}
+
+impl Lister<'_> {
+    fn directory(&mut self, path: &[u8], dir: &Inode) -> Result<(), Failure> {
+        let mut result = Ok(());
+        let read = self.image.read_dir(dir, 0, &mut |entry, _| {
+            if entry.name == b"." || entry.name == b".." {
+                return ControlFlow::Continue(());
+            }
+            result = self.named(path, &entry.name, entry.nid);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        result?;
+        read.map_err(|error| self.args.image.failure(error.at_path(path)))
+    }
+
+    fn named(&mut self, dir: &[u8], name: &[u8], nid: kiln_read::Nid) -> Result<(), Failure> {
+        if let (Printer::Text(out), false) = (&mut self.printer, self.args.long) {
+            out.name(name)?;
+            return Ok(writeln!(out)?);
+        }
+        let path = if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() };
+        match self.image.inode(nid) {
+            Ok(inode) => self.entry(name, &path, &inode),
+            Err(error) => Ok(self.complain(error.at_path(&path))),
+        }
+    }
+
+    fn below(&mut self, path: &[u8], dir: &Inode) -> Result<(), Failure> {
+        for entry in self.image.walk(dir, path) {
+            match entry {
+                Ok(entry) if entry.inode.nid == dir.nid => {}
+                Ok(entry) => self.entry(&entry.path, &entry.path, &entry.inode)?,
+                Err(error) => self.complain(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn complain(&mut self, error: ReadError) {
+        self.bad = true;
+        note(format_args!("{}", self.args.image.failure(error)));
+    }
+
+    /// One inode, shown as `name`.
+    fn entry(&mut self, name: &[u8], path: &[u8], inode: &Inode) -> Result<(), Failure> {
+        let failure = |error: ReadError| self.args.image.failure(error.at_path(path));
+        match &mut self.printer {
+            Printer::Json(list) => list.push(&EntryJson::new(self.image, path, inode).map_err(failure)?),
+            Printer::Text(out) => {
+                if self.args.long {
+                    write!(out, "{} ", columns(inode))?;
+                }
+                out.name(name)?;
+                if self.args.long && inode.meta.file_type == FileType::Symlink {
+                    write!(out, " -> ")?;
+                    out.name(&self.image.read_link(inode).map_err(failure)?)?;
+                }
+                Ok(writeln!(out)?)
+            }
+        }
+    }
+}
+
+/// What `ls -l` shows in front of the name. Columns have a least width, so that a listing of any length can stream.
+fn columns(inode: &Inode) -> String {
+    let meta = &inode.meta;
+    let size = match meta.file_type {
+        FileType::CharDevice | FileType::BlockDevice => format!("{}, {}", meta.rdev().major, meta.rdev().minor),
+        _ => meta.size.to_string(),
+    };
+    let mode = text::mode(meta.file_type, meta.permissions);
+    format!("{mode} {:>3} {:>5} {:>5} {size:>10} {}", meta.nlink, meta.uid, meta.gid, text::time(meta.mtime))
+}

@@ -1,0 +1,125 @@
+//! `kiln mount`
+
+mod background;
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::report::note;
+use crate::signals::Signals;
+use crate::size;
+use crate::threads::ThreadsArgs;
+use background::Ready;
+use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::kernel::{self, KernelVia};
+use kiln_read::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Mount an image
+///
+/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege. Which one it is goes to standard error.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln mount image.erofs /mnt
+  kiln mount --via fuse --foreground image.erofs ~/mnt")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Where to mount it: an existing directory
+    dir: PathBuf,
+
+    /// Who serves it; the default is the kernel, or FUSE where the kernel refuses
+    #[arg(long, value_enum)]
+    via: Option<Via>,
+
+    /// FUSE: stay in the foreground until unmounted or interrupted
+    #[arg(long)]
+    foreground: bool,
+
+    /// FUSE: decoded data to keep in memory
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
+    cache: u64,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    /// FUSE: let other users in
+    #[arg(long)]
+    allow_other: bool,
+
+    /// This is the background process that the foreground one has started
+    #[arg(long, hide = true, requires = "foreground")]
+    in_background: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Via {
+    Kernel,
+    Fuse,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if args.via != Some(Via::Fuse) {
+        match kernel::mount(&args.image.image, &args.image.device, &args.dir) {
+            Ok(via) => {
+                let how = match via {
+                    KernelVia::File => "the kernel".into(),
+                    KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
+                };
+                return Ok(tell(args, &how));
+            }
+            Err(error) if args.via.is_none() && error.falls_back_to_fuse() => {
+                note(format_args!("{error}; trying FUSE"));
+            }
+            Err(error) => return Err(Failure::Mount(error)),
+        }
+    }
+    if args.foreground {
+        return serve(args);
+    }
+    background::start(&arguments(args)?)?;
+    Ok(tell(args, "FUSE"))
+}
+
+fn tell(args: &Args, how: &str) -> Exit {
+    note(format_args!("{} mounted on {} by {how}", args.image.image.display(), args.dir.display()));
+    Exit::Done
+}
+
+/// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
+fn serve(args: &Args) -> Result<Exit, Failure> {
+    let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
+    let signals = Signals::catch()?;
+    let image = args.image.open_with(&OpenOptions { cache_bytes: args.cache, ..OpenOptions::default() })?;
+    let options = FuseOptions {
+        threads: args.threads.count(),
+        allow_other: args.allow_other,
+        fsname: args.image.image.display().to_string(),
+    };
+    let mut on_ready = || match ready.take() {
+        Some(ready) => ready.report(),
+        None => drop(tell(args, "FUSE")),
+    };
+    fuse::serve(image, &args.dir, &options, Arc::clone(signals.stop()), &mut on_ready).map_err(Failure::Mount)?;
+    Ok(Exit::Done)
+}
+
+/// The same order for the background process, which works elsewhere: paths are absolute.
+fn arguments(args: &Args) -> Result<Vec<std::ffi::OsString>, Failure> {
+    let absolute = |path: &Path| {
+        let fail = |source| Failure::File { path: path.to_owned(), action: "make the path absolute", source };
+        std::path::absolute(path).map_err(fail)
+    };
+    let mut list: Vec<std::ffi::OsString> =
+        ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
+    list.push(format!("--cache={}", args.cache).into());
+    list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
+    list.extend(args.allow_other.then(|| "--allow-other".into()));
+    for device in &args.image.device {
+        list.extend(["--device".into(), absolute(device)?.into()]);
+    }
+    list.extend(["--".into(), absolute(&args.image.image)?.into(), absolute(&args.dir)?.into()]);
+    Ok(list)
+}

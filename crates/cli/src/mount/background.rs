@@ -1,0 +1,60 @@
+//! A FUSE server in the background: this program once more, in a session of its own.
+//!
+//! The first process returns only when the mount answers, or when it is certain that it never will. The two talk by one pipe,
+//! the standard output of the second: a line means ready, its end without one means failure. Errors go to the standard error
+//! that both share, until the mount is ready.
+
+use crate::exit::Failure;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+const LINE: &[u8] = b"ready\n";
+
+/// Start this program with `arguments`, and return once it reports that it is ready.
+pub fn start(arguments: &[OsString]) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(fail("find this program"))?;
+    let mut command = Command::new(&program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(fail("start the background process"))?;
+    let mut line = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        pipe.take(LINE.len() as u64).read_to_end(&mut line).map_err(fail("read from the background process"))?;
+    }
+    if line == LINE {
+        return Ok(());
+    }
+    let status = child.wait().map_err(fail("wait for the background process"))?;
+    Err(Failure::Background(
+        status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0).unwrap_or(1),
+    ))
+}
+
+/// The background process's side of the pipe.
+pub struct Ready(());
+
+impl Ready {
+    /// Leave the session of the terminal, so that its end does not end us.
+    pub fn detach() -> Result<Self, Failure> {
+        rustix::process::setsid().map_err(io::Error::from).map_err(fail("start a session"))?;
+        Ok(Self(()))
+    }
+
+    /// Say so, and let go of everything that the first process has lent: its streams and its working directory.
+    pub fn report(self) {
+        // Nothing here can fail in a way that the mount, which works, should end for.
+        let _ = std::env::set_current_dir("/");
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(LINE).and_then(|()| stdout.flush());
+        if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdout(&null);
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+    }
+}
+
+fn fail(action: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |source| Failure::File { path: PathBuf::from("kiln"), action, source }
+}

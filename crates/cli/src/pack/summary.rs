@@ -1,0 +1,119 @@
+//! What `kiln pack` says at the end.
+
+use crate::report::{Bytes, SkippedJson, note};
+use crate::size::Human;
+use kiln_build::{Phase, Summary};
+use kiln_source::dir::Unreadable;
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use uuid::Uuid;
+
+/// For people, on standard error.
+pub fn tell(image: &Path, summary: &Summary) {
+    let Summary { files, directories, others, hard_links, .. } = summary;
+    note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
+    let (bytes_in, bytes_out) = (Human(summary.bytes_in), Human(summary.image_bytes));
+    note(format_args!("{}: {bytes_in} became {bytes_out} ({})", image.display(), ratio(summary)));
+    let parts = [
+        ("data", None, summary.data_bytes),
+        ("metadata", None, summary.metadata_bytes),
+        ("deduplicated", Some(summary.duplicate_files), summary.duplicate_bytes),
+        ("left uncompressed", Some(summary.plain_files), summary.plain_bytes),
+        ("holes", None, summary.hole_bytes),
+    ];
+    let parts = parts.into_iter().filter(|(_, _, bytes)| *bytes > 0).map(|(name, files, bytes)| match files {
+        Some(files) => format!("{name}: {} in {files} files", Human(bytes)),
+        None => format!("{name}: {}", Human(bytes)),
+    });
+    let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
+    note(format_args!("{}", parts.chain(inline).collect::<Vec<_>>().join("; ")));
+    let phases: Vec<String> = summary.phases.iter().map(phase).collect();
+    note(format_args!("{}", phases.join("; ")));
+    if let Some(kernel) = summary.oldest_kernel {
+        let because = summary.oldest_kernel_because.map(|feature| format!(", because of {}", feature.name()));
+        note(format_args!("mounts on Linux {kernel} and later{}", because.unwrap_or_default()));
+    }
+}
+
+fn ratio(summary: &Summary) -> String {
+    match summary.bytes_in {
+        0 => "nothing to compress".into(),
+        bytes_in => format!("{:.1} %", 100.0 * summary.image_bytes as f64 / bytes_in as f64),
+    }
+}
+
+fn phase(phase: &Phase) -> String {
+    format!("{} {:.2} s ({:.2} s CPU)", phase.name, phase.wall.as_secs_f64(), phase.cpu.as_secs_f64())
+}
+
+/// For programs, on standard output.
+#[derive(Serialize)]
+pub struct PackJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    uuid: String,
+    files: u64,
+    directories: u64,
+    others: u64,
+    hard_links: u64,
+    bytes_in: u64,
+    image_bytes: u64,
+    data_bytes: u64,
+    metadata_bytes: u64,
+    duplicate_files: u64,
+    duplicate_bytes: u64,
+    hole_bytes: u64,
+    plain_files: u64,
+    plain_bytes: u64,
+    inline_files: u64,
+    oldest_kernel: Option<String>,
+    oldest_kernel_because: Option<&'static str>,
+    phases: Vec<PhaseJson>,
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Serialize)]
+struct PhaseJson {
+    name: &'static str,
+    wall_secs: f64,
+    cpu_secs: f64,
+}
+
+impl PackJson {
+    pub fn new(image: &Path, unreadable: &[Unreadable], summary: &Summary) -> Self {
+        let path = Bytes(image.as_os_str().as_bytes());
+        let scanned = unreadable.iter().map(|skipped| SkippedJson::new(skipped.path.as_os_str().as_bytes(), skipped));
+        let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
+        Self {
+            path: path.lossy(),
+            path_b64: path.b64_if_lossy(),
+            uuid: Uuid::from_bytes(summary.uuid).to_string(),
+            files: summary.files,
+            directories: summary.directories,
+            others: summary.others,
+            hard_links: summary.hard_links,
+            bytes_in: summary.bytes_in,
+            image_bytes: summary.image_bytes,
+            data_bytes: summary.data_bytes,
+            metadata_bytes: summary.metadata_bytes,
+            duplicate_files: summary.duplicate_files,
+            duplicate_bytes: summary.duplicate_bytes,
+            hole_bytes: summary.hole_bytes,
+            plain_files: summary.plain_files,
+            plain_bytes: summary.plain_bytes,
+            inline_files: summary.inline_files,
+            oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
+            oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
+            phases: summary.phases.iter().map(PhaseJson::new).collect(),
+            skipped: scanned.chain(built).collect(),
+        }
+    }
+}
+
+impl PhaseJson {
+    fn new(phase: &Phase) -> Self {
+        Self { name: phase.name, wall_secs: phase.wall.as_secs_f64(), cpu_secs: phase.cpu.as_secs_f64() }
+    }
+}

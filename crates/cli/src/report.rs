@@ -1,0 +1,65 @@
+//! What commands say: to people and, as JSON, to programs.
+
+mod entry;
+mod json;
+mod skipped;
+
+pub use entry::EntryJson;
+pub use json::{Bytes, JsonList, print_document};
+pub use skipped::SkippedJson;
+
+use crate::exit::Failure;
+use crate::text;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// Version of the JSON documents: fields may be added within one version, never changed or removed.
+pub const SCHEMA: u32 = 1;
+
+/// An error, on standard error.
+pub fn error(message: &dyn fmt::Display) {
+    note(format_args!("{message}"));
+}
+
+/// Something that is not data, on standard error.
+pub fn note(message: fmt::Arguments<'_>) {
+    // Where standard error cannot be written there is nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "kiln: {message}");
+}
+
+/// Standard output.
+pub struct Out {
+    out: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Out {
+    pub fn new() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+    }
+
+    /// A name or path: raw for programs, without control characters for terminals.
+    pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        match self.is_terminal {
+            true => self.out.write_all(text::escape(name).as_bytes()),
+            false => self.out.write_all(name),
+        }
+    }
+
+    /// Everything is written; only now is it known whether it could be.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

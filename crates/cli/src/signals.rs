@@ -1,0 +1,46 @@
+//! SIGINT, SIGTERM and SIGHUP as a flag: the first asks for a clean end, a second kills.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The flag.
+pub struct Signals {
+    stop: Arc<AtomicBool>,
+    number: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    /// Catch them from now on. One that is ignored (as `nohup` does with SIGHUP) stays so.
+    pub fn catch() -> io::Result<Self> {
+        let signals = Self { stop: Arc::default(), number: Arc::default() };
+        let ignored = ignored();
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+            // Actions run in this order: the first signal finds the flag unset.
+            flag::register_conditional_default(signal, Arc::clone(&signals.stop))?;
+            flag::register_usize(signal, Arc::clone(&signals.number), signal as usize)?;
+            flag::register(signal, Arc::clone(&signals.stop))?;
+        }
+        Ok(signals)
+    }
+
+    /// Set once a signal has come.
+    pub fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
+    /// The signal that has come.
+    pub fn caught(&self) -> Option<u8> {
+        u8::try_from(self.number.load(Ordering::Relaxed)).ok().filter(|&number| number != 0)
+    }
+}
+
+/// The mask of ignored signals, bit 0 for signal 1; none where it is not known.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

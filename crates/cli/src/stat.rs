@@ -1,0 +1,129 @@
+//! `kiln stat`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::report::{Bytes, EntryJson, Out, print_document};
+use crate::text;
+use kiln_format::inode::{FileType, Form};
+use kiln_read::{FollowLast, Image, Inode, ReadError, Xattr};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Show what an image says of one file
+///
+/// Symbolic links on the way are followed within the image, the last one is not.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  kiln stat image.erofs usr/bin/env")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// The file, from the image's root
+    path: OsString,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let image = args.image.open()?;
+    let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Keep)?;
+    let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
+    let xattrs = image.list_xattrs(&inode).map_err(failure)?;
+    if args.json {
+        print_document(&StatJson::new(&image, &path, &inode, &xattrs).map_err(failure)?)?;
+    } else {
+        print(&image, &path, &inode, &xattrs, failure)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn print(
+    image: &Image,
+    path: &[u8],
+    inode: &Inode,
+    xattrs: &[Xattr],
+    failure: impl Fn(ReadError) -> Failure,
+) -> Result<(), Failure> {
+    let meta = &inode.meta;
+    let mut out = Out::new();
+    write!(out, "  Path: /")?;
+    out.name(path)?;
+    if meta.file_type == FileType::Symlink {
+        write!(out, " -> ")?;
+        out.name(&image.read_link(inode).map_err(failure)?)?;
+    }
+    writeln!(out, "\n  Type: {}", text::file_type(meta.file_type))?;
+    match meta.file_type {
+        FileType::CharDevice | FileType::BlockDevice => {
+            writeln!(out, "Device: {}:{}", meta.rdev().major, meta.rdev().minor)?;
+        }
+        _ => writeln!(out, "  Size: {}", meta.size)?,
+    }
+    writeln!(out, "  Mode: {:04o} ({})", meta.permissions, text::mode(meta.file_type, meta.permissions))?;
+    writeln!(out, " Owner: {}:{}", meta.uid, meta.gid)?;
+    writeln!(out, " Links: {}", meta.nlink)?;
+    writeln!(out, " Mtime: {}", text::time_nsec(meta.mtime, meta.mtime_nsec))?;
+    writeln!(out, " Inode: nid {}, number {}, {}", inode.nid, image.st_ino(inode.nid), form(meta.form))?;
+    writeln!(out, "Layout: {}", meta.layout.name())?;
+    for xattr in xattrs {
+        write!(out, " Xattr: ")?;
+        out.name(&xattr.name)?;
+        writeln!(out, " = \"{}\"", xattr.value.escape_ascii())?;
+    }
+    out.finish()
+}
+
+fn form(form: Form) -> &'static str {
+    match form {
+        Form::Compact => "compact",
+        Form::Extended => "extended",
+    }
+}
+
+#[derive(Serialize)]
+struct StatJson {
+    #[serde(flatten)]
+    entry: EntryJson,
+    form: &'static str,
+    layout: &'static str,
+    xattrs: Vec<XattrJson>,
+}
+
+#[derive(Serialize)]
+struct XattrJson {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_b64: Option<String>,
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_b64: Option<String>,
+}
+
+impl StatJson {
+    fn new(image: &Image, path: &[u8], inode: &Inode, xattrs: &[Xattr]) -> Result<Self, ReadError> {
+        Ok(Self {
+            entry: EntryJson::new(image, path, inode)?,
+            form: form(inode.meta.form),
+            layout: inode.meta.layout.name(),
+            xattrs: xattrs.iter().map(XattrJson::new).collect(),
+        })
+    }
+}
+
+impl XattrJson {
+    fn new(xattr: &Xattr) -> Self {
+        let (name, value) = (Bytes(&xattr.name), Bytes(&xattr.value));
+        Self {
+            name: name.lossy(),
+            name_b64: name.b64_if_lossy(),
+            value: value.lossy(),
+            value_b64: value.b64_if_lossy(),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `kiln umount`
+
+use crate::exit::{Exit, Failure};
+use std::path::PathBuf;
+
+/// Unmount what `kiln mount` has mounted
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  kiln umount /mnt")]
+pub struct Args {
+    /// Where it is mounted
+    dir: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    kiln_mount::unmount(&args.dir).map_err(Failure::Mount)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,101 @@
+//! What can go wrong around a mount, sorted by who must act.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something could not be mounted, served or unmounted. Every message begins with the path.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel refused for want of privilege.
+    #[error("{}: not permitted to {action}: {reason}", path.display())]
+    NotPermitted {
+        /// The image, or the mount point.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// This kernel lacks what the image, or the way of mounting it, needs. The image itself is sound as far as we see.
+    #[error("{}: this kernel cannot mount it: {reason}", path.display())]
+    Unavailable {
+        /// The image.
+        path: PathBuf,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The kernel refused the image, and our own reader does too.
+    #[error("{}: the kernel refused the image: {reason}", path.display())]
+    Refused {
+        /// The image.
+        path: PathBuf,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The image or an extra device cannot be opened.
+    #[error("{}: {source}", path.display())]
+    Source {
+        /// The image or the device.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The image or an extra device is a directory, a FIFO or the like.
+    #[error("{}: neither a regular file nor a block device", path.display())]
+    NotASource {
+        /// The image or the device.
+        path: PathBuf,
+    },
+    /// Nothing can be mounted at this place.
+    #[error("{}: cannot mount here: {source}", path.display())]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine lacks what FUSE needs.
+    #[error("{}: no FUSE: {what}", path.display())]
+    FuseMissing {
+        /// The mount point.
+        path: PathBuf,
+        /// What is missing, and what to do.
+        what: &'static str,
+    },
+    /// The FUSE mount failed, or its session broke off.
+    #[error("{}: FUSE mount failed: {source}", path.display())]
+    Fuse {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is nothing to unmount.
+    #[error("{}: not mounted", path.display())]
+    NotMounted {
+        /// As the caller gave it.
+        path: PathBuf,
+    },
+    /// Somebody has open files or a working directory there.
+    #[error("{}: in use: close the files and leave the directories below it first", path.display())]
+    Busy {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// Unmounting failed for another reason.
+    #[error("{}: cannot unmount: {source}", path.display())]
+    Unmount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl MountError {
+    /// Whether a kernel mount failed for a reason that does not hinder [`fuse::serve`](crate::fuse::serve): missing
+    /// privilege, or a kernel without EROFS or without what this image needs.
+    pub fn falls_back_to_fuse(&self) -> bool {
+        matches!(self, MountError::NotPermitted { .. } | MountError::Unavailable { .. })
+    }
+}

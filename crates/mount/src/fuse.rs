@@ -1,0 +1,151 @@
+//! An image served by FUSE: root mounts directly, users through `fusermount3`.
+
+mod attach;
+mod node;
+mod served;
+
+use crate::{MountError, place, unmount};
+use fuser::{Config, Session, SessionACL};
+use kiln_read::Image;
+use served::Served;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often the stop flag is looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
+const GRACE: Duration = Duration::from_secs(1);
+/// Each thread takes 16 MiB of address space.
+const THREADS_MAX: usize = 256;
+
+/// How to serve an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FuseOptions {
+    /// Requests that are answered at the same time, 1 to 256. Blocking on a slow source needs many.
+    pub threads: usize,
+    /// Let other users in. The modes in the image are enforced in any case.
+    pub allow_other: bool,
+    /// What the mount table shows as the source: the image's path.
+    pub fsname: String,
+}
+
+/// Mount `image` at the directory `dir` and serve it until somebody unmounts it or `stop` is set. `ready` is called once
+/// the mount answers.
+///
+/// If files are open when `stop` is set, the mount is taken out of the tree at once, and its threads answer for these
+/// files until they are closed or the process ends.
+///
+/// # Errors
+/// `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
+/// a damaged extent for example, go to who asked, and to the log.
+pub fn serve(
+    image: Image,
+    dir: &Path,
+    options: &FuseOptions,
+    stop: Arc<AtomicBool>,
+    ready: &mut dyn FnMut(),
+) -> Result<(), MountError> {
+    let dir = place::mount_point(dir)?;
+    let device = attach::attach(&dir, options)?;
+    let mut mount = Mount { dir, device_number: None };
+    let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
+
+    // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
+    let session = Session::from_fd(Served::new(image), device, SessionACL::All, config(options));
+    let session = session.map_err(|error| failed(&mount.dir, error))?;
+    let session = thread::Builder::new().name("kiln-fuse".into()).spawn(move || session.run());
+    let session = session.map_err(|error| failed(&mount.dir, error))?;
+
+    let stopped = || stop.load(Ordering::Relaxed);
+    mount.device_number = answer(&mount.dir, &session, &stopped).map_err(|error| failed(&mount.dir, error))?;
+    if mount.device_number.is_some() {
+        ready();
+    }
+    while !session.is_finished() && !stopped() {
+        thread::sleep(POLL);
+    }
+    let dir = mount.dir.clone();
+    drop(mount);
+    end(session).map_err(|error| failed(&dir, error))
+}
+
+fn config(options: &FuseOptions) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
+    // A descriptor for each thread spares them a lock, but needs the device itself, which a user may not have.
+    config.clone_fd = attach::open_device().is_ok();
+    config
+}
+
+/// Wait until the mount at `dir` answers, and return its device number; `None` if it was stopped or unmounted before.
+/// A thread of its own asks, for it would hang if the session did.
+fn answer(dir: &Path, session: &JoinHandle<io::Result<()>>, stopped: &dyn Fn() -> bool) -> io::Result<Option<u64>> {
+    let (sender, answers) = mpsc::channel();
+    let dir = dir.to_path_buf();
+    thread::Builder::new().name("kiln-fuse-ready".into()).spawn(move || {
+        let asked = rustix::fs::statfs(&dir).and_then(|_| rustix::fs::stat(&dir));
+        let _ = sender.send(asked.map(|found| found.st_dev));
+    })?;
+    loop {
+        match answers.recv_timeout(POLL) {
+            Ok(answer) => return Ok(Some(answer?)),
+            Err(RecvTimeoutError::Timeout) if !session.is_finished() && !stopped() => {}
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
+/// The session's own result, if it ends in time.
+fn end(session: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    let deadline = Instant::now() + GRACE;
+    while !session.is_finished() {
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    session.join().unwrap_or_else(|_| Err(io::Error::other("the session panicked")))
+}
+
+/// Our mount; dropping it unmounts what is left of it.
+struct Mount {
+    dir: PathBuf,
+    /// `st_dev`, once known.
+    device_number: Option<u64>,
+}
+
+impl Mount {
+    /// Whether what is at the mount point is still ours, and nobody has put another mount in its place. Only a mount that
+    /// has answered is asked: the kernel remembers the answer, whatever has become of the session.
+    fn is_there(&self) -> bool {
+        let Some(number) = self.device_number else { return true };
+        match rustix::fs::stat(&self.dir) {
+            Ok(found) => found.st_dev == number,
+            Err(error) => error == rustix::io::Errno::NOTCONN,
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.is_there() {
+            return;
+        }
+        let result = match unmount::unmount(&self.dir) {
+            Err(MountError::Busy { path }) => {
+                log::warn!("{}: in use, unmounted lazily", path.display());
+                unmount::unmount_lazily(&self.dir)
+            }
+            result => result,
+        };
+        match result {
+            Ok(()) | Err(MountError::NotMounted { .. }) => {}
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! FUSE node ids and attributes of inodes.
+
+use fuser::{FileAttr, FileType, INodeNo};
+use kiln_read::{Image, Inode, Nid};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Stands for nid 0: node id 0 says that there is nothing. No image is so large that this is a nid.
+const NID_0: u64 = 1 << 62;
+/// Stands for nid 1: node id 1 is the root.
+const NID_1: u64 = NID_0 + 1;
+
+/// An image does not change. Ten years, because kernels count time in ticks and not in 64 bits of seconds.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The node id of an inode.
+pub fn node_id(image: &Image, nid: Nid) -> INodeNo {
+    match nid {
+        nid if nid == image.root_nid() => INodeNo::ROOT,
+        Nid(0) => INodeNo(NID_0),
+        Nid(1) => INodeNo(NID_1),
+        Nid(other) => INodeNo(other),
+    }
+}
+
+/// The inode of a node id.
+pub fn nid(image: &Image, node: INodeNo) -> Nid {
+    match node.0 {
+        NID_0 => Nid(0),
+        NID_1 => Nid(1),
+        _ if node == INodeNo::ROOT => image.root_nid(),
+        other => Nid(other),
+    }
+}
+
+/// How long names are valid.
+pub const ENTRY_TTL: Duration = FOR_EVER;
+
+/// How long attributes that come with a name are valid. There, fuser shows the node id as `st_ino`; where that is wrong,
+/// the kernel must ask again before it shows it to anybody.
+pub fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
+    match node_id(image, nid).0 == image.st_ino(nid) {
+        true => FOR_EVER,
+        false => Duration::ZERO,
+    }
+}
+
+/// How long attributes that were asked for by node id are valid.
+pub const ATTR_TTL: Duration = FOR_EVER;
+
+/// Attributes as Linux's EROFS shows them, with `ino` for `st_ino`.
+pub fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
+    let meta = &inode.meta;
+    let block = image.superblock().block_bits.len();
+    let blocks = match meta.layout.is_compressed() {
+        true => u64::from(meta.i_u),
+        false => meta.size.div_ceil(block),
+    };
+    let time = time(meta.mtime, meta.mtime_nsec);
+    FileAttr {
+        ino,
+        size: meta.size,
+        blocks: blocks.saturating_mul(block / 512),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind: kind(meta.file_type.dirent_number()).unwrap_or(FileType::RegularFile),
+        perm: meta.permissions,
+        nlink: meta.nlink,
+        uid: meta.uid,
+        gid: meta.gid,
+        // FUSE encodes device numbers as the image does.
+        rdev: meta.rdev().encode().unwrap_or_default(),
+        blksize: block as u32,
+        flags: 0,
+    }
+}
+
+/// Attributes of something of which only the type is known.
+pub fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
+    FileAttr {
+        ino,
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 512,
+        flags: 0,
+    }
+}
+
+/// The file type of a number in a dirent.
+pub fn kind(dirent_number: u8) -> Option<FileType> {
+    Some(match dirent_number {
+        1 => FileType::RegularFile,
+        2 => FileType::Directory,
+        3 => FileType::CharDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::NamedPipe,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// Any 64-bit second is a time.
+fn time(secs: i64, nsec: u32) -> SystemTime {
+    let whole = Duration::from_secs(secs.unsigned_abs());
+    let time = if secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    time.and_then(|time| time.checked_add(Duration::from_nanos(nsec.into()))).unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_and_at_the_ends() {
+        assert_eq!(time(-1, 999_999_999), UNIX_EPOCH - Duration::from_nanos(1));
+        assert_eq!(time(0, 0), UNIX_EPOCH);
+        for secs in [i64::MIN, i64::MIN + 1, i64::MAX] {
+            assert_ne!(time(secs, 1), UNIX_EPOCH);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Answers to the kernel's requests.
+
+use super::node::{self, ATTR_TTL, ENTRY_TTL};
+use fuser::{
+    AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr,
+    Request,
+};
+use kiln_read::{DirEntry, Image, Inode, ReadError, SeekWhat};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// What we want of the kernel, as far as it has it. Never everything that it offers: fuser does not know all of it.
+const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
+    .union(InitFlags::FUSE_ASYNC_DIO)
+    .union(InitFlags::FUSE_PARALLEL_DIROPS)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_MAX_PAGES)
+    .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
+    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
+    .union(InitFlags::FUSE_EXPORT_SUPPORT)
+    .union(InitFlags::FUSE_POSIX_ACL);
+const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO);
+/// The longest request in bytes. Nothing is ever written, but fuser derives the longest read from it.
+const REQUEST_MAX: u32 = 1 << 20;
+/// Reads ahead that may be under way, against 12 by default: slow sources need them.
+const BACKGROUND_MAX: u16 = 128;
+/// Of stat(2).
+const NAME_MAX: u32 = 255;
+/// Of lseek(2).
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+/// Node ids are never used for something else.
+const GENERATION: Generation = Generation(0);
+
+thread_local! {
+    /// Each thread's reply to reads, at most [`REQUEST_MAX`] bytes.
+    static READ_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An image as fuser wants it.
+pub struct Served {
+    image: Image,
+    /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
+    no_open: bool,
+    no_opendir: bool,
+}
+
+impl Served {
+    pub fn new(image: Image) -> Self {
+        Served { image, no_open: false, no_opendir: false }
+    }
+
+    fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
+        self.image.inode(node::nid(&self.image, node))
+    }
+
+    fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Inode>, ReadError> {
+        let dir = self.inode(parent)?;
+        if name == b"." {
+            // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
+            return Ok(Some(dir));
+        }
+        let entry = self.image.lookup(&dir, name)?;
+        entry.map(|entry| self.image.inode(entry.nid)).transpose()
+    }
+
+    fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        self.image.get_xattr(&self.inode(node)?, name)
+    }
+
+    /// The names of attributes, each with a zero behind it. As in Linux's EROFS, `trusted.` is not for everybody.
+    fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
+        let mut names = Vec::new();
+        for xattr in self.image.list_xattrs(&self.inode(node)?)? {
+            if uid == 0 || !xattr.name.starts_with(b"trusted.") {
+                names.extend_from_slice(&xattr.name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Give entries from position `from` on to `add`, until it says that the reply is full.
+    fn list(&self, node: INodeNo, from: u64, add: &mut dyn FnMut(&DirEntry, u64) -> bool) -> Result<(), ReadError> {
+        let mut added = false;
+        let result = self.image.read_dir(&self.inode(node)?, from, &mut |entry, next| {
+            if add(&entry, next) {
+                return ControlFlow::Break(());
+            }
+            added = true;
+            ControlFlow::Continue(())
+        });
+        // What was found before an error is shown; the next request meets it at its beginning.
+        if added { Ok(()) } else { result }
+    }
+
+    /// The type in a dirent, or the inode's own where there is none.
+    fn kind(&self, entry: &DirEntry) -> FileType {
+        let number = || self.image.inode(entry.nid).ok().map(|inode| inode.meta.file_type.dirent_number());
+        node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
+    }
+
+    fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+        let image = &self.image;
+        let name = OsStr::from_bytes(&entry.name);
+        let st_ino = INodeNo(image.st_ino(entry.nid));
+        if matches!(&entry.name[..], b"." | b"..") {
+            // The kernel takes nothing but number and type of these.
+            let attr = node::bare_attr(st_ino, FileType::Directory);
+            return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);
+        }
+        let node = node::node_id(image, entry.nid);
+        let (attr, ttl) = match image.inode(entry.nid) {
+            Ok(inode) => (node::attr(image, &inode, node), node::named_attr_ttl(image, entry.nid)),
+            // The name is there. Who looks closer will be told why there is no more.
+            Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
+        };
+        reply.add(node, next, name, &ttl, &attr, GENERATION)
+    }
+}
+
+/// Run a handler. A bug in it must not take the mount down: the reply that it drops becomes EIO.
+fn guarded(handler: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(handler)).is_err() {
+        log::error!("internal error in a FUSE request, answered with EIO; please report it");
+    }
+}
+
+fn errno(error: &ReadError) -> Errno {
+    log::warn!("{error}");
+    Errno::from_i32(error.errno())
+}
+
+/// An attribute or a list of names: first its size is asked for, then it.
+fn reply_sized(reply: ReplyXattr, value: &[u8], size: u32) {
+    match u32::try_from(value.len()) {
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(len) if len <= size => reply.data(value),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+impl Filesystem for Served {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.capabilities();
+        let mut wanted = WANTED;
+        // With attributes, fuser lists node ids as inode numbers. In a metabox, these are not the same.
+        if self.image.superblock().metabox_nid.is_none() {
+            wanted |= READDIRPLUS;
+        }
+        // What is refused here, the kernel's own limits replace.
+        let _ = config.add_capabilities(wanted & offered);
+        let _ = config.set_max_write(REQUEST_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        self.no_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.no_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if name.len() > NAME_MAX as usize {
+            // FUSE itself would take 1024 bytes.
+            return reply.error(Errno::ENAMETOOLONG);
+        }
+        guarded(|| match self.find(parent, name.as_bytes()) {
+            Ok(Some(inode)) => {
+                let attr = node::attr(&self.image, &inode, node::node_id(&self.image, inode.nid));
+                let attr_ttl = node::named_attr_ttl(&self.image, inode.nid);
+                reply.entry_with_ttls(&attr_ttl, &ENTRY_TTL, &attr, GENERATION);
+            }
+            // Node 0: the kernel remembers that there is no such name.
+            Ok(None) => {
+                let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
+                reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
+            }
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        guarded(|| match self.inode(node) {
+            Ok(inode) => {
+                let st_ino = INodeNo(self.image.st_ino(inode.nid));
+                reply.attr(&ATTR_TTL, &node::attr(&self.image, &inode, st_ino));
+            }
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+        guarded(|| match self.inode(node).and_then(|inode| self.image.read_link(&inode)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.no_open {
+            true => reply.error(Errno::ENOSYS),
+            false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+        }
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.no_opendir {
+            true => reply.error(Errno::ENOSYS),
+            false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        guarded(|| {
+            READ_BUF.with_borrow_mut(|buf| {
+                let read = self.inode(node).and_then(|inode| {
+                    let left = inode.meta.size.saturating_sub(offset);
+                    let len = left.min(size.min(REQUEST_MAX).into()) as usize;
+                    if buf.len() < len {
+                        buf.resize(len, 0);
+                    }
+                    self.image.read_at(&inode, &mut buf[..len], offset)
+                });
+                match read {
+                    Ok(len) => reply.data(&buf[..len]),
+                    Err(error) => reply.error(errno(&error)),
+                }
+            });
+        });
+    }
+
+    fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        guarded(|| {
+            let listed = self.list(node, offset, &mut |entry, next| {
+                let st_ino = INodeNo(self.image.st_ino(entry.nid));
+                reply.add(st_ino, next, self.kind(entry), OsStr::from_bytes(&entry.name))
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        guarded(|| match self.list(node, offset, &mut |entry, next| self.add_plus(entry, next, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        guarded(|| match self.find_xattr(node, name.as_bytes()) {
+            Ok(Some(value)) => reply_sized(reply, &value, size),
+            Ok(None) => reply.error(Errno::NO_XATTR),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        guarded(|| match self.xattr_names(node, request.uid()) {
+            Ok(names) => reply_sized(reply, &names, size),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        guarded(|| {
+            let what = match whence {
+                SEEK_DATA => SeekWhat::Data,
+                SEEK_HOLE => SeekWhat::Hole,
+                _ => return reply.error(Errno::EINVAL),
+            };
+            let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+            match self.inode(node).and_then(|inode| self.image.seek(&inode, offset, what)) {
+                // Sizes are below 2^63.
+                Ok(Some(found)) => reply.offset(found as i64),
+                Ok(None) => reply.error(Errno::ENXIO),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let sb = self.image.superblock();
+        let block = sb.block_bits.len() as u32;
+        let extra: u64 = self.image.device_slots().iter().map(|slot| slot.blocks).sum();
+        reply.statfs(sb.blocks.saturating_add(extra), 0, 0, sb.inos, 0, block, NAME_MAX, block);
+    }
+
+    // The rest: ENOSYS says that there is nothing to do, and not to ask again. Modes are the kernel's business
+    // (default_permissions), and so is refusing to write (ro).
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

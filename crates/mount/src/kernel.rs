@@ -1,0 +1,177 @@
+//! Linux's own EROFS, by the mount API of Linux 5.2.
+//!
+//! The image file is given to the kernel as it is. Kernels before 6.12, and some filesystems under the image (tmpfs,
+//! overlayfs), insist on a block device: then a read-only loop device stands between, which ends with the mount.
+
+mod loop_device;
+
+use crate::MountError;
+use crate::place::{self, Source, SourceKind};
+use kiln_read::{Image, OpenOptions};
+use loop_device::LoopDevice;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+    fsmount, fsopen, move_mount,
+};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// `fsconfig` takes no longer strings, in bytes.
+const PARAMETER_MAX: usize = 255;
+/// The kernel sends its messages one by one; it keeps eight.
+const MESSAGES_MAX: usize = 8;
+
+/// How the kernel reads a mounted image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelVia {
+    /// From the file or the block device itself.
+    File,
+    /// Through this loop device, which is freed when the mount ends.
+    Loop(PathBuf),
+}
+
+/// Mount `image`, with its extra `devices` in the order of its device table, at the directory `dir`: read-only, without
+/// set-user-id and device files.
+///
+/// # Errors
+/// See [`MountError`]; [`MountError::falls_back_to_fuse`] tells whether FUSE may do better.
+pub fn mount(image: &Path, devices: &[PathBuf], dir: &Path) -> Result<KernelVia, MountError> {
+    let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
+    let sources = sources.map(place::source).collect::<Result<Vec<_>, _>>()?;
+    let dir = place::mount_point(dir)?;
+    let (mount, via) = match create(&sources) {
+        Ok(mount) => (mount, KernelVia::File),
+        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources)?,
+        Err(refusal) => return Err(refusal.explain(image, devices)),
+    };
+    match move_mount(&mount, "", CWD, &dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
+        Ok(()) => Ok(via),
+        Err(error) => Err(MountError::MountPoint { path: dir, source: error.into() }),
+    }
+}
+
+/// A mount that is in no tree yet.
+fn create(sources: &[Source]) -> Result<OwnedFd, Refusal> {
+    let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
+    configure(context.as_fd(), sources).map_err(|errno| Refusal { errno, reason: reason(context.as_fd(), errno) })
+}
+
+fn configure(context: BorrowedFd<'_>, sources: &[Source]) -> rustix::io::Result<OwnedFd> {
+    // Descriptors that parameters name must live until the mount exists.
+    let mut held = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        let key = if i == 0 { "source" } else { "device" };
+        fsconfig_set_string(context, key, short_name(&source.path, &mut held)?)?;
+    }
+    fsconfig_set_flag(context, "ro")?;
+    fsconfig_create(context)?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// `path`, or another name for the same file if it is too long for a parameter.
+fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> {
+    if path.as_os_str().len() <= PARAMETER_MAX {
+        return Ok(path.to_path_buf());
+    }
+    let file = File::open(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    held.push(file);
+    Ok(name.into())
+}
+
+fn create_on_loop(sources: &[Source]) -> Result<(OwnedFd, KernelVia), MountError> {
+    let mut loops = Vec::new();
+    let mut devices = Vec::new();
+    for source in sources {
+        let path = match source.kind {
+            SourceKind::BlockDevice => source.path.clone(),
+            SourceKind::File => {
+                let device = LoopDevice::attach(&source.path).map_err(|error| no_loop(&source.path, error))?;
+                let path = device.path().to_path_buf();
+                loops.push(device);
+                path
+            }
+        };
+        devices.push(Source { path, kind: SourceKind::BlockDevice });
+    }
+    let via = match &loops[..] {
+        [first, ..] if sources[0].kind == SourceKind::File => KernelVia::Loop(first.path().to_path_buf()),
+        _ => KernelVia::File,
+    };
+    let paths: Vec<_> = sources.iter().map(|source| source.path.clone()).collect();
+    let mount = create(&devices).map_err(|refusal| refusal.explain(&paths[0], &paths[1..]))?;
+    // From here on the mount holds the loop devices, and they end with it.
+    Ok((mount, via))
+}
+
+fn no_loop(path: &Path, error: io::Error) -> MountError {
+    let path = path.to_path_buf();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            MountError::NotPermitted { path, action: "set up a loop device", reason: error.to_string() }
+        }
+        _ => MountError::Unavailable { path, reason: format!("it wants a block device, and no loop device: {error}") },
+    }
+}
+
+/// The kernel's no.
+struct Refusal {
+    errno: Errno,
+    reason: String,
+}
+
+impl Refusal {
+    /// The filesystem type itself was refused.
+    fn of_context(errno: Errno) -> Self {
+        let reason = match errno {
+            Errno::NODEV => "it has no EROFS".into(),
+            Errno::NOSYS => "it is older than Linux 5.2".into(),
+            other => io::Error::from(other).to_string(),
+        };
+        Refusal { errno, reason }
+    }
+
+    /// Whose fault it is. The kernel's numbers do not tell a damaged image from one that it does not know, so the
+    /// question goes to our own reader.
+    fn explain(self, image: &Path, devices: &[PathBuf]) -> MountError {
+        let Refusal { errno, reason } = self;
+        let path = image.to_path_buf();
+        match errno {
+            Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
+            Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
+            _ => match Image::open_path(image, devices, &OpenOptions::default()) {
+                Ok(_) => {
+                    MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
+                }
+                Err(error) => MountError::Refused { path, reason: format!("{reason} ({error})") },
+            },
+        }
+    }
+}
+
+/// What the kernel says about the failure: its messages, or else the error number in words. There are messages about
+/// parameters only; what is wrong with an image goes to the kernel log.
+fn reason(context: BorrowedFd<'_>, errno: Errno) -> String {
+    let mut messages = Vec::new();
+    let mut buf = [0; 1024];
+    while messages.len() < MESSAGES_MAX
+        && let Ok(len) = rustix::io::read(context, &mut buf)
+        && len > 0
+    {
+        let text = String::from_utf8_lossy(&buf[..len]);
+        // The first letter is the kind: error, warning, information.
+        let text = text.trim().trim_start_matches(['e', 'w', 'i']).trim_start();
+        messages.push(text.to_string());
+    }
+    match messages.is_empty() {
+        true => io::Error::from(errno).to_string(),
+        false => format!("{} ({})", messages.join("; "), io::Error::from(errno)),
+    }
+}

@@ -1,0 +1,49 @@
+//! What a mount goes from and to, checked before the kernel is asked.
+
+use crate::MountError;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// What an image or an extra device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// A regular file.
+    File,
+    /// A block device.
+    BlockDevice,
+}
+
+/// An image or an extra device, by its absolute path.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Without symbolic links: the mount table shows it for as long as the mount lives.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: SourceKind,
+}
+
+/// Look at `path` without opening it: the kernel opens what it is told to mount, and would wait for the other end of a
+/// FIFO.
+pub fn source(path: &Path) -> Result<Source, MountError> {
+    let failed = |source| MountError::Source { path: path.to_path_buf(), source };
+    let absolute = path.canonicalize().map_err(failed)?;
+    let file_type = fs::metadata(&absolute).map_err(failed)?.file_type();
+    let kind = match file_type {
+        file_type if file_type.is_file() => SourceKind::File,
+        file_type if file_type.is_block_device() => SourceKind::BlockDevice,
+        _ => return Err(MountError::NotASource { path: path.to_path_buf() }),
+    };
+    Ok(Source { path: absolute, kind })
+}
+
+/// The absolute path of the directory `dir`.
+pub fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::MountPoint { path: dir.to_path_buf(), source };
+    let absolute = dir.canonicalize().map_err(failed)?;
+    match fs::metadata(&absolute).map_err(failed)?.is_dir() {
+        true => Ok(absolute),
+        false => Err(failed(io::ErrorKind::NotADirectory.into())),
+    }
+}

@@ -1,0 +1,68 @@
+//! Unmounting, whoever mounted.
+
+use crate::{MountError, fusermount};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::io;
+use std::path::Path;
+
+/// `FUSE_SUPER_MAGIC` of statfs(2).
+const FUSE_MAGIC: u64 = 0x6573_5546;
+
+/// Unmount what is mounted at `dir`: by `umount2`, and for a user's own FUSE mount by `fusermount3`.
+///
+/// # Errors
+/// Nothing is mounted there, it is in use, or the kernel does not let this user.
+pub fn unmount(dir: &Path) -> Result<(), MountError> {
+    detach(dir, UnmountFlags::empty())
+}
+
+/// Take the mount out of the tree although it is in use. It ends with its last user.
+pub(crate) fn unmount_lazily(dir: &Path) -> Result<(), MountError> {
+    detach(dir, UnmountFlags::DETACH)
+}
+
+fn detach(dir: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    let path = || dir.to_path_buf();
+    match rustix::mount::unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => Err(MountError::NotMounted { path: path() }),
+        Err(Errno::BUSY) => Err(MountError::Busy { path: path() }),
+        Err(Errno::PERM) if !is_mount_point(dir) => Err(MountError::NotMounted { path: path() }),
+        Err(Errno::PERM) if is_fuse(dir) => by_fusermount(dir, flags.contains(UnmountFlags::DETACH)),
+        Err(error @ Errno::PERM) => Err(MountError::NotPermitted {
+            path: path(),
+            action: "unmount",
+            reason: io::Error::from(error).to_string(),
+        }),
+        Err(error) => Err(MountError::Unmount { path: path(), source: error.into() }),
+    }
+}
+
+fn by_fusermount(dir: &Path, lazily: bool) -> Result<(), MountError> {
+    let path = dir.to_path_buf();
+    fusermount::unmount(dir, lazily).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::FuseMissing {
+            path,
+            what: "fusermount3 not found: install the package fuse3, or unmount as root",
+        },
+        _ if error.to_string().contains("busy") => MountError::Busy { path },
+        _ => MountError::Unmount { path, source: error },
+    })
+}
+
+/// Whether `dir` is on another filesystem than its parent. A FUSE mount whose server is gone answers nothing but
+/// ENOTCONN, and must be unmountable too.
+fn is_mount_point(dir: &Path) -> bool {
+    match (rustix::fs::stat(dir), rustix::fs::stat(dir.join(".."))) {
+        (Ok(here), Ok(above)) => here.st_dev != above.st_dev || here.st_ino == above.st_ino,
+        (Err(error), _) | (_, Err(error)) => error == Errno::NOTCONN,
+    }
+}
+
+fn is_fuse(dir: &Path) -> bool {
+    match rustix::fs::statfs(dir) {
+        Ok(found) => found.f_type as u64 == FUSE_MAGIC,
+        Err(error) => error == Errno::NOTCONN,
+    }
+}

@@ -1,0 +1,193 @@
+//! Mounts that end with the test, and trees that can be compared.
+#![allow(dead_code, missing_docs)] // each test file uses its own part
+
+pub mod snapshot;
+
+use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::{MountError, kernel};
+use kiln_read::{Image, OpenOptions};
+use rustix::mount::UnmountFlags;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Print why a test does not run, or fail where skipping is forbidden.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("KILN_NO_SKIP").is_none_or(|value| value != "1"), "must not skip: {reason}");
+    println!("SKIP: {reason}");
+}
+
+/// Whether this process may mount; a printed skip if not.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip("needs root");
+    }
+    root
+}
+
+/// Whether FUSE can be used here; a printed skip if not.
+pub fn has_fuse() -> bool {
+    let found = Path::new("/dev/fuse").exists();
+    if !found {
+        skip("no /dev/fuse");
+    }
+    found && is_root()
+}
+
+pub fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden").join(name)
+}
+
+/// The golden image `name`, with its extra device if it has one.
+pub fn golden_with_devices(name: &str) -> (PathBuf, Vec<PathBuf>) {
+    let blob = golden(&format!("{name}.blob"));
+    (golden(&format!("{name}.erofs")), blob.exists().then_some(blob).into_iter().collect())
+}
+
+pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
+    Image::open_path(path, devices, &OpenOptions::default()).unwrap()
+}
+
+pub fn options(fsname: &Path) -> FuseOptions {
+    FuseOptions { threads: 4, allow_other: true, fsname: fsname.display().to_string() }
+}
+
+/// A directory that is removed, after what is still mounted on its children has been detached.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Below `parent`, for all users.
+    pub fn new_in(parent: &Path) -> TempDir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("kiln-mount-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(unique);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        TempDir(path.canonicalize().unwrap())
+    }
+
+    pub fn new() -> TempDir {
+        TempDir::new_in(&std::env::temp_dir())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A new directory in it.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    /// A copy of `file` in it.
+    pub fn copy(&self, file: &Path) -> PathBuf {
+        let path = self.0.join(file.file_name().unwrap());
+        fs::copy(file, &path).unwrap();
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            while rustix::mount::unmount(entry.path(), UnmountFlags::DETACH).is_ok() {}
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A served image. Dropping it sets the stop flag and waits.
+pub struct Served {
+    pub dir: PathBuf,
+    pub stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), MountError>>>,
+}
+
+impl Served {
+    /// Serve `image` at `dir`, and return when `ready` has been called.
+    pub fn start(image: Image, dir: &Path, options: FuseOptions) -> Result<Served, MountError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, is_ready) = mpsc::channel();
+        let (path, flag) = (dir.to_path_buf(), stop.clone());
+        let thread = thread::spawn(move || fuse::serve(image, &path, &options, flag, &mut || sender.send(()).unwrap()));
+        let served = Served { dir: dir.to_path_buf(), stop, thread: Some(thread) };
+        match is_ready.recv_timeout(PATIENCE) {
+            Ok(()) => Ok(served),
+            // `serve` has returned, and dropped its end.
+            Err(mpsc::RecvTimeoutError::Disconnected) => match served.wait() {
+                Ok(()) => panic!("serving ended without being ready"),
+                Err(error) => Err(error),
+            },
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("not ready in time"),
+        }
+    }
+
+    /// Wait for the end of `serve`.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        let thread = self.thread.take().unwrap();
+        wait_until(|| thread.is_finished());
+        thread.join().unwrap()
+    }
+
+    /// Set the stop flag and wait.
+    pub fn stop(self) -> Result<(), MountError> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wait()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.thread.take().is_some_and(|thread| {
+            self.stop.store(true, Ordering::Relaxed);
+            thread.join().is_err()
+        }) {
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// A kernel mount, unmounted when dropped.
+pub struct KernelMount(pub PathBuf);
+
+impl KernelMount {
+    pub fn new(image: &Path, devices: &[PathBuf], dir: &Path) -> Result<KernelMount, MountError> {
+        kernel::mount(image, devices, dir).map(|_| KernelMount(dir.to_path_buf()))
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "waited in vain");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The line of the mount table for `dir`: source, mount point, type, options.
+pub fn mount_table_line(dir: &Path) -> Option<Vec<String>> {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let fields = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
+    table.lines().map(fields).rfind(|fields| Path::new(&fields[1]) == dir)
+}
+
+pub fn is_mounted(dir: &Path) -> bool {
+    mount_table_line(dir).is_some()
+}

@@ -1,0 +1,122 @@
+//! A tree as the system calls show it.
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// All that can be asked about one path, with the answers' error numbers where they are errors.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    mode: u32,
+    ino: u64,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    rdev: (u32, u32),
+    size: u64,
+    blocks: u64,
+    blksize: u32,
+    times: [(i64, u32); 3],
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    link: Option<PathBuf>,
+    contents: Option<Vec<u8>>,
+    /// Names with inode number and type, as the listing gives them.
+    names: Option<BTreeMap<Vec<u8>, (u64, FileType)>>,
+}
+
+pub type Snapshot = BTreeMap<PathBuf, Entry>;
+
+/// Everything below `root`, by path relative to it.
+pub fn take(root: &Path) -> Snapshot {
+    let mut all = Snapshot::new();
+    let mut todo = vec![PathBuf::new()];
+    while let Some(path) = todo.pop() {
+        // The empty path would leave a slash behind, which follows symbolic links.
+        let full = if path.as_os_str().is_empty() { root.to_path_buf() } else { root.join(&path) };
+        let entry = look_at(&full);
+        for name in entry.names.iter().flatten().map(|(name, _)| name) {
+            if !matches!(&name[..], b"." | b"..") {
+                todo.push(path.join(OsString::from_vec(name.clone())));
+            }
+        }
+        all.insert(path, entry);
+    }
+    all
+}
+
+/// Compare, and name the first path that differs.
+pub fn assert_equal(left: &Snapshot, right: &Snapshot) {
+    let paths = |snapshot: &Snapshot| snapshot.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(paths(left), paths(right));
+    for (path, entry) in left {
+        assert!(*entry == right[path], "{}:\n{}\n{}", path.display(), short(entry), short(&right[path]));
+    }
+}
+
+/// Without the contents' bytes.
+fn short(entry: &Entry) -> String {
+    let Entry { contents, .. } = entry;
+    let len = contents.as_ref().map(Vec::len);
+    let shown = Entry { contents: None, xattrs: entry.xattrs.clone(), link: entry.link.clone(), names: None, ..*entry };
+    format!("{shown:?}, {len:?} bytes, names {:?}", entry.names)
+}
+
+fn look_at(path: &Path) -> Entry {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+    Entry {
+        mode: stat.stx_mode.into(),
+        ino: stat.stx_ino,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        blksize: stat.stx_blksize,
+        times: [stat.stx_atime, stat.stx_mtime, stat.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec)),
+        xattrs: xattrs(path),
+        link: (file_type == FileType::Symlink).then(|| fs::read_link(path).unwrap()),
+        contents: (file_type == FileType::RegularFile).then(|| fs::read(path).unwrap()),
+        names: (file_type == FileType::Directory).then(|| names(path)),
+    }
+}
+
+fn names(path: &Path) -> BTreeMap<Vec<u8>, (u64, FileType)> {
+    let dir = rustix::fs::open(path, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY, 0o0.into()).unwrap();
+    let entries = rustix::fs::Dir::read_from(dir).unwrap().map(|entry| entry.unwrap());
+    let mut names = BTreeMap::new();
+    for entry in entries {
+        // What ".." of the root is, the mount decides.
+        let is_above = entry.file_name() == c"..";
+        let ino = if is_above { 0 } else { entry.ino() };
+        let before = names.insert(entry.file_name().to_bytes().to_vec(), (ino, entry.file_type()));
+        assert!(before.is_none(), "{}: {:?} is listed twice", path.display(), entry.file_name());
+    }
+    names
+}
+
+fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut list = vec![0; 1 << 16];
+    let len = rustix::fs::llistxattr(path, &mut list[..]).unwrap();
+    // The size that is told beforehand must be right.
+    assert_eq!(rustix::fs::llistxattr_query(path).unwrap(), len);
+    list[..len]
+        .split_inclusive(|byte| *byte == 0)
+        .map(|name| (name[..name.len() - 1].to_vec(), xattr(path, name)))
+        .collect()
+}
+
+fn xattr(path: &Path, name: &[u8]) -> Vec<u8> {
+    let name = CStr::from_bytes_with_nul(name).unwrap();
+    let mut value = vec![0; 1 << 16];
+    let len = rustix::fs::lgetxattr(path, name, &mut value[..])
+        .unwrap_or_else(|error| panic!("{}: {name:?}: {error}", path.as_os_str().as_bytes().escape_ascii()));
+    assert_eq!(rustix::fs::lgetxattr_query(path, name).unwrap(), len);
+    value.truncate(len);
+    value
+}

@@ -1,0 +1,127 @@
+//! An image as a directory tree.
+//!
+//! One thread walks the image, makes the directories, and hands files to workers by a bounded queue: small ones whole, large
+//! ones in ranges. What must wait until every file is there comes last: names of hard links, then the attributes of
+//! directories, from the deepest up, since making a file in a directory changes its time.
+
+mod beneath;
+mod content;
+mod meta;
+mod node;
+mod run;
+mod walk;
+mod work;
+
+use crate::{Selection, SinkError};
+use kiln_read::Image;
+use run::Run;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use walk::Walker;
+
+/// Whether files get the owners that the image says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// If the caller is root; others own what they extract, and suid and sgid bits for someone else are dropped.
+    #[default]
+    IfRoot,
+    /// Never.
+    Skip,
+}
+
+/// How to extract.
+#[derive(Clone, Debug)]
+pub struct ExtractOptions {
+    /// Worker threads; 0 for one per core.
+    pub threads: usize,
+    /// Go on after an entry that cannot be read or written, and list it in the report.
+    pub keep_going: bool,
+    /// Owners.
+    pub owners: Owners,
+    /// Restore extended attributes.
+    pub xattrs: bool,
+    /// Accept a target that holds files already, and replace those of the same names (but never a directory by something else).
+    pub overwrite: bool,
+}
+
+impl Default for ExtractOptions {
+    fn default() -> Self {
+        Self { threads: 0, keep_going: false, owners: Owners::IfRoot, xattrs: true, overwrite: false }
+    }
+}
+
+/// What was extracted.
+#[derive(Debug, Default)]
+pub struct ExtractReport {
+    /// Regular files, each inode once.
+    pub files: u64,
+    /// Directories, parents of selected entries included.
+    pub dirs: u64,
+    /// Symbolic links, devices, fifos and sockets.
+    pub others: u64,
+    /// Names beyond the first of files with several.
+    pub hard_links: u64,
+    /// Bytes of file contents, holes included.
+    pub bytes: u64,
+    /// With `keep_going`: what is missing, by path in the image, and why.
+    pub skipped: Vec<(Vec<u8>, SinkError)>,
+    /// Extended attributes that the caller may not set, or the target's filesystem does not have.
+    pub unset_xattrs: u64,
+    /// Path and attribute of the first of these.
+    pub first_unset_xattr: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Jobs that wait for a worker, at most: each may hold a descriptor open.
+const QUEUE_LEN: usize = 128;
+
+/// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist.
+///
+/// `progress` is called by the workers with counts of bytes just done. `stop` ends the work early. What was extracted before an
+/// error stays, except that no file is left with incomplete contents.
+///
+/// # Errors
+/// The first entry that cannot be read or created (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].
+pub fn extract(
+    image: &Image,
+    target: &Path,
+    selection: &Selection,
+    options: &ExtractOptions,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<ExtractReport, SinkError> {
+    let mut resolved = selection.resolve(image)?;
+    let target = node::Target::prepare(target, options.overwrite)?;
+    let run = Run::new(image, &target, options, stop, progress);
+    let (sender, receiver) = sync_channel(QUEUE_LEN);
+    let receiver = Mutex::new(receiver);
+    let mut walker = Walker::new(&run, sender);
+    thread::scope(|scope| {
+        for _ in 0..worker_count(options.threads) {
+            scope.spawn(|| {
+                let mut buffer = content::buffer();
+                loop {
+                    // The guard is dropped before the job is done.
+                    let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(job) = job else { break };
+                    work::work(&run, job, &mut buffer);
+                }
+            });
+        }
+        walker.walk(&mut resolved);
+        walker.hang_up();
+    });
+    walker.finish();
+    let report = run.into_report()?;
+    resolved.check_all_matched()?;
+    Ok(report)
+}
+
+fn worker_count(threads: usize) -> usize {
+    match threads {
+        0 => thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
+}

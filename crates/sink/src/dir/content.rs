@@ -1,0 +1,160 @@
+//! The contents of regular files, holes restored.
+
+use super::node::Entry;
+use super::run::Run;
+use crate::SinkError;
+use kiln_read::ExtentKind;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// Bytes that a worker reads at once.
+const BUFFER_LEN: usize = 1 << 20;
+
+/// Unit of the holes of nearly all file systems: smaller runs of zeros are written.
+const HOLE_LEN: usize = 4096;
+
+/// A worker's buffer.
+pub(super) fn buffer() -> Vec<u8> {
+    vec![0; BUFFER_LEN]
+}
+
+/// Give an empty file its length: one hole, so far.
+pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), SinkError> {
+    match entry.inode.meta.size {
+        0 => Ok(()),
+        size => rustix::fs::ftruncate(file, size).map_err(run.io(&entry.path, "set the length")),
+    }
+}
+
+/// Write the bytes of `range`; holes are left out.
+pub(super) fn copy(
+    run: &Run<'_>,
+    entry: &Entry,
+    file: &File,
+    range: Range<u64>,
+    buffer: &mut [u8],
+) -> Result<(), SinkError> {
+    let mut off = range.start;
+    while off < range.end {
+        run.check()?;
+        let stop = range.end.min(off.saturating_add(buffer.len() as u64));
+        let data_end = data_end(run, entry, off, stop)?;
+        let end = if data_end > off {
+            let bytes = &mut buffer[..(data_end - off) as usize];
+            copy_data(run, entry, file, off, bytes)?;
+            data_end
+        } else {
+            extent_end(run, entry, off)?.1.min(range.end)
+        };
+        run.advance(end - off);
+        off = end;
+    }
+    Ok(())
+}
+
+/// Where the data at `off` ends, as far as `stop`; `off` if a hole is there.
+fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+    let mut end = off;
+    while end < stop {
+        match extent_end(run, entry, end)? {
+            (ExtentKind::Hole, _) => return Ok(end),
+            (_, next) => end = next,
+        }
+    }
+    Ok(stop)
+}
+
+/// Kind and end of the extent at `off`.
+fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), SinkError> {
+    let extent = run.image.extent_at(&entry.inode, off).map_err(|error| error.at_path(&entry.path))?;
+    Ok((extent.kind, extent.end().max(off + 1))) // whatever happens, we go on
+}
+
+fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<(), SinkError> {
+    let at_path = |source| SinkError::Io { path: run.target.path_of(&entry.path), action: "write", source };
+    let have = run.image.read_at(&entry.inode, bytes, off).map_err(|error| error.at_path(&entry.path))?;
+    if have < bytes.len() {
+        return Err(at_path(io::ErrorKind::UnexpectedEof.into()));
+    }
+    if !entry.inode.meta.layout.is_compressed() {
+        return file.write_all_at(bytes, off).map_err(at_path);
+    }
+    // Only some compressed layouts have holes: in others they are extents of zeros.
+    for run in nonzero_runs(bytes, off) {
+        file.write_all_at(&bytes[run.clone()], off + run.start as u64).map_err(at_path)?;
+    }
+    Ok(())
+}
+
+/// The parts of `bytes`, which lie at `off` of their file, without the aligned blocks of zeros.
+fn nonzero_runs(bytes: &[u8], off: u64) -> impl Iterator<Item = Range<usize>> {
+    let first_len = HOLE_LEN - (off % HOLE_LEN as u64) as usize;
+    let mut blocks = std::iter::successors(Some(0..first_len.min(bytes.len())), move |block: &Range<usize>| {
+        (block.end < bytes.len()).then(|| block.end..(block.end + HOLE_LEN).min(bytes.len()))
+    })
+    .filter(|block| !is_zero(&bytes[block.clone()]))
+    .peekable();
+    std::iter::from_fn(move || {
+        let mut run = blocks.next()?;
+        while let Some(next) = blocks.next_if(|next| next.start == run.end) {
+            run.end = next.end;
+        }
+        Some(run)
+    })
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    let (words, rest) = block.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(bytes: &[u8], off: u64) -> Vec<Range<usize>> {
+        nonzero_runs(bytes, off).collect()
+    }
+
+    #[test]
+    fn blocks_of_zeros_are_left_out() {
+        let mut bytes = vec![0; 5 * HOLE_LEN + 10];
+        assert!(runs(&bytes, 0).is_empty());
+        bytes[HOLE_LEN] = 1;
+        bytes[3 * HOLE_LEN - 1] = 1;
+        bytes[5 * HOLE_LEN + 9] = 1;
+        assert_eq!(runs(&bytes, 0), [HOLE_LEN..3 * HOLE_LEN, 5 * HOLE_LEN..5 * HOLE_LEN + 10]);
+        assert!(runs(&[], 7).is_empty());
+        assert_eq!(runs(&[0, 1, 0], 4095), [1..3]);
+    }
+
+    /// Against the plain definition: copying the runs into zeros gives the bytes back, wherever they start.
+    #[test]
+    fn nothing_but_zeros_is_left_out() {
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            seed >> 33
+        };
+        for _ in 0..200 {
+            let mut bytes = vec![0; (random() % 30_000) as usize];
+            for _ in 0..random() % 5 {
+                let len = bytes.len().max(1) as u64;
+                if let Some(byte) = bytes.get_mut((random() % len) as usize) {
+                    *byte = 1;
+                }
+            }
+            let off = random() % 10_000;
+            let mut copy = vec![0; bytes.len()];
+            let mut last = 0;
+            for run in nonzero_runs(&bytes, off) {
+                assert!(run.start >= last && run.start < run.end);
+                last = run.end;
+                copy[run.clone()].copy_from_slice(&bytes[run]);
+            }
+            assert_eq!(copy, bytes);
+        }
+    }
+}

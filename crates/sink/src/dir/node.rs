@@ -1,0 +1,148 @@
+//! Making entries in the target.
+
+use super::beneath::open_dir;
+use super::run::Run;
+use crate::SinkError;
+use kiln_format::inode::FileType;
+use kiln_read::Inode;
+use rustix::fs::{AtFlags, Mode, OFlags, RawMode};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The directory to extract into.
+pub(super) struct Target {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+impl Target {
+    /// Open `path`, or make it. What it holds must be nothing, or may be overwritten.
+    pub(super) fn prepare(path: &Path, overwrite: bool) -> Result<Self, SinkError> {
+        let io = |action| move |source: io::Error| SinkError::Io { path: path.to_owned(), action, source };
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(io("make the directory"))?,
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from).map_err(io("open"))?;
+        if !overwrite && fs::read_dir(path).map_err(io("list"))?.next().is_some() {
+            return Err(SinkError::TargetNotEmpty { path: path.to_owned() });
+        }
+        Ok(Self { path: path.to_owned(), dir })
+    }
+
+    /// The directory at `path` in the image's tree, opened in the target.
+    pub(super) fn open(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        open_dir(self.dir.as_fd(), path, flags)
+    }
+
+    /// Where `path` in the image lies in the file system, for messages.
+    pub(super) fn path_of(&self, path: &[u8]) -> PathBuf {
+        match path {
+            b"" => self.path.clone(),
+            _ => self.path.join(OsStr::from_bytes(path)),
+        }
+    }
+}
+
+/// Something to be made in the target.
+pub(super) struct Entry {
+    /// The directory it goes into, opened.
+    pub(super) parent: Arc<OwnedFd>,
+    /// Path in the image.
+    pub(super) path: Vec<u8>,
+    pub(super) inode: Inode,
+}
+
+impl Entry {
+    /// The last component of the path.
+    pub(super) fn name(&self) -> &[u8] {
+        name_of(&self.path)
+    }
+
+    /// Make an empty file, for its owner only until it is complete.
+    pub(super) fn create_file(&self, run: &Run<'_>) -> Result<File, SinkError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create = || rustix::fs::openat(&self.parent, self.name(), flags, Mode::RUSR | Mode::WUSR);
+        self.make(run, "create", create).map(File::from)
+    }
+
+    /// Make a symbolic link, device, fifo or socket.
+    pub(super) fn create_other(&self, run: &Run<'_>) -> Result<(), SinkError> {
+        if self.inode.meta.file_type == FileType::Symlink {
+            let link = run.image.read_link(&self.inode).map_err(|error| error.at_path(&self.path))?;
+            let create = || rustix::fs::symlinkat(&*link, &self.parent, self.name());
+            return self.make(run, "create the symbolic link", create);
+        }
+        let file_type = rustix::fs::FileType::from_raw_mode(RawMode::from(self.inode.meta.file_type.mode_bits()));
+        let rdev = self.inode.meta.rdev();
+        let dev = rustix::fs::makedev(rdev.major, rdev.minor);
+        let create = || rustix::fs::mknodat(&self.parent, self.name(), file_type, Mode::RUSR | Mode::WUSR, dev);
+        let action = match self.inode.meta.file_type {
+            FileType::CharDevice | FileType::BlockDevice => "create the device",
+            FileType::Fifo => "create the fifo",
+            _ => "create the socket",
+        };
+        self.make(run, action, create)
+    }
+
+    /// Give the file at `first` this name, too. It was made earlier in the same run.
+    pub(super) fn link_to(&self, run: &Run<'_>, first: &[u8]) -> Result<(), SinkError> {
+        let there = run.target.open(parent_of(first), OFlags::PATH).map_err(run.io(first, "open its directory"))?;
+        let link = || rustix::fs::linkat(&there, name_of(first), &self.parent, self.name(), AtFlags::empty());
+        self.make(run, "create the hard link", link)
+    }
+
+    /// Make a directory, for its owner only until all is in it. A directory that exists is used if overwriting is allowed;
+    /// whether one was made is returned.
+    pub(super) fn create_dir(&self, run: &Run<'_>) -> Result<bool, SinkError> {
+        let make = || rustix::fs::mkdirat(&self.parent, self.name(), Mode::RWXU);
+        if run.options.overwrite
+            && matches!(make(), Err(Errno::EXIST))
+            && open_dir(self.parent.as_fd(), self.name(), OFlags::PATH).is_ok()
+        {
+            return Ok(false);
+        }
+        self.make(run, "make the directory", make).map(|()| true)
+    }
+
+    /// Remove what is incomplete.
+    pub(super) fn remove(&self) {
+        // The error that led here is the one to report.
+        let _ = rustix::fs::unlinkat(&self.parent, self.name(), AtFlags::empty());
+    }
+
+    /// Run `make`; where something else has the name and may be overwritten, unlink that first.
+    fn make<T>(
+        &self,
+        run: &Run<'_>,
+        action: &'static str,
+        make: impl Fn() -> rustix::io::Result<T>,
+    ) -> Result<T, SinkError> {
+        let made = match make() {
+            Err(Errno::EXIST) if run.options.overwrite => {
+                rustix::fs::unlinkat(&self.parent, self.name(), AtFlags::empty())
+                    .map_err(run.io(&self.path, "replace"))?;
+                make()
+            }
+            made => made,
+        };
+        made.map_err(run.io(&self.path, action))
+    }
+}
+
+/// The path of the directory that holds `path`.
+pub(super) fn parent_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&b| b == b'/').map_or(&[], |slash| &path[..slash])
+}
+
+/// The last component.
+pub(super) fn name_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&b| b == b'/').map_or(path, |slash| &path[slash + 1..])
+}

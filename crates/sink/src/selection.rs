@@ -1,0 +1,231 @@
+//! Which part of an image is meant: sub-trees by path, and globs.
+
+use crate::SinkError;
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use kiln_format::inode::FileType;
+use kiln_read::{Image, Inode, ReadError};
+use std::collections::HashSet;
+
+/// Everything in an image, or what some patterns name.
+///
+/// A pattern is a path from the image's root; a leading slash changes nothing. What it names is meant with everything below.
+/// One that names no file of the image is read as a glob: `*` and `?` stop at a slash, `**` does not, `[...]` and `{a,b}` choose.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    /// As the user wrote it, for messages.
+    written: Vec<u8>,
+    /// Without slashes in front and behind, doubled slashes, and `.`.
+    path: Vec<u8>,
+}
+
+impl Selection {
+    /// The whole image.
+    pub fn everything() -> Self {
+        Self { patterns: vec![Pattern { written: b"/".to_vec(), path: Vec::new() }] }
+    }
+
+    /// What `patterns` name together; nothing if there are none.
+    ///
+    /// # Errors
+    /// A pattern that is empty, holds a zero byte, or goes up with `..`.
+    pub fn of<P: Into<Vec<u8>>>(patterns: impl IntoIterator<Item = P>) -> Result<Self, SinkError> {
+        let patterns = patterns.into_iter().map(|p| Pattern::new(p.into())).collect::<Result<_, _>>()?;
+        Ok(Self { patterns })
+    }
+
+    /// Look the patterns up in `image`.
+    pub(crate) fn resolve(&self, image: &Image) -> Result<Resolved, SinkError> {
+        let mut starts = Vec::new();
+        let mut literals = HashSet::new();
+        let mut globs = GlobSetBuilder::new();
+        let mut glob_patterns = Vec::new();
+        for pattern in &self.patterns {
+            if let Some(inode) = find(image, &pattern.path)? {
+                literals.insert(pattern.path.clone());
+                starts.push(Start { path: pattern.path.clone(), inode });
+                continue;
+            }
+            let no_match = || SinkError::NoMatch { pattern: pattern.written.clone() };
+            let dir = pattern.literal_dir().ok_or_else(no_match)?;
+            globs.add(pattern.glob()?);
+            glob_patterns.push(pattern.written.clone());
+            starts.push(Start { path: dir.to_vec(), inode: find(image, dir)?.ok_or_else(no_match)? });
+        }
+        let globs = globs.build().map_err(|error| SinkError::BadPattern {
+            pattern: glob_patterns.join(&b' '),
+            reason: error.kind().to_string(),
+        })?;
+        Ok(Resolved {
+            starts: outermost(starts),
+            literals,
+            globs,
+            unmatched: glob_patterns.into_iter().map(Some).collect(),
+        })
+    }
+}
+
+impl Pattern {
+    fn new(written: Vec<u8>) -> Result<Self, SinkError> {
+        let refuse = |reason: &str| Err(SinkError::BadPattern { pattern: written.clone(), reason: reason.into() });
+        if written.is_empty() {
+            return refuse("an empty path; / is the whole image");
+        }
+        if written.contains(&0) {
+            return refuse("a path cannot hold a zero byte");
+        }
+        let components: Vec<&[u8]> = components(&written).filter(|&c| c != b".").collect();
+        if components.contains(&&b".."[..]) {
+            return refuse("`..` has no meaning here: name the path from the image's root");
+        }
+        let path = components.join(&b'/');
+        Ok(Self { written, path })
+    }
+
+    /// The directory that everything this glob matches lies in; `None` if the pattern is no glob.
+    fn literal_dir(&self) -> Option<&[u8]> {
+        let magic = self.path.iter().position(|b| b"*?[{\\".contains(b))?;
+        let len = self.path[..magic].iter().rposition(|&b| b == b'/').unwrap_or(0);
+        Some(&self.path[..len])
+    }
+
+    fn glob(&self) -> Result<globset::Glob, SinkError> {
+        let refuse = |reason: String| SinkError::BadPattern { pattern: self.written.clone(), reason };
+        let text = str::from_utf8(&self.path).map_err(|_| refuse("a glob must be UTF-8".into()))?;
+        let mut builder = GlobBuilder::new(text);
+        builder.literal_separator(true).backslash_escape(true);
+        builder.build().map_err(|error| refuse(error.kind().to_string()))
+    }
+}
+
+/// A selection that has been looked up in one image.
+pub(crate) struct Resolved {
+    /// Where to walk: in the order of a walk, none inside another.
+    pub(crate) starts: Vec<Start>,
+    literals: HashSet<Vec<u8>>,
+    globs: GlobSet,
+    /// The globs as written, in the order of `globs`; `None` once one has matched.
+    unmatched: Vec<Option<Vec<u8>>>,
+}
+
+/// The root of one walk.
+pub(crate) struct Start {
+    pub(crate) path: Vec<u8>,
+    pub(crate) inode: Inode,
+}
+
+impl Resolved {
+    /// Whether a pattern names `path` itself. Every path of the walks must be shown, for [`Resolved::check_all_matched`].
+    pub(crate) fn names(&mut self, path: &[u8]) -> bool {
+        let matching = match self.globs.is_empty() {
+            true => Vec::new(),
+            false => self.globs.matches_candidate(&Candidate::from_bytes(path)),
+        };
+        for &glob in &matching {
+            self.unmatched[glob] = None;
+        }
+        !matching.is_empty() || self.literals.contains(path)
+    }
+
+    /// An error that tells the first glob that has matched nothing.
+    pub(crate) fn check_all_matched(&self) -> Result<(), SinkError> {
+        match self.unmatched.iter().flatten().next() {
+            Some(pattern) => Err(SinkError::NoMatch { pattern: pattern.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The components of a path.
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&b| b == b'/').filter(|c| !c.is_empty())
+}
+
+/// Whether `path` is `dir` or lies in it; the empty path is the root.
+pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
+    match path.strip_prefix(dir) {
+        Some(rest) => dir.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
+    }
+}
+
+/// The inode at `path`; no symlink on the way is followed, since a selection names what the image holds.
+fn find(image: &Image, path: &[u8]) -> Result<Option<Inode>, ReadError> {
+    let mut inode = image.inode(image.root_nid())?;
+    for name in components(path) {
+        if inode.meta.file_type != FileType::Directory {
+            return Ok(None);
+        }
+        inode = match image.lookup(&inode, name)? {
+            Some(entry) => image.inode(entry.nid)?,
+            None => return Ok(None),
+        };
+    }
+    Ok(Some(inode))
+}
+
+/// Sorted as a walk meets them, without those that lie in another.
+fn outermost(mut starts: Vec<Start>) -> Vec<Start> {
+    starts.sort_by(|a, b| components(&a.path).cmp(components(&b.path)));
+    let mut kept: Vec<Start> = Vec::new();
+    for start in starts {
+        if !kept.last().is_some_and(|last| is_within(&start.path, &last.path)) {
+            kept.push(start);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Result<Pattern, SinkError> {
+        Pattern::new(text.into())
+    }
+
+    #[test]
+    fn paths_are_taken_from_the_root() {
+        for (written, path) in [("/", ""), (".", ""), ("/a/b/", "a/b"), ("./a//./b", "a/b"), ("...", "...")] {
+            assert_eq!(pattern(written).unwrap().path, path.as_bytes(), "{written}");
+        }
+        for bad in ["", "..", "a/../b", "/..", "../etc/passwd", "a\0b"] {
+            assert!(matches!(pattern(bad), Err(SinkError::BadPattern { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn globs_know_where_to_start() {
+        for (written, dir) in
+            [("*", ""), ("usr/lib/*.so", "usr/lib"), ("/usr/{a,b}/c", "usr"), ("**/x", ""), ("a/b?", "a")]
+        {
+            assert_eq!(pattern(written).unwrap().literal_dir(), Some(dir.as_bytes()), "{written}");
+        }
+        assert_eq!(pattern("usr/lib").unwrap().literal_dir(), None);
+    }
+
+    #[test]
+    fn stars_stop_at_slashes() {
+        let matches = |glob: &str, path: &[u8]| {
+            pattern(glob).unwrap().glob().unwrap().compile_matcher().is_match_candidate(&Candidate::from_bytes(path))
+        };
+        assert!(matches("a/*.txt", b"a/b.txt"));
+        assert!(!matches("a/*.txt", b"a/b/c.txt"));
+        assert!(matches("a/**/*.txt", b"a/b/c.txt"));
+        assert!(matches("**/*.txt", b"b.txt"));
+        assert!(matches("/a?c", b"a\xffc"), "any byte is a character");
+        assert!(!matches("a?c", b"a/c"));
+        assert!(pattern("a[").unwrap().glob().is_err());
+    }
+
+    #[test]
+    fn starts_do_not_overlap() {
+        let inside = |path: &str, dir: &str| is_within(path.as_bytes(), dir.as_bytes());
+        assert!(inside("a/b", "a") && inside("a", "a") && inside("a", ""));
+        assert!(!inside("ab", "a") && !inside("a", "a/b"));
+    }
+}

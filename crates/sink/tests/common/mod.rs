@@ -1,0 +1,196 @@
+//! What the tests share: scratch directories, golden images, tiny images made by hand.
+
+use kiln_format::chunk::{ChunkEntry, ChunkFormat};
+use kiln_format::dirent::{Dirent, encode_block};
+use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
+use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
+use kiln_read::{Image, MemorySource, OpenOptions};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory of one test's own, gone when it ends.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("kiln-sink-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A test that cannot run here says so, or fails where everything must run.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("KILN_NO_SKIP").is_none_or(|v| v != "1"), "skipped: {reason}");
+    println!("SKIP: {reason}");
+}
+
+fn golden_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden")
+}
+
+/// The golden image of this name.
+pub fn golden(name: &str) -> Image {
+    let dir = golden_dir();
+    let blob = dir.join(format!("{name}.blob"));
+    let devices = if blob.exists() { vec![blob] } else { Vec::new() };
+    Image::open_path(&dir.join(format!("{name}.erofs")), &devices, &OpenOptions::default()).unwrap()
+}
+
+/// The names of all golden images.
+pub fn golden_names() -> Vec<String> {
+    let files = fs::read_dir(golden_dir()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = files.filter_map(|file| file.strip_suffix(".erofs").map(str::to_string)).collect();
+    names.sort();
+    assert!(!names.is_empty());
+    names
+}
+
+/// A node of a tiny image.
+pub enum Node {
+    Dir(Vec<(&'static str, Node)>),
+    File(Vec<u8>),
+    /// Chunks of 1 MiB; `None` is a hole.
+    Chunks(Vec<Option<Vec<u8>>>),
+    Symlink(&'static str),
+    CharDevice,
+    Fifo,
+}
+
+const BLOCK_LEN: usize = 4096;
+const META_SLOTS: usize = 32; // nids are slots of 32 bytes; every inode gets this many
+const CHUNK_LEN: usize = 1 << 20;
+
+/// An image of `root`, with uncompressed blocks and extended inodes. Names are written as they are, in the order given.
+pub fn image(root: Node) -> Image {
+    let mut maker = Maker { data: vec![0; BLOCK_LEN], inodes: Vec::new() };
+    maker.inodes.push(Vec::new());
+    maker.fill(0, 0, &root);
+    let meta_block = maker.data.len() / BLOCK_LEN;
+    let mut bytes = maker.data;
+    for inode in maker.inodes {
+        let end = bytes.len() + META_SLOTS * 32;
+        bytes.extend(inode);
+        assert!(bytes.len() <= end);
+        bytes.resize(end, 0);
+    }
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_LEN), 0);
+    let superblock = superblock(meta_block as u64, (bytes.len() / BLOCK_LEN) as u64).encode().unwrap();
+    bytes[SUPERBLOCK_OFF as usize..][..superblock.len()].copy_from_slice(&superblock);
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap()
+}
+
+struct Maker {
+    data: Vec<u8>,
+    inodes: Vec<Vec<u8>>,
+}
+
+impl Maker {
+    fn append(&mut self, bytes: &[u8]) -> u32 {
+        let block = self.data.len() / BLOCK_LEN;
+        self.data.extend_from_slice(bytes);
+        self.data.resize(self.data.len().next_multiple_of(BLOCK_LEN), 0);
+        block as u32
+    }
+
+    fn fill(&mut self, idx: usize, parent: usize, node: &Node) {
+        let (file_type, size, i_u, layout, table) = match node {
+            Node::Dir(entries) => {
+                let block = self.directory(idx, parent, entries);
+                (FileType::Directory, BLOCK_LEN, self.append(&block), DataLayout::FlatPlain, Vec::new())
+            }
+            Node::File(bytes) => {
+                (FileType::Regular, bytes.len(), self.append(bytes), DataLayout::FlatPlain, Vec::new())
+            }
+            Node::Chunks(chunks) => {
+                let starts = chunks.iter().map(|chunk| chunk.as_ref().map_or(u32::MAX, |bytes| self.append(bytes)));
+                let table = starts.flat_map(u32::to_le_bytes).collect();
+                let format = ChunkFormat { chunk_bits: 20, entry: ChunkEntry::BlockMap };
+                let format = format.encode(BlockBits::DEFAULT).unwrap();
+                (FileType::Regular, chunks.len() * CHUNK_LEN, format, DataLayout::ChunkBased, table)
+            }
+            Node::Symlink(target) => {
+                (FileType::Symlink, target.len(), self.append(target.as_bytes()), DataLayout::FlatPlain, Vec::new())
+            }
+            Node::CharDevice => (FileType::CharDevice, 0, 1 << 8 | 3, DataLayout::FlatPlain, Vec::new()),
+            Node::Fifo => (FileType::Fifo, 0, 0, DataLayout::FlatPlain, Vec::new()),
+        };
+        let inode = Inode {
+            form: Form::Extended,
+            layout,
+            bit4: false,
+            xattr_icount: 0,
+            file_type,
+            permissions: 0o755,
+            size: size as u64,
+            i_u,
+            startblk_hi: 0,
+            ino: idx as u32 + 1,
+            uid: 0,
+            gid: 0,
+            mtime: 1_600_000_000,
+            mtime_nsec: 5,
+            nlink: if file_type == FileType::Directory { 2 } else { 1 },
+        };
+        self.inodes[idx] = [inode.encode(Epoch::default()).unwrap(), table].concat();
+    }
+
+    fn directory(&mut self, idx: usize, parent: usize, entries: &[(&str, Node)]) -> Vec<u8> {
+        let nid = |idx: usize| Nid((idx * META_SLOTS) as u64);
+        let dirent = |idx, name| Dirent { nid: nid(idx), file_type: 0, name };
+        let mut dirents = vec![dirent(idx, &b"."[..]), dirent(parent, &b".."[..])];
+        for (name, node) in entries {
+            let child = self.inodes.len();
+            self.inodes.push(Vec::new());
+            self.fill(child, idx, node);
+            dirents.push(dirent(child, name.as_bytes()));
+        }
+        let mut block = vec![0; BLOCK_LEN];
+        encode_block(&dirents, &mut block).unwrap();
+        block
+    }
+}
+
+fn superblock(meta_blkaddr: u64, blocks: u64) -> Superblock {
+    Superblock {
+        block_bits: BlockBits::DEFAULT,
+        checksum: 0,
+        compat: Compat::empty(),
+        incompat: Incompat::CHUNKED_FILE,
+        root_nid: Nid(0),
+        inos: 0,
+        epoch: 0,
+        fixed_nsec: 0,
+        blocks,
+        meta_blkaddr: Blkaddr(meta_blkaddr),
+        xattr_blkaddr: Blkaddr(0),
+        uuid: [0; 16],
+        volume_name: [0; 16],
+        compr_info: ComprInfo::Lz4MaxDistance(0),
+        extra_devices: 0,
+        devt_off: 0,
+        xattr_prefix_count: 0,
+        xattr_prefix_off: 0,
+        xattr_filter_reserved: 0,
+        ishare_xattr_prefix_id: 0,
+        packed_nid: None,
+        build_time: 0,
+        metabox_nid: None,
+        record_len: 128,
+    }
+}

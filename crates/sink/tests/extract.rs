@@ -1,0 +1,387 @@
+//! What is extracted is what the image holds.
+
+mod common;
+
+use common::{Node, Scratch, golden, golden_names, image, skip};
+use kiln_format::inode::FileType;
+use kiln_read::{Image, WalkEntry};
+use kiln_sink::dir::{ExtractOptions, ExtractReport, extract};
+use kiln_sink::{Selection, SinkError};
+use rustix::process::geteuid;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn run(image: &Image, target: &Path, patterns: &[&str], options: &ExtractOptions) -> Result<ExtractReport, SinkError> {
+    let selection = Selection::of(patterns.iter().copied())?;
+    extract(image, target, &selection, options, &AtomicBool::new(false), &|_| {})
+}
+
+fn run_all(image: &Image, target: &Path, options: &ExtractOptions) -> Result<ExtractReport, SinkError> {
+    run(image, target, &["/"], options)
+}
+
+/// All paths below `dir`.
+fn paths(dir: &Path) -> Vec<String> {
+    fn visit(dir: &Path, prefix: &str, found: &mut Vec<String>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            found.push(path.clone());
+            if entry.file_type().unwrap().is_dir() {
+                visit(&entry.path(), &format!("{path}/"), found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(dir, "", &mut found);
+    found.sort();
+    found
+}
+
+fn walk(image: &Image) -> Vec<WalkEntry> {
+    let root = image.inode(image.root_nid()).unwrap();
+    image.walk(&root, b"").map(Result::unwrap).collect()
+}
+
+fn contents(image: &Image, entry: &WalkEntry) -> Vec<u8> {
+    let mut bytes = vec![0; entry.inode.meta.size as usize];
+    assert_eq!(image.read_at(&entry.inode, &mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}
+
+fn xattrs_of(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 65536];
+    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 65536];
+        let len = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        value[..len].to_vec()
+    };
+    names[..len].split(|&b| b == 0).filter(|n| !n.is_empty()).map(|n| (n.to_vec(), value(n))).collect()
+}
+
+/// Everything that one extracted file must have. `owners`: extracted by root.
+fn compare(image: &Image, entry: &WalkEntry, path: &Path, owners: bool) {
+    let meta = &entry.inode.meta;
+    let stat = fs::symlink_metadata(path).unwrap();
+    let shown = path.display();
+    assert_eq!(stat.mode() & 0o170000, u32::from(meta.file_type.mode_bits()), "type of {shown}");
+    if meta.file_type != FileType::Symlink && owners {
+        assert_eq!(stat.mode() & 0o7777, u32::from(meta.permissions), "mode of {shown}");
+    }
+    if owners {
+        assert_eq!((stat.uid(), stat.gid()), (meta.uid, meta.gid), "owner of {shown}");
+        let expected: BTreeMap<_, _> =
+            image.list_xattrs(&entry.inode).unwrap().into_iter().map(|x| (x.name, x.value)).collect();
+        assert_eq!(xattrs_of(path), expected, "xattrs of {shown}");
+    }
+    assert_eq!((stat.mtime(), stat.mtime_nsec()), (meta.mtime, meta.mtime_nsec.into()), "time of {shown}");
+    match meta.file_type {
+        FileType::Regular => assert!(fs::read(path).unwrap() == contents(image, entry), "contents of {shown}"),
+        FileType::Symlink => {
+            let target = image.read_link(&entry.inode).unwrap();
+            assert_eq!(fs::read_link(path).unwrap().as_os_str().as_bytes(), target, "target of {shown}");
+        }
+        FileType::CharDevice | FileType::BlockDevice => {
+            let rdev = (rustix::fs::major(stat.rdev()), rustix::fs::minor(stat.rdev()));
+            assert_eq!(rdev, (meta.rdev().major, meta.rdev().minor), "device number of {shown}");
+        }
+        _ => {}
+    }
+}
+
+fn compare_all(image: &Image, target: &Path, owners: bool) {
+    let entries = walk(image);
+    assert_eq!(paths(target).len(), entries.len() - 1);
+    let mut inodes = HashMap::new();
+    for entry in &entries {
+        let path = target.join(OsStr::from_bytes(&entry.path));
+        compare(image, entry, &path, owners);
+        let ino = fs::symlink_metadata(&path).unwrap().ino();
+        let of_nid = inodes.entry(entry.inode.nid).or_insert(ino);
+        assert_eq!(*of_nid, ino, "{} is a hard link", path.display());
+    }
+}
+
+#[test]
+fn every_golden_image_comes_out_whole() {
+    if !geteuid().is_root() {
+        return skip("devices and owners need root");
+    }
+    for name in golden_names() {
+        let (image, scratch) = (golden(&name), Scratch::new());
+        let done = AtomicU64::new(0);
+        let selection = Selection::everything();
+        let progress = |bytes| drop(done.fetch_add(bytes, Ordering::Relaxed));
+        let options = ExtractOptions::default();
+        let target = scratch.join(&name);
+        let report = extract(&image, &target, &selection, &options, &AtomicBool::new(false), &progress).unwrap();
+        compare_all(&image, &target, true);
+        assert_eq!(done.into_inner(), report.bytes, "{name}");
+        assert_eq!(report.unset_xattrs, 0);
+        let total = report.files + report.dirs + report.others + report.hard_links;
+        assert_eq!(total, walk(&image).len() as u64, "{name}");
+    }
+}
+
+#[test]
+fn one_thread_is_enough() {
+    let (image, scratch) = (golden("lz4-dedupe-frag-tail"), Scratch::new());
+    let options = ExtractOptions { threads: 1, keep_going: true, ..Default::default() };
+    run_all(&image, &scratch.join("out"), &options).unwrap();
+    if geteuid().is_root() {
+        compare_all(&image, &scratch.join("out"), true);
+    }
+}
+
+#[test]
+fn large_files_are_split_and_keep_their_holes() {
+    let chunk = |seed: usize| Some((0..1 << 20).map(|i| ((i * 31 + seed * 7) >> 3) as u8 | 1).collect::<Vec<u8>>());
+    let mut chunks: Vec<_> = (0..40).map(|i| if i % 3 == 0 { None } else { chunk(i) }).collect();
+    chunks.extend([None, None].into_iter().cycle().take(60)); // a hole over several ranges
+    chunks.push(chunk(77));
+    chunks.extend([None, None].into_iter().cycle().take(20));
+    let holes = chunks.iter().filter(|chunk| chunk.is_none()).count() as u64;
+    let image = image(Node::Dir(vec![("sparse", Node::Chunks(chunks)), ("all-hole", Node::Chunks(vec![None; 50]))]));
+    let scratch = Scratch::new();
+    let target = scratch.join("out");
+    let done = AtomicU64::new(0);
+    let progress = |bytes| drop(done.fetch_add(bytes, Ordering::Relaxed));
+    let options = ExtractOptions { threads: 4, ..Default::default() };
+    let stop = AtomicBool::new(false);
+    let report = extract(&image, &target, &Selection::everything(), &options, &stop, &progress).unwrap();
+    assert_eq!((report.files, report.bytes), (2, 171 << 20));
+    assert_eq!(done.into_inner(), report.bytes);
+    compare_all(&image, &target, geteuid().is_root());
+    let stat = fs::metadata(target.join("sparse")).unwrap();
+    assert!(stat.blocks() * 512 <= stat.len() - (holes << 20) + (1 << 20), "holes are restored");
+    assert_eq!(fs::metadata(target.join("all-hole")).unwrap().blocks(), 0);
+}
+
+#[test]
+fn zeros_of_compressed_files_become_holes() {
+    let (image, scratch) = (golden("lz4"), Scratch::new());
+    run(&image, &scratch.join("out"), &["big/zeros"], &ExtractOptions::default()).unwrap();
+    let stat = fs::metadata(scratch.join("out/big/zeros")).unwrap();
+    assert_eq!(stat.len(), 90001);
+    assert!(stat.blocks() * 512 <= 8192, "{} blocks", stat.blocks());
+}
+
+#[test]
+fn selections_bring_their_parents_and_nothing_else() {
+    let deep = "deep/d00/d01/d02";
+    let image = golden("inline");
+    let options = ExtractOptions::default();
+    for (patterns, expected) in [
+        (&["big/text"][..], &["big", "big/text"][..]),
+        (&["/big/text", "big//./text"], &["big", "big/text"]),
+        (&["big/*t"], &["big", "big/text"]),
+        (&["**/zeros"], &["big", "big/zeros"]),
+        (&["big/{text,zeros}", "big/mixed"], &["big", "big/mixed", "big/text", "big/zeros"]),
+        (&["big"], &["big", "big/mixed", "big/text", "big/zeros"]),
+        (&["big", "big/t*"], &["big", "big/mixed", "big/text", "big/zeros"]),
+        (&["deep/d00/d01/d02", "big/text"], &["big", "big/text", "deep", "deep/d00", "deep/d00/d01"]),
+    ] {
+        let scratch = Scratch::new();
+        run(&image, &scratch.join("out"), patterns, &options).unwrap();
+        let mut found = paths(&scratch.join("out"));
+        found.retain(|path| !path.starts_with(deep));
+        assert_eq!(found, expected, "{patterns:?}");
+        // Parents have their own attributes, but the target is not the root of the image.
+        let dir = fs::metadata(scratch.join("out/big")).unwrap();
+        assert_eq!((dir.mtime(), dir.mode() & 0o7777), (1_650_000_000, 0o755));
+        assert_ne!(fs::metadata(scratch.join("out")).unwrap().mtime(), 1_650_000_000);
+    }
+}
+
+#[test]
+fn selections_that_name_nothing_are_errors() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let target = scratch.join("out");
+    let options = ExtractOptions::default();
+    for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*"] {
+        let result = run(&image, &target, &[pattern], &options);
+        assert!(
+            matches!(&result, Err(SinkError::NoMatch { pattern: p }) if p == pattern.as_bytes()),
+            "{pattern}: {result:?}"
+        );
+    }
+    for pattern in ["..", "../x", "big/../../etc", "", "a[", "{a"] {
+        let result = run(&image, &target, &[pattern], &options);
+        assert!(matches!(result, Err(SinkError::BadPattern { .. })), "{pattern}: {result:?}");
+    }
+}
+
+#[test]
+fn absolute_selections_stay_in_the_target() {
+    let image = image(Node::Dir(vec![("etc", Node::Dir(vec![("passwd", Node::File(b"ours".to_vec()))]))]));
+    let scratch = Scratch::new();
+    run(&image, &scratch.join("out"), &["/etc/passwd"], &ExtractOptions::default()).unwrap();
+    assert_eq!(fs::read(scratch.join("out/etc/passwd")).unwrap(), b"ours");
+}
+
+#[test]
+fn targets_with_files_are_refused() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let target = scratch.join("out");
+    fs::create_dir(&target).unwrap();
+    run(&image, &target, &["big/text"], &ExtractOptions::default()).unwrap();
+    let again = run(&image, &target, &["big/text"], &ExtractOptions::default());
+    assert!(matches!(again, Err(SinkError::TargetNotEmpty { .. })));
+    fs::write(target.join("big/text"), "changed").unwrap();
+    fs::write(target.join("mine"), "kept").unwrap();
+    let options = ExtractOptions { overwrite: true, ..Default::default() };
+    run(&image, &target, &["big/text"], &options).unwrap();
+    assert_eq!(fs::metadata(target.join("big/text")).unwrap().len(), 151_914);
+    assert_eq!(fs::read(target.join("mine")).unwrap(), b"kept");
+    let result = run(&image, &target.join("mine"), &["big/text"], &options);
+    assert!(result.unwrap_err().to_string().contains("mine"));
+}
+
+#[test]
+fn symlinks_in_the_target_lead_nowhere() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (target, outside) = (scratch.join("out"), scratch.join("outside"));
+    fs::create_dir_all(&target).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("text"), "precious").unwrap();
+    let options = ExtractOptions { overwrite: true, ..Default::default() };
+    // A directory on the way, and the file itself.
+    symlink(&outside, target.join("big")).unwrap();
+    run(&image, &target, &["big/text"], &options).unwrap();
+    assert!(fs::symlink_metadata(target.join("big")).unwrap().is_dir());
+    fs::remove_file(target.join("big/text")).unwrap();
+    symlink(outside.join("text"), target.join("big/text")).unwrap();
+    run(&image, &target, &["big/text"], &options).unwrap();
+    assert!(fs::symlink_metadata(target.join("big/text")).unwrap().is_file());
+    assert_eq!(fs::read(outside.join("text")).unwrap(), b"precious");
+    assert_eq!(paths(&outside), ["text"]);
+}
+
+/// The classic: a symbolic link, and a directory of the same name.
+#[test]
+fn an_image_cannot_lead_out_by_its_own_symlink() {
+    let scratch = Scratch::new();
+    let outside = scratch.join("outside");
+    fs::create_dir(&outside).unwrap();
+    let inside = || Node::Dir(vec![("evil", Node::File(b"evil".to_vec()))]);
+    for entries in [
+        vec![("a", Node::Symlink("../outside")), ("a", inside())],
+        vec![("a", inside()), ("a", Node::Symlink("../outside"))],
+        vec![("a", Node::Symlink("..")), ("a", Node::Dir(vec![("outside", inside())]))],
+    ] {
+        let image = image(Node::Dir(entries));
+        for (overwrite, keep_going) in [(false, false), (true, false), (false, true), (true, true)] {
+            let options = ExtractOptions { overwrite, keep_going, ..Default::default() };
+            let _ = run_all(&image, &scratch.join("out"), &options);
+            assert!(paths(&outside).is_empty());
+            assert_eq!(fs::read_dir(scratch.join("")).unwrap().count(), 2);
+            fs::remove_dir_all(scratch.join("out")).unwrap();
+        }
+    }
+}
+
+/// Names that no reader should let through. Whoever refuses them, nothing may appear beside the target.
+#[test]
+fn names_cannot_lead_out() {
+    for name in ["../evil", "/evil", "a/b", "..", ".", "a/../../evil"] {
+        let scratch = Scratch::new();
+        let image = image(Node::Dir(vec![("ok", Node::Fifo), (name, Node::File(b"evil".to_vec()))]));
+        let options = ExtractOptions { keep_going: true, overwrite: true, ..Default::default() };
+        let _ = run_all(&image, &scratch.join("out"), &options);
+        assert_eq!(paths(&scratch.join("")).iter().filter(|p| !p.starts_with("out")).count(), 0, "{name}");
+        assert!(!Path::new("/evil").exists());
+    }
+}
+
+/// Someone else swaps a directory of the target for a link to the outside, again and again.
+#[test]
+fn a_race_for_a_parent_cannot_be_won() {
+    let files = || (0..100).map(|i| (&*format!("file-{i:03}").leak(), Node::File(vec![b'x'; 100]))).collect();
+    let image = image(Node::Dir(vec![("dir", Node::Dir(vec![("sub", Node::Dir(files()))]))]));
+    let scratch = Scratch::new();
+    let (target, outside) = (scratch.join("out"), scratch.join("outside"));
+    fs::create_dir_all(target.join("dir/sub")).unwrap();
+    fs::create_dir_all(outside.join("sub")).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = fs::rename(target.join("dir"), scratch.join("moved"));
+                let _ = symlink(&outside, target.join("dir"));
+                let _ = fs::remove_file(target.join("dir"));
+                let _ = fs::rename(scratch.join("moved"), target.join("dir"));
+            }
+        });
+        let options = ExtractOptions { overwrite: true, keep_going: true, ..Default::default() };
+        for _ in 0..100 {
+            let _ = run_all(&image, &target, &options);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(paths(&outside), ["sub"]);
+}
+
+#[test]
+fn stopping_is_an_error() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (selection, options) = (Selection::everything(), ExtractOptions { keep_going: true, ..Default::default() });
+    let stop = AtomicBool::new(true);
+    let result = extract(&image, &scratch.join("a"), &selection, &options, &stop, &|_| {});
+    assert!(matches!(result, Err(SinkError::Stopped)));
+    // In the middle: after the first bytes.
+    let stop = AtomicBool::new(false);
+    let progress = |_| stop.store(true, Ordering::Relaxed);
+    let result = extract(&image, &scratch.join("b"), &selection, &options, &stop, &progress);
+    assert!(matches!(result, Err(SinkError::Stopped)));
+}
+
+/// What root alone may do is left out, and said.
+#[test]
+fn others_than_root_extract_what_they_can() {
+    if !geteuid().is_root() {
+        return skip("becoming someone else needs root");
+    }
+    let scratch = Scratch::new();
+    let nobody = 65534;
+    std::os::unix::fs::chown(scratch.join(""), Some(nobody), Some(nobody)).unwrap();
+    // Credentials belong to a thread; those it starts inherit them.
+    let work = || {
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(nobody)).unwrap();
+        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(nobody)).unwrap();
+
+        let image = golden("xattrs");
+        let report = run_all(&image, &scratch.join("xattrs"), &ExtractOptions::default()).unwrap();
+        assert!(report.unset_xattrs > 0 && report.first_unset_xattr.is_some());
+        assert!(report.skipped.is_empty());
+        let xattrs = xattrs_of(&scratch.join("xattrs/x/f01"));
+        assert_eq!(xattrs[&b"user.one.two.three"[..]], b"1");
+
+        let image = common::image(Node::Dir(vec![("a", Node::CharDevice), ("b", Node::File(b"b".to_vec()))]));
+        let error = run_all(&image, &scratch.join("device"), &ExtractOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("device/a") && error.contains("not permitted"), "{error}");
+        let options = ExtractOptions { keep_going: true, ..Default::default() };
+        let report = run_all(&image, &scratch.join("skipped"), &options).unwrap();
+        assert_eq!((report.files, report.skipped.len()), (1, 1));
+        assert_eq!(report.skipped[0].0, b"a");
+        let stat = fs::metadata(scratch.join("skipped/b")).unwrap();
+        assert_eq!((stat.uid(), stat.mode() & 0o777), (nobody, 0o755));
+
+        let image = golden("inline");
+        let report = run_all(&image, &scratch.join("plain"), &options).unwrap();
+        assert!(report.skipped.iter().all(|(_, error)| error.to_string().contains("device")), "{:?}", report.skipped);
+        for entry in walk(&image) {
+            let path = scratch.join("plain").join(OsStr::from_bytes(&entry.path));
+            let Ok(stat) = fs::symlink_metadata(path) else { continue };
+            assert!(stat.file_type().is_symlink() || stat.is_dir() || stat.mode() & 0o6000 == 0);
+            assert!(!stat.file_type().is_block_device());
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+}
