@@ -62,16 +62,18 @@ pub fn serve(
     let session = session.map_err(|error| failed(&mount.dir, error))?;
 
     let stopped = || stop.load(Ordering::Relaxed);
-    mount.device_number = answer(&mount.dir, &session, &stopped).map_err(|error| failed(&mount.dir, error))?;
-    if mount.device_number.is_some() {
+    let answered = answer(&mount.dir, &session, &stopped);
+    if let Ok(Some(number)) = answered {
+        mount.device_number = Some(number);
         ready();
     }
-    while !session.is_finished() && !stopped() {
+    while answered.is_ok() && !session.is_finished() && !stopped() {
         thread::sleep(POLL);
     }
     let dir = mount.dir.clone();
     drop(mount);
-    end(session).map_err(|error| failed(&dir, error))
+    // Why the session broke off says more than that it does not answer.
+    end(session).and(answered).map(drop).map_err(|error| failed(&dir, error))
 }
 
 fn config(options: &FuseOptions) -> Config {

@@ -32,6 +32,14 @@ pub fn nid(image: &Image, node: INodeNo) -> Nid {
     }
 }
 
+/// Whether `st_ino` is the node id of all that a directory can name. In a metabox it is not, nor for what our two
+/// reserved node ids stand for. Slots 0 and 1 seldom hold an inode besides the root: what lies there otherwise, zeros or
+/// the rest of the root, has no file type.
+pub fn are_inode_numbers(image: &Image) -> bool {
+    let in_use = |nid| nid != image.root_nid() && image.inode(nid).is_ok();
+    image.superblock().metabox_nid.is_none() && !in_use(Nid(0)) && !in_use(Nid(1))
+}
+
 /// How long names are valid.
 pub const ENTRY_TTL: Duration = FOR_EVER;
 

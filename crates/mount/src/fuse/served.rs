@@ -151,8 +151,8 @@ impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
         let mut wanted = WANTED;
-        // With attributes, fuser lists node ids as inode numbers. In a metabox, these are not the same.
-        if self.image.superblock().metabox_nid.is_none() {
+        // With attributes, fuser lists node ids as inode numbers.
+        if node::are_inode_numbers(&self.image) {
             wanted |= READDIRPLUS;
         }
         // What is refused here, the kernel's own limits replace.
