@@ -92,9 +92,8 @@ pub fn pack(
     let jobs = plan.files.iter().enumerate().flat_map(|(idx, file)| parts(idx as u32, file, facts, options));
     let jobs = jobs.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
     let worker = || {
-        let mut packer = Packer::new(tree, options)?;
+        let mut packer = Packer::new(tree, options, control)?;
         Ok(move |part: Part| {
-            control.check()?;
             let packed = skippable(packer.pack(&part), options)?;
             Ok((part, packed))
         })
@@ -174,7 +173,7 @@ impl<'a> Packing<'a> {
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             tails: Tails::new(options.scratch_dir.clone()),
-            end: Blkaddr(crate::write::header_blocks(options)),
+            end: Blkaddr(crate::write::header_blocks(options)?),
             digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: Vec::new(),

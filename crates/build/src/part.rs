@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::space::inline_tail_len;
 use crate::tree::NodeId;
 use crate::zindex::{self, IndexShape};
-use crate::{BuildError, BuildOptions, Tree};
+use crate::{BuildError, BuildOptions, Control, Tree};
 
 /// What a job asks for.
 #[derive(Clone, Debug)]
@@ -83,6 +83,7 @@ pub enum Shape {
 /// Packs parts; one for each thread.
 pub struct Packer<'a> {
     tree: &'a Tree,
+    control: &'a Control<'a>,
     block_bits: BlockBits,
     encoder: Option<(Encoder, Spec)>,
     text: Vec<u8>,
@@ -94,10 +95,10 @@ impl<'a> Packer<'a> {
     ///
     /// # Errors
     /// An encoder that cannot be made.
-    pub fn new(tree: &'a Tree, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub fn new(tree: &'a Tree, options: &BuildOptions, control: &'a Control<'a>) -> Result<Self, BuildError> {
         let encoder = options.compression.map(|spec| Encoder::new(&spec).map(|encoder| (encoder, spec))).transpose()?;
         let pcluster = vec![0; options.compression.map_or(0, |spec| spec.pcluster_len as usize)];
-        Ok(Self { tree, block_bits: options.block_bits(), encoder, text: Vec::new(), pcluster })
+        Ok(Self { tree, control, block_bits: options.block_bits(), encoder, text: Vec::new(), pcluster })
     }
 
     /// Do a job.
@@ -163,6 +164,8 @@ impl<'a> Packer<'a> {
         let mut extents = Vec::new();
         let mut rest = &self.text[..];
         while !rest.is_empty() {
+            // A part of slow compression takes many seconds.
+            self.control.check()?;
             let unit = rest.len().min(spec.pcluster_len as usize);
             let filled = if unit > block_len && probe::is_incompressible(&rest[..unit]) {
                 None

@@ -189,7 +189,7 @@ mod tests {
                 if n.is_multiple_of(97) {
                     thread::sleep(Duration::from_millis(2));
                 }
-                Ok(n * n)
+                Ok::<_, u64>(n * n)
             })
         };
         run(threads, budget, jobs, worker, |square| {

@@ -207,7 +207,6 @@ impl Tree {
     }
 
     /// Number of nodes.
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

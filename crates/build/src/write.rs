@@ -31,9 +31,12 @@ pub struct Written {
 }
 
 /// Blocks that hold the superblock and the configuration records.
-pub fn header_blocks(options: &BuildOptions) -> u64 {
-    let records = compr_cfgs(options).encode().len();
-    options.block_bits().blocks_for(SUPERBLOCK_OFF + (BASE_LEN + records) as u64)
+///
+/// # Errors
+/// Options outside the kernel's limits: our own mistake.
+pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
+    let records = compr_cfgs(options).encode()?.len();
+    Ok(options.block_bits().blocks_for(SUPERBLOCK_OFF + (BASE_LEN + records) as u64))
 }
 
 /// Write metadata and superblock.
@@ -405,11 +408,11 @@ fn write_superblock(
     digest.update(&superblock.encode()?);
     superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
     let block_bits = superblock.block_bits;
-    let header_blocks = header_blocks(options);
+    let header_blocks = header_blocks(options)?;
     let mut header = vec![0; (header_blocks * block_bits.len()) as usize];
     let start = SUPERBLOCK_OFF as usize;
     if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-        let records = compr_cfgs(options).encode();
+        let records = compr_cfgs(options).encode()?;
         header[start + BASE_LEN..][..records.len()].copy_from_slice(&records);
     }
     let bytes = superblock.encode()?;

@@ -99,7 +99,7 @@ pub fn encode(
         extent_count: 0,
     };
     let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
-    out.extend_from_slice(&header.encode(shape.block_bits));
+    out.extend_from_slice(&header.encode(shape.block_bits)?);
     if shape.scattered {
         out.resize(out.len() + (FULL_INDEX_OFF - COMPACT_INDEX_OFF) as usize, 0);
         for entry in lclusters(shape, extents) {
@@ -150,3 +150,6 @@ fn run(extent: ZExtent, la: u64, head: u64, next: u64, shape: IndexShape) -> imp
         cblkcnt: (shape.big && lcn == head + 1).then_some(extent.blocks.into()),
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@ use kiln_read::ReadError;
 use kiln_sink::SinkError;
 use kiln_source::dir::ScanError;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Ends that are no failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ pub enum Failure {
     /// Mounting failed.
     #[error("{0}")]
     Mount(MountError),
+    /// The directory to extract into holds files.
+    #[error("{}: not empty: name a new directory, or use --force to add to it and replace files", path.display())]
+    NotEmpty { path: PathBuf },
     /// A file could not be made or changed.
     #[error("{}: cannot {action}: {source}", path.display())]
     File { path: PathBuf, action: &'static str, source: io::Error },
@@ -56,7 +60,7 @@ pub enum Failure {
     #[error("the background process has failed")]
     Background(u8),
     /// A signal has asked to stop.
-    #[error("stopped by signal {0}: nothing is left behind")]
+    #[error("stopped by signal {0}")]
     Signal(u8),
 }
 
@@ -102,16 +106,22 @@ impl Exit {
     }
 }
 
-/// The image in front of a message, unless the message begins with a path of its own file system.
-fn image_prefix(image: &std::path::Path, source: &ReadError) -> String {
+/// The image in front of a message, unless it is there already.
+fn image_prefix(image: &Path, source: &ReadError) -> String {
     match source {
-        ReadError::Io { path: Some(_), range: None, .. } => String::new(),
+        ReadError::Corrupt { path: Some(path), .. }
+        | ReadError::Unsupported { path: Some(path), .. }
+        | ReadError::Io { path: Some(path), .. }
+            if path == image.as_os_str().as_bytes() =>
+        {
+            String::new()
+        }
         _ => format!("{}: ", image.display()),
     }
 }
 
 /// The image in front of a message about writing it.
-fn output_prefix(image: &std::path::Path, source: &BuildError) -> String {
+fn output_prefix(image: &Path, source: &BuildError) -> String {
     match source {
         BuildError::Write { .. } | BuildError::TooLarge(_) => format!("{}: ", image.display()),
         _ => String::new(),

@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let report = result.map_err(|error| match (error, signals.caught()) {
         (SinkError::Stopped, Some(number)) => Failure::Signal(number),
         (SinkError::Read(error), _) => args.image.failure(error),
+        (SinkError::TargetNotEmpty { path }, _) => Failure::NotEmpty { path },
         (error, _) => Failure::Sink(error),
     })?;
     tell(args, &report);

@@ -105,9 +105,12 @@ impl Info {
 
     fn print(&self, out: &mut Out) -> io::Result<()> {
         writeln!(out, "UUID:          {}", self.uuid)?;
-        write!(out, "Label:         ")?;
-        out.name(self.label.as_bytes())?;
-        writeln!(out, "\nSize:          {} ({} bytes)", Human(self.bytes), self.bytes)?;
+        if !self.label.is_empty() {
+            write!(out, "Label:         ")?;
+            out.name(self.label.as_bytes())?;
+            writeln!(out)?;
+        }
+        writeln!(out, "Size:          {} ({} bytes)", Human(self.bytes), self.bytes)?;
         writeln!(out, "Blocks:        {} of {} bytes", self.blocks, self.block_size)?;
         writeln!(out, "Inodes:        {}", self.inodes)?;
         writeln!(out, "Root:          nid {}", self.root_nid)?;

@@ -5,7 +5,7 @@ use crate::image::ImageArgs;
 use crate::report::{EntryJson, JsonList, Out, note};
 use crate::text;
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, Inode, ReadError};
+use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -102,7 +102,7 @@ impl Lister<'_> {
         read.map_err(|error| self.args.image.failure(error.at_path(path)))
     }
 
-    fn named(&mut self, dir: &[u8], name: &[u8], nid: kiln_read::Nid) -> Result<(), Failure> {
+    fn named(&mut self, dir: &[u8], name: &[u8], nid: Nid) -> Result<(), Failure> {
         if let (Printer::Text(out), false) = (&mut self.printer, self.args.long) {
             out.name(name)?;
             return Ok(writeln!(out)?);
@@ -110,7 +110,10 @@ impl Lister<'_> {
         let path = if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() };
         match self.image.inode(nid) {
             Ok(inode) => self.entry(name, &path, &inode),
-            Err(error) => Ok(self.complain(error.at_path(&path))),
+            Err(error) => {
+                self.complain(error.at_path(&path));
+                Ok(())
+            }
         }
     }
 

@@ -12,12 +12,14 @@ use background::Ready;
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_read::OpenOptions;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Mount an image
 ///
-/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege. Which one it is goes to standard error.
+/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
+/// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -107,13 +109,12 @@ fn serve(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// The same order for the background process, which works elsewhere: paths are absolute.
-fn arguments(args: &Args) -> Result<Vec<std::ffi::OsString>, Failure> {
+fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
     let absolute = |path: &Path| {
         let fail = |source| Failure::File { path: path.to_owned(), action: "make the path absolute", source };
         std::path::absolute(path).map_err(fail)
     };
-    let mut list: Vec<std::ffi::OsString> =
-        ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
+    let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
     list.push(format!("--cache={}", args.cache).into());
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
     list.extend(args.allow_other.then(|| "--allow-other".into()));

@@ -25,13 +25,17 @@ pub enum Preset {
     Small,
 }
 
-/// Method, level and largest pcluster of each preset.
-const TABLE: [(Preset, Option<(Method, i32)>, u32); 4] = [
-    (Preset::Plain, None, 64 << 10),
-    (Preset::Fast, Some((Method::Lz4, 1)), 64 << 10),
-    (Preset::Balanced, Some((Method::Zstd, 3)), 128 << 10),
-    (Preset::Small, Some((Method::Zstd, 15)), 1 << 20),
-];
+impl Preset {
+    /// Method and level, and the largest pcluster in bytes.
+    fn choice(self) -> (Option<(Method, i32)>, u32) {
+        match self {
+            Preset::Plain => (None, 64 << 10),
+            Preset::Fast => (Some((Method::Lz4, 1)), 64 << 10),
+            Preset::Balanced => (Some((Method::Zstd, 3)), 128 << 10),
+            Preset::Small => (Some((Method::Zstd, 15)), 1 << 20),
+        }
+    }
+}
 
 /// The compression that the options ask for together; `None` stores.
 ///
@@ -46,7 +50,7 @@ pub fn compression(
         let message = format!("--kernel {kernel}: images are made for Linux {KERNEL_FLOOR} and later");
         return Err(Failure::Usage(message));
     }
-    let &(_, default, default_len) = TABLE.iter().find(|(name, ..)| *name == preset).unwrap_or(&TABLE[0]);
+    let (default, default_len) = preset.choice();
     let len = pcluster_len.map_or(Ok(default_len), check_pcluster_len)?;
     let spec = match algorithm {
         Some("none") => None,

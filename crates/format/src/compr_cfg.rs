@@ -205,7 +205,19 @@ impl ComprCfgs {
     }
 
     /// The records as they lie behind the superblock: each a length and its bytes, at multiples of 4.
-    pub fn encode(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// Values outside the kernel's limits.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let out = self.encode_unchecked();
+        match Self::decode(self.algorithms(), &out, 0) {
+            Ok(decoded) if decoded == *self => Ok(out),
+            Ok(_) => Err(FormatError::does_not_fit("z_erofs_lz4_cfgs", "max_distance, max_pclusterblks", 0)),
+            Err(error) => Err(FormatError { problem: crate::Problem::DoesNotFit, ..error }),
+        }
+    }
+
+    fn encode_unchecked(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |record: &[u8]| {
             out.resize(out.len().next_multiple_of(4), 0);
@@ -223,7 +235,7 @@ impl ComprCfgs {
             put(RawDeflateCfgs { windowbits, ..Default::default() }.as_bytes());
         }
         if let Some(windowlog) = self.zstd_windowlog {
-            put(RawZstdCfgs { windowlog: windowlog - 10, ..Default::default() }.as_bytes());
+            put(RawZstdCfgs { windowlog: windowlog.wrapping_sub(10), ..Default::default() }.as_bytes());
         }
         out
     }
@@ -278,10 +290,13 @@ mod tests {
             deflate_windowbits: Some(15),
             zstd_windowlog: Some(20),
         };
-        assert_eq!(ComprCfgs::decode(all.algorithms(), &all.encode(), 1152), Ok(all));
-        for cut in 0..all.encode().len() {
-            assert!(ComprCfgs::decode(all.algorithms(), &all.encode()[..cut], 1152).is_err(), "cut at {cut}");
+        let bytes = all.encode().unwrap();
+        assert_eq!(ComprCfgs::decode(all.algorithms(), &bytes, 1152), Ok(all));
+        for cut in 0..bytes.len() {
+            assert!(ComprCfgs::decode(all.algorithms(), &bytes[..cut], 1152).is_err(), "cut at {cut}");
         }
+        assert!(ComprCfgs { zstd_windowlog: Some(9), ..all }.encode().is_err());
+        assert!(ComprCfgs { lz4: Some(Lz4Cfg { max_distance: 0, max_pclusterblks: 1 }), ..all }.encode().is_err());
         assert!(ComprCfgs::decode(0x10, &[], 1152).is_err());
     }
 }

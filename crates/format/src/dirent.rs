@@ -65,7 +65,6 @@ impl<'a> DirBlock<'a> {
     }
 
     /// Number of entries: at least 1.
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.count
     }
@@ -119,12 +118,14 @@ pub fn entry_len(name_len: usize) -> usize {
 /// Write a block's entries, in the order given, to the front of `out`; the rest of `out` is left as it is.
 ///
 /// # Errors
-/// Entries that do not fit `out`, or names longer than 255 bytes.
+/// Entries that do not fit `out`, or names that no directory holds: empty, longer than 255 bytes, with a zero or a slash.
 pub fn encode_block(entries: &[Dirent<'_>], out: &mut [u8]) -> Result<(), FormatError> {
     let mut nameoff = entries.len() * DIRENT_LEN;
     for (idx, entry) in entries.iter().enumerate() {
         let end = nameoff + entry.name.len();
-        if end > out.len() || entry.name.is_empty() || entry.name.len() > NAME_MAX_LEN {
+        let is_name =
+            (1..=NAME_MAX_LEN).contains(&entry.name.len()) && !entry.name.iter().any(|&b| b == 0 || b == b'/');
+        if end > out.len() || !is_name {
             return Err(FormatError::does_not_fit(RECORD, "nameoff", end as u64));
         }
         let start = u16::try_from(nameoff).map_err(|_| FormatError::does_not_fit(RECORD, "nameoff", nameoff as u64))?;

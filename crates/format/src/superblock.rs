@@ -257,10 +257,15 @@ impl Superblock {
     /// # Errors
     /// A value that does not fit its field, for example a root nid over 65535 without 48BIT.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        self.check_consistency()?;
         let small =
             |field, value: u64| u32::try_from(value).map_err(|_| FormatError::does_not_fit(RECORD, field, value));
         let wide = self.incompat.contains(Incompat::ADDR_48BIT) && (self.root_nid.0 > 0xFFFF || self.blocks >> 32 != 0);
         let (rootnid_2b, rootnid_8b, blocks_lo) = if wide {
+            if self.root_nid.0 == 0 {
+                // A zero there means that the wide fields are not in use.
+                return Err(FormatError::does_not_fit(RECORD, "rootnid_8b", 0));
+            }
             let hi = u16::try_from(self.blocks >> 32)
                 .map_err(|_| FormatError::does_not_fit(RECORD, "blocks_hi", self.blocks))?;
             (hi, self.root_nid.0, self.blocks as u32)
@@ -319,6 +324,43 @@ impl Superblock {
         let mut bytes = raw.as_bytes()[..BASE_LEN + usize::from(extslots.min(1)) * EXTSLOT_LEN as usize].to_vec();
         bytes.resize(self.record_len as usize, 0);
         Ok(bytes)
+    }
+
+    /// Refuse fields that the feature bits contradict: they would not come back.
+    fn check_consistency(&self) -> Result<(), FormatError> {
+        let has = |bit| self.incompat.contains(bit);
+        let refuse = |field, value| Err(FormatError::does_not_fit(RECORD, field, value));
+        let special = [
+            ("packed_nid", self.packed_nid, has(Incompat::FRAGMENTS)),
+            ("metabox_nid", self.metabox_nid, has(Incompat::METABOX)),
+        ];
+        for (field, nid, announced) in special {
+            if let Some(nid) = nid
+                && (!announced || nid.in_metabox())
+            {
+                return refuse(field, nid.0);
+            }
+        }
+        if self.packed_nid == Some(Nid(0)) {
+            return refuse("packed_nid", 0);
+        }
+        if has(Incompat::METABOX) && (self.metabox_nid.is_none() || self.record_len == BASE_LEN as u64) {
+            return refuse("sb_extslots", self.record_len);
+        }
+        if let ComprInfo::AvailableAlgs(bits) = self.compr_info
+            && !has(Incompat::COMPR_CFGS)
+        {
+            return refuse("available_compr_algs", bits.into());
+        }
+        if let ComprInfo::Lz4MaxDistance(bytes) = self.compr_info
+            && has(Incompat::COMPR_CFGS)
+        {
+            return refuse("lz4_max_distance", bytes.into());
+        }
+        if self.extra_devices != 0 && !has(Incompat::DEVICE_TABLE) {
+            return refuse("extra_devices", self.extra_devices.into());
+        }
+        Ok(())
     }
 
     /// The configuration of the algorithms, from the bytes behind the superblock's record.

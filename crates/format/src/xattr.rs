@@ -102,15 +102,18 @@ pub fn encode_entry(index: u8, name_rest: &[u8], value: &[u8], out: &mut Vec<u8>
     Ok(())
 }
 
-/// `i_xattr_icount` for a body of `len` bytes, a multiple of 4.
+/// `i_xattr_icount` for a body of `len` bytes: 0, or at least a header and a multiple of 4.
 ///
 /// # Errors
-/// A body over [`BODY_MAX_LEN`].
+/// Other lengths, and those over [`BODY_MAX_LEN`].
 pub fn icount(len: usize) -> Result<u16, FormatError> {
+    let refuse = || FormatError::does_not_fit("erofs_inode", "i_xattr_icount", len as u64);
     match len {
         0 => Ok(0),
-        _ => u16::try_from((len - BODY_HEADER_LEN) / 4 + 1)
-            .map_err(|_| FormatError::does_not_fit("erofs_inode", "i_xattr_icount", len as u64)),
+        BODY_HEADER_LEN..=BODY_MAX_LEN if len.is_multiple_of(4) => {
+            u16::try_from((len - BODY_HEADER_LEN) / 4 + 1).map_err(|_| refuse())
+        }
+        _ => Err(refuse()),
     }
 }
 

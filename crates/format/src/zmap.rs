@@ -133,7 +133,17 @@ impl ZmapHeader {
 
 impl MapHeader {
     /// The header of an lcluster index.
-    pub fn encode(&self, block_bits: BlockBits) -> [u8; 8] {
+    ///
+    /// # Errors
+    /// Algorithm numbers over 4 bits, lclusters smaller than a block or over 1 GiB.
+    pub fn encode(&self, block_bits: BlockBits) -> Result<[u8; 8], FormatError> {
+        let refuse = |field, value: u8| Err(FormatError::does_not_fit(RECORD, field, value.into()));
+        if let Some(&number) = self.algorithms.iter().find(|&&number| number > 0xF) {
+            return refuse("h_algorithmtype", number);
+        }
+        if self.lcluster_bits < block_bits.bits() || self.lcluster_bits > (block_bits.bits() + 0xF).min(30) {
+            return refuse("h_clusterbits", self.lcluster_bits);
+        }
         let inline = self.advise.contains(Advise::INLINE_PCLUSTER);
         let low = if inline { u32::from(self.idata_len) << 16 } else { self.fragment_off };
         let raw = RawMapHeader {
@@ -142,7 +152,7 @@ impl MapHeader {
             h_algorithmtype: self.algorithms[0] | self.algorithms[1] << 4,
             h_clusterbits: self.lcluster_bits - block_bits.bits(),
         };
-        raw.as_bytes().try_into().expect("8 bytes")
+        Ok(raw.as_bytes().try_into().expect("8 bytes"))
     }
 
     /// Whether pclusters of this kind may have several blocks.
@@ -204,7 +214,7 @@ pub enum Lcluster {
     Nonhead {
         /// Distance in lclusters back to the head, clipped to [`DELTA_MAX`]; unknown where `cblkcnt` stands (it is 1).
         back: u32,
-        /// Distance forward to the next head or the end, clipped; at least 1.
+        /// Distance forward to the next head or the end, clipped; 0 says nothing.
         forward: u32,
         /// Blocks of the pcluster, in the entry right behind its head.
         cblkcnt: Option<u32>,

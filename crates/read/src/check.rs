@@ -138,7 +138,7 @@ impl fmt::Display for CheckProblem {
 /// A failing source, which says nothing about the image, or our own mistake.
 pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
     let problems = Problems::default();
-    let mut spans = Spans::default();
+    let mut spans = Spans::new(image.core.devices.total_len());
     check_superblock(image, &problems, &mut spans)?;
     let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
         let mut tree = Tree::new(image, &problems, &mut spans, queue);
@@ -159,7 +159,8 @@ fn check_superblock(image: &Image, problems: &Problems, spans: &mut Spans) -> Re
     if sb.blocks > blocks {
         problems.add(b"", None, Finding::Field { field: "blocks", stored: sb.blocks, expected: blocks });
     }
-    let records = if sb.incompat.contains(Incompat::COMPR_CFGS) { image.compr_cfgs().encode().len() as u64 } else { 0 };
+    let records =
+        if sb.incompat.contains(Incompat::COMPR_CFGS) { image.compr_cfgs().encode()?.len() as u64 } else { 0 };
     spans.add_metadata(0, SUPERBLOCK_OFF, sb.record_len + records);
     spans.add_metadata(0, sb.devt_off, 128 * u64::from(sb.extra_devices));
     if let Some((start, end)) = image.core.prefixes.in_image {

@@ -84,7 +84,7 @@ mod tests {
     use std::io;
 
     fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|i| (i * i >> 7) as u8).collect()
+        (0..len).map(|i| ((i * i) >> 7) as u8).collect()
     }
 
     #[test]

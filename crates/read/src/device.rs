@@ -81,12 +81,18 @@ impl Devices {
     }
 
     fn read_table(&self, sb: &Superblock) -> Result<Vec<DeviceSlot>, ReadError> {
+        if sb.extra_devices == 0 {
+            return Ok(Vec::new());
+        }
         let len = usize::from(sb.extra_devices) * DEVICE_SLOT_LEN;
         self.check_range("erofs_deviceslot", 0, sb.devt_off, len as u64)?;
         let mut bytes = vec![0; len];
         self.read(0, &mut bytes, sb.devt_off)?;
         let slot = |raw: &[u8]| {
-            DeviceSlot::decode(RawDeviceSlot::ref_from_bytes(raw).expect("a chunk has the length of a slot"), sb.incompat)
+            DeviceSlot::decode(
+                RawDeviceSlot::ref_from_bytes(raw).expect("a chunk has the length of a slot"),
+                sb.incompat,
+            )
         };
         Ok(bytes.chunks_exact(DEVICE_SLOT_LEN).map(slot).collect())
     }
@@ -97,6 +103,11 @@ impl Devices {
 
     pub fn primary_len(&self) -> u64 {
         self.list[0].len
+    }
+
+    /// Length of all devices in bytes.
+    pub fn total_len(&self) -> u64 {
+        self.list.iter().fold(0, |sum, device| device.len.saturating_add(sum))
     }
 
     /// Length of a device in bytes; 0 for one that is not there.
@@ -137,7 +148,9 @@ impl Devices {
     pub fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
         match pa.checked_add(len) {
             Some(end) if end <= self.len(device) => Ok(()),
-            _ => Err(FormatError::corrupt(record, pa, "length", len, "not wholly on its device: is the image cut off?"))?,
+            _ => {
+                Err(FormatError::corrupt(record, pa, "length", len, "not wholly on its device: is the image cut off?"))?
+            }
         }
     }
 

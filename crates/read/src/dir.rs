@@ -115,7 +115,8 @@ impl Image {
                 _ => (candidate, low) = (Some((mid, block)), mid + 1),
             }
         }
-        let found = candidate.map(|(idx, block)| bisect_entries(block.parse(idx * block_len)?, name)).transpose()?.flatten();
+        let found =
+            candidate.map(|(idx, block)| bisect_entries(block.parse(idx * block_len)?, name)).transpose()?.flatten();
         Ok(found.or_else(|| (name == b".").then(|| omitted_dot(dir)).flatten()))
     }
 
@@ -150,7 +151,8 @@ impl Image {
             for i in skip..block.len() {
                 let entry = block.entry(i)?;
                 let is_last = i + 1 == block.len();
-                let behind = if is_last { dir.meta.size.min(at + block_len) } else { at + ((i + 1) * DIRENT_LEN) as u64 };
+                let behind =
+                    if is_last { dir.meta.size.min(at + block_len) } else { at + ((i + 1) * DIRENT_LEN) as u64 };
                 let entry = DirEntry { nid: entry.nid, name: entry.name.to_vec(), file_type: entry.file_type };
                 if each(entry, behind).is_break() {
                     return Ok(());

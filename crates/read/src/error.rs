@@ -43,7 +43,9 @@ pub enum ReadError {
         source: Arc<io::Error>,
     },
     /// The image needs another number of extra devices.
-    #[error("the image has {expected} extra devices, but {given} were given: name all of them in order, or none for a flat image")]
+    #[error(
+        "the image has {expected} extra devices, but {given} were given: name all of them in order, or none for a flat image"
+    )]
     DeviceCount {
         /// In the image's table.
         expected: usize,
@@ -57,13 +59,13 @@ pub enum ReadError {
         path: Vec<u8>,
     },
     /// Something that must be a directory is none.
-    #[error("{}: not a directory", path.escape_ascii())]
+    #[error("{}: not a directory", Subject(path))]
     NotADirectory {
         /// As the caller gave it; empty where only the inode is known.
         path: Vec<u8>,
     },
     /// A directory where a file's contents were asked for.
-    #[error("{}: is a directory", path.escape_ascii())]
+    #[error("{}: is a directory", Subject(path))]
     IsADirectory {
         /// As the caller gave it; empty where only the inode is known.
         path: Vec<u8>,
@@ -218,6 +220,15 @@ impl fmt::Display for Place<'_> {
             (None, Some(nid)) => write!(f, "nid {nid}: "),
             (None, None) => Ok(()),
         }
+    }
+}
+
+/// What a message is about: a path, or an inode whose path is not known.
+struct Subject<'a>(&'a [u8]);
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("the inode") } else { write!(f, "{}", self.0.escape_ascii()) }
     }
 }
 

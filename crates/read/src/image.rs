@@ -1,7 +1,7 @@
 //! Opening an image.
 
 use crate::cache::ByteCache;
-use crate::data::{Stored, Workspaces};
+use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
 use crate::xattr::LongPrefixes;
@@ -154,7 +154,8 @@ impl Image {
         match size / METABOX_RATIO_MAX <= self.source_len() {
             true => Ok(()),
             false => {
-                let error = ReadError::unsupported("erofs_inode", 0, "i_size", size, "metabox far larger than the image");
+                let error =
+                    ReadError::unsupported("erofs_inode", 0, "i_size", size, "metabox far larger than the image");
                 Err(error.at_nid(metabox.nid))
             }
         }

@@ -11,6 +11,7 @@ mod cache;
 pub mod check;
 pub mod conformance;
 mod data;
+mod decode;
 mod device;
 mod dir;
 mod error;

@@ -104,15 +104,27 @@ pub(crate) struct Map<'a> {
     kind: Kind<'a>,
 }
 
+// A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
+#[allow(clippy::large_enum_variant)]
 enum Kind<'a> {
     Empty,
     Hole,
     /// Contiguous from byte `start` of the flat space.
-    Flat { start: u64 },
+    Flat {
+        start: u64,
+    },
     /// The same up to `head`; the rest is in the metadata.
-    Inline { start: u64, head: u64, tail: u64 },
-    Chunks { format: ChunkFormat, table: u64, meta: MetaReader<'a> },
-    Compressed(Box<Zmap<'a>>),
+    Inline {
+        start: u64,
+        head: u64,
+        tail: u64,
+    },
+    Chunks {
+        format: ChunkFormat,
+        table: u64,
+        meta: MetaReader<'a>,
+    },
+    Compressed(Zmap<'a>),
 }
 
 impl<'a> Map<'a> {
@@ -143,7 +155,7 @@ impl<'a> Map<'a> {
                 Ok(Kind::Chunks { format, table, meta: MetaReader::new(image, inode.space()) })
             }
             DataLayout::CompressedFull | DataLayout::CompressedCompact => {
-                Ok(Kind::Compressed(Box::new(Zmap::open(image, inode)?)))
+                Ok(Kind::Compressed(Zmap::open(image, inode)?))
             }
         }
     }
@@ -253,7 +265,8 @@ fn chunk_extent(
     let la = idx << format.chunk_bits;
     let llen = (size - la).min(1 << format.chunk_bits);
     let entry_len = format.entry.len();
-    let pos = idx.checked_mul(entry_len).and_then(|rel| rel.checked_add(table)).ok_or_else(|| too_far(RECORD, table))?;
+    let pos =
+        idx.checked_mul(entry_len).and_then(|rel| rel.checked_add(table)).ok_or_else(|| too_far(RECORD, table))?;
     let mut bytes = [0; 8];
     let entry = &mut bytes[..entry_len as usize];
     meta.fill(RECORD, entry, pos)?;

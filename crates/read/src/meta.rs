@@ -105,7 +105,9 @@ impl<'a> MetaReader<'a> {
     pub fn check_range(&self, record: &'static str, off: u64, len: u64) -> Result<(), ReadError> {
         match off.checked_add(len) {
             Some(end) if end <= self.image.space_len(self.space) => Ok(()),
-            _ => Err(ReadError::corrupt(record, off, "length", len, "not wholly in the metadata: is the image cut off?")),
+            _ => {
+                Err(ReadError::corrupt(record, off, "length", len, "not wholly in the metadata: is the image cut off?"))
+            }
         }
     }
 

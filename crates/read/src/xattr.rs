@@ -175,7 +175,8 @@ impl Image {
             let count = header.h_shared_count.into();
             ReadError::corrupt(BODY, at, "h_shared_count", count, "more than the body holds")
         })?;
-        let shared: Vec<_> = ids.chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().expect("4 bytes"))).collect();
+        let shared: Vec<_> =
+            ids.chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().expect("4 bytes"))).collect();
         let inline_start = BODY_HEADER_LEN + ids.len();
         Ok(Body { name_filter: header.h_name_filter.get(), shared, bytes, inline_start, at })
     }
@@ -186,7 +187,13 @@ impl Image {
         let fits = RawXattrEntry::ref_from_prefix(rest).is_ok_and(|(raw, _)| padded_len(raw) <= rest.len());
         if !fits {
             let at = body.at + off as u64;
-            return Err(ReadError::corrupt(ENTRY, at, "e_value_size", rest.len() as u64, "entry crosses the body's end"));
+            return Err(ReadError::corrupt(
+                ENTRY,
+                at,
+                "e_value_size",
+                rest.len() as u64,
+                "entry crosses the body's end",
+            ));
         }
         Ok(self.entry(rest))
     }

@@ -37,6 +37,7 @@ struct File<'a> {
     meta: MetaReader<'a>,
 }
 
+#[allow(clippy::large_enum_variant)] // on the stack, see `Kind`
 enum Index {
     /// The whole file is a fragment.
     Fragment(u64),
@@ -48,6 +49,8 @@ enum Index {
 struct Found {
     la: u64,
     end: u64,
+    /// Where the index says that it ends: for the last extent that may be behind the end of the file.
+    end_mark: u64,
     kind: HeadKind,
     /// Block address; the high half of the offset for a fragment.
     blkaddr: u64,
@@ -152,11 +155,11 @@ impl File<'_> {
         match self.algorithm(header, found.kind)? {
             None => {
                 let interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
-                self.plain(found.end - found.la, device, pa, plen, interlaced, inline)
+                // Without a marker at the end of the file, kernels want the whole last lcluster in the pcluster.
+                let end = if inline.is_some() { found.end } else { found.end_mark };
+                self.plain(end - found.la, device, pa, plen, interlaced, inline)
             }
-            Some(algorithm) => {
-                Ok(ExtentKind::Encoded { algorithm, device, pa, plen, partial: found.partial, inline })
-            }
+            Some(algorithm) => Ok(ExtentKind::Encoded { algorithm, device, pa, plen, partial: found.partial, inline }),
         }
     }
 

@@ -8,9 +8,7 @@ use common::{Rng, read_whole};
 use handmade::{FILE_NID, HELPER_NID, Handmade, encode, text};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, Inode as Meta};
-use kiln_format::zmap::{
-    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader,
-};
+use kiln_format::zmap::{Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, Incompat};
 use kiln_read::{ExtentKind, FollowLast, Image, MemorySource, OpenOptions, check};
 use std::sync::Arc;
@@ -95,9 +93,7 @@ impl Shape {
         let stored = if self.advise.contains(Advise::INTERLACED_PCLUSTER) {
             let rotated = block - la % block;
             let first = rotated.min(len) as usize;
-            let plen = (len - first as u64).next_multiple_of(block) + block;
-            let plen = if len <= rotated { block } else { plen };
-            let plen = if plen - rotated >= len - first as u64 + block { plen - block } else { plen };
+            let plen = len.next_multiple_of(block);
             let mut stored = vec![0; plen as usize];
             stored[(plen - rotated) as usize..][..first].copy_from_slice(&plain[..first]);
             stored[..plain.len() - first].copy_from_slice(&plain[first..]);
@@ -119,7 +115,7 @@ impl Shape {
             idata_len,
             extent_count: 0,
         };
-        header.encode(kiln_format::BlockBits::new(self.block_bits).unwrap())
+        header.encode(kiln_format::BlockBits::new(self.block_bits).unwrap()).unwrap()
     }
 
     /// An entry for each lcluster; `addrs` are the blocks of the parts.
@@ -146,10 +142,15 @@ impl Shape {
         // in its place.
         let last = parts.last().unwrap();
         let is_free = head_lcn(last) + 2 < count || (head_lcn(last) + 1 < count && !self.is_big());
-        if size % lcluster != 0 && is_free && (last.kind == HeadKind::Plain || rng.below(3) > 0) {
+        if !size.is_multiple_of(lcluster) && is_free && (last.kind == HeadKind::Plain || rng.below(3) > 0) {
             let clusterofs = (size % lcluster) as u32;
             let marker = Lcluster::Head { kind: HeadKind::Plain, clusterofs, blkaddr: Blkaddr(0), partial: false };
             *entries.last_mut().unwrap() = marker;
+            for (lcn, entry) in entries.iter_mut().enumerate().skip(head_lcn(last) as usize) {
+                if let Lcluster::Nonhead { forward, .. } = entry {
+                    *forward = (count - 1) as u32 - lcn as u32;
+                }
+            }
         }
         entries
     }
@@ -255,16 +256,15 @@ fn random_file(seed: u64, tail: Tail) {
     let fragment_off = rng.below(5000);
     let mut body = match tail {
         Tail::Pcluster => shape.index(entries, shape.header(Advise::empty(), 0, 0), size),
-        Tail::Inline => {
-            shape.index(entries, shape.header(Advise::INLINE_PCLUSTER, 0, stream.len() as u16), size)
-        }
+        Tail::Inline => shape.index(entries, shape.header(Advise::INLINE_PCLUSTER, 0, stream.len() as u16), size),
         Tail::Fragment => {
             let high = if shape.full { 3u64 } else { 0 };
             packed(&mut image, high << 32 | fragment_off, &stream);
             let mut entries = entries;
-            let head = entries.iter_mut().rev().find(|entry| {
-                matches!(entry, Lcluster::Head { kind: HeadKind::Head1 | HeadKind::Head2, .. })
-            });
+            let head = entries
+                .iter_mut()
+                .rev()
+                .find(|entry| matches!(entry, Lcluster::Head { kind: HeadKind::Head1 | HeadKind::Head2, .. }));
             if let (Some(Lcluster::Head { blkaddr, .. }), true) = (head, shape.full) {
                 *blkaddr = Blkaddr(high);
             }
@@ -306,21 +306,21 @@ fn packed(image: &mut Handmade, off: u64, contents: &[u8]) {
 
 #[test]
 fn lcluster_indexes() {
-    for seed in 1..150 {
+    for seed in 1..100 {
         random_file(seed, Tail::Pcluster);
     }
 }
 
 #[test]
 fn lcluster_indexes_with_inline_pclusters() {
-    for seed in 1000..1100 {
+    for seed in 1000..1060 {
         random_file(seed, Tail::Inline);
     }
 }
 
 #[test]
 fn lcluster_indexes_with_fragments() {
-    for seed in 2000..2100 {
+    for seed in 2000..2060 {
         random_file(seed, Tail::Fragment);
     }
 }
@@ -333,7 +333,15 @@ struct Record {
 }
 
 /// Write `records` with `rec` bytes each and read the file.
-fn encoded_file(mut image: Handmade, rec: u64, lcluster_bits: u8, advise: u16, records: &[Record], expected: &[u8], rng: &mut Rng) {
+fn encoded_file(
+    mut image: Handmade,
+    rec: u64,
+    lcluster_bits: u8,
+    advise: u16,
+    records: &[Record],
+    expected: &[u8],
+    rng: &mut Rng,
+) {
     let count = if rec >= 16 { records.len() as u32 } else { 0 };
     let size_bits = (rec / 4).ilog2() as u16;
     let mut body = count.to_le_bytes().to_vec();
@@ -375,7 +383,13 @@ fn random_records(seed: u64, rec: u64) {
         let la = expected.len() as u64;
         let is_last = idx + 1 == count;
         let fixed = 1u64 << lcluster_bits;
-        let len = if rec > 8 { 1 + rng.below(50_000) } else if is_last { 1 + rng.below(fixed) } else { fixed } as usize;
+        let len = if rec > 8 {
+            1 + rng.below(50_000)
+        } else if is_last {
+            1 + rng.below(fixed)
+        } else {
+            fixed
+        } as usize;
         let plain = text(rng, len);
         if rec > 4 && rng.below(3) == 0 {
             // Addresses are bytes; in tables of 4-byte records one pcluster follows the other.
@@ -412,7 +426,7 @@ fn random_records(seed: u64, rec: u64) {
 #[test]
 fn encoded_extents_of_every_record_size() {
     for rec in [4, 8, 16, 32] {
-        for seed in 1..40 {
+        for seed in 1..25 {
             random_records(rec * 1000 + seed, rec);
         }
     }
@@ -444,8 +458,7 @@ fn encoded_extents_with_a_fragment() {
         let tail = text(rng, 3000);
         let off = if rec == 4 { 4000 } else { 5 << 32 | 4000 };
         packed(&mut image, off, &tail);
-        let records =
-            [Record { la: 0, word: 8192, pa }, Record { la: 8192, word: off as u32, pa: off >> 32 }];
+        let records = [Record { la: 0, word: 8192, pa }, Record { la: 8192, word: off as u32, pa: off >> 32 }];
         encoded_file(image, rec, 13, Advise::FRAGMENT_PCLUSTER.bits(), &records, &[first, tail].concat(), rng);
     }
 }
@@ -489,7 +502,9 @@ fn flat_files_with_holes_and_wide_addresses() {
     let chunks = |image: &mut Handmade| {
         let first = image.append(&contents[..4096]) >> 12;
         let second = image.append(&contents[4096..]) >> 12;
-        let entry = |blkaddr: u64| [&((blkaddr >> 32) as u16).to_le_bytes()[..], &[7, 0], &(blkaddr as u32).to_le_bytes()].concat();
+        let entry = |blkaddr: u64| {
+            [&((blkaddr >> 32) as u16).to_le_bytes()[..], &[7, 0], &(blkaddr as u32).to_le_bytes()].concat()
+        };
         let body = [entry(first), entry((1 << 48) - 1), entry(second), entry(second + 1)].concat();
         (image.file(DataLayout::ChunkBased, 4096 * 2 + (9000 - 4096), 0x60), body)
     };
@@ -543,4 +558,33 @@ fn a_pcluster_of_no_blocks_has_one() {
     let extent = image.extent_at(&inode, 12345).unwrap();
     assert!(matches!(extent.kind, ExtentKind::Encoded { plen: 4096, .. }), "{extent:?}");
     reads_as(&image, &contents, &mut Rng(3));
+}
+
+/// Without a marker, a plain extent at the end of a file reaches the end of its lcluster. Linux 6.18 refuses to read one that
+/// is then longer than its pcluster.
+#[test]
+fn a_plain_end_needs_its_marker() {
+    for marked in [true, false] {
+        let contents = text(&mut Rng(8), 8192 + 100);
+        let mut image = Handmade::new(12);
+        let stream = encode(Algorithm::Lz4, &contents[..5000]);
+        let blocks = [image.append(&padded(stream, 4096)), image.append(&contents[5000..])].map(|at| Blkaddr(at >> 12));
+        let head = |kind, clusterofs, blkaddr| Lcluster::Head { kind, clusterofs, blkaddr, partial: false };
+        let end = match marked {
+            true => head(HeadKind::Plain, 100, Blkaddr(0)),
+            false => Lcluster::Nonhead { back: 1, forward: 1, cblkcnt: None },
+        };
+        let entries = [head(HeadKind::Head1, 0, blocks[0]), head(HeadKind::Plain, 5000 - 4096, blocks[1]), end];
+        let body = [vec![0; 16], entries.iter().flat_map(|entry| entry.encode_full().unwrap()).collect()].concat();
+        let inode = image.file(DataLayout::CompressedFull, 8292, 0);
+        image.inode(FILE_NID, &inode, &body);
+        let image = open(image.finish());
+        if marked {
+            reads_as(&image, &contents, &mut Rng(3));
+            continue;
+        }
+        let inode = image.resolve(b"f", FollowLast::Keep).unwrap();
+        assert!(image.extent_at(&inode, 5000).unwrap_err().is_corrupt());
+        assert_eq!(image.extent_at(&inode, 4999).unwrap().llen, 5000);
+    }
 }

@@ -106,8 +106,11 @@ fn visit(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
     }
     let mut off = 0;
     for _ in 0..EXTENTS_MAX {
+        if off >= size {
+            break;
+        }
         let extent = image.extent_at(inode, off)?;
-        assert!(extent.llen > 0 || off >= size);
+        assert!(extent.la <= off && off < extent.end(), "{extent:?} at {off}");
         off = extent.end();
     }
     if size < BYTES_MAX {

@@ -17,10 +17,11 @@ use kiln_read::Image;
 use run::Run;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use walk::Walker;
+use work::Job;
 
 /// Whether files get the owners that the image says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,20 +97,21 @@ pub fn extract(
     let target = node::Target::prepare(target, options.overwrite)?;
     let run = Run::new(image, &target, options, stop, progress);
     let (sender, receiver) = sync_channel(QUEUE_LEN);
-    let receiver = Mutex::new(receiver);
     let mut walker = Walker::new(&run, sender);
     thread::scope(|scope| {
-        for _ in 0..worker_count(options.threads) {
-            scope.spawn(|| {
-                let mut buffer = content::buffer();
-                loop {
-                    // The guard is dropped before the job is done.
-                    let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(job) = job else { break };
-                    work::work(&run, job, &mut buffer);
-                }
-            });
+        // The workers alone own the receiver: should they all be gone, the walker does not wait for them.
+        let receiver = Arc::new(Mutex::new(receiver));
+        for count in 0..worker_count(options.threads) {
+            let (run, receiver) = (&run, Arc::clone(&receiver));
+            let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, &receiver));
+            match started {
+                // Fewer threads than wished for will do.
+                Err(_) if count > 0 => break,
+                Err(error) => run.fail_to_start(error),
+                Ok(_) => {}
+            }
         }
+        drop(receiver);
         walker.walk(&mut resolved);
         walker.hang_up();
     });
@@ -117,6 +119,19 @@ pub fn extract(
     let report = run.into_report()?;
     resolved.check_all_matched()?;
     Ok(report)
+}
+
+/// A worker's life: one job after the other, until the walker hangs up.
+fn work_all(run: &Run<'_>, jobs: &Mutex<Receiver<Job>>) {
+    let mut buffer = content::buffer();
+    loop {
+        // The guard is dropped before the job is done.
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match job {
+            Ok(job) => work::work(run, job, &mut buffer),
+            Err(_) => return,
+        }
+    }
 }
 
 fn worker_count(threads: usize) -> usize {

@@ -117,7 +117,9 @@ fn every_golden_image_comes_out_whole() {
         let (image, scratch) = (golden(&name), Scratch::new());
         let done = AtomicU64::new(0);
         let selection = Selection::everything();
-        let progress = |bytes| drop(done.fetch_add(bytes, Ordering::Relaxed));
+        let progress = |bytes| {
+            done.fetch_add(bytes, Ordering::Relaxed);
+        };
         let options = ExtractOptions::default();
         let target = scratch.join(&name);
         let report = extract(&image, &target, &selection, &options, &AtomicBool::new(false), &progress).unwrap();
@@ -151,7 +153,9 @@ fn large_files_are_split_and_keep_their_holes() {
     let scratch = Scratch::new();
     let target = scratch.join("out");
     let done = AtomicU64::new(0);
-    let progress = |bytes| drop(done.fetch_add(bytes, Ordering::Relaxed));
+    let progress = |bytes| {
+        done.fetch_add(bytes, Ordering::Relaxed);
+    };
     let options = ExtractOptions { threads: 4, ..Default::default() };
     let stop = AtomicBool::new(false);
     let report = extract(&image, &target, &Selection::everything(), &options, &stop, &progress).unwrap();

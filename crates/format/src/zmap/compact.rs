@@ -73,7 +73,8 @@ impl CompactLayout {
         }
     }
 
-    /// The pack that holds the entry of lcluster `lcn`.
+    /// The pack that holds the entry of lcluster `lcn`, which must be in the file. Offsets are exact for tables that start
+    /// below 2^63 and files below 2^63 bytes, which is all there are.
     pub fn pack_of(&self, lcn: u64) -> Pack {
         let small = |off, first_of_run: u64| {
             let idx = (lcn - first_of_run) / 2;

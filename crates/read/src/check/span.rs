@@ -4,6 +4,7 @@
 //! begins inside another one, or where data lies in metadata.
 
 use super::{Finding, Problems};
+use crate::ReadError;
 
 /// An owned range: 16 bytes, because there is one for each extent of the image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,8 @@ struct Span {
 }
 
 const METABOX: u32 = 1 << 16;
+/// Spans that are kept for even the smallest image.
+const SPANS_MIN: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -47,12 +50,21 @@ impl Span {
 }
 
 /// All owned ranges.
-#[derive(Default)]
 pub(super) struct Spans {
     list: Vec<Span>,
+    /// Most spans that are kept.
+    max: usize,
+    is_full: bool,
 }
 
 impl Spans {
+    /// For an image of `len` bytes, devices included. One span for each 64 bytes is more than blocks and inodes can need; a
+    /// hostile index that names more must not cost more memory.
+    pub fn new(len: u64) -> Self {
+        let max = usize::try_from(len / 64).unwrap_or(usize::MAX).max(SPANS_MIN);
+        Self { list: Vec::new(), max, is_full: false }
+    }
+
     /// Bytes stored as they are.
     pub fn add_data(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), Kind::Data, start, len);
@@ -85,17 +97,35 @@ impl Spans {
             last.len = joined;
             return;
         }
-        while len > 0 {
+        if !self.is_full && self.list.len() >= self.max {
+            self.compact();
+        }
+        while len > 0 && !self.is_full {
             let part = len.min(u32::MAX.into());
             self.list.push(Span { start, len: part as u32, tag });
             (start, len) = (start.saturating_add(part), len - part);
         }
     }
 
-    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far.
-    pub fn report_overlaps(mut self, problems: &Problems) {
+    /// Forget duplicates. Where that frees less than half of the memory, it is full for good.
+    fn compact(&mut self) {
+        self.sort();
+        self.is_full = self.list.len() > self.max / 2;
+    }
+
+    fn sort(&mut self) {
         self.list.sort_unstable_by_key(|span| (span.space(), span.start, span.len, span.tag));
         self.list.dedup();
+    }
+
+    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far.
+    pub fn report_overlaps(mut self, problems: &Problems) {
+        if self.is_full {
+            let (record, reason) = ("z_erofs_lcluster_index", "more extents than the image has room for");
+            let error = ReadError::unsupported(record, 0, "count", self.list.len() as u64, reason);
+            problems.add(b"", None, Finding::Unreadable(error));
+        }
+        self.sort();
         let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
         for span in self.list {
             let conflicts = |other: &&Span| {
@@ -120,7 +150,7 @@ mod tests {
     use super::*;
 
     fn overlaps(fill: impl Fn(&mut Spans)) -> u64 {
-        let (mut spans, problems) = (Spans::default(), Problems::default());
+        let (mut spans, problems) = (Spans::new(0), Problems::default());
         fill(&mut spans);
         spans.report_overlaps(&problems);
         problems.lock().count
@@ -130,10 +160,19 @@ mod tests {
     fn sharing_is_told_from_damage() {
         // Equal pclusters, and any overlap of plain data, are deduplication.
         assert_eq!(overlaps(|s| [4096, 8192, 4096].map(|at| s.add_pcluster(0, at, 4096)).into_iter().collect()), 0);
-        assert_eq!(overlaps(|s| [(0, 100), (0, 50), (20, 100)].map(|(at, len)| s.add_data(1, at, len)).into_iter().collect()), 0);
+        assert_eq!(
+            overlaps(|s| [(0, 100), (0, 50), (20, 100)].map(|(at, len)| s.add_data(1, at, len)).into_iter().collect()),
+            0
+        );
         // A pcluster in the middle of another one is not.
-        assert_eq!(overlaps(|s| [(0, 8192), (4096, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()), 1);
-        assert_eq!(overlaps(|s| [(0, 8192), (0, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()), 1);
+        assert_eq!(
+            overlaps(|s| [(0, 8192), (4096, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()),
+            1
+        );
+        assert_eq!(
+            overlaps(|s| [(0, 8192), (0, 4096)].map(|(at, len)| s.add_pcluster(0, at, len)).into_iter().collect()),
+            1
+        );
         // Nor is data in metadata, on one device.
         let mixed = |device| {
             overlaps(|s| {
@@ -144,6 +183,12 @@ mod tests {
         assert_eq!((mixed(0), mixed(1)), (1, 0));
         assert_eq!(overlaps(|s| [0, 10].map(|at| s.add_in_metabox(at, 10)).into_iter().collect()), 0);
         assert_eq!(overlaps(|s| [0, 9].map(|at| s.add_in_metabox(at, 10)).into_iter().collect()), 1);
+    }
+
+    #[test]
+    fn duplicates_do_not_fill_the_memory_and_too_many_others_are_reported() {
+        assert_eq!(overlaps(|s| (0..3 * SPANS_MIN as u64).for_each(|i| s.add_pcluster(0, 4096 * (i % 100), 4096))), 0);
+        assert_eq!(overlaps(|s| (0..3 * SPANS_MIN as u64).for_each(|i| s.add_pcluster(0, 4096 * i, 4096))), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::data::Queue;
 use super::features::Features;
 use super::span::Spans;
 use super::{CheckReport, Finding, Problems};
+use crate::data::fragment_error;
 use crate::dir::DirReader;
 use crate::map::{Extent, ExtentKind, Map};
 use crate::walk::{PATH_MAX_LEN, joined};
@@ -267,14 +268,20 @@ impl<'c> Tree<'c> {
         while off < inode.meta.size {
             let extent = map.extent_at(off)?;
             if extent.la != off || extent.llen == 0 {
-                return Err(ReadError::corrupt("erofs_inode", pos, "extent", extent.la, "extents overlap or leave gaps"));
+                return Err(ReadError::corrupt(
+                    "erofs_inode",
+                    pos,
+                    "extent",
+                    extent.la,
+                    "extents overlap or leave gaps",
+                ));
             }
             off = extent.end();
             self.report.extents += 1;
             self.report.bytes += extent.llen;
             self.features.of_extent(path, inode, &mut map, &extent, self.problems)?;
             // A damaged extent does not hide those behind it.
-            let checked = self.check_extent(&extent).map_err(|error| error.at_nid(inode.nid));
+            let checked = self.check_extent(inode, &extent).map_err(|error| error.at_nid(inode.nid));
             if self.problems.take(path, checked)? == Some(Decode::Wanted) {
                 queue.push(extent);
             }
@@ -291,7 +298,7 @@ impl<'c> Tree<'c> {
     }
 
     /// Whether an extent lies where data may lie.
-    fn check_extent(&mut self, extent: &Extent) -> Result<Decode, ReadError> {
+    fn check_extent(&mut self, inode: &Inode, extent: &Extent) -> Result<Decode, ReadError> {
         let devices = &self.image.core.devices;
         match extent.kind {
             ExtentKind::Hole | ExtentKind::Meta { .. } => {}
@@ -310,6 +317,9 @@ impl<'c> Tree<'c> {
             }
             ExtentKind::Encoded { inline: Some(_), .. } => return Ok(Decode::Wanted),
             ExtentKind::Plain { inline: Some(_), .. } => {}
+            ExtentKind::Fragment { off } if self.image.core.packed == Some(*inode) => {
+                return Err(fragment_error(off, "a fragment inside the packed inode"));
+            }
             ExtentKind::Fragment { off } => {
                 self.image.packed_range(off, extent.llen)?;
             }

@@ -22,10 +22,16 @@ pub(super) struct Lclusters {
     end_off: u64,
 }
 
+#[allow(clippy::large_enum_variant)] // on the stack, see `Kind` of the map
 enum Format {
-    Full { table: u64 },
+    Full {
+        table: u64,
+    },
     /// Entries come in packs; the last one decoded is kept.
-    Compact { layout: CompactLayout, held: Option<(Pack, [Lcluster; PACK_MAX])> },
+    Compact {
+        layout: CompactLayout,
+        held: Option<(Pack, [Lcluster; PACK_MAX])>,
+    },
 }
 
 /// A head, and the lcluster that it is in.
@@ -64,10 +70,12 @@ impl Lclusters {
     /// The extent with byte `off` of the file.
     pub fn find(&mut self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Found, ReadError> {
         let head = self.head_of(file, off)?;
-        let end = self.end_of(file, head.lcn)?;
+        let end_mark = self.end_of(file, head.lcn)?;
         let blocks = if header.is_big(head.kind) { self.blocks(file, head.lcn)? } else { 1 };
         let la = (head.lcn << self.bits) + u64::from(head.clusterofs);
-        Ok(Found { la, end, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
+        // A head at or behind the end of the file only marks that end.
+        let end = end_mark.min(file.inode.meta.size);
+        Ok(Found { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
     }
 
     /// The last head at or before `off`.
@@ -93,20 +101,22 @@ impl Lclusters {
         Err(self.endless(file, first))
     }
 
-    /// Where the extent of the head in `lcn` ends.
+    /// Where the next head is behind the one in `lcn`, or the last lcluster ends.
     fn end_of(&mut self, file: &mut File<'_>, lcn: u64) -> Result<u64, ReadError> {
-        let size = file.inode.meta.size;
-        let mut next = lcn + 1;
+        let last = (file.inode.meta.size - 1) >> self.bits;
+        let mut next = lcn;
         for _ in 0..self.steps_max() {
-            if next >= size.div_ceil(1 << self.bits) {
-                return Ok(size);
+            if next == last {
+                return Ok((last + 1) << self.bits);
             }
-            match self.entry(file, next)? {
-                // A head at or behind the end of the file only marks that end.
-                Lcluster::Head { clusterofs, .. } => {
-                    return Ok(size.min((next << self.bits) + u64::from(clusterofs)));
-                }
-                Lcluster::Nonhead { forward, .. } => next += u64::from(forward.max(1)),
+            let stride = match self.entry(file, next)? {
+                Lcluster::Nonhead { forward, .. } => forward.max(1).into(),
+                Lcluster::Head { .. } => 1,
+            };
+            // Not beyond the last entry, which may mark the end of the file.
+            next = last.min(next + stride);
+            if let Lcluster::Head { clusterofs, .. } = self.entry(file, next)? {
+                return Ok((next << self.bits) + u64::from(clusterofs));
             }
         }
         Err(self.endless(file, lcn))

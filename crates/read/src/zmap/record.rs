@@ -177,7 +177,8 @@ impl Records {
         for from in (0..count).step_by(BATCH as usize) {
             let batch = &mut bytes[..4 * BATCH.min(count - from) as usize];
             meta.fill(RECORD, batch, self.record_off(first + from)?)?;
-            let lengths = batch.chunks_exact(4).map(|b| u64::from(ExtentRecord::decode(b, RecordSize::Four).plen.plen()));
+            let lengths =
+                batch.chunks_exact(4).map(|b| u64::from(ExtentRecord::decode(b, RecordSize::Four).plen.plen()));
             sum = lengths.sum::<u64>().checked_add(sum).ok_or_else(|| too_far(RECORD, self.table))?;
         }
         Ok(sum)

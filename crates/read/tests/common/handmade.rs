@@ -1,5 +1,6 @@
 //! A naive writer of images with one file, for what no golden image has. It follows the format's description with the plainest
 //! means: an entry for each lcluster in a list, bytes put where they belong.
+#![allow(dead_code)] // each test program uses a part of it
 
 use super::Rng;
 use kiln_codec::{Encoder, Method, Spec};
@@ -136,7 +137,7 @@ impl Handmade {
         self.sb.blocks = self.bytes.len() as u64 / self.block_len();
         let mut head = self.sb.encode().unwrap();
         if self.sb.incompat.contains(Incompat::COMPR_CFGS) {
-            head.extend(algorithms().encode());
+            head.extend(algorithms().encode().unwrap());
         }
         self.put(SUPERBLOCK_OFF, &head);
         let start = SUPERBLOCK_OFF as usize;

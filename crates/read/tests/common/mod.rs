@@ -104,6 +104,6 @@ impl Rng {
 
     /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 }

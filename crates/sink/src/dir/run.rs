@@ -87,6 +87,13 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Not one worker could be started: nothing can be done.
+    pub(super) fn fail_to_start(&self, source: io::Error) {
+        let error = SinkError::Io { path: self.target.path_of(b""), action: "start a thread", source };
+        self.outcome().error.get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
     /// The report, or the error that has ended the extraction.
     pub(super) fn into_report(self) -> Result<ExtractReport, SinkError> {
         let outcome = self.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);

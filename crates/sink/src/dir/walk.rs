@@ -188,7 +188,7 @@ impl<'a> Walker<'a> {
         let is_bad = matches!(name_of(path), b"" | b"." | b"..") || path.contains(&0);
         // Only directories that were visited are parents: so a slash inside a name shows.
         let has_parent = is_within(&self.here, parent_of(path))
-            && self.ancestors.iter().any(|dir| dir.path_len == parent_of(path).len());
+            && self.ancestors.iter().rev().any(|dir| dir.path_len == parent_of(path).len());
         if is_root || (!is_bad && has_parent) {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl<'a> Walker<'a> {
 
     fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // Only fails when all workers have gone, which they do not before the sender.
+            // Only fails when all workers have panicked, which the end of their scope tells.
             let _ = jobs.send(job);
         }
     }

@@ -1,0 +1,95 @@
+//! What the tests of the command share.
+#![allow(dead_code)] // each test program uses a part of it
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The command, without a terminal and without what the environment may say.
+pub fn kiln() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.env("COLUMNS", "100").env_remove("SOURCE_DATE_EPOCH").stdin(Stdio::null());
+    command
+}
+
+/// Run the command to its end.
+pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
+    kiln().args(args).output().unwrap()
+}
+
+/// Run the command, which must succeed, and return what it printed.
+pub fn stdout<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Vec<u8> {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    output.stdout
+}
+
+/// What a run said beside its data.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Run the command, which must fail with `code` and a message that holds `words`.
+pub fn fails<S: AsRef<std::ffi::OsStr>>(args: &[S], code: i32, words: &str) {
+    let output = run(args);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert!(message.contains(words), "{words:?} is not in {message:?}");
+}
+
+/// A golden image, or a file beside it.
+pub fn golden(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden");
+    dir.join(name).into_os_string().into_string().unwrap()
+}
+
+/// A test that cannot run here says so, or fails where everything must run.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("KILN_NO_SKIP").is_none_or(|v| v != "1"), "skipped: {reason}");
+    println!("SKIP: {reason}");
+}
+
+/// A directory of one test's own, gone when it ends.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("kiln-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).into_os_string().into_string().unwrap()
+    }
+
+    /// The names in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Text that compresses, the same for the same seed.
+pub fn text(seed: u64, len: usize) -> Vec<u8> {
+    let words: Vec<String> = (0..5000).map(|word| format!("{word:x} ")).collect();
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(len + 16);
+    while bytes.len() < len {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        bytes.extend_from_slice(words[(state >> 40) as usize % words.len()].as_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

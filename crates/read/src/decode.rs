@@ -1,0 +1,177 @@
+//! Encoded extents: from pclusters to plain bytes.
+//!
+//! There are four ways to get a part of an encoded extent:
+//!
+//! 1. it is in the cache of decoded extents: copy;
+//! 2. it is wanted whole: decode into the destination, and leave the cache to those who need it;
+//! 3. a small part of its front is wanted: decode that prefix into the destination. Streams decode front to back, so this
+//!    is cheap, and who reads on will take way 4 next time;
+//! 4. else another part of it will most likely be wanted soon: decode it whole into the cache, once for all who ask
+//!    meanwhile. An extent too long for the cache is decoded into scratch memory as far as it is wanted.
+
+use crate::cache::Bytes;
+use crate::map::{Extent, ExtentKind};
+use crate::{Image, ReadError, Space};
+use kiln_codec::{DecodeLimits, Decoder, Want};
+use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
+use kiln_format::{Algorithm, Incompat};
+use std::sync::{Mutex, PoisonError};
+
+/// A front of at most one part in this many of an extent is decoded alone.
+const SMALL_FRONT: u64 = 8;
+/// Workspaces that are kept for the next reads; more threads than this make their own.
+const WORKSPACES_MAX: usize = 64;
+
+/// Where a pcluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pcluster {
+    pub device: u16,
+    /// In this metadata space instead of on a device.
+    pub inline: Option<Space>,
+    pub pa: u64,
+    pub plen: u32,
+}
+
+/// An encoded extent, completely: equal ones have equal bytes. The key of decoded data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored {
+    pcluster: Pcluster,
+    algorithm: Algorithm,
+    /// The pcluster decodes to more than the extent.
+    partial: bool,
+    llen: u32,
+}
+
+impl Stored {
+    /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
+    pub fn of(extent: &Extent) -> Result<Self, ReadError> {
+        let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
+            return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
+        };
+        let unsupported = |field, value, reason| Err(ReadError::unsupported("pcluster", pa, field, value, reason));
+        if plen as usize > PCLUSTER_MAX_LEN {
+            return unsupported("plen", plen.into(), "pclusters have at most 1 MiB");
+        }
+        if extent.llen > EXTENT_MAX_LEN as u64 {
+            return unsupported("llen", extent.llen, "extents have at most 12 MiB");
+        }
+        let pcluster = Pcluster { device, inline, pa, plen };
+        Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
+    }
+}
+
+/// What one read needs; a thread takes it from the pool and puts it back.
+struct Workspace {
+    engine: Engine,
+    /// Decoded bytes of which only a part is wanted.
+    scratch: Vec<u8>,
+}
+
+/// What one decode needs.
+struct Engine {
+    decoder: Decoder,
+    /// The pcluster's bytes.
+    source: Vec<u8>,
+}
+
+/// Pool of workspaces: as many as ever were in use at once.
+pub(crate) struct Workspaces {
+    limits: DecodeLimits,
+    free: Mutex<Vec<Workspace>>,
+}
+
+impl Workspaces {
+    pub fn new(limits: DecodeLimits) -> Self {
+        Self { limits, free: Mutex::default() }
+    }
+
+    /// Run `work` with a workspace. One that is lost in a panic is not missed.
+    fn with<T>(&self, work: impl FnOnce(&mut Workspace) -> T) -> T {
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = free().pop();
+        let mut workspace = kept.unwrap_or_else(|| Workspace {
+            engine: Engine { decoder: Decoder::new(self.limits), source: Vec::new() },
+            scratch: Vec::new(),
+        });
+        let result = work(&mut workspace);
+        let mut free = free();
+        if free.len() < WORKSPACES_MAX {
+            free.push(workspace);
+        }
+        result
+    }
+}
+
+impl Image {
+    /// Fill `buf` from byte `skip` of an encoded extent on.
+    pub(crate) fn read_encoded(&self, stored: &Stored, buf: &mut [u8], skip: u64) -> Result<(), ReadError> {
+        let (cache, workspaces) = (&self.core.decoded, &self.core.workspaces);
+        let (llen, end) = (u64::from(stored.llen), skip + buf.len() as u64);
+        let wanted = skip as usize..end as usize;
+        let fits_cache = llen <= cache.largest();
+        if let Some(bytes) = fits_cache.then(|| cache.get(stored)).flatten() {
+            buf.copy_from_slice(&bytes[wanted]);
+            return Ok(());
+        }
+        let is_whole = buf.len() as u64 == llen;
+        let is_small_front = skip == 0 && end * SMALL_FRONT <= llen;
+        if is_whole || is_small_front {
+            return workspaces.with(|w| self.decode(stored, buf, &mut w.engine));
+        }
+        if fits_cache {
+            let bytes = cache.get_or_load(stored, || {
+                let mut bytes = vec![0; llen as usize].into_boxed_slice();
+                workspaces.with(|w| self.decode(stored, &mut bytes, &mut w.engine))?;
+                Ok(Bytes::new(bytes))
+            })?;
+            buf.copy_from_slice(&bytes[wanted]);
+            return Ok(());
+        }
+        workspaces.with(|w| {
+            let prefix = sized(&mut w.scratch, end as usize);
+            self.decode(stored, prefix, &mut w.engine)?;
+            buf.copy_from_slice(&prefix[wanted]);
+            Ok(())
+        })
+    }
+
+    /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
+    pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
+        let stored = Stored::of(extent)?;
+        self.core.workspaces.with(|w| {
+            let whole = sized(&mut w.scratch, stored.llen as usize);
+            self.decode(&stored, whole, &mut w.engine)
+        })
+    }
+
+    /// Decode the first `dst.len()` bytes of an extent.
+    fn decode(&self, stored: &Stored, dst: &mut [u8], engine: &mut Engine) -> Result<(), ReadError> {
+        let Pcluster { pa, plen, .. } = stored.pcluster;
+        let source = sized(&mut engine.source, plen as usize);
+        self.read_pcluster(&stored.pcluster, 0, source)?;
+        let failed = |error| ReadError::stream(pa, plen, error);
+        if stored.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING) {
+            return engine.decoder.decode_lz4_unpadded(source, dst).map_err(failed);
+        }
+        let block_bits = self.superblock().block_bits;
+        let stream = strip_padding(source, block_bits.len() - block_bits.within(pa))
+            .ok_or_else(|| ReadError::corrupt("pcluster", pa, "plen", plen.into(), "only zeros in its first block"))?;
+        let is_whole = dst.len() == stored.llen as usize && !stored.partial;
+        let want = if is_whole { Want::Whole } else { Want::Prefix };
+        engine.decoder.decode(stored.algorithm, stream, dst, want).map_err(failed)
+    }
+}
+
+/// The stream in a pcluster: what follows the zeros in front, which end within the first `in_block` bytes, its first block.
+fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
+    let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
+    Some(&pcluster[start..])
+}
+
+/// The first `len` bytes of a buffer that only grows. Their content is unspecified.
+fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buf.len() < len {
+        buf.resize(len, 0);
+    }
+    &mut buf[..len]
+}

@@ -1,0 +1,119 @@
+//! Contents of files: what people keep, as seen by an encoder.
+
+use crate::rng::Rng;
+
+/// What contents look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Texture {
+    /// Nothing but zeros.
+    Zeros,
+    /// Words and lines.
+    Text,
+    /// Records of small numbers.
+    Binary,
+    /// Noise: no encoder gains anything.
+    Noise,
+    /// Text and noise by turns, up to 200 KiB each.
+    Mixed,
+    /// A stretch of noise again and again.
+    Repeats,
+}
+
+impl Texture {
+    /// All of them.
+    pub const ALL: [Texture; 6] =
+        [Texture::Zeros, Texture::Text, Texture::Binary, Texture::Noise, Texture::Mixed, Texture::Repeats];
+
+    /// `len` bytes of it; equal seeds give equal bytes.
+    pub fn bytes(self, seed: u64, len: usize) -> Vec<u8> {
+        let mut rng = Rng::new(seed);
+        let mut out = Vec::with_capacity(len + 64);
+        match self {
+            Texture::Zeros => out.resize(len, 0),
+            Texture::Text => text(&mut rng, len, &mut out),
+            Texture::Binary => binary(&mut rng, len, &mut out),
+            Texture::Noise => noise(&mut rng, len, &mut out),
+            Texture::Mixed => mixed(&mut rng, len, &mut out),
+            Texture::Repeats => repeats(&mut rng, len, &mut out),
+        }
+        out.truncate(len);
+        out
+    }
+}
+
+const WORDS: [&str; 24] = [
+    "kiln", "clay", "fire", "the", "a", "of", "block", "cluster", "extent", "inode", "return", "let", "if", "0x1f", "=",
+    "(self)", "{", "}", "// glaze", "once", "keeps its shape", "reads", "writes", "->",
+];
+
+/// Append at least `len` bytes of text.
+fn text(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
+    let end = out.len() + len;
+    while out.len() < end {
+        let bits = rng.next();
+        for shift in (0..60).step_by(6) {
+            let choice = (bits >> shift & 63) as usize;
+            match WORDS.get(choice) {
+                Some(word) => out.extend_from_slice(word.as_bytes()),
+                None => out.push(b'a' + (choice % 26) as u8),
+            }
+            out.push(if choice % 11 == 0 { b'\n' } else { b' ' });
+        }
+    }
+    out.truncate(end);
+}
+
+fn binary(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
+    let end = out.len() + len;
+    let mut count = rng.below(1 << 20) as u32;
+    while out.len() < end {
+        count = count.wrapping_add(rng.below(4) as u32);
+        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&[0, 0, 0x48, rng.below(5) as u8]);
+        out.extend_from_slice(&(rng.below(1 << 14) as u32).to_le_bytes());
+        out.extend_from_slice(&[0xFF, 0x8B, 0, 0]);
+    }
+    out.truncate(end);
+}
+
+fn noise(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + len, 0);
+    rng.fill(&mut out[start..]);
+}
+
+fn mixed(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
+    while out.len() < len {
+        for part in [text, noise] {
+            let room = len.saturating_sub(out.len());
+            part(rng, room.min(1 + rng.clone().below(200 << 10) as usize), out);
+        }
+    }
+}
+
+fn repeats(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
+    let period = 300 + rng.below(70_000) as usize;
+    noise(rng, period.min(len), out);
+    while out.len() < len {
+        let more = period.min(len - out.len());
+        out.extend_from_within(out.len() - period..out.len() - period + more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_texture_has_its_length_and_depends_on_its_seed() {
+        for texture in Texture::ALL {
+            for len in [0, 1, 4096, 300_001] {
+                let bytes = texture.bytes(7, len);
+                assert_eq!(bytes.len(), len, "{texture:?}");
+                assert_eq!(bytes, texture.bytes(7, len));
+                let other = texture.bytes(8, len);
+                assert!(texture == Texture::Zeros || len < 100 || bytes != other, "{texture:?}");
+            }
+        }
+    }
+}

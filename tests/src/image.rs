@@ -1,0 +1,68 @@
+//! Building and opening images.
+
+use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
+use kiln_codec::{Method, Spec};
+use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
+use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::Read;
+use std::io::Seek;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A method at a level; `None`: no compression.
+pub type Choice = Option<(Method, i32)>;
+
+/// Options for a choice of compression.
+///
+/// # Panics
+/// If the codec does not have the choice.
+pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOptions {
+    let spec = |(method, level)| Spec::new(method, Some(level), pcluster_len).expect("a choice that exists");
+    let scratch_dir = std::env::temp_dir();
+    BuildOptions { compression: choice.map(spec), threads, scratch_dir, ..BuildOptions::default() }
+}
+
+/// Scan a directory with as many threads as the build will have.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
+    let stop = AtomicBool::new(false);
+    scan(root, &ScanOptions { threads, keep_going: false, stop: &stop })
+}
+
+/// Build into `out`.
+///
+/// # Errors
+/// As [`kiln_build::build`].
+pub fn build_to(tree: &Tree, out: &File, options: &BuildOptions) -> Result<Summary, BuildError> {
+    let stop = AtomicBool::new(false);
+    let progress = |progress: Progress| assert!(progress.done_bytes <= progress.total_bytes);
+    kiln_build::build(tree, out, options, &Control { stop: &stop, progress: &progress })
+}
+
+/// Build in memory.
+///
+/// # Errors
+/// As [`kiln_build::build`].
+///
+/// # Panics
+/// If the system has no file in memory to offer.
+pub fn build(tree: &Tree, options: &BuildOptions) -> Result<(Vec<u8>, Summary), BuildError> {
+    let mut out = File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).expect("a file in memory"));
+    let summary = build_to(tree, &out, options)?;
+    let mut bytes = Vec::new();
+    out.rewind().and_then(|()| out.read_to_end(&mut bytes)).expect("memory can be read");
+    Ok((bytes, summary))
+}
+
+/// Open an image in memory.
+///
+/// # Errors
+/// As [`Image::open`].
+pub fn open(bytes: Vec<u8>) -> Result<Image, ReadError> {
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default())
+}

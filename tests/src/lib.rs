@@ -1,0 +1,49 @@
+//! Harness of the tests that see the builder as a whole.
+//!
+//! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
+//! a tree without a disk. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
+//! [`image`] builds and opens, [`mnt`] mounts.
+//!
+//! A test that needs a privilege or a program that is missing prints `SKIP: reason` and passes; with `KILN_NO_SKIP=1`
+//! in the environment it fails instead.
+#![forbid(unsafe_code)]
+
+pub mod copy;
+pub mod data;
+pub mod generator;
+pub mod image;
+pub mod mem;
+pub mod mnt;
+pub mod rng;
+pub mod snapshot;
+pub mod temp;
+
+/// Say that a test is skipped, or fail if skips are failures.
+///
+/// # Panics
+/// With `KILN_NO_SKIP=1` in the environment.
+pub fn skipped(reason: &str) {
+    let strict = std::env::var_os("KILN_NO_SKIP").is_some_and(|value| value == "1");
+    assert!(!strict, "SKIP: {reason} (KILN_NO_SKIP=1)");
+    println!("SKIP: {reason}");
+}
+
+/// Leave the running test with a reason, as for `format!`.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)*) => {{
+        $crate::skipped(&format!($($reason)*));
+        return;
+    }};
+}
+
+/// The value of an `Ok`, or leave the running test with the error as the reason.
+#[macro_export]
+macro_rules! require {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(reason) => $crate::skip!("{reason}"),
+        }
+    };
+}

@@ -1,0 +1,101 @@
+//! Mounted images, unmounted whatever happens.
+
+use crate::temp::TempDir;
+use kiln_mount::{MountError, fuse, kernel, unmount};
+use kiln_read::Image;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+/// A mounted image; its end is an unmount.
+#[derive(Debug)]
+pub struct Mount {
+    server: Option<Server>,
+    dir: TempDir,
+}
+
+/// What answers for a mount by FUSE.
+#[derive(Debug)]
+struct Server {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), MountError>>,
+}
+
+impl Mount {
+    /// Let the kernel mount `image` by our own library.
+    ///
+    /// # Errors
+    /// Why this machine cannot, or what the kernel says.
+    pub fn by_kernel(image: &Path) -> Result<Self, String> {
+        let dir = mount_point()?;
+        kernel::mount(image, &[], dir.path()).map_err(|error| error.to_string())?;
+        Ok(Self { server: None, dir })
+    }
+
+    /// Let the kernel mount `image` by `mount -t erofs -o loop,ro`.
+    ///
+    /// # Errors
+    /// Why this machine cannot, or what the program says.
+    pub fn by_loop(image: &Path) -> Result<Self, String> {
+        let dir = mount_point()?;
+        let output = Command::new("mount").args(["-t", "erofs", "-o", "loop,ro"]).arg(image).arg(dir.path()).output();
+        let output = output.map_err(|error| format!("no program mount: {error}"))?;
+        match output.status.success() {
+            true => Ok(Self { server: None, dir }),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+
+    /// Serve `image` by FUSE.
+    ///
+    /// # Errors
+    /// Why this machine cannot.
+    pub fn by_fuse(image: Image) -> Result<Self, String> {
+        let dir = mount_point()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = mpsc::channel();
+        let options = fuse::FuseOptions { threads: 2, allow_other: false, fsname: "kiln-test".to_owned() };
+        let (path, stopped) = (dir.path().to_owned(), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            fuse::serve(image, &path, &options, stopped, &mut || ready.send(()).expect("somebody waits"))
+        });
+        // An error before it is ready drops the sender.
+        match is_ready.recv() {
+            Ok(()) => Ok(Self { server: Some(Server { stop, thread }), dir }),
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Ok(())) => Err("ended before it was ready".to_owned()),
+                Err(_) => Err("panicked".to_owned()),
+            },
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn mount_point() -> Result<TempDir, String> {
+    TempDir::new("mnt").map_err(|error| error.to_string())
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let ended = match self.server.take() {
+            None => unmount(self.path()).map_err(|error| error.to_string()),
+            Some(server) => {
+                server.stop.store(true, Ordering::Relaxed);
+                match server.thread.join() {
+                    Ok(outcome) => outcome.map_err(|error| error.to_string()),
+                    Err(_) => Err("the server panicked".to_owned()),
+                }
+            }
+        };
+        if let Err(error) = ended {
+            eprintln!("{}: {error}", self.path().display());
+        }
+    }
+}

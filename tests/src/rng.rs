@@ -1,0 +1,38 @@
+//! Numbers for generated trees: the same on every machine.
+
+/// xorshift64*.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator; equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Self {
+        // Nearby seeds must not give nearby states, and the state must not be zero.
+        Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number below `end`, which must not be 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+    }
+
+    /// One of `choices`.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// Fill `buf` with noise that no encoder shortens.
+    pub fn fill(&mut self, buf: &mut [u8]) {
+        for chunk in buf.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}

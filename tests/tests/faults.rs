@@ -1,0 +1,167 @@
+//! Sources that fail, callers that stop: errors name the path, and nothing else of the tree is lost.
+
+use kiln_build::tree::{ContentError, Kind, NodeId, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Dedupe};
+use kiln_codec::Method;
+use kiln_tests::data::Texture;
+use kiln_tests::image::{Choice, build, open, options};
+use kiln_tests::mem::{Fault, MemFile, MemTree};
+use kiln_tests::snapshot::{Snapshot, assert_same, of_image, of_tree};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const CHOICES: [Choice; 2] = [None, Some((Method::Zstd, 1))];
+const MIB: usize = 1 << 20;
+
+/// The files of [`tree`] that a test may break.
+const VICTIMS: [&str; 7] = ["empty", "small", "twin-a", "twin-b", "linked", "large", "sparse"];
+
+/// A tree of files of all kinds, of which `victim` has a fault.
+fn tree(victim: &str, fault: Option<Fault>) -> Tree {
+    let mut mem = MemTree::default();
+    let dir = mem.dir(NodeId::ROOT, b"dir");
+    let twin = || MemFile::whole(Texture::Text.bytes(5, 30_000));
+    let mut sparse = MemFile::whole(Texture::Text.bytes(9, MIB));
+    sparse.push_hole(MIB as u64);
+    sparse.push(Texture::Binary.bytes(9, 500_000));
+    let files = [
+        ("empty", MemFile::default()),
+        ("small", MemFile::whole(Texture::Text.bytes(1, 500))),
+        ("twin-a", twin()),
+        ("twin-b", twin()),
+        ("linked", MemFile::whole(Texture::Noise.bytes(2, 9000))),
+        ("large", MemFile::whole(Texture::Mixed.bytes(3, 9 * MIB + 5))),
+        ("sparse", sparse),
+        ("healthy", MemFile::whole(Texture::Binary.bytes(4, 200_000))),
+    ];
+    for (name, file) in files {
+        let node = mem.file(dir, name.as_bytes(), file);
+        if name == "linked" {
+            mem.name(NodeId::ROOT, b"second-name-of-linked", node);
+        }
+        if let Some(fault) = fault.filter(|_| name == victim) {
+            mem.fault(node, fault);
+        }
+    }
+    mem.finish().unwrap()
+}
+
+fn without(mut expected: Snapshot, victim: &str) -> Snapshot {
+    expected.retain(|path, _| !path.ends_with(victim.as_bytes()));
+    expected
+}
+
+fn faults(victim: &str) -> Vec<Fault> {
+    let last = match victim {
+        "large" => 9 * MIB as u64,
+        "sparse" => 2 * MIB as u64 + 400_000,
+        _ => 0,
+    };
+    let mut faults = vec![Fault::Open, Fault::Changed, Fault::Read(0), Fault::Read(last)];
+    faults.extend((0..8).map(Fault::OpenAfter));
+    faults
+}
+
+/// For a broken file `victim`: without `keep_going` the error names it, with it all else is there.
+fn breaks(victim: &str) {
+    let whole = of_tree(&tree(victim, None)).unwrap();
+    let path = format!("dir/{victim}").into_bytes();
+    for (fault, choice) in faults(victim).into_iter().flat_map(|fault| CHOICES.map(|choice| (fault, choice))) {
+        for threads in [1, 3] {
+            let what = format!("{victim}, {fault:?}, {choice:?}, {threads} threads");
+            let options = options(choice, 65_536, threads);
+            let is_named = |error: &BuildError| matches!(error, BuildError::Read { path: named, .. } if *named == path || *named == b"second-name-of-linked");
+            match build(&tree(victim, Some(fault)), &options) {
+                // An empty file is not opened; a file may be opened fewer times than that.
+                Ok((bytes, _)) => {
+                    assert!(victim == "empty" || matches!(fault, Fault::OpenAfter(1..)), "{what}");
+                    assert_same(&whole, &of_image(&open(bytes).unwrap()).unwrap(), &what);
+                }
+                Err(error) => assert!(is_named(&error) && error.to_string().contains(victim), "{what}: {error}"),
+            }
+            let keep_going = BuildOptions { keep_going: true, ..options };
+            match build(&tree(victim, Some(fault)), &keep_going) {
+                Ok((bytes, summary)) => {
+                    let image = open(bytes).unwrap();
+                    assert_eq!(kiln_read::check(&image, 1).unwrap().problem_count, 0, "{what}");
+                    let skipped: Vec<_> = summary.skipped.iter().map(|skipped| &skipped.path).collect();
+                    let expected = match &skipped[..] {
+                        [] => whole.clone(),
+                        [one] => {
+                            assert!(one.ends_with(victim.as_bytes()), "{what}: {}", one.escape_ascii());
+                            assert!(is_named(&summary.skipped[0].error), "{what}");
+                            without(whole.clone(), victim)
+                        }
+                        _ => panic!("{what}: skipped twice"),
+                    };
+                    assert_same(&expected, &of_image(&image).unwrap(), &what);
+                    assert_eq!(summary.files, expected.values().filter(|r| r.size > 0 || r.contents != 0).count() as u64 + 1 - u64::from(expected.contains_key(&b"second-name-of-linked"[..])), "{what}");
+                }
+                // The one exception: others were to share the data of a file that fails late.
+                Err(error) => assert!(victim == "twin-a" && is_named(&error), "{what}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_broken_file_is_named_and_no_other_is_lost() {
+    VICTIMS.into_iter().for_each(breaks);
+}
+
+#[test]
+fn equal_digests_are_not_trusted() {
+    for (victim, threads) in [("twin-a", 1), ("twin-b", 1), ("twin-b", 3)] {
+        // One opening for the digest; from then on the file is another one.
+        let flipped = tree(victim, Some(Fault::FlipAfter(1)));
+        let (bytes, summary) = build(&flipped, &options(Some((Method::Lz4, 1)), 4096, threads)).unwrap();
+        assert_eq!(summary.duplicate_files, 0);
+        // All of them were opened once by now, so this is what the builder saw last.
+        assert_same(&of_tree(&flipped).unwrap(), &of_image(&open(bytes).unwrap()).unwrap(), victim);
+    }
+    let honest = tree("", None);
+    let (_, summary) = build(&honest, &BuildOptions::default()).unwrap();
+    assert_eq!((summary.duplicate_files, summary.duplicate_bytes), (1, 30_000));
+    let (_, summary) = build(&honest, &BuildOptions { dedupe: Dedupe::Off, ..BuildOptions::default() }).unwrap();
+    assert_eq!(summary.duplicate_files, 0);
+}
+
+#[test]
+fn a_stopped_build_is_interrupted() {
+    let tree = tree("", None);
+    for (choice, threads) in CHOICES.into_iter().flat_map(|choice| [1, 3].map(|threads| (choice, threads))) {
+        let options = options(choice, 65_536, threads);
+        let reports = AtomicU64::new(0);
+        let run = |stop_at: u64| {
+            let stop = AtomicBool::new(stop_at == 0);
+            reports.store(0, Ordering::Relaxed);
+            let progress = |_| {
+                if reports.fetch_add(1, Ordering::Relaxed) + 1 == stop_at {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            };
+            let out = File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).unwrap());
+            kiln_build::build(&tree, &out, &options, &Control { stop: &stop, progress: &progress })
+        };
+        assert!(run(u64::MAX).is_ok());
+        let total = reports.load(Ordering::Relaxed);
+        assert!(total > 5);
+        for stop_at in 0..=total {
+            let outcome = run(stop_at);
+            assert!(matches!(outcome, Err(BuildError::Interrupted)), "stopped at report {stop_at} of {total}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_has_changed() {
+    let mut mem = MemTree::default();
+    let node = mem.file(NodeId::ROOT, b"shrunk", MemFile::whole(vec![1; 100]));
+    mem.fault(node, Fault::Changed);
+    let tree = mem.finish().unwrap();
+    assert!(matches!(tree.node(node).kind, Kind::File { len: 100, .. }));
+    let error = build(&tree, &BuildOptions::default()).unwrap_err();
+    assert!(matches!(&error, BuildError::Read { source: ContentError::Changed(_), .. }), "{error}");
+    assert_eq!(error.to_string(), "shrunk: changed while the image was being built (its mtime)");
+}

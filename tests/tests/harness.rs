@@ -1,0 +1,21 @@
+//! The harness itself: what it makes is there, a copy is the same, and what it compares differs where it should.
+
+use kiln_tests::generator::{Scale, make};
+use kiln_tests::snapshot::{assert_same, diff, of_dir};
+use kiln_tests::temp::TempDir;
+use kiln_tests::{copy, skipped};
+
+#[test]
+fn a_copy_is_the_same_and_a_change_is_seen() {
+    let [source, target] = ["source", "target"].map(|what| TempDir::new(what).unwrap());
+    for reason in make(source.path(), 1, Scale::Reduced).unwrap() {
+        skipped(&reason);
+    }
+    let before = of_dir(source.path()).unwrap();
+    println!("{} names", before.len());
+    copy::backwards(source.path(), target.path()).unwrap();
+    assert_same(&before, &of_dir(target.path()).unwrap(), "the copy");
+    std::fs::write(target.path().join("files/Text/100"), [b'x'; 100]).unwrap();
+    let lines = diff(&before, &of_dir(target.path()).unwrap());
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("files/Text/100: ")), "{lines:?}");
+}
