@@ -3,9 +3,9 @@
 use crate::{RangeMut, ReadAt};
 use std::io::ErrorKind;
 
-/// Put `source`, which must hold exactly `expected`, through all that the trait promises: lengths, whole and partial reads at
-/// every kind of border, batches in any order, ends, hints, and many threads at once. Meant for tests; a few hundred
-/// thousand bytes are enough.
+/// Put `source`, which must hold exactly `expected`, through all that the trait promises: lengths, whole and partial
+/// reads at every kind of border, batches in any order, ends, hints, and many threads at once. Meant for tests; a few
+/// hundred thousand bytes are enough.
 ///
 /// # Panics
 /// A promise is broken; the message says which.

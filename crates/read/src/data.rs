@@ -1,7 +1,7 @@
 //! From ranges of a file to bytes.
 //!
-//! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it is
-//! goes from the device straight into the destination; encoded extents go through [`decode`](crate::decode).
+//! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
+//! is goes from the device straight into the destination; encoded extents go through [`decode`](crate::decode).
 
 use crate::decode::{Pcluster, Stored};
 use crate::map::{Extent, ExtentKind, Map};
@@ -20,10 +20,12 @@ pub(crate) enum Fragments {
 }
 
 impl Image {
-    /// Read contents from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the file.
+    /// Read contents from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the
+    /// file.
     ///
     /// # Errors
-    /// A directory, something without contents, a damaged image, a failing source. What `buf` holds is then unspecified.
+    /// A directory, something without contents, a damaged image, a failing source. What `buf` holds is then
+    /// unspecified.
     pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
         if inode.meta.file_type == FileType::Directory {
             return Err(ReadError::IsADirectory { path: Vec::new() });
@@ -114,8 +116,8 @@ impl Image {
         }
     }
 
-    /// Fill `buf` from byte `skip` of an extent in an interlaced pcluster on: its last bytes are the extent's first, up to the block boundary of the file;
-    /// what follows starts at the front of the pcluster.
+    /// Fill `buf` from byte `skip` of an extent in an interlaced pcluster on: its last bytes are the extent's first, up
+    /// to the block boundary of the file; what follows starts at the front of the pcluster.
     fn read_interlaced(&self, pcluster: &Pcluster, la: u64, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         let block_bits = self.superblock().block_bits;
         let rotated = block_bits.len() - block_bits.within(la);
@@ -155,8 +157,8 @@ pub(crate) fn fragment_error(off: u64, reason: &'static str) -> ReadError {
     ReadError::corrupt("z_erofs_map_header", 0, "h_fragmentoff", off, reason)
 }
 
-/// Extend a raw extent by those that follow it in the file and on its device, up to byte `end` of the file: chunks are often
-/// contiguous, and one large read is cheaper than many small ones.
+/// Extend a raw extent by those that follow it in the file and on its device, up to byte `end` of the file: chunks are
+/// often contiguous, and one large read is cheaper than many small ones.
 fn join_raw(map: &mut Map<'_>, extent: &mut Extent, end: u64) -> Result<(), ReadError> {
     let ExtentKind::Raw { device, pa } = extent.kind else { return Ok(()) };
     while extent.end() < end {

@@ -4,8 +4,8 @@
 //!
 //! 1. it is in the cache of decoded extents: copy;
 //! 2. it is wanted whole: decode into the destination, and leave the cache to those who need it;
-//! 3. a small part of its front is wanted: decode that prefix into the destination. Streams decode front to back, so this
-//!    is cheap, and who reads on will take way 4 next time;
+//! 3. a small part of its front is wanted: decode that prefix into the destination. Streams decode front to back, so
+//!    this is cheap, and who reads on will take way 4 next time;
 //! 4. else another part of it will most likely be wanted soon: decode it whole into the cache, once for all who ask
 //!    meanwhile. An extent too long for the cache is decoded into scratch memory as far as it is wanted.
 
@@ -162,7 +162,8 @@ impl Image {
     }
 }
 
-/// The stream in a pcluster: what follows the zeros in front, which end within the first `in_block` bytes, its first block.
+/// The stream in a pcluster: what follows the zeros in front, which end within the first `in_block` bytes, its first
+/// block.
 fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
     let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
     Some(&pcluster[start..])

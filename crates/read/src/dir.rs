@@ -120,9 +120,9 @@ impl Image {
         Ok(found.or_else(|| (name == b".").then(|| omitted_dot(dir)).flatten()))
     }
 
-    /// List a directory from position `from` on: 0, or one that an earlier listing gave. Entries come in stored order, "."
-    /// and ".." included (a "." that is not stored comes last). `each` gets an entry and the position behind it, and may
-    /// stop.
+    /// List a directory from position `from` on: 0, or one that an earlier listing gave. Entries come in stored order,
+    /// "." and ".." included (a "." that is not stored comes last). `each` gets an entry and the position behind it,
+    /// and may stop.
     ///
     /// # Errors
     /// Not a directory, a damaged one, a failing source.

@@ -148,7 +148,8 @@ impl Image {
         }
     }
 
-    /// Refuse a metabox that is far larger than metadata ever compresses to: loops over metadata are bounded by its length.
+    /// Refuse a metabox that is far larger than metadata ever compresses to: loops over metadata are bounded by its
+    /// length.
     fn check_metabox_len(&self, metabox: &Inode) -> Result<(), ReadError> {
         let size = metabox.meta.size;
         match size / METABOX_RATIO_MAX <= self.source_len() {

@@ -3,8 +3,8 @@
 //! [`Image`] opens any [`ReadAt`] and answers like a filesystem: inodes, directories, attributes, ranges of bytes. All
 //! methods take `&self` and may be called from any number of threads.
 //!
-//! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a claimed
-//! size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
+//! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a
+//! claimed size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -19,8 +19,8 @@ pub struct RangeMut<'a> {
 
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
-/// Blocking, because FUSE, the command and Python are. All four methods are required, so that a wrapper (cache, counter,
-/// fault injector) cannot forget to forward one. [`conformance`](crate::conformance) tests implementations.
+/// Blocking, because FUSE, the command and Python are. All four methods are required, so that a wrapper (cache,
+/// counter, fault injector) cannot forget to forward one. [`conformance`](crate::conformance) tests implementations.
 pub trait ReadAt: Send + Sync {
     /// Length in bytes. It does not change.
     ///

@@ -6,7 +6,7 @@ use kiln_format::inode::FileType;
 /// Most symbolic links in one resolution, as in Linux.
 const SYMLINKS_MAX: usize = 40;
 /// Longest target in bytes, as in Linux.
-const TARGET_MAX_LEN: u64 = 4095;
+pub(crate) const TARGET_MAX_LEN: u64 = 4095;
 
 /// What to do with a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub enum FollowLast {
 }
 
 impl Image {
-    /// The inode at `path`, with or without a leading slash. Symbolic links are followed within the image: absolute ones from
-    /// its root, and ".." of the root is the root.
+    /// The inode at `path`, with or without a leading slash. Symbolic links are followed within the image: absolute
+    /// ones from its root, and ".." of the root is the root.
     ///
     /// # Errors
     /// [`ReadError::NotFound`] and its kin with `path`; a damaged image, a failing source.

@@ -13,8 +13,8 @@ pub enum SeekWhat {
 }
 
 impl Image {
-    /// The first byte at or behind `off` that is data, or a hole; the end of the file counts as a hole. `None`: there is
-    /// none, or `off` is not in the file (ENXIO). Holes are those of the layout, not runs of stored zeros.
+    /// The first byte at or behind `off` that is data, or a hole; the end of the file counts as a hole. `None`: there
+    /// is none, or `off` is not in the file (ENXIO). Holes are those of the layout, not runs of stored zeros.
     ///
     /// # Errors
     /// Something without contents, a damaged map, a failing source.

@@ -44,8 +44,8 @@ impl Image {
     /// All inodes from `start` on, which has the path `path`: depth first, directories before what is in them, names in
     /// stored order. An inode with several names comes with each of them.
     ///
-    /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory that is met twice is an
-    /// error, so that the walk ends even where directories form a cycle.
+    /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory that is met twice is
+    /// an error, so that the walk ends even where directories form a cycle.
     pub fn walk(&self, start: &Inode, path: &[u8]) -> Walk {
         let start = Some(WalkEntry { path: path.to_vec(), inode: *start });
         Walk { image: self.clone(), start, stack: Vec::new(), seen: HashSet::new() }

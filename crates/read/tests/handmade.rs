@@ -138,8 +138,8 @@ impl Shape {
             Lcluster::Nonhead { back, forward: forward as u32, cblkcnt }
         };
         let mut entries: Vec<_> = (0..count).map(entry).collect();
-        // The marker at the end is what builders write; kernels need it only behind plain extents. A count of blocks may be
-        // in its place.
+        // The marker at the end is what builders write; kernels need it only behind plain extents. A count of blocks
+        // may be in its place.
         let last = parts.last().unwrap();
         let is_free = head_lcn(last) + 2 < count || (head_lcn(last) + 1 < count && !self.is_big());
         if !size.is_multiple_of(lcluster) && is_free && (last.kind == HeadKind::Plain || rng.below(3) > 0) {
@@ -560,8 +560,8 @@ fn a_pcluster_of_no_blocks_has_one() {
     reads_as(&image, &contents, &mut Rng(3));
 }
 
-/// Without a marker, a plain extent at the end of a file reaches the end of its lcluster. Linux 6.18 refuses to read one that
-/// is then longer than its pcluster.
+/// Without a marker, a plain extent at the end of a file reaches the end of its lcluster. Linux 6.18 refuses to read
+/// one that is then longer than its pcluster.
 #[test]
 fn a_plain_end_needs_its_marker() {
     for marked in [true, false] {

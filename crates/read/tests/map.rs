@@ -1,5 +1,5 @@
-//! Laws of the extent map and of reads: a lookup anywhere agrees with a scan from the start, a read of any range with the
-//! whole file.
+//! Laws of the extent map and of reads: a lookup anywhere agrees with a scan from the start, a read of any range with
+//! the whole file.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Which bytes have an owner, and which have two.
 //!
-//! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a pcluster
-//! begins inside another one, or where data lies in metadata.
+//! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a
+//! pcluster begins inside another one, or where data lies in metadata.
 
 use super::{Finding, Problems};
 use crate::ReadError;
@@ -58,8 +58,8 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// For an image of `len` bytes, devices included. One span for each 64 bytes is more than blocks and inodes can need; a
-    /// hostile index that names more must not cost more memory.
+    /// For an image of `len` bytes, devices included. One span for each 64 bytes is more than blocks and inodes can
+    /// need; a hostile index that names more must not cost more memory.
     pub fn new(len: u64) -> Self {
         let max = usize::try_from(len / 64).unwrap_or(usize::MAX).max(SPANS_MIN);
         Self { list: Vec::new(), max, is_full: false }

@@ -7,10 +7,12 @@ use super::{CheckReport, Finding, Problems};
 use crate::data::fragment_error;
 use crate::dir::DirReader;
 use crate::map::{Extent, ExtentKind, Map};
+use crate::resolve::TARGET_MAX_LEN;
 use crate::walk::{PATH_MAX_LEN, joined};
 use crate::{Image, Inode, Nid, ReadError, Space};
 use kiln_format::dirent::Dirent;
 use kiln_format::inode::FileType;
+use kiln_format::xattr;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
@@ -18,10 +20,6 @@ use std::ops::ControlFlow;
 const PACKED: &[u8] = b"<packed inode>";
 /// The same for the metabox.
 const METABOX: &[u8] = b"<metabox>";
-/// Linux's limit for a name of an attribute, in bytes.
-const XATTR_NAME_MAX: usize = 255;
-/// Linux's limit for the target of a symbolic link, in bytes.
-const TARGET_MAX_LEN: u64 = 4095;
 
 /// The check of a tree.
 pub(super) struct Tree<'c> {
@@ -229,7 +227,7 @@ impl<'c> Tree<'c> {
             long_prefix |= entry.is_long;
             let name = entry.name();
             let add = |name, reason| self.problems.add(path, Some(inode.nid), Finding::Xattr { name, reason });
-            if name.len() > XATTR_NAME_MAX {
+            if name.len() > xattr::NAME_MAX_LEN {
                 add(name.clone(), "a name over 255 bytes cannot be read");
             }
             if !seen.insert(name.clone()) {

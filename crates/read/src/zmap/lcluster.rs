@@ -167,8 +167,8 @@ impl Lclusters {
         }
     }
 
-    /// Entries to look at before an extent counts as endless. One of legal length has no more lclusters than this, and a
-    /// longer fragment is crossed in strides.
+    /// Entries to look at before an extent counts as endless. One of legal length has no more lclusters than this, and
+    /// a longer fragment is crossed in strides.
     fn steps_max(&self) -> u64 {
         (EXTENT_MAX_LEN as u64 >> self.bits) + 2
     }

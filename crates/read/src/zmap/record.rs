@@ -23,8 +23,8 @@ pub(super) struct Records {
 
 /// Sums of stored lengths, at every [`STRIDE`]th record of 4-byte tables.
 ///
-/// Such a record holds a length alone: its address is the sum of all lengths before it. With the sums, a lookup in a table
-/// that was visited before adds at most [`STRIDE`] lengths, in one window of metadata.
+/// Such a record holds a length alone: its address is the sum of all lengths before it. With the sums, a lookup in a
+/// table that was visited before adds at most [`STRIDE`] lengths, in one window of metadata.
 pub(crate) struct StartSums {
     cache: Cache<(Nid, u64), u64>,
 }
