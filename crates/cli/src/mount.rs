@@ -16,6 +16,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// FUSE threads on small machines: some wait for the disk while others decode.
+const FUSE_THREADS_MIN: usize = 4;
+
 /// Mount an image
 ///
 /// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
@@ -96,7 +99,7 @@ fn serve(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let image = args.image.open_with(&OpenOptions { cache_bytes: args.cache, ..OpenOptions::default() })?;
     let options = FuseOptions {
-        threads: args.threads.count(),
+        threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         allow_other: args.allow_other,
         fsname: args.image.image.display().to_string(),
     };

@@ -18,10 +18,10 @@ pub enum Preset {
     Plain,
     /// lz4 in pclusters of 64 KiB
     Fast,
-    /// zstd,3 in pclusters of 128 KiB
+    /// zstd,3 in pclusters of 64 KiB
     #[default]
     Balanced,
-    /// zstd,15 in pclusters of 1 MiB
+    /// lzma,6 in pclusters of 1 MiB
     Small,
 }
 
@@ -31,8 +31,8 @@ impl Preset {
         match self {
             Preset::Plain => (None, 64 << 10),
             Preset::Fast => (Some((Method::Lz4, 1)), 64 << 10),
-            Preset::Balanced => (Some((Method::Zstd, 3)), 128 << 10),
-            Preset::Small => (Some((Method::Zstd, 15)), 1 << 20),
+            Preset::Balanced => (Some((Method::Zstd, 3)), 64 << 10),
+            Preset::Small => (Some((Method::Lzma, 6)), 1 << 20),
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn options_override_presets() {
         use Preset::*;
-        assert_eq!(choose(Balanced, None, None, None), spec(Method::Zstd, 3, 128 << 10));
+        assert_eq!(choose(Balanced, None, None, None), spec(Method::Zstd, 3, 64 << 10));
         assert_eq!(choose(Fast, None, Some(16 << 10), None), spec(Method::Lz4, 1, 16 << 10));
         assert_eq!(choose(Small, Some("lzma,9"), None, None), spec(Method::Lzma, 9, 1 << 20));
         assert_eq!(choose(Plain, None, None, None), Ok(None));
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn defaults_give_way_to_the_kernel() {
         use Preset::*;
-        assert_eq!(choose(Balanced, None, None, Some("6.10")), spec(Method::Zstd, 3, 128 << 10));
-        assert_eq!(choose(Balanced, None, None, Some("6.9")), spec(Method::Lz4hc, 9, 128 << 10));
+        assert_eq!(choose(Balanced, None, None, Some("6.10")), spec(Method::Zstd, 3, 64 << 10));
+        assert_eq!(choose(Balanced, None, None, Some("6.9")), spec(Method::Lz4hc, 9, 64 << 10));
         assert_eq!(choose(Small, None, None, Some("5.15")), spec(Method::Lz4hc, 9, 1 << 20));
         assert_eq!(choose(Fast, None, None, Some("5.15")), spec(Method::Lz4, 1, 64 << 10));
     }

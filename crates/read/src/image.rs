@@ -203,7 +203,12 @@ impl Image {
 
 /// At most `len` bytes from the superblock on.
 fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
-    let len = devices.primary_len().saturating_sub(SUPERBLOCK_OFF).min(len);
+    let have = devices.primary_len();
+    if have <= SUPERBLOCK_OFF {
+        let (record, reason) = ("erofs_super_block", "not an EROFS image: shorter than a superblock");
+        return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "length of the image", have, reason));
+    }
+    let len = (have - SUPERBLOCK_OFF).min(len);
     let mut head = vec![0; len as usize];
     devices.read(0, &mut head, SUPERBLOCK_OFF)?;
     Ok(head)
@@ -240,5 +245,20 @@ fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
     DecodeLimits {
         lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
         zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemorySource;
+
+    #[test]
+    fn short_files_are_no_images() {
+        for len in [0, 1, 1023, 1024, 1025, 1100, 4096] {
+            let source = Arc::new(MemorySource::new(vec![0; len]));
+            let error = Image::open(source, Vec::new(), &OpenOptions::default()).unwrap_err();
+            assert!(matches!(error, ReadError::Corrupt { .. }), "{len}: {error}");
+        }
     }
 }

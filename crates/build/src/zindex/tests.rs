@@ -1,71 +1,174 @@
-//! Laws of the index: what it holds is what went in, read back by the plainest reader.
+//! Laws of the index: what goes in is what the plainest reader gets out.
 
 use super::*;
-use kiln_format::zmap::{CBLKCNT_MAX, DELTA_MAX, MAP_HEADER_LEN, ZmapHeader};
+use kiln_format::zmap::{DELTA_MAX, ZmapHeader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
-const BLOCK: u64 = 4096;
+const BITS: BlockBits = BlockBits::DEFAULT;
+const BLOCK: u32 = 4096;
 
-/// Extents as the builder makes them: an encoded one saves at least a block, a plain one is a block or the last.
+/// An extent as the builder makes them.
 #[derive(Clone, Copy, Debug)]
 enum Made {
+    /// Saves at least a block: this many stored, and more bytes than they hold.
     Encoded { blocks: u16, more: u32 },
+    /// A block, or less at the end of the file.
     Plain,
-    /// A reference to a part of what another extent decodes to; of whole blocks.
-    Zeros { llen: u32, partial: bool },
+    /// Whole blocks of zeros, of which there is one pcluster.
+    Zeros { blocks: u32, partial: bool },
 }
 
 fn encoded(most: u16) -> impl Strategy<Value = Made> {
-    let more = prop_oneof![4 => 1..20_000_u32, 2 => 1..300_000_u32, 1 => 8_000_000..11_000_000_u32, 1 => select(vec![1, 4095, 4096, 4097])];
+    // The longest are beyond the distances that an entry holds.
+    let more = prop_oneof![4 => 1..20_000_u32, 2 => 1..300_000_u32, 1 => 8_000_000..11_000_000_u32];
+    let more = prop_oneof![5 => more, 1 => select(vec![1, 4095, 4096, 4097])];
     (1..=most, more).prop_map(|(blocks, more)| Made::Encoded { blocks, more })
 }
 
-/// A file's extents and its length.
-fn file(big: bool, scattered: bool) -> impl Strategy<Value = (Vec<ZExtent>, u64)> {
-    let most = if big { 256 } else { 1 };
-    let zeros = (1..300_u32, any::<bool>()).prop_map(|(blocks, partial)| Made::Zeros { llen: blocks << 12, partial });
-    let one = if scattered {
-        prop_oneof![4 => encoded(most), 2 => Just(Made::Plain), 2 => zeros].boxed()
-    } else {
-        prop_oneof![3 => encoded(most), 1 => Just(Made::Plain)].boxed()
-    };
-    // Few extents with long gaps, or many.
-    let list = prop_oneof![vec(one.clone(), 1..6), vec(one, 1..120)];
-    (list, 1..=4096_u32, 1..u32::MAX - 200_000).prop_map(move |(made, last, start)| place(&made, last, start))
+/// The shape of a file's index, and its extents.
+fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
+    (any::<bool>(), any::<bool>()).prop_flat_map(|(big, scattered)| {
+        let most = if big { 256 } else { 1 };
+        let zeros = (1..300_u32, any::<bool>()).prop_map(|(blocks, partial)| Made::Zeros { blocks, partial });
+        let one = match scattered {
+            true => prop_oneof![4 => encoded(most), 2 => Just(Made::Plain), 2 => zeros].boxed(),
+            false => prop_oneof![2 => encoded(most), 1 => Just(Made::Plain)].boxed(),
+        };
+        let list = prop_oneof![vec(one.clone(), 1..5), vec(one, 1..100)];
+        (list, 1..=BLOCK, 8..u32::MAX - 100_000).prop_map(move |(made, last, start)| {
+            let (extents, len) = place(&made, last, start);
+            (IndexShape { len, block_bits: BITS, big, scattered }, extents)
+        })
+    })
 }
 
-/// Give extents their places; the last one, if plain, has `last` bytes.
+/// Put extents one behind the other, their blocks from `start` on. A plain one at the end has `last` bytes.
 fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
-    let (mut extents, mut next, mut la) = (Vec::new(), start, 0_u64);
-    for (idx, made) in made.iter().enumerate() {
-        let mut push = |llen: u32, start, blocks, kind, partial| {
-            extents.push(ZExtent { llen, start, blocks, kind, partial });
-            la += u64::from(llen);
-        };
-        match *made {
-            Made::Encoded { blocks, more } => {
-                push((u32::from(blocks) << 12) + more, next, blocks, HeadKind::Head1, false);
-                next += u32::from(blocks);
-            }
-            Made::Plain => {
-                let llen = if idx + 1 == made_len(made, idx, la) { last } else { 4096 };
-                push(llen, next, 1, HeadKind::Plain, false);
-                next += 1;
-            }
-            Made::Zeros { llen, partial } => {
-                // Holes start at block boundaries: what is before ends there.
-                let rest = (BLOCK - la % BLOCK) % BLOCK;
-                if rest > 0 {
-                    push(rest as u32 + 4096, next, 1, HeadKind::Head1, false);
-                    next += 1;
+    let (mut extents, mut next, mut len) = (Vec::new(), start, 0);
+    let mut put = |llen, blocks, kind| {
+        extents.push(ZExtent { llen, start: next, blocks, kind, partial: false });
+        next += u32::from(blocks);
+        len += u64::from(llen);
+        len
+    };
+    let mut end = 0;
+    let mut zeros = Vec::new();
+    for (idx, one) in made.iter().enumerate() {
+        end = match *one {
+            Made::Encoded { blocks, more } => put(u32::from(blocks) * BLOCK + more, blocks, HeadKind::Head1),
+            Made::Plain => put(if idx + 1 == made.len() { last } else { BLOCK }, 1, HeadKind::Plain),
+            Made::Zeros { blocks, partial } => {
+                // What is before a hole ends at a block boundary.
+                let within = BITS.within(end) as u32;
+                if within > 0 {
+                    end = put(2 * BLOCK - within, 1, HeadKind::Head1);
                 }
-                extents.push(ZExtent { llen, start: 7, blocks: 1, kind: HeadKind::Head1, partial });
-                la += u64::from(llen);
+                zeros.push((end, partial));
+                put(blocks * BLOCK, 1, HeadKind::Head1)
+            }
+        };
+    }
+    let mut la = 0;
+    for extent in &mut extents {
+        if let Ok(idx) = zeros.binary_search_by_key(&la, |(start, _)| *start) {
+            (extent.start, extent.partial) = (7, zeros[idx].1);
+        }
+        la += u64::from(extent.llen);
+    }
+    (extents, end)
+}
+
+/// The entries of an index behind the body at `body_off`, read one by one.
+fn entries(bytes: &[u8], body_off: usize, shape: IndexShape) -> Vec<Lcluster> {
+    let header_off = body_off.next_multiple_of(8);
+    let header = bytes[header_off..][..8].try_into().unwrap();
+    let header = ZmapHeader::decode(&header, 0, BITS, shape.scattered).unwrap();
+    let ZmapHeader::Map(MapHeader { advise, lcluster_bits, algorithms, .. }) = header else { panic!("a fragment") };
+    assert_eq!((lcluster_bits, algorithms[0]), (BITS.bits(), Algorithm::Zstd as u8));
+    assert_eq!(advise.contains(Advise::BIG_PCLUSTER_1), shape.big);
+    let count = shape.len.div_ceil(BLOCK.into());
+    if shape.scattered {
+        assert!(!advise.contains(Advise::COMPACTED_2B_OR_EXTENTS));
+        let table = &bytes[header_off + FULL_INDEX_OFF as usize..];
+        return (0..count as usize)
+            .map(|lcn| Lcluster::decode_full(table[8 * lcn..][..8].try_into().unwrap()))
+            .collect();
+    }
+    let dense = advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
+    let table_off = header_off as u64 + COMPACT_INDEX_OFF;
+    let layout = CompactLayout::new(table_off, count, count, lcluster_bits, dense, shape.big).unwrap();
+    assert_eq!(layout.end_off(), bytes.len() as u64);
+    let entry = |lcn| {
+        let pack = layout.pack_of(lcn);
+        let bytes = &bytes[pack.off as usize..][..pack.len];
+        layout.decode_pack(pack, bytes).unwrap().get((lcn - pack.first) as usize)
+    };
+    (0..count).map(entry).collect()
+}
+
+/// Extents from the heads alone: each ends where the next one starts, and has the blocks that stand behind its head.
+fn extents_of(entries: &[Lcluster], len: u64) -> Vec<ZExtent> {
+    let mut heads = Vec::new();
+    for (lcn, entry) in entries.iter().enumerate() {
+        if let Lcluster::Head { kind, clusterofs, blkaddr, partial } = *entry {
+            let blocks = match entries.get(lcn + 1) {
+                Some(Lcluster::Nonhead { cblkcnt: Some(blocks), .. }) => *blocks as u16,
+                _ => 1,
+            };
+            let la = lcn as u64 * u64::from(BLOCK) + u64::from(clusterofs);
+            heads.push((la, ZExtent { llen: 0, start: blkaddr.0 as u32, blocks, kind, partial }));
+        }
+    }
+    // The end marker is no extent.
+    heads.retain(|(la, _)| *la < len);
+    let ends: Vec<u64> = heads.iter().skip(1).map(|(la, _)| *la).chain([len]).collect();
+    let extents = heads.iter().zip(ends).map(|((la, extent), end)| ZExtent { llen: (end - la) as u32, ..*extent });
+    extents.collect()
+}
+
+/// From every entry the distances lead back to its head, and never past the next one.
+fn distances_lead_to_heads(entries: &[Lcluster], scattered: bool) {
+    let is_head = |lcn: usize| matches!(entries[lcn], Lcluster::Head { .. });
+    let mut head = 0;
+    for (lcn, entry) in entries.iter().enumerate() {
+        match *entry {
+            Lcluster::Head { .. } => head = lcn,
+            Lcluster::Nonhead { back, forward, cblkcnt } => {
+                assert_eq!(cblkcnt.is_some(), cblkcnt.is_some() && lcn == head + 1);
+                assert!(back >= 1 && back as usize <= lcn - head, "{back} back from {lcn}, head {head}");
+                assert!(back >= DELTA_MAX || lcn - back as usize == head, "{back} back from {lcn}, head {head}");
+                // Compact packs hold it for their last entry only; elsewhere it is a lower bound.
+                let way = (lcn + 1..lcn + forward as usize).all(|lcn| lcn < entries.len() && !is_head(lcn));
+                assert!(forward >= 1 && way, "{forward} forward from {lcn}");
+                let lands =
+                    entries.get(lcn + forward as usize).is_none_or(|entry| matches!(entry, Lcluster::Head { .. }));
+                assert!(!scattered || forward == DELTA_MAX || lands, "{forward} forward from {lcn}");
             }
         }
     }
-    (extents, la)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1500, rng_seed: RngSeed::Fixed(0x21DE), failure_persistence: None, ..Default::default()
+    })]
+
+    #[test]
+    fn extents_come_back(
+        (shape, extents) in file(),
+        form in select(vec![32_usize, 64]),
+        xattrs in prop_oneof![Just(0_usize), (0..300_usize).prop_map(|n| 12 + 4 * n)],
+    ) {
+        let body_off = form + xattrs;
+        let mut bytes = vec![0xEE; body_off];
+        encode(shape, Algorithm::Zstd, &extents, &mut bytes).unwrap();
+        prop_assert_eq!(len_behind(body_off as u64, shape).unwrap(), (bytes.len() - body_off) as u64);
+        prop_assert!(bytes.len() - body_off.next_multiple_of(8) <= index_len(shape), "{} bytes", bytes.len());
+        let entries = entries(&bytes, body_off, shape);
+        prop_assert_eq!(extents_of(&entries, shape.len), extents);
+        distances_lead_to_heads(&entries, shape.scattered);
+    }
 }
