@@ -42,22 +42,44 @@ impl Texture {
 }
 
 const WORDS: [&str; 24] = [
-    "kiln", "clay", "fire", "the", "a", "of", "block", "cluster", "extent", "inode", "return", "let", "if", "0x1f", "=",
-    "(self)", "{", "}", "// glaze", "once", "keeps its shape", "reads", "writes", "->",
+    "kiln",
+    "clay",
+    "fire",
+    "the",
+    "a",
+    "of",
+    "block",
+    "cluster",
+    "extent",
+    "inode",
+    "return",
+    "let",
+    "if",
+    "0x1f",
+    "=",
+    "(self)",
+    "{",
+    "}",
+    "// glaze",
+    "once",
+    "keeps its shape",
+    "reads",
+    "writes",
+    "->",
 ];
 
 /// Append at least `len` bytes of text.
 fn text(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
     let end = out.len() + len;
     while out.len() < end {
-        let bits = rng.next();
+        let bits = rng.word();
         for shift in (0..60).step_by(6) {
             let choice = (bits >> shift & 63) as usize;
             match WORDS.get(choice) {
                 Some(word) => out.extend_from_slice(word.as_bytes()),
                 None => out.push(b'a' + (choice % 26) as u8),
             }
-            out.push(if choice % 11 == 0 { b'\n' } else { b' ' });
+            out.push(if choice.is_multiple_of(11) { b'\n' } else { b' ' });
         }
     }
     out.truncate(end);

@@ -18,11 +18,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
 /// How much to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +46,19 @@ pub fn make(root: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let mut maker = Maker { rng: Rng::new(seed), left_out: BTreeSet::new() };
     let root = openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    files::make(&mut maker, &maker_dir(&root, "files")?, scale)?;
-    files::duplicates(&mut maker, &maker_dir(&root, "duplicates")?, scale)?;
-    sparse::make(&mut maker, &maker_dir(&root, "sparse")?)?;
-    links::make(&mut maker, &maker_dir(&root, "links")?)?;
-    dirs::make(&mut maker, &maker_dir(&root, "dirs")?)?;
-    dirs::names(&mut maker, &maker_dir(&root, "names")?)?;
-    meta::nodes(&mut maker, &maker_dir(&root, "nodes")?)?;
-    meta::owners_and_modes(&mut maker, &maker_dir(&root, "meta")?)?;
-    meta::times(&maker_dir(&root, "times")?)?;
-    xattrs::make(&mut maker, &maker_dir(&root, "xattrs")?)?;
+    let section = |name: &str| subdir(root.as_fd(), name.as_bytes());
+    files::make(&mut maker, &section("files")?, scale)?;
+    files::duplicates(&mut maker, &section("duplicates")?, scale)?;
+    sparse::make(&mut maker, &section("sparse")?)?;
+    links::make(&mut maker, &section("links")?)?;
+    dirs::make(&mut maker, &section("dirs")?)?;
+    dirs::names(&mut maker, &section("names")?)?;
+    meta::nodes(&mut maker, &section("nodes")?)?;
+    meta::owners_and_modes(&mut maker, &section("meta")?)?;
+    meta::times(&section("times")?)?;
+    xattrs::make(&mut maker, &section("xattrs")?)?;
     maker.settle(root.as_fd(), began)?;
     Ok(maker.left_out)
-}
-
-fn maker_dir(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    Ok(subdir(parent.as_fd(), name.as_bytes())?)
 }
 
 /// Make a directory and open it.
@@ -149,7 +146,13 @@ impl Maker {
         self.settle_time(dir, b".", &stat, began)
     }
 
-    fn settle_time(&mut self, dir: BorrowedFd<'_>, name: &[u8], stat: &rustix::fs::Statx, began: i64) -> io::Result<()> {
+    fn settle_time(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        stat: &rustix::fs::Statx,
+        began: i64,
+    ) -> io::Result<()> {
         if !(began - 1..began + 86_400).contains(&stat.stx_mtime.tv_sec) {
             return Ok(());
         }
@@ -162,13 +165,4 @@ impl Maker {
             _ => set_mtime(dir, name, USUAL_TIME, 0),
         }
     }
-}
-
-/// Make a tree in a directory that will hold nothing else.
-///
-/// # Errors
-/// As [`make`].
-pub fn make_in(dir: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>> {
-    fs::create_dir(dir)?;
-    make(dir, seed, scale)
 }

@@ -1,9 +1,7 @@
 //! Trees without a disk.
 
-use kiln_build::tree::{
-    Content, ContentError, ContentId, Contents, Entry, Kind, Metadata, Node, NodeId, Tree, Xattr,
-};
 use kiln_build::BuildError;
+use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Kind, Metadata, Node, NodeId, Tree, Xattr};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -216,10 +214,9 @@ impl MemTree {
     /// # Errors
     /// As [`Tree::new`].
     pub fn finish(self) -> Result<Tree, BuildError> {
-        Tree::new(self.nodes, Box::new(MemContents {
-            files: self.files.into(),
-            fault: self.fault,
-            opened: AtomicU32::new(0),
-        }))
+        Tree::new(
+            self.nodes,
+            Box::new(MemContents { files: self.files.into(), fault: self.fault, opened: AtomicU32::new(0) }),
+        )
     }
 }

@@ -69,7 +69,9 @@ fn round_trip(scale: Scale, choice: Choice, pcluster_lens: &[u32]) {
         let report = kiln_read::check(&opened, 2).unwrap();
         assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
         match Mount::by_kernel(&image) {
-            Ok(mount) => assert_same(&source.snapshot, &of_dir(mount.path()).unwrap(), &format!("{what}, by the kernel")),
+            Ok(mount) => {
+                assert_same(&source.snapshot, &of_dir(mount.path()).unwrap(), &format!("{what}, by the kernel"))
+            }
             Err(reason) => skipped(&reason),
         }
     }
@@ -114,6 +116,7 @@ fn lzma() {
     round_trip(Scale::Small, Some((Method::Lzma, 6)), &[4 * KIB, 64 * KIB, 1024 * KIB]);
 }
 
+/// The shared xattr area must not follow the order in which the source lists attributes.
 #[test]
 fn a_copy_gives_the_same_image() {
     let source = Source::shared(Scale::Small);

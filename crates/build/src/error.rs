@@ -51,6 +51,14 @@ pub enum BuildError {
         /// The kernel that was named.
         kernel: KernelVersion,
     },
+    /// A pcluster length that blocks cannot make up.
+    #[error("pclusters of {len} bytes: use a multiple of the block size, {block_len} bytes")]
+    PclusterLen {
+        /// What was asked for, in bytes.
+        len: u32,
+        /// Bytes in a block.
+        block_len: u64,
+    },
     /// The image grows beyond what its addresses can hold.
     #[error("the image is too large: {0}")]
     TooLarge(FormatError),

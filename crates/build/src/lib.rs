@@ -29,7 +29,7 @@ mod write;
 mod xattr;
 mod zindex;
 
-pub use error::BuildError;
+pub use error::{BuildError, InputProblem};
 pub use options::{BuildOptions, Control, Dedupe, Progress};
 pub use stats::{Phase, PhaseClock, Skipped, Summary};
 pub use tree::Tree;
@@ -43,6 +43,7 @@ use std::fs::File;
 /// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
 /// what the chosen kernel does not have; an interruption.
 pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<'_>) -> Result<Summary, BuildError> {
+    options.check()?;
     let mut clock = PhaseClock::start();
     let facts = facts::Facts::gather(tree, options)?;
     let plan = plan::Plan::make(tree, &facts, options, control)?;
@@ -57,6 +58,6 @@ pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<
     summary.phases = clock.phases();
     summary.skipped = facts.left_out;
     summary.skipped.extend(plan.left_out);
-    summary.skipped.extend(packed.left_out.into_iter().map(|(_, skipped)| skipped));
+    summary.skipped.extend(packed.left_out.into_values());
     Ok(summary)
 }

@@ -61,6 +61,18 @@ impl BuildOptions {
         BlockBits::DEFAULT
     }
 
+    /// # Errors
+    /// Options that contradict each other, before anything is read.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let block_len = self.block_bits().len();
+        match self.compression {
+            Some(Spec { pcluster_len: len, .. }) if !u64::from(len).is_multiple_of(block_len) => {
+                Err(BuildError::PclusterLen { len, block_len })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the chosen kernel, if one is chosen, is `version` or newer.
     pub(crate) fn kernel_has(&self, version: KernelVersion) -> bool {
         self.kernel.is_none_or(|kernel| kernel >= version)

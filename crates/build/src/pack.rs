@@ -4,6 +4,7 @@ use kiln_codec::Encoder;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Blkaddr, BlockBits};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -65,13 +66,13 @@ pub struct Packed {
     /// Features in use.
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out.
-    pub left_out: Vec<(u32, Skipped)>,
+    pub left_out: BTreeMap<u32, Skipped>,
 }
 
 impl Packed {
     /// Whether a file turned out to be unreadable.
     pub fn is_left_out(&self, file: u32) -> bool {
-        self.left_out.iter().any(|(left_out, _)| *left_out == file)
+        self.left_out.contains_key(&file)
     }
 }
 
@@ -151,6 +152,8 @@ struct Packing<'a> {
     block_bits: BlockBits,
     packed: Packed,
     zeros: Option<Zeros>,
+    /// Files whose data others share.
+    originals: HashSet<u32>,
     progress: Progress,
 }
 
@@ -176,12 +179,17 @@ impl<'a> Packing<'a> {
             end: Blkaddr(crate::write::header_blocks(options)?),
             digest: blake3::Hasher::new(),
             features: Vec::new(),
-            left_out: Vec::new(),
+            left_out: BTreeMap::new(),
         };
         let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum();
         let progress = Progress { done_bytes: 0, total_bytes };
-        Ok(Self { plan, out, control, block_bits, packed, zeros: None, progress })
+        let original = |file: &FilePlan| match file.storage {
+            Storage::Duplicate(original) => Some(original),
+            _ => None,
+        };
+        let originals = plan.files.iter().filter_map(original).collect();
+        Ok(Self { plan, out, control, block_bits, packed, zeros: None, originals, progress })
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
@@ -306,15 +314,13 @@ impl<'a> Packing<'a> {
     }
 
     fn leave_out(&mut self, tree: &Tree, part: &Part, error: BuildError) -> Result<(), BuildError> {
-        let is_source = |file: &FilePlan| file.storage == Storage::Duplicate(part.file);
-        if self.plan.files.iter().any(is_source) {
+        if self.originals.contains(&part.file) {
             // Others were to share its data, which cannot be had any more.
             return Err(error);
         }
         self.packed.stored[part.file as usize] = Stored::Nothing;
-        if !self.packed.is_left_out(part.file) {
-            self.packed.left_out.push((part.file, Skipped { path: tree.path(part.node), error }));
-        }
+        let skipped = || Skipped { path: tree.path(part.node), error };
+        self.packed.left_out.entry(part.file).or_insert_with(skipped);
         Ok(())
     }
 

@@ -145,13 +145,15 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `nodes`, the first being the root directory. Entries are sorted here.
+    /// A tree of `nodes`, the first being the root directory. Entries and attributes are sorted here: the order in which a
+    /// source lists them means nothing.
     ///
     /// # Errors
     /// Names that no filesystem can hold, double names, nodes that are not reached exactly once (directories) or at
     /// least once (others).
     pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, BuildError> {
         for node in &mut nodes {
+            node.xattrs.sort_unstable();
             if let Kind::Directory(entries) = &mut node.kind {
                 entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             }

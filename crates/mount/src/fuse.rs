@@ -7,6 +7,7 @@ mod served;
 use crate::{MountError, place, unmount};
 use fuser::{Config, Session, SessionACL};
 use kiln_read::Image;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use served::Served;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
 const GRACE: Duration = Duration::from_secs(1);
+/// Of statx(2).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Each thread takes 16 MiB of address space.
 const THREADS_MAX: usize = 256;
 
@@ -52,7 +55,7 @@ pub fn serve(
 ) -> Result<(), MountError> {
     let dir = place::mount_point(dir)?;
     let device = attach::attach(&dir, options)?;
-    let mut mount = Mount { dir, device_number: None };
+    let mut mount = Mount { dir, identity: None };
     let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
 
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
@@ -63,17 +66,27 @@ pub fn serve(
 
     let stopped = || stop.load(Ordering::Relaxed);
     let answered = answer(&mount.dir, &session, &stopped);
-    if let Ok(Some(number)) = answered {
-        mount.device_number = Some(number);
+    if let Ok(Some(identity)) = answered {
+        mount.identity = Some(identity);
         ready();
     }
     while answered.is_ok() && !session.is_finished() && !stopped() {
         thread::sleep(POLL);
     }
     let dir = mount.dir.clone();
-    drop(mount);
+    let ended = if session.is_finished() {
+        let ended = join(session);
+        // An orderly end: somebody has unmounted us. What is in our place by now is not ours.
+        if ended.is_ok() {
+            std::mem::forget(mount);
+        }
+        ended
+    } else {
+        drop(mount);
+        end(session)
+    };
     // Why the session broke off says more than that it does not answer.
-    end(session).and(answered).map(drop).map_err(|error| failed(&dir, error))
+    ended.and(answered).map(drop).map_err(|error| failed(&dir, error))
 }
 
 fn config(options: &FuseOptions) -> Config {
@@ -84,14 +97,17 @@ fn config(options: &FuseOptions) -> Config {
     config
 }
 
-/// Wait until the mount at `dir` answers, and return its device number; `None` if it was stopped or unmounted before.
+/// Wait until the mount at `dir` answers, and return what it is; `None` if it was stopped or unmounted before.
 /// A thread of its own asks, for it would hang if the session did.
-fn answer(dir: &Path, session: &JoinHandle<io::Result<()>>, stopped: &dyn Fn() -> bool) -> io::Result<Option<u64>> {
+fn answer(
+    dir: &Path,
+    session: &JoinHandle<io::Result<()>>,
+    stopped: &dyn Fn() -> bool,
+) -> io::Result<Option<Identity>> {
     let (sender, answers) = mpsc::channel();
     let dir = dir.to_path_buf();
     thread::Builder::new().name("kiln-fuse-ready".into()).spawn(move || {
-        let asked = rustix::fs::statfs(&dir).and_then(|_| rustix::fs::stat(&dir));
-        let _ = sender.send(asked.map(|found| found.st_dev));
+        let _ = sender.send(rustix::fs::statfs(&dir).and_then(|_| Identity::of(&dir)));
     })?;
     loop {
         match answers.recv_timeout(POLL) {
@@ -111,23 +127,43 @@ fn end(session: JoinHandle<io::Result<()>>) -> io::Result<()> {
         }
         thread::sleep(Duration::from_millis(5));
     }
+    join(session)
+}
+
+fn join(session: JoinHandle<io::Result<()>>) -> io::Result<()> {
     session.join().unwrap_or_else(|_| Err(io::Error::other("the session panicked")))
+}
+
+/// What tells one mount from another at the same place. Device numbers are given again soon, mount numbers are from
+/// Linux 6.8 on not (`STATX_MNT_ID_UNIQUE`); older kernels answer with one that may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: (u32, u32),
+    mount: u64,
+}
+
+impl Identity {
+    fn of(dir: &Path) -> Result<Self, rustix::io::Errno> {
+        let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+        let found = statx(CWD, dir, AtFlags::empty(), wanted)?;
+        Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), mount: found.stx_mnt_id })
+    }
 }
 
 /// Our mount; dropping it unmounts what is left of it.
 struct Mount {
     dir: PathBuf,
-    /// `st_dev`, once known.
-    device_number: Option<u64>,
+    /// Once known.
+    identity: Option<Identity>,
 }
 
 impl Mount {
     /// Whether what is at the mount point is still ours, and nobody has put another mount in its place. Only a mount that
     /// has answered is asked: the kernel remembers the answer, whatever has become of the session.
     fn is_there(&self) -> bool {
-        let Some(number) = self.device_number else { return true };
-        match rustix::fs::stat(&self.dir) {
-            Ok(found) => found.st_dev == number,
+        let Some(identity) = self.identity else { return true };
+        match Identity::of(&self.dir) {
+            Ok(found) => found == identity,
             Err(error) => error == rustix::io::Errno::NOTCONN,
         }
     }

@@ -288,3 +288,23 @@ fn relative_paths() {
     unmount(&dir.join(".")).unwrap();
     served.wait().unwrap();
 }
+
+/// The number of a device is given again as soon as it is free: the first server must not take the second mount for its own.
+#[test]
+fn a_mount_in_the_place_of_another_stays() {
+    if !common::has_fuse() {
+        return common::skip("mounting needs root and /dev/fuse");
+    }
+    let temp = TempDir::new();
+    let dir = temp.dir("mnt");
+    let image = common::golden("inline.erofs");
+    for _ in 0..5 {
+        let first = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        kiln_mount::unmount(&dir).unwrap();
+        let second = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        first.wait().unwrap();
+        assert!(common::is_mounted(&dir));
+        second.stop().unwrap();
+        assert!(!common::is_mounted(&dir));
+    }
+}

@@ -20,7 +20,7 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<()> {
         let boundaries = if scale == Scale::Small { &[64 * KIB][..] } else { &[64 * KIB, 128 * KIB] };
         let around = boundaries.iter().flat_map(|len| [len - 1, *len, len + 1]);
         for len in SMALL.into_iter().chain([8192, 12_289, 20_000, 200_001]).chain(around) {
-            let bytes = texture.bytes(maker.rng.next(), len);
+            let bytes = texture.bytes(maker.rng.word(), len);
             file(dir.as_fd(), len.to_string().as_bytes(), &bytes)?;
         }
     }
@@ -31,19 +31,15 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<()> {
         Scale::Small => &[&LARGE],
     };
     for (texture, len) in wanted.iter().copied().flatten() {
-        let bytes = texture.bytes(maker.rng.next(), *len);
+        let bytes = texture.bytes(maker.rng.word(), *len);
         file(large.as_fd(), format!("{texture:?}-{len}").as_bytes(), &bytes)?;
     }
     noise_behind_text(maker, &large)
 }
 
 /// Files around the length of the longest pcluster, and one of several segments.
-const LARGE: [(Texture, usize); 4] = [
-    (Texture::Text, MIB - 1),
-    (Texture::Mixed, MIB),
-    (Texture::Binary, MIB + 1),
-    (Texture::Zeros, 4 * MIB + 1),
-];
+const LARGE: [(Texture, usize); 4] =
+    [(Texture::Text, MIB - 1), (Texture::Mixed, MIB), (Texture::Binary, MIB + 1), (Texture::Zeros, 4 * MIB + 1)];
 
 /// A file of several segments, each of few extents.
 const REPEATS: [(Texture, usize); 1] = [(Texture::Repeats, 9 * MIB + 77)];
@@ -66,7 +62,7 @@ fn noise_behind_text(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
         let out = create(dir.as_fd(), name.as_bytes())?;
         let mut off = 0;
         for texture in textures {
-            let bytes = texture.bytes(maker.rng.next(), 150_001);
+            let bytes = texture.bytes(maker.rng.word(), 150_001);
             out.write_all_at(&bytes, off)?;
             off += bytes.len() as u64;
         }
@@ -80,7 +76,7 @@ pub fn duplicates(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<
     let (left, right) = (left?, right?);
     let large = if scale == Scale::Full { 5 * MIB + 1 } else { 200_007 };
     for (idx, len) in [1, 5, 4096, 4097, 70_000, large].into_iter().enumerate() {
-        let bytes = Texture::ALL[1 + idx % 5].bytes(maker.rng.next(), len);
+        let bytes = Texture::ALL[1 + idx % 5].bytes(maker.rng.word(), len);
         for (dir, names) in [(&left, &["a", "b"][..]), (&right, &["c"])] {
             for name in names {
                 file(dir.as_fd(), format!("{name}-{len}").as_bytes(), &bytes)?;

@@ -17,7 +17,7 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
         out.set_len(len)?;
         for &(off, count) in data {
             let texture = *maker.rng.pick(&[Texture::Text, Texture::Noise, Texture::Binary]);
-            out.write_all_at(&texture.bytes(maker.rng.next(), count as usize), off)?;
+            out.write_all_at(&texture.bytes(maker.rng.word(), count as usize), off)?;
         }
         Ok::<_, io::Error>(())
     };

@@ -62,7 +62,8 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
 
 /// Access lists of a file and a directory, and a directory's default.
 fn acls(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
-    let acl = acl(&[(0x01, 7, u32::MAX), (0x02, 5, 1000), (0x04, 4, u32::MAX), (0x10, 5, u32::MAX), (0x20, 0, u32::MAX)]);
+    let acl =
+        acl(&[(0x01, 7, u32::MAX), (0x02, 5, 1000), (0x04, 4, u32::MAX), (0x10, 5, u32::MAX), (0x20, 0, u32::MAX)]);
     file(dir.as_fd(), b"acl-file", b"x")?;
     drop(subdir(dir.as_fd(), b"acl-dir")?);
     for (name, attr) in [

@@ -1,0 +1,50 @@
+//! A directory of a million entries, from a disk in memory to a mounted image.
+
+use kiln_read::{FollowLast, Image, OpenOptions};
+use kiln_tests::image::{build_to, options, scan_dir};
+use kiln_tests::mnt::Mount;
+use kiln_tests::temp::TempDir;
+use kiln_tests::{require, skip};
+use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::fs::{self, File};
+
+const COUNT: usize = 1_000_000;
+
+fn name(n: usize) -> String {
+    format!("entry-{:x}", n * 7919)
+}
+
+#[test]
+fn a_million_entries() {
+    let source = TempDir::in_memory("million").unwrap();
+    let dir = File::open(source.path()).unwrap();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    for n in 0..COUNT {
+        match openat(&dir, name(n), flags, Mode::RUSR) {
+            Err(Errno::NOSPC) => skip!("no room for {COUNT} files in {}", source.path().display()),
+            made => drop(made.unwrap()),
+        }
+    }
+    let scan = scan_dir(source.path(), 2).unwrap();
+    let image = TempDir::new("image").unwrap();
+    let path = image.path().join("image");
+    let out = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let summary = build_to(&scan.tree, &out, &options(None, 4096, 2)).unwrap();
+    assert_eq!((summary.files, summary.directories), (COUNT as u64, 1));
+    let opened = Image::open_path(&path, &[], &OpenOptions::default()).unwrap();
+    for n in (0..COUNT).step_by(99_991).chain([COUNT - 1]) {
+        opened.resolve(name(n).as_bytes(), FollowLast::Keep).unwrap();
+        assert!(opened.resolve(format!("{}x", name(n)).as_bytes(), FollowLast::Keep).is_err());
+    }
+    let root = opened.inode(opened.root_nid()).unwrap();
+    assert_eq!(opened.read_dir_all(&root).unwrap().len(), COUNT);
+    assert_eq!(kiln_read::check(&opened, 2).unwrap().problem_count, 0);
+    let mount = require!(Mount::by_kernel(&path));
+    for n in (0..COUNT).step_by(9_973).chain([COUNT - 1]) {
+        assert_eq!(fs::symlink_metadata(mount.path().join(name(n))).unwrap().len(), 0);
+        assert!(fs::symlink_metadata(mount.path().join(name(n) + "x")).is_err());
+    }
+    let listed = Dir::read_from(File::open(mount.path()).unwrap()).unwrap();
+    assert_eq!(listed.map(Result::unwrap).count(), COUNT + 2);
+}

@@ -1,0 +1,387 @@
+//! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
+
+use kiln_build::tree::{Entry, Kind, Metadata, Node, NodeId, Tree};
+use kiln_build::{BuildError, BuildOptions, Summary};
+use kiln_codec::Method;
+use kiln_format::KernelVersion;
+use kiln_format::inode::{Form, Rdev};
+use kiln_read::{FollowLast, Image};
+use kiln_tests::data::Texture;
+use kiln_tests::image::{build, build_to, open, options};
+use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tests::mnt::Mount;
+use kiln_tests::require;
+use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
+use kiln_tests::temp::TempDir;
+use std::fs::File;
+
+const ROOT: NodeId = NodeId::ROOT;
+
+/// The image of a tree, which must be the tree, and healthy.
+fn image_of(tree: &Tree, options: &BuildOptions) -> (Image, Summary) {
+    let (bytes, summary) = build(tree, options).unwrap();
+    let image = open(bytes).unwrap();
+    assert_same(&of_tree(tree).unwrap(), &of_image(&image).unwrap(), "the image");
+    let report = kiln_read::check(&image, 1).unwrap();
+    assert_eq!(report.problem_count, 0, "{}", report.problems[0]);
+    (image, summary)
+}
+
+/// A tree of one file that `change` has changed.
+fn one(change: impl FnOnce(&mut MemTree, NodeId)) -> Tree {
+    let mut mem = MemTree::default();
+    let node = mem.file(ROOT, b"file", MemFile::whole(b"contents".to_vec()));
+    change(&mut mem, node);
+    mem.finish().unwrap()
+}
+
+/// A tree of a file and a node of another kind.
+fn with_odd(kind: Kind) -> Tree {
+    one(|mem, _| {
+        mem.add(ROOT, b"odd", kind);
+    })
+}
+
+/// Why the only odd node of a tree cannot be represented; without it the tree can.
+fn refusal(tree: &Tree, path: &str) -> String {
+    let plain = BuildOptions::default();
+    let (_, summary) = build(tree, &BuildOptions { keep_going: true, ..plain.clone() }).unwrap();
+    assert_eq!(summary.skipped.iter().map(|s| &s.path[..]).collect::<Vec<_>>(), [path.as_bytes()]);
+    match build(tree, &plain).unwrap_err() {
+        BuildError::Input { path: named, reason } => {
+            assert_eq!(named, path.as_bytes());
+            reason.to_string()
+        }
+        error => panic!("{error}"),
+    }
+}
+
+fn form(image: &Image, path: &str) -> Form {
+    image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.form
+}
+
+#[test]
+fn what_is_no_tree_is_refused() {
+    let bad_names = [&b""[..], b".", b"..", b"a/b", b"/", b"nul\0", &[b'x'; 256]];
+    for name in bad_names {
+        let mut mem = MemTree::default();
+        mem.file(ROOT, name, MemFile::default());
+        assert!(
+            matches!(mem.finish(), Err(BuildError::Tree { reason: "not a file name", .. })),
+            "{}",
+            name.escape_ascii()
+        );
+    }
+    let refused = |make: &dyn Fn(&mut MemTree)| {
+        let mut mem = MemTree::default();
+        make(&mut mem);
+        match mem.finish() {
+            Err(BuildError::Tree { path, reason }) => (String::from_utf8(path).unwrap(), reason),
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("not refused"),
+        }
+    };
+    let twice = refused(&|mem| {
+        let dir = mem.dir(ROOT, b"d");
+        mem.file(dir, b"a", MemFile::default());
+        mem.add(dir, b"a", Kind::Fifo);
+    });
+    assert_eq!(twice, ("d/a".to_owned(), "the name is there twice"));
+    let cycle = refused(&|mem| {
+        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Vec::new())));
+        mem.name(a, b"b", b);
+        mem.name(b, b"a", a);
+    });
+    assert_eq!(cycle.1, "has no name");
+    let up = refused(&|mem| {
+        let dir = mem.dir(ROOT, b"d");
+        mem.name(dir, b"root", ROOT);
+    });
+    assert_eq!(up, ("d/root".to_owned(), "a second name of a directory"));
+    let second_name = refused(&|mem| {
+        let dir = mem.dir(ROOT, b"d");
+        mem.name(ROOT, b"e", dir);
+    });
+    assert_eq!(second_name, ("e".to_owned(), "a second name of a directory"));
+    assert_eq!(refused(&|mem| mem.name(ROOT, b"x", NodeId(9))).1, "names a node that does not exist");
+    assert_eq!(refused(&|mem| _ = mem.node(Kind::Socket)).1, "has no name");
+    for kind in [None, Some(Kind::Fifo)] {
+        let meta = Metadata::default();
+        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Box::default(), kind }));
+        assert!(matches!(
+            Tree::new(nodes, nothing()),
+            Err(BuildError::Tree { reason: "the root is no directory", .. })
+        ));
+    }
+    let entry = Entry { name: (*b"self").into(), node: ROOT };
+    let root = Node { meta: Metadata::default(), xattrs: Box::default(), kind: Kind::Directory(vec![entry]) };
+    assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
+}
+
+/// Contents of a tree without files.
+fn nothing() -> Box<dyn kiln_build::tree::Contents> {
+    struct Nothing;
+    impl kiln_build::tree::Contents for Nothing {
+        fn open(
+            &self,
+            _: kiln_build::tree::ContentId,
+            _: &[u8],
+        ) -> Result<Box<dyn kiln_build::tree::Content>, kiln_build::tree::ContentError> {
+            Err(kiln_build::tree::ContentError::Changed("everything"))
+        }
+    }
+    Box::new(Nothing)
+}
+
+#[test]
+fn what_the_format_cannot_hold_is_refused() {
+    let with_symlink = |len: usize| with_odd(Kind::Symlink(vec![b'x'; len].into()));
+    for len in [0, 4096, 100_000] {
+        assert_eq!(refusal(&with_symlink(len), "odd"), format!("symbolic link of {len} bytes: targets have 1 to 4095"));
+    }
+    for len in [1, 4095] {
+        image_of(&with_symlink(len), &BuildOptions::default());
+    }
+    let with_device = |major, minor| with_odd(Kind::CharDevice(Rdev { major, minor }));
+    for (major, minor) in [(4096, 0), (0, 1 << 20), (u32::MAX, u32::MAX)] {
+        let reason = format!("device number {major}:{minor} is beyond 12 and 20 bits");
+        assert_eq!(refusal(&with_device(major, minor), "odd"), reason);
+    }
+    image_of(&with_device(4095, (1 << 20) - 1), &BuildOptions::default());
+}
+
+#[test]
+fn attributes_up_to_the_limits_are_kept() {
+    let with = |attrs: &[(&str, usize)]| {
+        one(|mem, file| attrs.iter().for_each(|(name, len)| mem.xattr(file, name.as_bytes(), &vec![b'v'; *len])))
+    };
+    let longest = format!("user.{}", "n".repeat(250));
+    let fits =
+        with(&[("user.a", 65_535), ("security.b", 65_535), ("trusted.c", 65_535), (&longest, 1000), ("user.e", 0)]);
+    let (image, _) = image_of(&fits, &BuildOptions::default());
+    let inode = image.resolve(b"file", FollowLast::Keep).unwrap();
+    assert_eq!(image.get_xattr(&inode, b"security.b").unwrap().unwrap().len(), 65_535);
+    // Exactly full, and a byte (which is padded to four) too much.
+    let full = |last| with(&[("user.a", 65_535), ("user.b", 65_535), ("user.c", 65_535), ("user.d", last)]);
+    let rest = 262_148 - 12 - 3 * 65_540 - 5;
+    image_of(&full(rest), &BuildOptions::default());
+    let reason = refusal(&full(rest + 1), "file");
+    assert_eq!(reason, "extended attributes need 262152 bytes: the format holds 262148 of one file");
+    for (attrs, reason) in [
+        (&[("user.a", 65_536)][..], "user.a: the value is longer than 65535 bytes".to_owned()),
+        (&[(&format!("{longest}n"), 1)], format!("{longest}n: the name is longer than 255 bytes")),
+        (&[("user.a", 1), ("user.a", 2)], "user.a: is there twice".to_owned()),
+    ] {
+        assert_eq!(refusal(&with(attrs), "file"), format!("extended attribute {reason}"));
+    }
+    for name in ["user.", "system.nfs4_acl", "os2.x", "nothing", ""] {
+        let reason = refusal(&with(&[(name, 1)]), "file");
+        assert!(reason.starts_with(&format!("extended attribute {name}: EROFS holds user.")), "{reason}");
+    }
+}
+
+/// 300 attributes, all of them shared: an inode lists 255, the rest lie in its body.
+#[test]
+fn an_inode_can_have_more_attributes_than_it_can_share() {
+    let mut mem = MemTree::default();
+    for file in 0..3_u8 {
+        let node = mem.file(ROOT, &[b'a' + file], MemFile::whole(vec![file; 100]));
+        for n in 0..300 - i32::from(file) {
+            mem.xattr(node, format!("user.attribute-{n}").as_bytes(), format!("value {n}").as_bytes());
+        }
+    }
+    let tree = mem.finish().unwrap();
+    let (image, _) = image_of(&tree, &BuildOptions::default());
+    let inode = image.resolve(b"a", FollowLast::Keep).unwrap();
+    for n in 0..300 {
+        let value = image.get_xattr(&inode, format!("user.attribute-{n}").as_bytes()).unwrap();
+        assert_eq!(value.unwrap(), format!("value {n}").as_bytes());
+    }
+    let expected = of_tree(&tree).unwrap();
+    let out = TempDir::new("image").unwrap();
+    let path = out.path().join("image");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    build_to(&tree, &file, &BuildOptions::default()).unwrap();
+    let mount = require!(Mount::by_kernel(&path));
+    assert_same(&expected, &of_dir(mount.path()).unwrap(), "by the kernel");
+}
+
+#[test]
+fn inodes_are_compact_where_they_can_be() {
+    let mut mem = MemTree::default();
+    let sparse = |len: u64| {
+        let mut file = MemFile::whole(vec![1]);
+        file.push_hole(len - 1);
+        file
+    };
+    let set = |mem: &mut MemTree, node, change: &dyn Fn(&mut Metadata)| change(mem.meta(node));
+    let time = |secs: i64, nsec: u32| move |meta: &mut Metadata| (meta.mtime, meta.mtime_nsec) = (secs, nsec);
+    // Three with a time of 5.7, and three, one of them not eligible, with a later one, of which there would be as many.
+    for name in [b"a", b"b", b"c"] {
+        let node = mem.file(ROOT, name, MemFile::default());
+        set(&mut mem, node, &time(5, 7));
+    }
+    for (name, uid, gid) in [("d", 65_535, 65_535), ("e", 1, 2), ("large-uid", 65_536, 0), ("large-gid", 0, 65_536)] {
+        let node = mem.file(ROOT, name.as_bytes(), MemFile::default());
+        set(&mut mem, node, &time(9, 0));
+        set(&mut mem, node, &|meta| (meta.uid, meta.gid) = (uid, gid));
+    }
+    for (name, len) in [("4g", 1 << 32), ("4g-1", (1 << 32) - 1)] {
+        let node = mem.file(ROOT, name.as_bytes(), sparse(len));
+        set(&mut mem, node, &time(5, 7));
+    }
+    set(&mut mem, ROOT, &time(-9, 1));
+    let (image, _) = image_of(&mem.finish().unwrap(), &BuildOptions::default());
+    assert_eq!((image.superblock().epoch, image.superblock().fixed_nsec), (5, 7));
+    for compact in ["a", "b", "c", "4g-1"] {
+        assert_eq!(form(&image, compact), Form::Compact, "{compact}");
+    }
+    for extended in ["/", "d", "e", "large-uid", "large-gid", "4g"] {
+        assert_eq!(form(&image, extended), Form::Extended, "{extended}");
+    }
+}
+
+#[test]
+fn of_times_that_are_equally_frequent_the_earliest_is_the_epoch() {
+    let mut mem = MemTree::default();
+    for (name, secs) in [(b"a", 7), (b"b", -7), (b"c", 7), (b"d", -7)] {
+        let node = mem.file(ROOT, name, MemFile::default());
+        mem.meta(node).mtime = secs;
+    }
+    let (image, _) = image_of(&mem.finish().unwrap(), &BuildOptions::default());
+    assert_eq!(image.superblock().epoch, -7);
+}
+
+#[test]
+fn a_file_can_have_70000_names() {
+    let mut mem = MemTree::default();
+    let dir = mem.dir(ROOT, b"dir");
+    let [many, some] = [b"many", b"some"].map(|name| mem.file(ROOT, name, MemFile::whole(name.to_vec())));
+    for n in 0..69_999 {
+        mem.name(dir, format!("{n}").as_bytes(), many);
+        if n < 65_534 {
+            mem.name(dir, format!("some-{n}").as_bytes(), some);
+        }
+    }
+    let (image, summary) = image_of(&mem.finish().unwrap(), &BuildOptions::default());
+    assert_eq!(summary.hard_links, 69_999 + 65_534);
+    assert_eq!([form(&image, "many"), form(&image, "some")], [Form::Extended, Form::Compact]);
+    let nlink = |path: &[u8]| image.resolve(path, FollowLast::Keep).unwrap().meta.nlink;
+    assert_eq!([nlink(b"dir/69998"), nlink(b"some")], [70_000, 65_535]);
+}
+
+#[test]
+fn a_directory_can_have_70000_directories() {
+    let mut mem = MemTree::default();
+    let dir = mem.dir(ROOT, b"dir");
+    for n in 0..70_000 {
+        mem.dir(dir, format!("{n}").as_bytes());
+    }
+    let (image, summary) = image_of(&mem.finish().unwrap(), &BuildOptions::default());
+    assert_eq!(summary.directories, 70_002);
+    assert_eq!(form(&image, "dir"), Form::Extended);
+}
+
+#[test]
+fn the_uuid_is_that_of_the_contents() {
+    let of = |change: &dyn Fn(&mut MemTree, NodeId), options: &BuildOptions| {
+        let bytes = Texture::Binary.bytes(1, 100_000);
+        let mut mem = MemTree::default();
+        let node = mem.file(ROOT, b"file", MemFile::whole(bytes));
+        change(&mut mem, node);
+        let (image, summary) = image_of(&mem.finish().unwrap(), options);
+        assert_eq!(summary.uuid, image.superblock().uuid);
+        summary.uuid
+    };
+    for options in [options(None, 4096, 1), options(Some((Method::Zstd, 3)), 65_536, 2)] {
+        let same = of(&|_, _| {}, &options);
+        assert_eq!(same, of(&|_, _| {}, &options));
+        assert_eq!((same[6] >> 4, same[8] >> 6), (8, 2), "version 8 of the RFC's variant");
+        let mut uuids = vec![
+            same,
+            of(&|mem, node| mem.meta(node).mtime += 1, &options),
+            of(&|mem, node| mem.meta(node).permissions = 0o600, &options),
+            of(&|mem, node| mem.xattr(node, b"user.x", b""), &options),
+            of(&|mem, _| _ = mem.file(ROOT, b"other", MemFile::default()), &options),
+            of(&|mem, _| _ = mem.file(ROOT, b"other", MemFile::whole(vec![1; 4096])), &options),
+            // Only data blocks differ.
+            of(&|mem, _| _ = mem.file(ROOT, b"other", MemFile::whole(vec![2; 4096])), &options),
+            of(&|_, _| {}, &BuildOptions { label: *b"label\0\0\0\0\0\0\0\0\0\0\0", ..options.clone() }),
+        ];
+        uuids.sort_unstable();
+        uuids.dedup();
+        assert_eq!(uuids.len(), 8);
+        assert_eq!(of(&|_, _| {}, &BuildOptions { uuid: Some([7; 16]), ..options.clone() }), [7; 16]);
+    }
+}
+
+#[test]
+fn the_source_date_clamps_later_times() {
+    let clamp = 1_500_000_000;
+    for epoch_of_most in [1_400_000_000, 1_600_000_000] {
+        let mut mem = MemTree::default();
+        for (name, secs, nsec) in
+            [("old", 1_000, 5), ("equal", clamp, 0), ("a-bit-later", clamp, 1), ("new", clamp + 1, 9)]
+        {
+            let node = mem.file(ROOT, name.as_bytes(), MemFile::default());
+            (mem.meta(node).mtime, mem.meta(node).mtime_nsec) = (secs, nsec);
+        }
+        for n in 0..9_u8 {
+            let node = mem.file(ROOT, &[b'0' + n], MemFile::default());
+            mem.meta(node).mtime = epoch_of_most;
+        }
+        let tree = mem.finish().unwrap();
+        let options = BuildOptions { source_date_epoch: Some(clamp), ..BuildOptions::default() };
+        let image = open(build(&tree, &options).unwrap().0).unwrap();
+        let time = |path: &str| {
+            let meta = image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta;
+            (meta.mtime, meta.mtime_nsec)
+        };
+        assert_eq!(["old", "equal", "a-bit-later", "new"].map(time), [(1_000, 5), (clamp, 0), (clamp, 0), (clamp, 0)]);
+        assert_eq!(time("0"), (epoch_of_most.min(clamp), 0));
+        // The time of building counts from the epoch.
+        let sb = image.superblock();
+        assert_eq!(sb.epoch + i64::from(sb.build_time), clamp);
+    }
+}
+
+#[test]
+fn the_chosen_kernel_decides_what_may_be_asked_for() {
+    let tree = one(|mem, _| _ = mem.file(ROOT, b"text", MemFile::whole(Texture::Text.bytes(1, 100_000))));
+    let with =
+        |choice, kernel: &str| BuildOptions { kernel: Some(kernel.parse().unwrap()), ..options(choice, 65_536, 1) };
+    for (method, since, before) in [
+        (Method::Lz4, "5.13", "5.12"),
+        (Method::Lz4hc, "5.13", "5.12"),
+        (Method::Lzma, "5.16", "5.15"),
+        (Method::Deflate, "6.6", "6.5"),
+        (Method::Zstd, "6.10", "6.9"),
+    ] {
+        let choice = Some((method, method.default_level()));
+        let (_, summary) = image_of(&tree, &with(choice, since));
+        assert_eq!(summary.oldest_kernel.unwrap().to_string(), since);
+        let error = build(&tree, &with(choice, before)).unwrap_err();
+        let BuildError::Kernel { feature, needs, kernel } = &error else { panic!("{error}") };
+        assert_eq!((needs.to_string(), kernel.to_string()), (since.to_owned(), before.to_owned()));
+        assert_eq!(error.to_string(), format!("{feature} needs Linux {since}, but the image is for Linux {before}"));
+    }
+    let (_, summary) = image_of(&tree, &with(None, "5.4"));
+    assert_eq!((summary.oldest_kernel, summary.oldest_kernel_because), (Some(KernelVersion::new(5, 4)), None));
+}
+
+/// Holes in a compressed file: shared zeros from 6.1 on, compressed zeros before.
+#[test]
+fn holes_do_not_need_a_newer_kernel_than_was_chosen() {
+    let mut file = MemFile::whole(Texture::Text.bytes(1, 400_000));
+    file.push_hole(300_000);
+    file.push(Texture::Text.bytes(2, 200_000));
+    let mut mem = MemTree::default();
+    mem.file(ROOT, b"sparse", file);
+    let tree = mem.finish().unwrap();
+    for (kernel, hole_bytes) in [(KernelVersion::new(6, 1), 294_912), (KernelVersion::new(6, 0), 0)] {
+        let options = BuildOptions { kernel: Some(kernel), ..options(Some((Method::Lz4, 1)), 65_536, 2) };
+        let (_, summary) = image_of(&tree, &options);
+        assert!(summary.oldest_kernel.unwrap() <= kernel);
+        assert_eq!(summary.hole_bytes, hole_bytes);
+    }
+}
