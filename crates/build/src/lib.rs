@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod dedupe;
+mod emit;
 mod error;
 mod facts;
 mod hole;

@@ -108,8 +108,11 @@ struct QueueState {
     open: usize,
     /// By number of the directory.
     listings: Vec<Option<Listing>>,
-    errors: Vec<(Vec<u8>, io::Error)>,
+    errors: Errors,
 }
+
+/// Paths that cannot be read, and why.
+type Errors = Vec<(Vec<u8>, io::Error)>;
 
 struct Job {
     listing: usize,
@@ -117,7 +120,7 @@ struct Job {
 }
 
 /// Read all directories beneath `root`.
-fn walk(root: BorrowedFd<'_>, options: &ScanOptions<'_>) -> (Vec<Option<Listing>>, Vec<(Vec<u8>, io::Error)>) {
+fn walk(root: BorrowedFd<'_>, options: &ScanOptions<'_>) -> (Vec<Option<Listing>>, Errors) {
     let first = Job { listing: 0, path: Vec::new() };
     let state = QueueState { waiting: vec![first], open: 1, listings: vec![None], errors: Vec::new() };
     let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
@@ -136,7 +139,7 @@ fn walk(root: BorrowedFd<'_>, options: &ScanOptions<'_>) -> (Vec<Option<Listing>
 }
 
 /// All that is in a directory, sorted by name, and what could not be read of it.
-fn list(root: BorrowedFd<'_>, path: &[u8], stop: &AtomicBool) -> (Vec<Found>, Vec<(Vec<u8>, io::Error)>) {
+fn list(root: BorrowedFd<'_>, path: &[u8], stop: &AtomicBool) -> (Vec<Found>, Errors) {
     let dir = open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY);
     let listed = dir.and_then(|dir| names(dir.as_fd()).map(|names| (dir, names)));
     let (dir, names) = match listed {
@@ -180,7 +183,7 @@ impl Queue {
         }
     }
 
-    fn finish(&self, job: Job, entries: Vec<Found>, errors: Vec<(Vec<u8>, io::Error)>) {
+    fn finish(&self, job: Job, entries: Vec<Found>, errors: Errors) {
         let mut state = self.lock();
         state.errors.extend(errors);
         let numbered = entries.into_iter().map(|found| {

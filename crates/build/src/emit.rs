@@ -1,0 +1,228 @@
+//! From nodes to the bytes of their inodes and directory blocks.
+
+use kiln_format::dirent::{self, Dirent};
+use kiln_format::inode::{DataLayout, FileType, Inode};
+use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, chunk, xattr};
+
+use crate::facts::mtime;
+use crate::layout::{BlockFiller, Layout, View};
+use crate::pack::Stored;
+use crate::tree::{Kind, NodeId};
+use crate::{BuildError, BuildOptions, zindex};
+
+/// Turns nodes into bytes.
+pub struct Emitter<'a> {
+    view: &'a View<'a>,
+    layout: &'a Layout,
+    options: &'a BuildOptions,
+    algorithm: Option<Algorithm>,
+    /// Inodes so far.
+    pub serial: u64,
+}
+
+impl<'a> Emitter<'a> {
+    /// Before the first inode.
+    pub fn new(view: &'a View<'a>, layout: &'a Layout, options: &'a BuildOptions) -> Self {
+        let algorithm = options.compression.map(|spec| spec.method.algorithm());
+        Self { view, layout, options, algorithm, serial: 0 }
+    }
+
+    /// An inode and all that lies behind it.
+    ///
+    /// # Errors
+    /// Values that do not fit, and what is not as it was measured: our own mistakes.
+    pub fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let view = self.view;
+        self.serial += 1;
+        let inode = self.record(id)?;
+        out.extend_from_slice(&inode.encode(view.facts.epoch)?);
+        if let Some(set) = view.facts.xattr_sets[id.idx()] {
+            let shared_base = u32::try_from(self.layout.shared_pos / 4)
+                .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
+            view.facts.xattrs.encode_body(set, shared_base, out);
+        }
+        match (&view.tree.node(id).kind, view.stored(id)) {
+            (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
+            (Kind::File { len, .. }, Some(Stored::Compressed { extents, .. })) => {
+                let algorithm = self.algorithm.ok_or_else(|| internal(id, "is compressed by nothing"))?;
+                zindex::encode(view.index_shape(*len, extents), algorithm, extents, out)?;
+            }
+            (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
+                encode_chunks(*len, *chunk_bits, runs, view.block_bits, out)?;
+            }
+            (Kind::Directory(_) | Kind::Symlink(_), _) => {
+                let (blocks, tail) = view.own_data(id);
+                if tail > 0 {
+                    let data = self.own_data(id)?;
+                    out.extend_from_slice(&data[blocks as usize..]);
+                }
+            }
+            _ => {}
+        }
+        let (measured, _) = view.measure(id)?;
+        if out.len() as u64 != measured {
+            return Err(internal(id, &format!("has {} bytes, {measured} were measured", out.len())));
+        }
+        Ok(())
+    }
+
+    fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
+        let view = self.view;
+        let node = view.tree.node(id);
+        let time = mtime(&node.meta, self.options);
+        let (file_type, size, layout, i_u) = self.contents(id)?;
+        Ok(Inode {
+            form: view.facts.forms[id.idx()],
+            layout,
+            bit4: false,
+            xattr_icount: xattr::icount(view.facts.xattrs.body_len(view.facts.xattr_sets[id.idx()]))?,
+            file_type,
+            permissions: node.meta.permissions,
+            size,
+            i_u,
+            startblk_hi: 0,
+            ino: self.serial as u32,
+            uid: node.meta.uid,
+            gid: node.meta.gid,
+            mtime: time.secs,
+            mtime_nsec: time.nsec,
+            nlink: view.facts.nlinks[id.idx()],
+        })
+    }
+
+    /// Type, size, layout and `i_u` of a node.
+    fn contents(&self, id: NodeId) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+        let view = self.view;
+        let plain = |file_type, i_u| Ok((file_type, 0, DataLayout::FlatPlain, i_u));
+        match &view.tree.node(id).kind {
+            Kind::Fifo => plain(FileType::Fifo, 0),
+            Kind::Socket => plain(FileType::Socket, 0),
+            Kind::CharDevice(rdev) => plain(FileType::CharDevice, rdev.encode()?),
+            Kind::BlockDevice(rdev) => plain(FileType::BlockDevice, rdev.encode()?),
+            Kind::Directory(_) => self.own_contents(id, FileType::Directory, view.dir_len(id)),
+            Kind::Symlink(target) => self.own_contents(id, FileType::Symlink, target.len() as u64),
+            Kind::File { len, .. } => {
+                let (layout, i_u) = match view.stored(id) {
+                    None | Some(Stored::Nothing) => (DataLayout::FlatPlain, Blkaddr::HOLE32.lo()),
+                    Some(Stored::Flat { start, tail: None }) => (DataLayout::FlatPlain, start.lo()),
+                    Some(Stored::Flat { start, tail: Some(_) }) => (DataLayout::FlatInline, start.lo()),
+                    Some(Stored::Chunks { chunk_bits, .. }) => {
+                        let (chunk_bits, entry) = (*chunk_bits, chunk::ChunkEntry::BlockMap);
+                        let format = chunk::ChunkFormat { chunk_bits, entry };
+                        (DataLayout::ChunkBased, format.encode(view.block_bits)?)
+                    }
+                    Some(Stored::Compressed { extents, blocks }) => {
+                        let scattered = view.index_shape(*len, extents).scattered;
+                        let layout = if scattered { DataLayout::CompressedFull } else { DataLayout::CompressedCompact };
+                        let blocks = u32::try_from(*blocks).map_err(|_| {
+                            FormatError::does_not_fit("erofs_inode", "i_u (compressed_blocks)", *blocks)
+                        })?;
+                        (layout, blocks)
+                    }
+                };
+                Ok((FileType::Regular, *len, layout, i_u))
+            }
+        }
+    }
+
+    fn own_contents(
+        &self,
+        id: NodeId,
+        file_type: FileType,
+        size: u64,
+    ) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+        let (blocks, tail) = self.view.own_data(id);
+        let layout = if tail > 0 { DataLayout::FlatInline } else { DataLayout::FlatPlain };
+        let start = match blocks {
+            0 => Blkaddr(0),
+            _ => self.layout.blocks_of(id, self.view.block_bits).ok_or_else(|| internal(id, "has blocks nowhere"))?,
+        };
+        Ok((file_type, size, layout, start.lo()))
+    }
+
+    /// The whole blocks of a directory or symbolic link.
+    ///
+    /// # Errors
+    /// As [`Emitter::inode`].
+    pub fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let (blocks, _) = self.view.own_data(id);
+        *out = self.own_data(id)?;
+        out.truncate(blocks as usize);
+        out.resize(blocks as usize, 0);
+        Ok(())
+    }
+
+    /// All bytes of a directory or symbolic link.
+    fn own_data(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
+        match &self.view.tree.node(id).kind {
+            Kind::Symlink(target) => Ok(target.to_vec()),
+            _ => self.directory(id),
+        }
+    }
+
+    fn directory(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
+        let view = self.view;
+        let mut children = view.entries(id).peekable();
+        let mut filler = BlockFiller::new(view.block_bits);
+        let (mut data, mut block) = (Vec::new(), Vec::new());
+        for name in view.names(id) {
+            let node = match name {
+                b"." => id,
+                b".." => view.tree.parent(id),
+                _ => children.next().ok_or_else(|| internal(id, "has more names than entries"))?.node,
+            };
+            let used = filler.used;
+            if filler.starts_block(name.len()) {
+                encode_block(&block, used, view.block_bits.len(), &mut data)?;
+                block.clear();
+            }
+            let file_type = file_type(&view.tree.node(node).kind).dirent_number();
+            block.push(Dirent { nid: self.layout.nid(node)?, file_type, name });
+        }
+        encode_block(&block, filler.used, filler.used, &mut data)?;
+        Ok(data)
+    }
+}
+
+fn encode_block(entries: &[Dirent<'_>], used: u64, len: u64, data: &mut Vec<u8>) -> Result<(), BuildError> {
+    let start = data.len();
+    data.resize(start + len as usize, 0);
+    Ok(dirent::encode_block(entries, &mut data[start..][..used as usize])?)
+}
+
+fn encode_chunks(
+    len: u64,
+    bits: u8,
+    runs: &[(u64, u64, Blkaddr)],
+    block_bits: BlockBits,
+    out: &mut Vec<u8>,
+) -> Result<(), BuildError> {
+    let holes = |count: u64, out: &mut Vec<u8>| out.resize(out.len() + 4 * count as usize, 0xFF);
+    let mut next = 0;
+    for &(first, count, start) in runs {
+        holes(first - next, out);
+        for idx in 0..count {
+            let at = Blkaddr(start.0 + (idx << (bits - block_bits.bits())));
+            out.extend_from_slice(&chunk::encode_block_map(Some(at))?);
+        }
+        next = first + count;
+    }
+    holes(len.div_ceil(1 << bits) - next, out);
+    Ok(())
+}
+
+fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::Directory(_) => FileType::Directory,
+        Kind::File { .. } => FileType::Regular,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::CharDevice(_) => FileType::CharDevice,
+        Kind::BlockDevice(_) => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+    }
+}
+
+fn internal(node: NodeId, what: &str) -> BuildError {
+    BuildError::Internal(format!("node {} {what}", node.0))
+}
