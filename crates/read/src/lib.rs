@@ -3,6 +3,14 @@
 //! [`Image`] opens any [`ReadAt`] and answers like a filesystem: inodes, directories, attributes, ranges of bytes. All
 //! methods take `&self` and may be called from any number of threads.
 //!
+//! ```no_run
+//! let image = kiln_read::Image::open_path("tree.erofs".as_ref(), &[], &Default::default())?;
+//! let file = image.resolve(b"/etc/os-release", kiln_read::FollowLast::Follow)?;
+//! let mut text = vec![0; file.meta.size as usize];
+//! image.read_at(&file, &mut text, 0)?;
+//! # Ok::<(), kiln_read::ReadError>(())
+//! ```
+//!
 //! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a
 //! claimed size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
 #![forbid(unsafe_code)]
