@@ -167,7 +167,9 @@ impl<'a> Packer<'a> {
             // A part of slow compression takes many seconds.
             self.control.check()?;
             let unit = rest.len().min(spec.pcluster_len as usize);
-            let filled = if unit > block_len && probe::is_incompressible(&rest[..unit]) {
+            // What fits one block saves none.
+            let hopeless = rest.len() <= block_len || (unit > block_len && probe::is_incompressible(&rest[..unit]));
+            let filled = if hopeless {
                 None
             } else {
                 let text = &rest[..rest.len().min(EXTENT_MAX_LEN)];

@@ -33,6 +33,7 @@ pub struct Plan {
 }
 
 /// A regular file.
+#[derive(Debug)]
 pub struct FilePlan {
     /// Its node.
     pub node: NodeId,
