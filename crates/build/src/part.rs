@@ -111,7 +111,7 @@ impl<'a> Packer<'a> {
             Task::Segment => self.compressed(),
             Task::Whole { compress: true, inode_len } => {
                 let packed = self.compressed()?;
-                if self.gains(&packed, part.range.end) { Ok(packed) } else { Ok(self.flat(inode_len)) }
+                if self.gains(&packed, part.range.end)? { Ok(packed) } else { Ok(self.flat(inode_len)) }
             }
             Task::Whole { compress: false, inode_len } => Ok(self.flat(inode_len)),
             Task::Copy => Ok(self.split_at(self.text.len())),
@@ -122,7 +122,6 @@ impl<'a> Packer<'a> {
     fn read(&mut self, part: &Part) -> Result<(), BuildError> {
         let mut content = self.tree.open(part.node)?;
         let len = (part.range.end - part.range.start) as usize;
-        // The buffer only grows, so what is behind `len` needs no clearing.
         self.text.resize(len, 0);
         content
             .read_exact_at(&mut self.text, part.range.start)
@@ -144,9 +143,9 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether a compressed file, its index included, is smaller than the plain one.
-    fn gains(&self, packed: &PackedPart, len: u64) -> bool {
+    fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
         let shape = IndexShape { len, block_bits: self.block_bits, big: self.is_big(), scattered: false };
-        (packed.blocks.len() + zindex::index_len(shape)) < len as usize
+        Ok(packed.blocks.len() as u64 + zindex::index_len(shape)? < len)
     }
 
     fn is_big(&self) -> bool {

@@ -48,11 +48,13 @@ impl IndexShape {
     }
 }
 
-/// Bytes of header and index behind an inode with a body of any length, at most.
-pub fn index_len(shape: IndexShape) -> usize {
-    // The place in the slot decides how many small packs come first: at most 3 of them more than in the best case.
-    let compact = shape.compact(COMPACT_INDEX_OFF).map_or(u64::MAX, |layout| layout.end_off());
-    (if shape.scattered { FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters() } else { compact }) as usize
+/// Bytes of header and index behind an inode with a body of any length, at most: what they take from a slot boundary on,
+/// where the most small packs come before the first large one.
+///
+/// # Errors
+/// As [`len_behind`].
+pub fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
+    len_behind(0, shape)
 }
 
 /// Bytes from the end of the body at `body_off` of its inode to the end of the index, alignment included.

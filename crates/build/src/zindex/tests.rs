@@ -166,7 +166,7 @@ proptest! {
         let mut bytes = vec![0xEE; body_off];
         encode(shape, Algorithm::Zstd, &extents, &mut bytes).unwrap();
         prop_assert_eq!(len_behind(body_off as u64, shape).unwrap(), (bytes.len() - body_off) as u64);
-        prop_assert!(bytes.len() - body_off.next_multiple_of(8) <= index_len(shape), "{} bytes", bytes.len());
+        prop_assert!(bytes.len() - body_off.next_multiple_of(8) <= index_len(shape).unwrap() as usize, "{} bytes", bytes.len());
         let entries = entries(&bytes, body_off, shape);
         prop_assert_eq!(extents_of(&entries, shape.len), extents);
         distances_lead_to_heads(&entries, shape.scattered);

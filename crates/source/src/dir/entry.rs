@@ -45,7 +45,7 @@ pub fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
 }
 
 /// What `name` in `dir` is; an empty name is the directory itself.
-pub fn look(dir: BorrowedFd<'_>, name: &CStr, xattrs: &XattrReader) -> io::Result<Found> {
+pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(stat.stx_mode.into());
@@ -77,39 +77,35 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr, xattrs: &XattrReader) -> io::Resul
             mtime: stat.stx_mtime.tv_sec,
             mtime_nsec: stat.stx_mtime.tv_nsec,
         },
-        xattrs: xattrs.read(dir, name)?,
+        xattrs: read_xattrs(dir, name)?,
         what,
         identity: several.then_some((device, stat.stx_ino)),
     })
 }
 
-/// Reads extended attributes without opening files (which devices, pipes and permissions forbid).
-pub struct XattrReader;
-
-impl XattrReader {
-    fn read(&self, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Box<[Xattr]>> {
-        // There is no lgetxattrat before Linux 6.13; the way through /proc names the directory by its descriptor.
-        let fd = dir.as_fd().as_raw_fd();
-        let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
-        let names = match fill(|buf| llistxattr(&path, buf)) {
-            Ok(names) => names,
-            Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Box::default()),
-            Err(error) => return Err(named(error, "cannot list its extended attributes")),
-        };
-        let mut xattrs = Vec::new();
-        for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
-            match fill(|buf| lgetxattr(&path, name, buf)) {
-                Ok(value) => xattrs.push(Xattr { name: name.into(), value: value.into() }),
-                // Removed since it was listed.
-                Err(Errno::NODATA) => {}
-                Err(error) => {
-                    let name = String::from_utf8_lossy(name);
-                    return Err(named(error, &format!("cannot read its extended attribute {name}")));
-                }
+/// Extended attributes, read without opening the file (which devices, pipes and permissions forbid).
+fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Box<[Xattr]>> {
+    // There is no lgetxattrat before Linux 6.13; the way through /proc names the directory by its descriptor.
+    let fd = dir.as_fd().as_raw_fd();
+    let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
+    let names = match fill(|buf| llistxattr(&path, buf)) {
+        Ok(names) => names,
+        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Box::default()),
+        Err(error) => return Err(named(error, "cannot list its extended attributes")),
+    };
+    let mut xattrs = Vec::new();
+    for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+        match fill(|buf| lgetxattr(&path, name, buf)) {
+            Ok(value) => xattrs.push(Xattr { name: name.into(), value: value.into() }),
+            // Removed since it was listed.
+            Err(Errno::NODATA) => {}
+            Err(error) => {
+                let name = String::from_utf8_lossy(name);
+                return Err(named(error, &format!("cannot read its extended attribute {name}")));
             }
         }
-        Ok(xattrs.into())
     }
+    Ok(xattrs.into())
 }
 
 /// Call with a buffer that grows until the answer fits.

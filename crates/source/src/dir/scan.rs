@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::contents::{DirContents, Stamp, open_beneath};
-use super::entry::{Found, What, XattrReader, look, names};
+use super::entry::{Found, What, look, names};
 
 /// How to scan.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let unreadable = |source: io::Error| Unreadable { path: root.to_owned(), source };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
-    let root_found = look(root_fd.as_fd(), c"", &XattrReader).map_err(unreadable)?;
+    let root_found = look(root_fd.as_fd(), c"").map_err(unreadable)?;
     let (listings, mut errors) = walk(root_fd.as_fd(), options);
     if options.stop.load(Ordering::Relaxed) {
         return Err(ScanError::Interrupted);
@@ -151,7 +151,7 @@ fn list(root: BorrowedFd<'_>, path: &[u8], stop: &AtomicBool) -> (Vec<Found>, Er
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        match look(dir.as_fd(), &name, &XattrReader) {
+        match look(dir.as_fd(), &name) {
             Ok(found) => entries.push(found),
             Err(error) => errors.push((join(path, name.to_bytes()), error)),
         }
