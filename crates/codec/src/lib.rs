@@ -15,6 +15,7 @@
 mod decoder;
 mod deflate;
 mod encoder;
+mod entropy;
 mod fit;
 mod lz4;
 mod lzma;

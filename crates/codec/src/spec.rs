@@ -18,7 +18,7 @@ pub enum Method {
     Lz4hc,
     /// MicroLZMA: LZMA1 with the smallest possible header.
     Lzma,
-    /// DEFLATE, by libdeflate.
+    /// DEFLATE: up to level 9 an encoder of our own, above it libdeflate.
     Deflate,
     /// Zstandard.
     Zstd,

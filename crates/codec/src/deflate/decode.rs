@@ -1,77 +1,10 @@
-//! Raw DEFLATE, by libdeflate, which knows whole streams only; prefixes are decoded by zlib-rs.
+//! Decoding: whole streams by libdeflate, prefixes, which libdeflate cannot decode, by zlib-rs.
 
-use crate::fit::Fit;
-use crate::{CodecError, Filled, Reason, Spec};
+use crate::{CodecError, Reason};
 use kiln_format::Algorithm;
 use libdeflate_sys as ffi;
 use std::ptr::{self, NonNull};
 use zlib_rs::{Inflate, InflateFlush};
-
-/// The part of a pcluster that may stay unused: less costs a compression for every tenth of a percent.
-const TOLERANCE: f64 = 0.003;
-
-pub(crate) struct DeflateEncoder {
-    compressor: Compressor,
-    fit: Fit,
-}
-
-impl DeflateEncoder {
-    pub(crate) fn new(spec: &Spec) -> Result<Self, CodecError> {
-        // SAFETY: takes a number; null means no memory (or no such level, which `Spec` excludes).
-        let compressor = unsafe { ffi::libdeflate_alloc_compressor(spec.level) };
-        let compressor = Compressor(NonNull::new(compressor).ok_or(CodecError::Memory)?);
-        Ok(DeflateEncoder { compressor, fit: Fit::new(TOLERANCE) })
-    }
-
-    pub(crate) fn reset(&mut self) {
-        self.fit.reset();
-    }
-
-    pub(crate) fn encodes(&self) -> u64 {
-        self.fit.encodes()
-    }
-
-    pub(crate) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
-        let first = self.fit.first_guess(input.len(), out.len());
-        let compress = |len: usize, out: &mut [u8]| Ok(self.compressor.compress(&input[..len], out));
-        let filled = self.fit.fill(input.len(), first, out, compress)?;
-        if filled.produced > 0 && out[0] == 0 {
-            // A stored block that is not the last. Readers would take the zero byte for padding; bits 3 to 7 are
-            // unused.
-            out[0] = 0x08;
-        }
-        Ok(filled)
-    }
-}
-
-struct Compressor(NonNull<ffi::libdeflate_compressor>);
-
-// SAFETY: a compressor is plain memory, used by one thread at a time, which `&mut` guarantees.
-unsafe impl Send for Compressor {}
-
-impl Compressor {
-    /// The length of the stream, or `None` if it does not fit `out`.
-    fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
-        // SAFETY: the compressor is alive and exclusively ours, both pointers are valid for the lengths beside them.
-        let len = unsafe {
-            ffi::libdeflate_deflate_compress(
-                self.0.as_ptr(),
-                input.as_ptr().cast(),
-                input.len(),
-                out.as_mut_ptr().cast(),
-                out.len(),
-            )
-        };
-        (len != 0).then_some(len)
-    }
-}
-
-impl Drop for Compressor {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new`, freed once.
-        unsafe { ffi::libdeflate_free_compressor(self.0.as_ptr()) }
-    }
-}
 
 /// Both decoders, each made when it is first needed.
 #[derive(Default)]

@@ -1,0 +1,259 @@
+//! Filling a room with one stream: parse until an estimate says that it is full, code, walk back.
+
+use super::block::BlockCode;
+use super::matches::Matcher;
+use super::parse::{Level, Stop, Tokens, parse};
+use super::stream::Stream;
+use super::symbols::Histogram;
+use crate::Filled;
+use crate::entropy::EntropyTable;
+
+/// Whether a block should end is asked so often. 2048 lose 0.2 % of ratio, 512 gain nothing.
+const CHUNK_TOKENS: usize = 1024;
+/// The longest block.
+const BLOCK_TOKENS: usize = 60_000;
+/// A new block must save more than this, in bits.
+const SPLIT_GAIN: f64 = 100.0;
+/// Parsing goes on until the estimate exceeds the room by this part, and some bits.
+const OVERSHOOT: f64 = 0.002;
+const OVERSHOOT_BITS: f64 = 24.0;
+/// Estimates are not asked for more often than every so many bytes.
+const STEP_MIN: usize = 48;
+/// Input bytes per output byte, before anything is known.
+const RATIO_FIRST: f64 = 2.5;
+/// No pcluster is expected to have a higher ratio: what follows a run of zeros seldom is one more.
+const RATIO_MAX: f64 = 16.0;
+/// Estimates of fewer tokens are not compared with what became of them.
+const CALIBRATION_TOKENS: usize = 256;
+
+/// Fills pclusters, and remembers what helps to fill the next one.
+pub(super) struct Filler {
+    level: Level,
+    matcher: Matcher,
+    tokens: Tokens,
+    entropy: EntropyTable,
+    /// Input bytes per output byte, of the pcluster before.
+    ratio: f64,
+    /// The size of blocks by their estimates.
+    calibration: f64,
+}
+
+/// The block that is being made, without the recent tokens, whose chunk is not complete.
+struct Open {
+    histogram: Histogram,
+    /// How many tokens it has.
+    tokens: usize,
+    /// Where its text is in the input.
+    start: usize,
+    end: usize,
+}
+
+impl Open {
+    fn new(at: usize) -> Open {
+        Open { histogram: Histogram::EMPTY, tokens: 0, start: at, end: at }
+    }
+}
+
+impl Filler {
+    pub(super) fn new(level: Level) -> Self {
+        let (matcher, tokens, entropy) = (Matcher::new(), Tokens::default(), EntropyTable::new());
+        Filler { level, matcher, tokens, entropy, ratio: RATIO_FIRST, calibration: 1.0 }
+    }
+
+    pub(super) fn reset(&mut self) {
+        (self.ratio, self.calibration) = (RATIO_FIRST, 1.0);
+    }
+
+    /// Fill `out` with a prefix of `input`.
+    pub(super) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Filled {
+        let room = out.len();
+        let goal = (room * 8) as f64 * (1.0 + OVERSHOOT) + OVERSHOOT_BITS;
+        let expected = ((room as f64 * self.ratio) as usize).min(input.len());
+        self.matcher.start(expected);
+        self.tokens.clear();
+        let mut stream = Stream::new(out);
+        let mut open = Open::new(0);
+        let (mut at, mut checkpoint, mut calibration) = (0, expected * 7 / 10, self.calibration);
+        let mut full = None;
+        while at < input.len() {
+            let stop = Stop { at: checkpoint.max(at + 1), tokens: open.tokens + CHUNK_TOKENS };
+            at = parse(&self.level, &mut self.matcher, input, at, stop, &mut self.tokens);
+            if self.tokens.all.len() >= stop.tokens && !self.end_chunk(input, at, &mut open, &mut stream) {
+                at = open.end;
+                break;
+            }
+            let estimate = self.estimate([&open.histogram, &self.tokens.recent]);
+            let mut bits = stream.bit_len() as f64 + estimate * calibration;
+            if bits >= goal {
+                let code = self.code(&open);
+                if code.bits > stream.rest() {
+                    full = Some(code);
+                    break;
+                }
+                // Not yet: this text is coded better than what came before.
+                bits = (stream.bit_len() + code.bits) as f64;
+                calibration = code.bits as f64 / estimate;
+            }
+            // The limit is for what is much denser, as behind zeros.
+            checkpoint = at + step(bits, goal, at).min(2 * room).max(STEP_MIN);
+        }
+        let code = full.unwrap_or_else(|| self.code(&open));
+        self.calibrate(&code, &open);
+        let consumed = open.start + stream.push_prefix(&code, &self.tokens.all, &input[open.start..at]);
+        let produced = stream.finish();
+        if produced == 0 {
+            return Filled::default();
+        }
+        if consumed < input.len() {
+            self.ratio = (consumed as f64 / produced as f64).clamp(1.0, RATIO_MAX);
+        }
+        Filled { consumed, produced }
+    }
+
+    /// Add the recent tokens, which end at `at`, to the open block, or to a new one if that is smaller. False if the
+    /// block that ends then does not fit: it is still open, and the recent tokens are forgotten.
+    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut Open, stream: &mut Stream<'_>) -> bool {
+        if self.splits(open) {
+            let code = BlockCode::new(&open.histogram);
+            let (tokens, text) = (&self.tokens.all[..open.tokens], &input[open.start..open.end]);
+            if !stream.push(&code, tokens, text) {
+                self.tokens.all.truncate(open.tokens);
+                self.tokens.recent = Histogram::EMPTY;
+                return false;
+            }
+            self.tokens.all.drain(..open.tokens);
+            *open = Open::new(open.end);
+        }
+        open.histogram.merge(&self.tokens.recent);
+        self.tokens.recent = Histogram::EMPTY;
+        (open.tokens, open.end) = (self.tokens.all.len(), at);
+        true
+    }
+
+    /// Whether the open block should end before the recent tokens.
+    fn splits(&self, open: &Open) -> bool {
+        if open.tokens == 0 {
+            return false;
+        }
+        let (before, recent) = (&open.histogram, &self.tokens.recent);
+        open.tokens > BLOCK_TOKENS
+            || self.estimate([before]) + self.estimate([recent]) + SPLIT_GAIN < self.estimate([before, recent])
+    }
+
+    /// Bits of a block of the tokens that are counted in these histograms. The factors are found by experiment.
+    fn estimate<const N: usize>(&self, histograms: [&Histogram; N]) -> f64 {
+        let sum = |counts: [&[u32]; N], i: usize| counts.iter().map(|counts| counts[i]).sum::<u32>();
+        let (litlen, dist) = (histograms.map(|h| &h.litlen[..]), histograms.map(|h| &h.dist[..]));
+        let litlen = self.entropy.of((0..286).map(|i| sum(litlen, i)));
+        let dist = self.entropy.of((0..30).map(|i| sum(dist, i)));
+        let extra: usize = histograms.iter().map(|h| h.extra_bits()).sum();
+        let preamble = 60.0 + 3.4 * f64::from(litlen.distinct + dist.distinct);
+        (litlen.bits + dist.bits) * 1.004 + extra as f64 + preamble
+    }
+
+    /// Codes for the open block with the recent tokens.
+    fn code(&self, open: &Open) -> BlockCode {
+        let mut histogram = open.histogram.clone();
+        histogram.merge(&self.tokens.recent);
+        BlockCode::new(&histogram)
+    }
+
+    /// Learn from how far the estimate was off.
+    fn calibrate(&mut self, code: &BlockCode, open: &Open) {
+        if self.tokens.all.len() >= CALIBRATION_TOKENS {
+            let error = code.bits as f64 / self.estimate([&open.histogram, &self.tokens.recent]);
+            self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);
+        }
+    }
+}
+
+/// How many bytes of text should bring `bits`, of the first `at` bytes, beyond `goal`.
+fn step(bits: f64, goal: f64, at: usize) -> usize {
+    let missing = goal * (1.0 + OVERSHOOT / 2.0) - bits;
+    // Straight on, but not as far as that while much is missing: what comes may be denser.
+    let caution = if missing > goal / 25.0 { 0.8 } else { 1.0 };
+    (missing / bits * at as f64 * caution) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deflate::symbols::Token;
+
+    fn text(len: usize) -> Vec<u8> {
+        let words = ["kiln ", "fires ", "clay ", "once\n", "after ", "that, ", "it ", "keeps ", "its ", "shape. "];
+        let mut state = 1u32;
+        let mut out = Vec::new();
+        while out.len() < len {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            out.extend_from_slice(words[(state >> 24) as usize % words.len()].as_bytes());
+            out.extend_from_slice((state >> 20).to_string().as_bytes());
+        }
+        out
+    }
+
+    /// The naive twin for one block: codes are made for every count of tokens.
+    fn naive(level: Level, input: &[u8], room: usize) -> usize {
+        let (mut matcher, mut tokens) = (Matcher::new(), Tokens::default());
+        matcher.start(input.len());
+        let stop = Stop { at: input.len(), tokens: usize::MAX / 8 };
+        parse_all(&level, &mut matcher, input, stop, &mut tokens);
+        let (mut histogram, mut consumed, mut best) = (Histogram::EMPTY, 0, 0);
+        for &token in &tokens.all {
+            count(&mut histogram, token);
+            consumed += token.len();
+            if BlockCode::new(&histogram).bits <= 8 * room {
+                best = consumed;
+            }
+        }
+        best
+    }
+
+    fn parse_all(level: &Level, matcher: &mut Matcher, input: &[u8], stop: Stop, tokens: &mut Tokens) {
+        let mut at = 0;
+        while at < input.len() {
+            let stop = Stop { tokens: tokens.all.len() + 1000, ..stop };
+            at = parse(level, matcher, input, at, stop, tokens);
+        }
+    }
+
+    fn count(histogram: &mut Histogram, token: Token) {
+        match token.litlen() {
+            literal @ 0..256 => histogram.add_literal(literal as u8),
+            _ => histogram.add_match(token),
+        }
+    }
+
+    #[test]
+    fn extents_are_nearly_as_long_as_the_naive_ones() {
+        let input = text(40_000);
+        for level in [1, 6, 9] {
+            let level = Level::new(level).unwrap();
+            let mut filler = Filler::new(level);
+            for room in [300, 1000, 4096] {
+                filler.reset();
+                let mut out = vec![0; room];
+                let filled = filler.fill(&input, &mut out);
+                let naive = naive(level, &input[..filled.consumed * 5 / 4], room);
+                assert!(filled.consumed * 1000 >= naive * 985, "{room}: {filled:?}, naive {naive}");
+                assert!(filled.produced + 4 >= room, "{room}: {filled:?}");
+            }
+        }
+    }
+
+    /// Zeros, then noise: the length that zeros suggest is far too long, and must not be parsed in one go.
+    #[test]
+    fn overshoot_is_bounded() {
+        let mut input = vec![0; 3 << 20];
+        let mut state = 1u64;
+        input.extend((0..2 << 20).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        }));
+        let mut filler = Filler::new(Level::new(6).unwrap());
+        let room = 16 << 10;
+        let filled = filler.fill(&input, &mut vec![0; room]);
+        assert!(filled.consumed > 3 << 20);
+        assert!(filler.tokens.all.len() < 64 << 10, "{} tokens", filler.tokens.all.len());
+    }
+}
