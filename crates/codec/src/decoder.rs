@@ -78,6 +78,18 @@ impl Decoder {
     pub fn decode_lz4_unpadded(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
         lz4::decode_prefix(src, dst)
     }
+
+    /// Look for what the decoder of an algorithm passes over for the sake of speed, in a stream of which the first
+    /// `plain_len` bytes can be decoded. Without such faults those bytes depend on nothing but the stream.
+    ///
+    /// # Errors
+    /// [`CodecError::Corrupt`].
+    pub fn verify(algorithm: Algorithm, src: &[u8], plain_len: usize) -> Result<(), CodecError> {
+        match algorithm {
+            Algorithm::Lz4 => lz4::check_distances(src, plain_len),
+            Algorithm::Lzma | Algorithm::Deflate | Algorithm::Zstd => Ok(()),
+        }
+    }
 }
 
 /// What `slot` holds, after making it if it is empty.

@@ -160,6 +160,29 @@ fn lz4_without_padding_in_front() {
     assert!(decoder().decode(Algorithm::Lz4, &stream, &mut dst, Want::Whole).is_err());
 }
 
+/// A match at distance 0 copies nothing: what was there before stays. Decoding does not see it, verifying does.
+#[test]
+fn lz4_matches_at_distance_0_are_found() {
+    let literals = |token: u8, bytes: &[u8]| [&[token], bytes].concat();
+    let end = literals(0xC0, b"twelve bytes");
+    let good = [literals(0x40, b"good"), vec![1, 0], end.clone()].concat();
+    let bad = [literals(0x40, b"bad!"), vec![0, 0], end].concat();
+    for stream in [&good, &bad] {
+        decoder().decode(Algorithm::Lz4, stream, &mut [0; 20], Want::Whole).unwrap();
+    }
+    let verify = |stream: &[u8], len| Decoder::verify(Algorithm::Lz4, stream, len);
+    assert_eq!(verify(&good, 20), Ok(()));
+    let malformed = CodecError::Corrupt { algorithm: Algorithm::Lz4, reason: Reason::Malformed };
+    assert_eq!(verify(&bad, 20), Err(malformed));
+    // What is not wanted does no harm: zeros behind the stream in old images look like such matches.
+    assert_eq!(verify(&bad, 4), Ok(()));
+    assert_eq!(verify(&[&good[..], &[0; 100]].concat(), 20), Ok(()));
+    // Nobody's streams have them, however long their runs are.
+    for (stream, len) in streams(Method::Lz4).into_iter().chain(streams(Method::Lz4hc)) {
+        assert_eq!(verify(&stream, len), Ok(()));
+    }
+}
+
 /// A stored deflate block that is not the last begins with a zero byte, which readers would skip: its padding bits are
 /// set.
 #[test]

@@ -9,6 +9,8 @@ pub const COMPACT_LEN: usize = 32;
 /// Length of an extended inode in bytes.
 pub const EXTENDED_LEN: usize = 64;
 
+const NSEC_PER_SEC: u32 = 1_000_000_000;
+
 /// `struct erofs_inode_compact`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -321,6 +323,7 @@ impl Inode {
         let file_type = file_type(raw.i_mode.get(), at, Form::Compact)?;
         let nlink_1 = head.bit4 && file_type != FileType::Directory;
         let (nlink, startblk_hi) = if nlink_1 { (1, raw.i_nb.get()) } else { (raw.i_nb.get(), 0) };
+        let (mtime, mtime_nsec) = instant(epoch.secs.wrapping_add(raw.i_mtime.get().into()), epoch.nsec);
         Ok(Self {
             form: Form::Compact,
             layout: head.layout,
@@ -334,8 +337,8 @@ impl Inode {
             ino: raw.i_ino.get(),
             uid: raw.i_uid.get().into(),
             gid: raw.i_gid.get().into(),
-            mtime: epoch.secs.wrapping_add(raw.i_mtime.get().into()),
-            mtime_nsec: epoch.nsec,
+            mtime,
+            mtime_nsec,
             nlink: nlink.into(),
         })
     }
@@ -346,10 +349,7 @@ impl Inode {
         if size >> 63 != 0 {
             return Err(FormatError::corrupt(record, at, "i_size", size, "must be below 2^63"));
         }
-        let nsec = raw.i_mtime_nsec.get();
-        if nsec > 999_999_999 {
-            return Err(FormatError::corrupt(record, at, "i_mtime_nsec", nsec.into(), "must be below 10^9"));
-        }
+        let (mtime, mtime_nsec) = instant(raw.i_mtime.get(), raw.i_mtime_nsec.get());
         Ok(Self {
             form: Form::Extended,
             layout: head.layout,
@@ -363,8 +363,8 @@ impl Inode {
             ino: raw.i_ino.get(),
             uid: raw.i_uid.get(),
             gid: raw.i_gid.get(),
-            mtime: raw.i_mtime.get(),
-            mtime_nsec: nsec,
+            mtime,
+            mtime_nsec,
             nlink: raw.i_nlink.get(),
         })
     }
@@ -380,6 +380,9 @@ impl Inode {
         let i_mode = U16::new(self.file_type.mode_bits() | self.permissions);
         if self.permissions > 0o7777 {
             return Err(refuse("i_mode", self.permissions.into()));
+        }
+        if self.mtime_nsec >= NSEC_PER_SEC {
+            return Err(refuse("i_mtime_nsec", self.mtime_nsec.into()));
         }
         match self.form {
             Form::Compact => {
@@ -411,9 +414,6 @@ impl Inode {
             Form::Extended => {
                 if self.size >> 63 != 0 {
                     return Err(refuse("i_size", self.size));
-                }
-                if self.mtime_nsec > 999_999_999 {
-                    return Err(refuse("i_mtime_nsec", self.mtime_nsec.into()));
                 }
                 let raw = RawInodeExtended {
                     i_format: i_format.into(),
@@ -492,6 +492,12 @@ impl Head {
         }
         Ok(Self { layout, bit4: i_format & 0x10 != 0 })
     }
+}
+
+/// A time with its nanoseconds below 10^9. Linux hands out what is stored, which programs add up; whole seconds among the
+/// nanoseconds are carried here, so that the sum is the same and the parts are what `utimensat` and FUSE take.
+fn instant(secs: i64, nsec: u32) -> (i64, u32) {
+    (secs.saturating_add((nsec / NSEC_PER_SEC).into()), nsec % NSEC_PER_SEC)
 }
 
 fn file_type(i_mode: u16, at: u64, form: Form) -> Result<FileType, FormatError> {

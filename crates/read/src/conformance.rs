@@ -80,7 +80,7 @@ fn batches(source: &dyn ReadAt, expected: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileSource, MemorySource};
+    use crate::{FileSource, MemorySource, OffsetSource};
     use std::io;
 
     fn pattern(len: usize) -> Vec<u8> {
@@ -102,6 +102,19 @@ mod tests {
             assert_conforms(&FileSource::open(&path).unwrap(), &pattern(len));
         }
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn parts_of_sources_conform() {
+        let whole = pattern(150_000);
+        for start in [0, 1, 1024, 149_999, 150_000] {
+            let part = OffsetSource::new(MemorySource::new(whole.clone()), start as u64).unwrap();
+            assert_conforms(&part, &whole[start..]);
+        }
+        for start in [150_001, u64::MAX] {
+            let error = OffsetSource::new(MemorySource::new(whole.clone()), start).unwrap_err();
+            assert!(error.to_string().contains(&start.to_string()), "{error}");
+        }
     }
 
     #[test]

@@ -140,7 +140,12 @@ impl Image {
         let stored = Stored::of(extent)?;
         self.core.workspaces.with(|w| {
             let whole = sized(&mut w.scratch, stored.llen as usize);
-            self.decode(&stored, whole, &mut w.engine)
+            self.decode(&stored, whole, &mut w.engine)?;
+            // The pcluster is still there.
+            let Pcluster { pa, plen, .. } = stored.pcluster;
+            let stream = self.stream(&stored, sized(&mut w.engine.source, plen as usize))?;
+            Decoder::verify(stored.algorithm, stream, stored.llen as usize)
+                .map_err(|error| ReadError::stream(pa, plen, error))
         })
     }
 
@@ -149,16 +154,32 @@ impl Image {
         let Pcluster { pa, plen, .. } = stored.pcluster;
         let source = sized(&mut engine.source, plen as usize);
         self.read_pcluster(&stored.pcluster, 0, source)?;
+        let stream = self.stream(stored, source)?;
         let failed = |error| ReadError::stream(pa, plen, error);
-        if stored.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING) {
-            return engine.decoder.decode_lz4_unpadded(source, dst).map_err(failed);
+        if self.is_unpadded(stored) {
+            return engine.decoder.decode_lz4_unpadded(stream, dst).map_err(failed);
         }
-        let block_bits = self.superblock().block_bits;
-        let stream = strip_padding(source, block_bits.len() - block_bits.within(pa))
-            .ok_or_else(|| ReadError::corrupt("pcluster", pa, "plen", plen.into(), "only zeros in its first block"))?;
         let is_whole = dst.len() == stored.llen as usize && !stored.partial;
         let want = if is_whole { Want::Whole } else { Want::Prefix };
         engine.decoder.decode(stored.algorithm, stream, dst, want).map_err(failed)
+    }
+}
+
+impl Image {
+    /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
+    fn is_unpadded(&self, stored: &Stored) -> bool {
+        stored.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
+    }
+
+    /// The stream in the bytes of its pcluster.
+    fn stream<'a>(&self, stored: &Stored, pcluster: &'a [u8]) -> Result<&'a [u8], ReadError> {
+        if self.is_unpadded(stored) {
+            return Ok(pcluster);
+        }
+        let Pcluster { pa, plen, .. } = stored.pcluster;
+        let block_bits = self.superblock().block_bits;
+        strip_padding(pcluster, block_bits.len() - block_bits.within(pa))
+            .ok_or_else(|| ReadError::corrupt("pcluster", pa, "plen", plen.into(), "only zeros in its first block"))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
 use crate::xattr::LongPrefixes;
 use crate::zmap::StartSums;
-use crate::{FileSource, Inode, ReadAt, ReadError};
+use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError};
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::{ComprCfgs, EXTENT_MAX_LEN};
 use kiln_format::device::DeviceSlot;
@@ -33,12 +33,15 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Refuse an image whose superblock has a wrong checksum.
     pub verify_checksum: bool,
+    /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
+    /// from there.
+    pub offset: u64,
 }
 
 impl Default for OpenOptions {
-    /// 64 MiB of decoded data, checksum verified.
+    /// 64 MiB of decoded data, checksum verified, the source is all image.
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, verify_checksum: true }
+        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0 }
     }
 }
 
@@ -71,7 +74,7 @@ impl fmt::Debug for Image {
 }
 
 impl Image {
-    /// Open the image on `primary`. `devices` are its extra devices: all of them in the order of its table, or none if
+    /// Open the image on `primary`, from byte `options.offset` on. `devices` are its extra devices: all of them in the order of its table, or none if
     /// they are part of `primary`.
     ///
     /// # Errors
@@ -81,7 +84,7 @@ impl Image {
         devices: Vec<Arc<dyn ReadAt>>,
         options: &OpenOptions,
     ) -> Result<Image, ReadError> {
-        let mut all = Devices::primary(primary)?;
+        let mut all = Devices::primary(image_in(primary, options.offset)?)?;
         let head = read_head(&all, HEAD_LEN)?;
         let sb = Superblock::decode(&head)?;
         if options.verify_checksum {
@@ -130,7 +133,11 @@ impl Image {
         use std::os::unix::ffi::OsStrExt;
         let source = |path: &Path| FileSource::open(path).map(|file| Arc::new(file) as Arc<dyn ReadAt>);
         let devices = devices.iter().map(|path| source(path)).collect::<Result<_, _>>()?;
-        Image::open(source(image)?, devices, options).map_err(|error| error.at_path(image.as_os_str().as_bytes()))
+        let mut name = image.as_os_str().as_bytes().to_vec();
+        if options.offset > 0 {
+            name.extend(format!(" (image at byte {})", options.offset).into_bytes());
+        }
+        Image::open(source(image)?, devices, options).map_err(|error| error.at_path(&name))
     }
 
     /// Change an image that has no clones yet.
@@ -177,7 +184,7 @@ impl Image {
         self.core.devices.slots()
     }
 
-    /// Length of the primary device in bytes.
+    /// Length of the primary device in bytes, from the start of the image on.
     pub fn source_len(&self) -> u64 {
         self.core.devices.primary_len()
     }
@@ -198,6 +205,17 @@ impl Image {
             true => Space::Metabox,
             false => Space::Primary,
         }
+    }
+}
+
+/// The part of `source` that is the image.
+fn image_in(source: Arc<dyn ReadAt>, offset: u64) -> Result<Arc<dyn ReadAt>, ReadError> {
+    match offset {
+        0 => Ok(source),
+        _ => match OffsetSource::new(source, offset) {
+            Ok(part) => Ok(Arc::new(part)),
+            Err(error) => Err(ReadError::Io { path: None, range: None, source: Arc::new(error) }),
+        },
     }
 }
 

@@ -110,6 +110,15 @@ impl<'a> Zmap<'a> {
         }
     }
 
+    /// Look at the whole index for what single lookups do not see. It must be in the metadata space.
+    pub fn verify(&mut self) -> Result<(), ReadError> {
+        match &mut self.index {
+            Index::Fragment(_) => Ok(()),
+            Index::Records(_, records) => records.verify(&mut self.file),
+            Index::Lclusters(_, lclusters) => lclusters.verify(&mut self.file),
+        }
+    }
+
     /// Byte offset in the metadata space behind the index and an inline pcluster.
     pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
         match &self.index {

@@ -34,7 +34,7 @@ struct Shape {
 }
 
 fn shape(rng: &mut Rng) -> Shape {
-    let block_bits = [9, 12, 12, 16][rng.below(4) as usize];
+    let block_bits = [12, 9 + rng.below(8) as u8][rng.below(2) as usize];
     let full = rng.below(2) == 0;
     // Offsets in an lcluster have 16 bits, in a dense pack 12.
     let lcluster_bits = if full { (block_bits + rng.below(3) as u8).min(16) } else { block_bits.min(12) };
@@ -375,7 +375,7 @@ fn encoded_file(
 
 fn random_records(seed: u64, rec: u64) {
     let rng = &mut Rng(seed);
-    let mut image = Handmade::new([9, 12, 16][rng.below(3) as usize]);
+    let mut image = Handmade::new(9 + rng.below(8) as u8);
     let lcluster_bits = image.sb.block_bits.bits() + rng.below(3) as u8;
     let (mut expected, mut records) = (Vec::new(), Vec::new());
     let count = 1 + rng.below(40);

@@ -7,6 +7,7 @@ use super::{CheckReport, Finding, Problems};
 use crate::data::fragment_error;
 use crate::dir::DirReader;
 use crate::map::{Extent, ExtentKind, Map};
+use crate::meta::MetaReader;
 use crate::resolve::TARGET_MAX_LEN;
 use crate::walk::{PATH_MAX_LEN, joined};
 use crate::{Image, Inode, Nid, ReadError, Space};
@@ -256,11 +257,13 @@ impl<'c> Tree<'c> {
     fn check_contents(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
         let pos = self.image.inode_pos(inode.nid)?;
         if !inode.has_contents() {
-            self.add_metadata(inode, pos, self.image.body_pos(inode)?);
-            return Ok(());
+            return self.add_metadata(inode, pos, self.image.body_pos(inode)?);
         }
         let mut map = Map::open(self.image, inode)?;
-        self.add_metadata(inode, pos, map.metadata_end()?);
+        self.add_metadata(inode, pos, map.metadata_end()?)?;
+        if let Some(zmap) = map.zmap() {
+            zmap.verify()?;
+        }
         let mut queue = self.queue.file(path, inode.nid);
         let mut off = 0;
         while off < inode.meta.size {
@@ -276,7 +279,8 @@ impl<'c> Tree<'c> {
             }
             off = extent.end();
             self.report.extents += 1;
-            self.report.bytes += extent.llen;
+            // Holes may add up to anything.
+            self.report.bytes = self.report.bytes.saturating_add(extent.llen);
             self.features.of_extent(path, inode, &mut map, &extent, self.problems)?;
             // A damaged extent does not hide those behind it.
             let checked = self.check_extent(inode, &extent).map_err(|error| error.at_nid(inode.nid));
@@ -287,12 +291,16 @@ impl<'c> Tree<'c> {
         Ok(())
     }
 
-    fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) {
+    /// # Errors
+    /// A range that is not wholly in the inode's space: a table may be as long as a hostile size makes it.
+    fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) -> Result<(), ReadError> {
         let len = end.saturating_sub(start);
+        MetaReader::new(self.image, inode.space()).check_range("erofs_inode", start, len)?;
         match inode.space() {
             Space::Primary => self.spans.add_metadata(0, start, len),
             Space::Metabox => self.spans.add_in_metabox(start, len),
         }
+        Ok(())
     }
 
     /// Whether an extent lies where data may lie.

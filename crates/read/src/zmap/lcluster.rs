@@ -71,11 +71,36 @@ impl Lclusters {
     pub fn find(&mut self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Found, ReadError> {
         let head = self.head_of(file, off)?;
         let end_mark = self.end_of(file, head.lcn)?;
+        if end_mark <= off {
+            // Backwards and forwards contradict each other.
+            return Err(file.corrupt("delta[0]", head.lcn, "leads back over another head"));
+        }
         let blocks = if header.is_big(head.kind) { self.blocks(file, head.lcn)? } else { 1 };
         let la = (head.lcn << self.bits) + u64::from(head.clusterofs);
         // A head at or behind the end of the file only marks that end.
         let end = end_mark.min(file.inode.meta.size);
         Ok(Found { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
+    }
+
+    /// Look at every entry: distances that lead beyond the extent they are in let lookups contradict each other.
+    pub fn verify(&mut self, file: &mut File<'_>) -> Result<(), ReadError> {
+        let count = file.inode.meta.size.div_ceil(1 << self.bits);
+        let (mut head, mut reach) = (None, 0);
+        for lcn in 0..count {
+            match (self.entry(file, lcn)?, head) {
+                (Lcluster::Head { .. }, _) if reach > lcn => {
+                    return Err(file.corrupt("delta[1]", lcn, "leads forward over this head"));
+                }
+                (Lcluster::Head { .. }, _) => head = Some(lcn),
+                (Lcluster::Nonhead { back, forward, .. }, Some(head)) if (1..=lcn - head).contains(&back.into()) => {
+                    reach = reach.max(lcn + u64::from(forward));
+                }
+                (Lcluster::Nonhead { back, .. }, _) => {
+                    return Err(file.corrupt("delta[0]", back.into(), "leads back over the head, or nowhere"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The last head at or before `off`.

@@ -122,6 +122,22 @@ impl Records {
         }
     }
 
+    /// Look at every record: where they are not in order, lookups contradict each other.
+    pub fn verify(&self, file: &mut File<'_>) -> Result<(), ReadError> {
+        if self.size.has_fixed_extents() {
+            return Ok(());
+        }
+        let mut previous = None;
+        for idx in 0..self.count {
+            let la = self.la(file, idx)?;
+            if previous.is_some_and(|previous| previous >= la) {
+                return Err(file.corrupt("lstart", la, "extents are not in order"));
+            }
+            previous = Some(la);
+        }
+        Ok(())
+    }
+
     /// The last record that starts at or before `off`.
     fn bisect(&self, file: &mut File<'_>, off: u64) -> Result<Option<u64>, ReadError> {
         let (mut low, mut high) = (0, self.count);

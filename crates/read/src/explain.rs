@@ -1,0 +1,193 @@
+//! What a read costs: the extents it touches, the blocks it fetches, the bytes it decodes.
+//!
+//! The read is a cold one: a single call of [`Image::read_at`] with nothing in memory but metadata. Explaining it reads
+//! metadata only.
+
+mod extents;
+mod index;
+mod meter;
+mod range_set;
+
+pub use extents::Extents;
+pub(crate) use extents::extent_over;
+pub(crate) use meter::Meter;
+pub use meter::{Cost, Decoding};
+pub(crate) use range_set::RangeSet;
+
+use crate::data::Fragments;
+use crate::decode::Stored;
+use crate::map::{Extent, ExtentKind, Map};
+use crate::{Image, Inode, ReadError};
+use index::Described;
+use meter::{Way, way};
+use std::iter::FusedIterator;
+use std::ops::Range;
+
+/// The part of a read that comes from one extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes of the file.
+    pub wanted: Range<u64>,
+    /// Where they come from: an extent of the file, or of the packed inode for a fragment.
+    pub extent: Extent,
+    /// For a fragment: the offset of the wanted bytes in the packed inode's contents.
+    pub fragment: Option<u64>,
+    /// How stored bytes become the wanted ones.
+    pub decoding: Decoding,
+    /// Bytes in whole blocks that are fetched for this piece and were not for an earlier one.
+    pub fetched: u64,
+    /// Bytes that are decoded for this piece.
+    pub decoded: u64,
+}
+
+/// The pieces of a read in the order of the file, see [`Image::explain`].
+///
+/// Memory is bounded by the count of runs of adjacent blocks that were fetched so far: about 40 bytes each, at most one
+/// for every two blocks of the image.
+pub struct Explanation<'a> {
+    image: &'a Image,
+    meter: Meter<'a>,
+    file: Frame<'a>,
+    /// The fragment that is being explained.
+    packed: Option<Fragment<'a>>,
+    /// Extents of which a part was wanted, so that they are in the cache: the first and the last one of a range.
+    cached: Vec<Stored>,
+    cost: Cost,
+    is_done: bool,
+}
+
+/// A range of a file on the way.
+struct Frame<'a> {
+    inode: Inode,
+    map: Map<'a>,
+    left: Range<u64>,
+    described: Option<Described>,
+}
+
+/// A range of the packed inode on the way.
+struct Fragment<'a> {
+    frame: Frame<'a>,
+    /// Byte of the file that the start of the range is.
+    la: u64,
+    /// The same byte in the packed inode.
+    off: u64,
+}
+
+impl Image {
+    /// What a cold read of bytes `range` of the inode's contents costs. The range is cut at the end of the file. What a
+    /// directory's contents cost can be asked, too.
+    ///
+    /// # Errors
+    /// Something without contents, a damaged map, a failing source. The pieces have errors of their own.
+    pub fn explain(&self, inode: &Inode, range: Range<u64>) -> Result<Explanation<'_>, ReadError> {
+        let end = range.end.min(inode.meta.size);
+        let file = Frame::open(self, inode, range.start.min(end)..end)?;
+        let (meter, cost) = (Meter::new(self, self.superblock().block_bits.len()), Cost::default());
+        Ok(Explanation { image: self, meter, file, packed: None, cached: Vec::new(), cost, is_done: false })
+    }
+}
+
+impl Explanation<'_> {
+    /// The cost of the pieces so far.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// The cost of the whole read.
+    ///
+    /// # Errors
+    /// That of the first piece that has one.
+    pub fn total(mut self) -> Result<Cost, ReadError> {
+        self.by_ref().try_for_each(|piece| piece.map(drop))?;
+        Ok(self.cost)
+    }
+
+    fn advance(&mut self) -> Result<Option<Piece>, ReadError> {
+        loop {
+            if let Some(fragment) = &mut self.packed {
+                if let Some((extent, part)) = fragment.frame.step()? {
+                    let (la, off) = (fragment.la, fragment.off);
+                    return self.piece(extent, part, Some((la, off))).map(Some);
+                }
+                self.cost.metadata += fragment.frame.metadata(self.image)?;
+                self.packed = None;
+            }
+            let Some((extent, part)) = self.file.step()? else {
+                self.cost.metadata += self.file.metadata(self.image)?;
+                return Ok(None);
+            };
+            let ExtentKind::Fragment { off } = extent.kind else { return self.piece(extent, part, None).map(Some) };
+            let off = off.saturating_add(part.start - extent.la);
+            let len = part.end - part.start;
+            let packed = self.image.packed_range(off, len)?;
+            let frame = Frame::open(self.image, packed, off..off + len)?;
+            self.packed = Some(Fragment { frame, la: part.start, off });
+        }
+    }
+
+    /// The piece that bytes `part` of an extent are. `fragment`: of the packed inode, with a byte of the file and the same
+    /// byte there.
+    fn piece(&mut self, extent: Extent, part: Range<u64>, fragment: Option<(u64, u64)>) -> Result<Piece, ReadError> {
+        let mut charge = self.meter.charge(&extent, part.clone(), Fragments::Refused)?;
+        if let Some(way) = way(self.image, &extent, &part)? {
+            self.cost.wanted_encoded += part.end - part.start;
+            let stored = Stored::of(&extent)?;
+            if self.cached.contains(&stored) {
+                charge.decoded -= way.decoded();
+                charge.decoding = Decoding::Cached;
+            } else if let Way::Cache(_) = way {
+                self.cached.push(stored);
+            }
+        }
+        let len = part.end - part.start;
+        self.cost.pieces += 1;
+        self.cost.wanted += len;
+        self.cost.fetched += charge.fetched;
+        self.cost.decoded += charge.decoded;
+        let (wanted, fragment) = match fragment {
+            None => (part, None),
+            Some((la, off)) => (la + (part.start - off)..la + (part.end - off), Some(part.start)),
+        };
+        let (fetched, decoded) = (charge.fetched, charge.decoded);
+        Ok(Piece { wanted, extent, fragment, decoding: charge.decoding, fetched, decoded })
+    }
+}
+
+impl Iterator for Explanation<'_> {
+    type Item = Result<Piece, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        let next = self.advance().map_err(|error| error.at_nid(self.file.inode.nid)).transpose();
+        self.is_done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl FusedIterator for Explanation<'_> {}
+
+impl<'a> Frame<'a> {
+    fn open(image: &'a Image, inode: &Inode, left: Range<u64>) -> Result<Self, ReadError> {
+        Ok(Self { inode: *inode, map: Map::open(image, inode)?, left, described: None })
+    }
+
+    /// The next extent, and the bytes that are wanted of it.
+    fn step(&mut self) -> Result<Option<(Extent, Range<u64>)>, ReadError> {
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        let extent = extent_over(&mut self.map, &self.inode, self.left.start)?;
+        let part = self.left.start..extent.end().min(self.left.end);
+        self.left.start = part.end;
+        self.described.get_or_insert(Described::new(&extent)).extend(&extent);
+        Ok(Some((extent, part)))
+    }
+
+    /// Bytes of metadata that say where the extents so far are: the inode, and entries of its index.
+    fn metadata(&self, image: &Image) -> Result<u64, ReadError> {
+        let index = self.described.as_ref().map_or(Ok(0), |described| described.index_len(image, &self.inode))?;
+        Ok(self.inode.meta.form.len() as u64 + index)
+    }
+}

@@ -1,0 +1,65 @@
+//! All extents of a file, one behind the other.
+
+use crate::map::{Extent, Map};
+use crate::{Image, Inode, ReadError};
+use std::iter::FusedIterator;
+
+/// The extents of a file, see [`Image::extents`].
+pub struct Extents<'a> {
+    inode: Inode,
+    /// `None` behind the last extent and behind an error.
+    map: Option<Result<Map<'a>, ReadError>>,
+    off: u64,
+}
+
+impl Image {
+    /// All extents of the inode's contents in order. They leave no gaps and end at the end of the file; a map for which
+    /// that is not so is an error, which ends the iteration, as every error does.
+    ///
+    /// The cost of all extents together is linear in the length of the index, and nothing is kept of those passed.
+    pub fn extents(&self, inode: &Inode) -> Extents<'_> {
+        Extents { inode: *inode, map: Some(Map::open(self, inode)), off: 0 }
+    }
+}
+
+impl Iterator for Extents<'_> {
+    type Item = Result<Extent, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = match self.map.as_mut()? {
+            Ok(_) if self.off >= self.inode.meta.size => None,
+            Ok(map) => Some(extent_over(map, &self.inode, self.off).and_then(|extent| self.follows(extent))),
+            Err(error) => Some(Err(error.clone())),
+        };
+        match &next {
+            Some(Ok(extent)) => self.off = extent.end(),
+            _ => self.map = None,
+        }
+        next
+    }
+}
+
+impl FusedIterator for Extents<'_> {}
+
+impl Extents<'_> {
+    fn follows(&self, extent: Extent) -> Result<Extent, ReadError> {
+        match extent.la == self.off {
+            true => Ok(extent),
+            false => Err(out_of_order(&self.inode, extent.la)),
+        }
+    }
+}
+
+/// The extent with byte `off` of the file, which must be in it. One that ends before is an error here: whoever goes on
+/// behind it would never come to an end.
+pub(crate) fn extent_over(map: &mut Map<'_>, inode: &Inode, off: u64) -> Result<Extent, ReadError> {
+    let extent = map.extent_at(off)?;
+    match extent.la <= off && off < extent.end() {
+        true => Ok(extent),
+        false => Err(out_of_order(inode, extent.la)),
+    }
+}
+
+fn out_of_order(inode: &Inode, la: u64) -> ReadError {
+    ReadError::corrupt("erofs_inode", 0, "extent", la, "extents overlap or leave gaps").at_nid(inode.nid)
+}

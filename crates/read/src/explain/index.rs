@@ -1,0 +1,75 @@
+//! How many bytes of an index describe a run of extents.
+
+use crate::map::{Extent, aligned, too_far};
+use crate::meta::MetaReader;
+use crate::{Image, Inode, ReadError};
+use kiln_format::chunk::ChunkFormat;
+use kiln_format::inode::DataLayout;
+use kiln_format::zmap::{
+    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, MAP_HEADER_LEN, MapHeader, RecordSize, ZmapHeader,
+};
+use std::ops::Range;
+
+const HEADER: &str = "z_erofs_map_header";
+
+/// Extents of a file that follow each other.
+pub(super) struct Described {
+    la: Range<u64>,
+    count: u64,
+}
+
+impl Described {
+    /// None, before `first`.
+    pub fn new(first: &Extent) -> Self {
+        Self { la: first.la..first.la, count: 0 }
+    }
+
+    pub fn extend(&mut self, next: &Extent) {
+        self.la.end = next.end();
+        self.count += 1;
+    }
+
+    /// Bytes of the index of `inode` that say where the extents are and how long.
+    pub fn index_len(&self, image: &Image, inode: &Inode) -> Result<u64, ReadError> {
+        let body = image.body_pos(inode)?;
+        match inode.meta.layout {
+            DataLayout::FlatPlain | DataLayout::FlatInline => Ok(0),
+            DataLayout::ChunkBased => {
+                let format = ChunkFormat::decode(inode.meta.i_u, image.superblock().block_bits, body)?;
+                let chunks = ((self.la.end - 1) >> format.chunk_bits) - (self.la.start >> format.chunk_bits) + 1;
+                Ok(chunks * format.entry.len())
+            }
+            DataLayout::CompressedFull | DataLayout::CompressedCompact => {
+                let at = aligned(body, MAP_HEADER_LEN)?;
+                let bytes = MetaReader::new(image, inode.space()).array(HEADER, at)?;
+                let is_full = inode.meta.layout == DataLayout::CompressedFull;
+                match ZmapHeader::decode(&bytes, at, image.superblock().block_bits, is_full)? {
+                    ZmapHeader::Fragment(_) => Ok(MAP_HEADER_LEN),
+                    ZmapHeader::Map(header) => Ok(MAP_HEADER_LEN + self.entries_len(image, inode, &header, at)?),
+                }
+            }
+        }
+    }
+
+    fn entries_len(&self, image: &Image, inode: &Inode, header: &MapHeader, at: u64) -> Result<u64, ReadError> {
+        let (size, bits) = (inode.meta.size, header.lcluster_bits);
+        let dense_or_records = header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
+        // The entry behind the last extent says where that ends, unless the file does.
+        let next = u64::from(self.la.end < size);
+        let (first_lcn, last_lcn) = (self.la.start >> bits, (self.la.end - (1 - next)) >> bits);
+        if inode.meta.layout == DataLayout::CompressedFull {
+            return Ok(match RecordSize::from_advise(header.advise) {
+                _ if !dense_or_records => (last_lcn - first_lcn + 1) * FULL_ENTRY_LEN,
+                size if size.has_fixed_extents() => self.count * size.len(),
+                size => (self.count + next) * size.len(),
+            });
+        }
+        let blocks = image.superblock().block_bits.blocks_for(size);
+        let table = at.checked_add(COMPACT_INDEX_OFF).ok_or_else(|| too_far(HEADER, at))?;
+        let big = header.advise.intersects(Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2);
+        let layout = CompactLayout::new(table, blocks, size.div_ceil(1 << bits), bits, dense_or_records, big)?;
+        let first = layout.pack_of(first_lcn);
+        let last = layout.pack_of(last_lcn);
+        Ok(last.off + last.len as u64 - first.off)
+    }
+}
