@@ -1,7 +1,8 @@
 //! Linux's own EROFS, by the mount API of Linux 5.2.
 //!
 //! The image file is given to the kernel as it is. Kernels before 6.12, and some filesystems under the image (tmpfs,
-//! overlayfs), insist on a block device: then a read-only loop device stands between, which ends with the mount.
+//! overlayfs), insist on a block device: then a read-only loop device stands between, which ends with the mount. So it
+//! does for an image inside a larger file, unless the kernel takes offsets (Linux 6.16) and this one is of whole blocks.
 
 mod loop_device;
 
@@ -35,19 +36,21 @@ pub enum KernelVia {
     Loop(PathBuf),
 }
 
-/// Mount `image`, with its extra `devices` in the order of its device table, at the directory `dir`: read-only, without
-/// set-user-id and device files.
+/// Mount the image that begins at byte `offset` of `image`, with its extra `devices` in the order of its device table, at
+/// the directory `dir`: read-only, without set-user-id and device files.
 ///
 /// # Errors
 /// See [`MountError`]; [`MountError::falls_back_to_fuse`] tells whether FUSE may do better.
-pub fn mount(image: &Path, devices: &[PathBuf], dir: &Path) -> Result<KernelVia, MountError> {
+pub fn mount(image: &Path, devices: &[PathBuf], offset: u64, dir: &Path) -> Result<KernelVia, MountError> {
     let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
     let sources = sources.map(place::source).collect::<Result<Vec<_>, _>>()?;
     let dir = place::mount_point(dir)?;
-    let (mount, via) = match create(&sources) {
+    let (mount, via) = match create(&sources, offset) {
         Ok(mount) => (mount, KernelVia::File),
-        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources)?,
-        Err(refusal) => return Err(refusal.explain(image, devices)),
+        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources, offset)?,
+        // Kernels before 6.16 know no offsets, later ones only those of whole blocks.
+        Err(Refusal { errno: Errno::INVAL, .. }) if offset > 0 => create_on_loop(&sources, offset)?,
+        Err(refusal) => return Err(refusal.explain(image, devices, offset)),
     };
     match move_mount(&mount, "", CWD, &dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
         Ok(()) => Ok(via),
@@ -56,17 +59,21 @@ pub fn mount(image: &Path, devices: &[PathBuf], dir: &Path) -> Result<KernelVia,
 }
 
 /// A mount that is in no tree yet.
-fn create(sources: &[Source]) -> Result<OwnedFd, Refusal> {
+fn create(sources: &[Source], offset: u64) -> Result<OwnedFd, Refusal> {
     let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
-    configure(context.as_fd(), sources).map_err(|errno| Refusal { errno, reason: reason(context.as_fd(), errno) })
+    let refusal = |errno| Refusal { errno, reason: reason(context.as_fd(), errno) };
+    configure(context.as_fd(), sources, offset).map_err(refusal)
 }
 
-fn configure(context: BorrowedFd<'_>, sources: &[Source]) -> rustix::io::Result<OwnedFd> {
+fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix::io::Result<OwnedFd> {
     // Descriptors that parameters name must live until the mount exists.
     let mut held = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         let key = if i == 0 { "source" } else { "device" };
         fsconfig_set_string(context, key, short_name(&source.path, &mut held)?)?;
+    }
+    if offset > 0 {
+        fsconfig_set_string(context, "fsoffset", offset.to_string())?;
     }
     fsconfig_set_flag(context, "ro")?;
     fsconfig_create(context)?;
@@ -86,14 +93,17 @@ fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> 
     Ok(name.into())
 }
 
-fn create_on_loop(sources: &[Source]) -> Result<(OwnedFd, KernelVia), MountError> {
+/// All of `sources` as block devices. Only the first, the image, has an offset.
+fn create_on_loop(sources: &[Source], offset: u64) -> Result<(OwnedFd, KernelVia), MountError> {
     let mut loops = Vec::new();
     let mut devices = Vec::new();
-    for source in sources {
+    let offsets = std::iter::once(offset).chain(std::iter::repeat(0));
+    for (source, offset) in sources.iter().zip(offsets) {
         let path = match source.kind {
-            SourceKind::BlockDevice => source.path.clone(),
-            SourceKind::File => {
-                let device = LoopDevice::attach(&source.path).map_err(|error| no_loop(&source.path, error))?;
+            SourceKind::BlockDevice if offset == 0 => source.path.clone(),
+            _ => {
+                let device = LoopDevice::attach(&source.path, offset);
+                let device = device.map_err(|error| no_loop(&source.path, offset, error))?;
                 let path = device.path().to_path_buf();
                 loops.push(device);
                 path
@@ -101,23 +111,29 @@ fn create_on_loop(sources: &[Source]) -> Result<(OwnedFd, KernelVia), MountError
         };
         devices.push(Source { path, kind: SourceKind::BlockDevice });
     }
-    let via = match &loops[..] {
-        [first, ..] if sources[0].kind == SourceKind::File => KernelVia::Loop(first.path().to_path_buf()),
-        _ => KernelVia::File,
+    let via = match devices[0].path == sources[0].path {
+        true => KernelVia::File,
+        false => KernelVia::Loop(devices[0].path.clone()),
     };
     let paths: Vec<_> = sources.iter().map(|source| source.path.clone()).collect();
-    let mount = create(&devices).map_err(|refusal| refusal.explain(&paths[0], &paths[1..]))?;
+    let mount = create(&devices, 0).map_err(|refusal| refusal.explain(&paths[0], &paths[1..], offset))?;
     // From here on the mount holds the loop devices, and they end with it.
     Ok((mount, via))
 }
 
-fn no_loop(path: &Path, error: io::Error) -> MountError {
+fn no_loop(path: &Path, offset: u64, error: io::Error) -> MountError {
     let path = path.to_path_buf();
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             MountError::NotPermitted { path, action: "set up a loop device", reason: error.to_string() }
         }
-        _ => MountError::Unavailable { path, reason: format!("it wants a block device, and no loop device: {error}") },
+        _ => {
+            let wants = match offset {
+                0 => "it wants a block device".into(),
+                _ => format!("it takes no image at byte {offset} of a file (Linux 6.16 does, at whole blocks)"),
+            };
+            MountError::Unavailable { path, reason: format!("{wants}, and no loop device: {error}") }
+        }
     }
 }
 
@@ -140,13 +156,13 @@ impl Refusal {
 
     /// Whose fault it is. The kernel's numbers do not tell a damaged image from one that it does not know, so the
     /// question goes to our own reader.
-    fn explain(self, image: &Path, devices: &[PathBuf]) -> MountError {
+    fn explain(self, image: &Path, devices: &[PathBuf], offset: u64) -> MountError {
         let Refusal { errno, reason } = self;
         let path = image.to_path_buf();
         match errno {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
             Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
-            _ => match Image::open_path(image, devices, &OpenOptions::default()) {
+            _ => match Image::open_path(image, devices, &OpenOptions { offset, ..OpenOptions::default() }) {
                 Ok(_) => {
                     MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
                 }

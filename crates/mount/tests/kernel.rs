@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{KernelMount, TempDir};
+use common::{KernelMount, TempDir, snapshot};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{MountError, unmount};
 use std::fs;
@@ -37,7 +37,7 @@ fn a_file_as_it_is() {
     }
     let temp = TempDir::new();
     let dir = temp.dir("kernel");
-    let via = kernel::mount(&temp.copy(&common::golden("inline.erofs")), &[], &dir).unwrap();
+    let via = kernel::mount(&temp.copy(&common::golden("inline.erofs")), &[], 0, &dir).unwrap();
     let guard = KernelMount(dir.clone());
     match via {
         KernelVia::File => {}
@@ -74,7 +74,7 @@ fn a_loop_device_where_a_file_will_not_do() {
         let (image, devices) = common::golden_with_devices(name);
         let (image, devices) = (temp.copy(&image), devices.iter().map(|path| temp.copy(path)).collect::<Vec<_>>());
         let dir = temp.dir("kernel");
-        let via = kernel::mount(&image, &devices, &dir).unwrap();
+        let via = kernel::mount(&image, &devices, 0, &dir).unwrap();
         let guard = KernelMount(dir.clone());
         let KernelVia::Loop(device) = via else { panic!("{via:?}") };
         let backing = backing_file(&device).unwrap();
@@ -123,6 +123,39 @@ fn extra_devices_in_order() {
     assert!(fs::read_dir(&mount.0).unwrap().count() > 0);
     let error = refusal(&image, &[devices[0].clone(), devices[0].clone()], &temp.dir("too many"));
     assert!(!error.falls_back_to_fuse(), "{error}");
+}
+
+/// `image` at byte `offset` of a larger file, with something else in front and behind.
+fn embedded(image: &Path, offset: u64, into: &Path) {
+    let mut bytes = vec![0xE2; offset as usize];
+    bytes.extend(fs::read(image).unwrap());
+    bytes.extend(vec![0xE2; 10_000]);
+    fs::write(into, bytes).unwrap();
+}
+
+#[test]
+fn images_inside_larger_files() {
+    if !has_erofs() {
+        return;
+    }
+    // The last is at the end of a block of 512 bytes, which only a loop device can do, and only without direct I/O.
+    for (name, offset) in [("lz4", 1 << 20), ("blobdev", 1 << 20), ("b512", 4096 + 512), ("lz4", 4096 + 512)] {
+        let temp = TempDir::new();
+        let (image, devices) = common::golden_with_devices(name);
+        let (plain, larger) = (temp.dir("plain"), temp.dir("larger"));
+        let file = temp.path().join("file");
+        embedded(&image, offset, &file);
+        let _plain = KernelMount::new(&image, &devices, &plain).unwrap();
+        kernel::mount(&file, &devices, offset, &larger).unwrap();
+        let guard = KernelMount(larger.clone());
+        println!("{name} at byte {offset}");
+        snapshot::assert_equal(&snapshot::take(&larger), &snapshot::take(&plain));
+        drop(guard);
+        let error = kernel::mount(&file, &devices, offset + 512, &larger).unwrap_err();
+        assert!(matches!(error, MountError::Refused { .. }), "{error}");
+        let error = kernel::mount(&file, &devices, 1 << 40, &larger).unwrap_err();
+        assert!(matches!(error, MountError::Refused { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -192,7 +225,7 @@ fn things_that_cannot_hold_an_image() {
     assert!(matches!(refusal(&temp.path().join("missing"), &[], &dir), MountError::Source { .. }));
     // Extra devices too.
     let image = common::golden("inline.erofs");
-    let error = kernel::mount(&image, &[fifo], &dir).unwrap_err();
+    let error = kernel::mount(&image, &[fifo], 0, &dir).unwrap_err();
     assert!(matches!(error, MountError::NotASource { .. }), "{error}");
 }
 
@@ -204,7 +237,7 @@ fn places_where_nothing_can_be_mounted() {
     let temp = TempDir::new();
     let image = temp.copy(&common::golden("inline.erofs"));
     for dir in [temp.path().join("missing"), image.clone()] {
-        let error = kernel::mount(&image, &[], &dir).unwrap_err();
+        let error = kernel::mount(&image, &[], 0, &dir).unwrap_err();
         assert!(matches!(error, MountError::MountPoint { .. }), "{error}");
         assert!(error.to_string().starts_with(&dir.display().to_string()), "{error}");
         assert!(!error.falls_back_to_fuse());

@@ -1,10 +1,16 @@
-//! The same image by FUSE and by the kernel is the same tree.
+//! The same image by FUSE, by the kernel and by the library is the same tree.
 #![allow(missing_docs)]
 
 mod common;
 
-use common::{KernelMount, Served, TempDir, snapshot};
+use common::snapshot::{self, Snapshot};
+use common::{KernelMount, Served, TempDir};
+use kiln_read::Image;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 fn compare_golden(name: &str) {
@@ -12,7 +18,8 @@ fn compare_golden(name: &str) {
     compare(&image, &devices, 10);
 }
 
-/// Mount an image with more than `paths` paths in both ways, and compare all that system calls show.
+/// Mount an image with more than `paths` paths in both ways, and compare all that system calls show, and what the library
+/// says.
 fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
     if !common::has_fuse() {
         return;
@@ -24,21 +31,66 @@ fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
         Err(error) if error.falls_back_to_fuse() => return common::skip(&error.to_string()),
         Err(error) => panic!("{error}"),
     };
-    let served = Served::start(common::open(image, devices), &fuse_dir, common::options(image)).unwrap();
-
-    let (by_fuse, by_kernel) = (snapshot::take(&fuse_dir), snapshot::take(&kernel_dir));
+    let by_kernel = snapshot::take(&kernel_dir);
     assert!(by_kernel.len() > paths, "only {} paths", by_kernel.len());
-    snapshot::assert_equal(&by_fuse, &by_kernel);
-    // Once more, now that the kernel has cached the names with the listings.
-    snapshot::assert_equal(&snapshot::take(&fuse_dir), &by_kernel);
-
     drop(kernel);
+    compare_fuse(image, devices, &fuse_dir, &by_kernel);
+}
+
+/// The same image by FUSE, and by the library, is `expected`.
+fn compare_fuse(image: &Path, devices: &[PathBuf], fuse_dir: &Path, expected: &Snapshot) {
+    let opened = common::open(image, devices);
+    compare_library(&opened, expected);
+    let served = Served::start(opened, fuse_dir, common::options(image)).unwrap();
+    snapshot::assert_equal(&snapshot::take(fuse_dir), expected);
+    // Once more, now that the kernel has cached the names with the listings.
+    snapshot::assert_equal(&snapshot::take(fuse_dir), expected);
     served.stop().unwrap();
-    assert!(!common::is_mounted(&fuse_dir));
+    assert!(!common::is_mounted(fuse_dir));
+}
+
+/// What system calls show of each path is what the library says of it.
+fn compare_library(image: &Image, expected: &Snapshot) {
+    let root = image.inode(image.root_nid()).unwrap();
+    let mut left: BTreeSet<_> = expected.keys().collect();
+    for entry in image.walk(&root, b"").map(Result::unwrap) {
+        let path = Path::new(OsStr::from_bytes(&entry.path));
+        let (shown, inode, shown_path) = (&expected[path], &entry.inode, path.display());
+        assert!(left.remove(&path.to_path_buf()));
+        let meta = &inode.meta;
+        assert_eq!(
+            (shown.mode, shown.nlink, shown.uid, shown.gid),
+            (meta.mode().into(), meta.nlink, meta.uid, meta.gid)
+        );
+        assert_eq!((shown.ino, shown.size), (image.st_ino(inode.nid), meta.size), "{shown_path}");
+        assert_eq!(shown.times, [(meta.mtime, meta.mtime_nsec); 3], "{shown_path}");
+        assert_eq!(shown.rdev, (meta.rdev().major, meta.rdev().minor), "{shown_path}");
+        let xattrs = image.list_xattrs(inode).unwrap().into_iter().map(|xattr| (xattr.name, xattr.value));
+        assert_eq!(shown.xattrs, xattrs.collect(), "{shown_path}");
+        let target = shown.link.as_ref().map(|target| target.as_os_str().as_bytes().to_vec());
+        assert_eq!(target, image.read_link(inode).ok(), "{shown_path}");
+        let contents = shown.contents.as_ref().map(|expected| {
+            let mut contents = vec![0; expected.len()];
+            image.read_at(inode, &mut contents, 0).map(|_| contents == *expected).unwrap()
+        });
+        assert_ne!(contents, Some(false), "contents of {shown_path}");
+        let names = inode.is_dir().then(|| image.read_dir_all(inode).unwrap().len() + 2);
+        assert_eq!(shown.names.as_ref().map(BTreeMap::len), names, "{shown_path}");
+    }
+    assert!(left.is_empty(), "the library lacks {left:?}");
 }
 
 macro_rules! compare {
-    ($($test:ident $image:literal,)*) => { $(#[test] fn $test() { compare_golden($image); })* };
+    ($($test:ident $image:literal,)*) => {
+        $(#[test] fn $test() { compare_golden($image); })*
+
+        #[test]
+        fn no_golden_image_is_left_out() {
+            let files = fs::read_dir(common::golden("")).unwrap().map(|entry| entry.unwrap().file_name());
+            let names = files.filter_map(|file| Some(file.to_str()?.strip_suffix(".erofs")?.to_owned()));
+            assert_eq!(names.collect::<BTreeSet<_>>(), BTreeSet::from([$($image.to_owned()),*]));
+        }
+    };
 }
 
 compare! {
@@ -49,12 +101,15 @@ compare! {
     blocks_of_512 "b512",
     blocks_of_1024_lz4 "b1024-lz4",
     lz4 "lz4",
+    lz4hc_64k "lz4hc-64k",
     lz4_legacy "lz4-legacy",
+    lz4_dedupe "lz4-dedupe",
     lz4_tail "lz4-tail",
     lz4_fragments "lz4-frag",
     lz4_all_fragments "lz4-allfrag",
     lz4_dedupe_fragments_tail "lz4-dedupe-frag-tail",
     lzma "lzma",
+    lzma_dictionary_of_1m "lzma-dict-1m",
     deflate "deflate",
     zstd "zstd",
     zstd_1m_fragments "zstd-1m-frag",
@@ -77,18 +132,21 @@ compare! {
     xattr_none "xattr-none",
 }
 
-/// An image of a root directory in slot `root`, and in it a file in slot `file`.
-fn tiny_image(root: u64, file: u64) -> Vec<u8> {
-    const BLOCK: usize = 4096;
-    let mut image = vec![0; 4 * BLOCK];
+/// An image of a root directory in slot `root`, and in it a file in slot `file`, in blocks of `block_len` bytes.
+fn tiny_image(block_len: usize, root: u64, file: u64) -> Vec<u8> {
+    // The superblock ends before byte 2048.
+    let meta = 2048_usize.next_multiple_of(block_len);
+    let data = meta + block_len.max(1024);
+    let contents: Vec<u8> = (0..block_len + 100).map(|n| (n / 3) as u8).collect();
+    let mut image = vec![0; data + 4 * block_len];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
     let superblock = 1024;
     put(superblock, &0xE0F5_E1E2_u32.to_le_bytes());
-    put(superblock + 12, &[12]); // blkszbits
+    put(superblock + 12, &[block_len.ilog2() as u8]); // blkszbits
     put(superblock + 14, &(root as u16).to_le_bytes());
     put(superblock + 16, &2_u64.to_le_bytes()); // inos
-    put(superblock + 36, &4_u32.to_le_bytes()); // blocks_lo
-    put(superblock + 40, &1_u32.to_le_bytes()); // meta_blkaddr
+    put(superblock + 36, &((data / block_len + 4) as u32).to_le_bytes()); // blocks_lo
+    put(superblock + 40, &((meta / block_len) as u32).to_le_bytes()); // meta_blkaddr
 
     // Three dirents, then their names.
     let mut dir = Vec::new();
@@ -98,19 +156,18 @@ fn tiny_image(root: u64, file: u64) -> Vec<u8> {
         dir.extend([file_type, 0]);
     }
     dir.extend(b"...file");
-    let contents = b"what is in the file";
 
-    // Compact inodes with flat contents in one block.
-    let mut put_inode = |nid: u64, mode: u16, nlink: u16, block: u32, data: &[u8]| {
-        let inode = BLOCK + nid as usize * 32;
+    // Compact inodes with flat contents.
+    let mut put_inode = |nid: u64, mode: u16, nlink: u16, start: usize, data: &[u8]| {
+        let inode = meta + nid as usize * 32;
         put(inode + 4, &mode.to_le_bytes());
         put(inode + 6, &nlink.to_le_bytes());
         put(inode + 8, &(data.len() as u32).to_le_bytes());
-        put(inode + 16, &block.to_le_bytes());
-        put(block as usize * BLOCK, data);
+        put(inode + 16, &((start / block_len) as u32).to_le_bytes());
+        put(start, data);
     };
-    put_inode(root, 0o040755, 2, 2, &dir);
-    put_inode(file, 0o100644, 1, 3, contents);
+    put_inode(root, 0o040755, 2, data, &dir);
+    put_inode(file, 0o100644, 1, data + block_len, &contents);
     image
 }
 
@@ -120,7 +177,78 @@ fn slots_0_and_1() {
     for (root, file) in [(0, 1), (1, 0), (2, 0), (2, 1), (0, 2)] {
         let temp = TempDir::new();
         let image = temp.path().join("tiny.erofs");
-        fs::write(&image, tiny_image(root, file)).unwrap();
+        fs::write(&image, tiny_image(4096, root, file)).unwrap();
         compare(&image, &[], 1);
+    }
+}
+
+/// The kernel takes blocks up to its page size; FUSE takes all, and shows the same.
+#[test]
+fn blocks_of_all_sizes() {
+    if !common::has_fuse() {
+        return;
+    }
+    for bits in 9..=16 {
+        let temp = TempDir::new();
+        let (image, dir) = (temp.path().join("tiny.erofs"), temp.dir("kernel"));
+        fs::write(&image, tiny_image(1 << bits, 0, 2)).unwrap();
+        // No page is smaller than 4 KiB.
+        let too_large = bits > 12 && KernelMount::new(&image, &[], &dir).is_err_and(|error| error.falls_back_to_fuse());
+        if !too_large {
+            compare(&image, &[], 1);
+            continue;
+        }
+        let served = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        let by_fuse = snapshot::take(&dir);
+        served.stop().unwrap();
+        assert_eq!(by_fuse.len(), 2);
+        compare_library(&common::open(&image, &[]), &by_fuse);
+        let contents = by_fuse[Path::new("file")].contents.as_ref().unwrap();
+        assert!(contents.iter().enumerate().all(|(n, byte)| *byte == (n / 3) as u8));
+        assert_eq!(contents.len(), (1 << bits) + 100);
+    }
+}
+
+/// Extended inodes whose nanoseconds make whole seconds: Linux shows both fields as they are stored, and programs add them
+/// up; the library and FUSE show the sum.
+#[test]
+fn nanoseconds_over_a_second() {
+    if !common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let path = common::golden("extended.erofs");
+    let image = common::open(&path, &[]);
+    let sb = image.superblock();
+    let root = (sb.meta_blkaddr.0 << sb.block_bits.bits()) + image.root_nid().byte_off().unwrap();
+    for (secs, nsec, sum) in [
+        (100_i64, 999_999_999_u32, (100, 999_999_999)),
+        (100, 1_000_000_005, (101, 5)),
+        (-5, u32::MAX, (-1, 294_967_295)),
+    ] {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[1032] &= !1; // no checksum
+        bytes[root as usize + 32..][..8].copy_from_slice(&secs.to_le_bytes());
+        bytes[root as usize + 40..][..4].copy_from_slice(&nsec.to_le_bytes());
+        let changed = temp.path().join("changed.erofs");
+        fs::write(&changed, bytes).unwrap();
+        let mtime = |dir: &Path| {
+            let stat = fs::symlink_metadata(dir).unwrap();
+            (stat.mtime(), stat.mtime_nsec())
+        };
+        let (kernel_dir, fuse_dir) = (temp.dir(&format!("kernel{nsec}")), temp.dir(&format!("fuse{nsec}")));
+        let mount = match KernelMount::new(&changed, &[], &kernel_dir) {
+            Ok(mount) => mount,
+            Err(error) if error.falls_back_to_fuse() => return common::skip(&error.to_string()),
+            Err(error) => panic!("{error}"),
+        };
+        let (shown_secs, shown_nsec) = mtime(&mount.0);
+        assert_eq!((shown_secs + shown_nsec / 1_000_000_000, shown_nsec % 1_000_000_000), sum);
+        let opened = common::open(&changed, &[]);
+        let meta = opened.inode(opened.root_nid()).unwrap().meta;
+        assert_eq!((meta.mtime, i64::from(meta.mtime_nsec)), sum);
+        let served = Served::start(opened, &fuse_dir, common::options(&changed)).unwrap();
+        assert_eq!(mtime(&served.dir), sum);
+        served.stop().unwrap();
     }
 }

@@ -126,11 +126,11 @@ fn serve_and_unmount(stage: &Path) {
 }
 
 fn ask_the_kernel(stage: &Path) {
-    let error = kernel::mount(&stage.join("image.erofs"), &[], &stage.join("mine")).unwrap_err();
+    let error = kernel::mount(&stage.join("image.erofs"), &[], 0, &stage.join("mine")).unwrap_err();
     assert!(matches!(error, MountError::NotPermitted { .. }), "{error}");
     assert!(error.falls_back_to_fuse());
     // What FUSE could not do either.
-    let error = kernel::mount(&stage.join("missing"), &[], &stage.join("mine")).unwrap_err();
+    let error = kernel::mount(&stage.join("missing"), &[], 0, &stage.join("mine")).unwrap_err();
     assert!(!error.falls_back_to_fuse(), "{error}");
 }
 

@@ -13,7 +13,7 @@ mod walk;
 mod work;
 
 use crate::{Selection, SinkError};
-use kiln_read::Image;
+use kiln_read::{Image, Nid};
 use run::Run;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -29,8 +29,22 @@ pub enum Owners {
     /// If the caller is root; others own what they extract, and suid and sgid bits for someone else are dropped.
     #[default]
     IfRoot,
+    /// Always: who may not give files away gets an error.
+    Restore,
     /// Never.
     Skip,
+}
+
+/// What may be at the target already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Nothing: it is a new or empty directory.
+    #[default]
+    Refuse,
+    /// Files of other names; directories of the same names are used.
+    Keep,
+    /// Anything; what has the same name is replaced, but never a directory by something else.
+    Replace,
 }
 
 /// How to extract.
@@ -42,15 +56,21 @@ pub struct ExtractOptions {
     pub keep_going: bool,
     /// Owners.
     pub owners: Owners,
+    /// Permission bits that no file gets, whatever the image says; 0 to restore all.
+    pub umask: u16,
     /// Restore extended attributes.
     pub xattrs: bool,
-    /// Accept a target that holds files already, and replace those of the same names (but never a directory by something else).
-    pub overwrite: bool,
+    /// What may be there already.
+    pub existing: Existing,
+    /// What becomes the target: a directory of the image, whose paths are then those to select from, or any other file; `None`
+    /// for the root.
+    pub root: Option<Nid>,
 }
 
 impl Default for ExtractOptions {
     fn default() -> Self {
-        Self { threads: 0, keep_going: false, owners: Owners::IfRoot, xattrs: true, overwrite: false }
+        let (owners, existing) = (Owners::default(), Existing::default());
+        Self { threads: 0, keep_going: false, owners, umask: 0, xattrs: true, existing, root: None }
     }
 }
 
@@ -78,7 +98,8 @@ pub struct ExtractReport {
 /// Jobs that wait for a worker, at most: each may hold a descriptor open.
 const QUEUE_LEN: usize = 128;
 
-/// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist.
+/// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
+/// `options.root` is not a directory, `target` becomes this file, whatever is selected.
 ///
 /// `progress` is called by the workers with counts of bytes just done. `stop` ends the work early. What was extracted before an
 /// error stays, except that no file is left with incomplete contents.
@@ -93,16 +114,31 @@ pub fn extract(
     stop: &AtomicBool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<ExtractReport, SinkError> {
-    let mut resolved = selection.resolve(image)?;
-    let target = node::Target::prepare(target, options.overwrite)?;
-    let run = Run::new(image, &target, options, stop, progress);
+    let root = image.inode(options.root.unwrap_or(image.root_nid()))?;
+    if !root.is_dir() {
+        let (target, name) = node::Target::around(target)?;
+        let run = Run::new(image, root, &target, options, stop, progress);
+        work(&run, |walker| walker.single(name));
+        return run.into_report();
+    }
+    let mut resolved = selection.resolve(image, root)?;
+    let target = node::Target::prepare(target, options.existing)?;
+    let run = Run::new(image, root, &target, options, stop, progress);
+    work(&run, |walker| walker.walk(&mut resolved));
+    let report = run.into_report()?;
+    resolved.check_all_matched()?;
+    Ok(report)
+}
+
+/// Let `walk` find what is to be made, and workers make it.
+fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
     let (sender, receiver) = sync_channel(QUEUE_LEN);
-    let mut walker = Walker::new(&run, sender);
+    let mut walker = Walker::new(run, sender);
     thread::scope(|scope| {
         // The workers alone own the receiver: should they all be gone, the walker does not wait for them.
         let receiver = Arc::new(Mutex::new(receiver));
-        for count in 0..worker_count(options.threads) {
-            let (run, receiver) = (&run, Arc::clone(&receiver));
+        for count in 0..worker_count(run.options.threads) {
+            let receiver = Arc::clone(&receiver);
             let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, &receiver));
             match started {
                 // Fewer threads than wished for will do.
@@ -112,13 +148,10 @@ pub fn extract(
             }
         }
         drop(receiver);
-        walker.walk(&mut resolved);
+        walk(&mut walker);
         walker.hang_up();
     });
     walker.finish();
-    let report = run.into_report()?;
-    resolved.check_all_matched()?;
-    Ok(report)
 }
 
 /// A worker's life: one job after the other, until the walker hangs up.

@@ -38,14 +38,14 @@ impl Selection {
         Ok(Self { patterns })
     }
 
-    /// Look the patterns up in `image`.
-    pub(crate) fn resolve(&self, image: &Image) -> Result<Resolved, SinkError> {
+    /// Look the patterns up in `image`, from the directory `root` on.
+    pub(crate) fn resolve(&self, image: &Image, root: Inode) -> Result<Resolved, SinkError> {
         let mut starts = Vec::new();
         let mut literals = HashSet::new();
         let mut globs = GlobSetBuilder::new();
         let mut glob_patterns = Vec::new();
         for pattern in &self.patterns {
-            if let Some(inode) = find(image, &pattern.path)? {
+            if let Some(inode) = find(image, root, &pattern.path)? {
                 literals.insert(pattern.path.clone());
                 starts.push(Start { path: pattern.path.clone(), inode });
                 continue;
@@ -54,7 +54,7 @@ impl Selection {
             let dir = pattern.literal_dir().ok_or_else(no_match)?;
             globs.add(pattern.glob()?);
             glob_patterns.push(pattern.written.clone());
-            starts.push(Start { path: dir.to_vec(), inode: find(image, dir)?.ok_or_else(no_match)? });
+            starts.push(Start { path: dir.to_vec(), inode: find(image, root, dir)?.ok_or_else(no_match)? });
         }
         let globs = globs.build().map_err(|error| SinkError::BadPattern {
             pattern: glob_patterns.join(&b' '),
@@ -153,9 +153,9 @@ pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     }
 }
 
-/// The inode at `path`; no symlink on the way is followed, since a selection names what the image holds.
-fn find(image: &Image, path: &[u8]) -> Result<Option<Inode>, ReadError> {
-    let mut inode = image.inode(image.root_nid())?;
+/// The inode at `path` from `root` on; no symlink on the way is followed, since a selection names what the image holds.
+fn find(image: &Image, root: Inode, path: &[u8]) -> Result<Option<Inode>, ReadError> {
+    let mut inode = root;
     for name in components(path) {
         if inode.meta.file_type != FileType::Directory {
             return Ok(None);

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Node, Scratch, golden, golden_names, image, skip};
 use kiln_format::inode::FileType;
-use kiln_read::{Image, WalkEntry};
-use kiln_sink::dir::{ExtractOptions, ExtractReport, extract};
+use kiln_read::{FollowLast, Image, WalkEntry};
+use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners, extract};
 use kiln_sink::{Selection, SinkError};
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
@@ -239,7 +239,7 @@ fn targets_with_files_are_refused() {
     assert!(matches!(again, Err(SinkError::TargetNotEmpty { .. })));
     fs::write(target.join("big/text"), "changed").unwrap();
     fs::write(target.join("mine"), "kept").unwrap();
-    let options = ExtractOptions { overwrite: true, ..Default::default() };
+    let options = ExtractOptions { existing: Existing::Replace, ..Default::default() };
     run(&image, &target, &["big/text"], &options).unwrap();
     assert_eq!(fs::metadata(target.join("big/text")).unwrap().len(), 151_914);
     assert_eq!(fs::read(target.join("mine")).unwrap(), b"kept");
@@ -254,7 +254,7 @@ fn symlinks_in_the_target_lead_nowhere() {
     fs::create_dir_all(&target).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("text"), "precious").unwrap();
-    let options = ExtractOptions { overwrite: true, ..Default::default() };
+    let options = ExtractOptions { existing: Existing::Replace, ..Default::default() };
     // A directory on the way, and the file itself.
     symlink(&outside, target.join("big")).unwrap();
     run(&image, &target, &["big/text"], &options).unwrap();
@@ -265,6 +265,73 @@ fn symlinks_in_the_target_lead_nowhere() {
     assert!(fs::symlink_metadata(target.join("big/text")).unwrap().is_file());
     assert_eq!(fs::read(outside.join("text")).unwrap(), b"precious");
     assert_eq!(paths(&outside), ["text"]);
+}
+
+fn all_ways() -> impl Iterator<Item = (Existing, bool)> {
+    let all = [Existing::Refuse, Existing::Keep, Existing::Replace];
+    all.into_iter().flat_map(|existing| [(existing, false), (existing, true)])
+}
+
+#[test]
+fn a_target_can_be_added_to_without_harm() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let target = scratch.join("out");
+    fs::create_dir_all(target.join("big")).unwrap();
+    fs::write(target.join("big/mine"), "kept").unwrap();
+    let options = ExtractOptions { existing: Existing::Keep, ..Default::default() };
+    run(&image, &target, &["big/text", "dup/a"], &options).unwrap();
+    assert_eq!(paths(&target), ["big", "big/mine", "big/text", "dup", "dup/a"]);
+    let replace = ExtractOptions { existing: Existing::Replace, ..Default::default() };
+    run(&image, &target, &["big/text", "special/empty"], &replace).unwrap();
+    assert!(target.join("special/empty").is_dir());
+    fs::write(target.join("big/text"), "changed").unwrap();
+    let error = run(&image, &target, &["big/text"], &options).unwrap_err();
+    assert!(matches!(&error, SinkError::Io { path, .. } if path.ends_with("big/text")), "{error}");
+    assert_eq!(fs::read(target.join("big/text")).unwrap(), b"changed");
+}
+
+#[test]
+fn any_file_can_become_the_target() {
+    let (image, scratch) = (golden("inline"), Scratch::new());
+    let resolve = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap();
+    let options = |path| ExtractOptions { root: Some(resolve(path).nid), ..Default::default() };
+    let dir = scratch.join("dir");
+    run_all(&image, &dir, &options("big")).unwrap();
+    assert_eq!(paths(&dir), ["mixed", "text", "zeros"]);
+    assert_eq!(fs::metadata(&dir).unwrap().mtime(), 1_650_000_000);
+    let some = scratch.join("some");
+    run(&image, &some, &["*t"], &options("big")).unwrap();
+    assert_eq!(paths(&some), ["text"]);
+    let file = scratch.join("file");
+    let report = run_all(&image, &file, &options("big/text")).unwrap();
+    assert_eq!((report.files, report.dirs, report.bytes), (1, 0, 151_914));
+    assert_eq!(fs::read(&file).unwrap(), fs::read(dir.join("text")).unwrap());
+    let again = run_all(&image, &file, &options("big/text")).unwrap_err();
+    assert!(again.to_string().contains("file"), "{again}");
+    let replace = ExtractOptions { existing: Existing::Replace, ..options("big/mixed") };
+    run_all(&image, &file, &replace).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), fs::read(dir.join("mixed")).unwrap());
+    for target in ["/", "..", "nowhere/file"] {
+        assert!(run_all(&image, Path::new(target), &options("big/text")).is_err());
+    }
+}
+
+#[test]
+fn what_is_not_wanted_is_not_restored() {
+    if !geteuid().is_root() {
+        return skip("owners need root");
+    }
+    let (image, scratch) = (golden("xattrs"), Scratch::new());
+    let options = ExtractOptions { owners: Owners::Skip, umask: 0o077, xattrs: false, ..Default::default() };
+    run_all(&image, &scratch.join("out"), &options).unwrap();
+    for entry in walk(&image) {
+        let path = scratch.join("out").join(OsStr::from_bytes(&entry.path));
+        let stat = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((stat.uid(), stat.gid()), (0, 0), "{}", path.display());
+        assert_eq!(xattrs_of(&path).len(), 0, "{}", path.display());
+        let allowed = u32::from(entry.inode.meta.permissions) & 0o7700;
+        assert!(stat.file_type().is_symlink() || stat.mode() & 0o7777 & !allowed == 0, "{}", path.display());
+    }
 }
 
 /// The classic: a symbolic link, and a directory of the same name.
@@ -280,8 +347,8 @@ fn an_image_cannot_lead_out_by_its_own_symlink() {
         vec![("a", Node::Symlink("..")), ("a", Node::Dir(vec![("outside", inside())]))],
     ] {
         let image = image(Node::Dir(entries));
-        for (overwrite, keep_going) in [(false, false), (true, false), (false, true), (true, true)] {
-            let options = ExtractOptions { overwrite, keep_going, ..Default::default() };
+        for (existing, keep_going) in all_ways() {
+            let options = ExtractOptions { existing, keep_going, ..Default::default() };
             let _ = run_all(&image, &scratch.join("out"), &options);
             assert!(paths(&outside).is_empty());
             assert_eq!(fs::read_dir(scratch.join("")).unwrap().count(), 2);
@@ -296,7 +363,7 @@ fn names_cannot_lead_out() {
     for name in ["../evil", "/evil", "a/b", "..", ".", "a/../../evil"] {
         let scratch = Scratch::new();
         let image = image(Node::Dir(vec![("ok", Node::Fifo), (name, Node::File(b"evil".to_vec()))]));
-        let options = ExtractOptions { keep_going: true, overwrite: true, ..Default::default() };
+        let options = ExtractOptions { keep_going: true, existing: Existing::Replace, ..Default::default() };
         let _ = run_all(&image, &scratch.join("out"), &options);
         assert_eq!(paths(&scratch.join("")).iter().filter(|p| !p.starts_with("out")).count(), 0, "{name}");
         assert!(!Path::new("/evil").exists());
@@ -322,7 +389,7 @@ fn a_race_for_a_parent_cannot_be_won() {
                 let _ = fs::rename(scratch.join("moved"), target.join("dir"));
             }
         });
-        let options = ExtractOptions { overwrite: true, keep_going: true, ..Default::default() };
+        let options = ExtractOptions { existing: Existing::Replace, keep_going: true, ..Default::default() };
         for _ in 0..100 {
             let _ = run_all(&image, &target, &options);
         }

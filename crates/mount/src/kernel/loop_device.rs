@@ -59,8 +59,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Make the file `backing` a loop device.
-    pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
+    /// Make the file or block device `backing`, from byte `offset` on, a loop device.
+    pub fn attach(backing: &Path, offset: u64) -> io::Result<LoopDevice> {
         let file = File::open(backing)?;
         let control = File::options().read(true).write(true).open(CONTROL)?;
         let mut last = io::Error::from(Errno::BUSY);
@@ -68,7 +68,7 @@ impl LoopDevice {
             let number = free_number(&control)?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = File::open(&path)?;
-            match configure(&device, &file, backing) {
+            match configure(&device, &file, backing, offset) {
                 Ok(()) => return Ok(LoopDevice { path, _held: device }),
                 Err(error @ Errno::BUSY) => last = error.into(),
                 Err(error) => return Err(error.into()),
@@ -83,16 +83,16 @@ impl LoopDevice {
     }
 }
 
-/// Direct I/O saves the second copy in the page cache, but not every filesystem has it.
-fn configure(device: &File, file: &File, name: &Path) -> rustix::io::Result<()> {
+/// Direct I/O saves the second copy in the page cache, but not every filesystem has it, nor every offset.
+fn configure(device: &File, file: &File, name: &Path, offset: u64) -> rustix::io::Result<()> {
     let flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR;
-    match configure_with(device, file, name, flags | LO_FLAGS_DIRECT_IO) {
-        Err(Errno::INVAL) => configure_with(device, file, name, flags),
+    match configure_with(device, file, name, offset, flags | LO_FLAGS_DIRECT_IO) {
+        Err(Errno::INVAL) => configure_with(device, file, name, offset, flags),
         result => result,
     }
 }
 
-fn configure_with(device: &File, file: &File, name: &Path, lo_flags: u32) -> rustix::io::Result<()> {
+fn configure_with(device: &File, file: &File, name: &Path, lo_offset: u64, lo_flags: u32) -> rustix::io::Result<()> {
     let mut lo_file_name = [0; 64];
     // Informative, and zero-terminated.
     let name = name.as_os_str().as_bytes();
@@ -102,7 +102,7 @@ fn configure_with(device: &File, file: &File, name: &Path, lo_flags: u32) -> rus
         lo_device: 0,
         lo_inode: 0,
         lo_rdevice: 0,
-        lo_offset: 0,
+        lo_offset,
         lo_sizelimit: 0,
         lo_number: 0,
         lo_encrypt_type: 0,

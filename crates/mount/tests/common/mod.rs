@@ -163,7 +163,7 @@ pub struct KernelMount(pub PathBuf);
 
 impl KernelMount {
     pub fn new(image: &Path, devices: &[PathBuf], dir: &Path) -> Result<KernelMount, MountError> {
-        kernel::mount(image, devices, dir).map(|_| KernelMount(dir.to_path_buf()))
+        kernel::mount(image, devices, 0, dir).map(|_| KernelMount(dir.to_path_buf()))
     }
 }
 

@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 /// All that can be asked about one path, with the answers' error numbers where they are errors.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
-    mode: u32,
-    ino: u64,
-    nlink: u32,
-    uid: u32,
-    gid: u32,
-    rdev: (u32, u32),
-    size: u64,
-    blocks: u64,
-    blksize: u32,
-    times: [(i64, u32); 3],
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    link: Option<PathBuf>,
-    contents: Option<Vec<u8>>,
+    pub mode: u32,
+    pub ino: u64,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: (u32, u32),
+    pub size: u64,
+    pub blocks: u64,
+    pub blksize: u32,
+    pub times: [(i64, u32); 3],
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub link: Option<PathBuf>,
+    pub contents: Option<Vec<u8>>,
     /// Names with inode number and type, as the listing gives them.
-    names: Option<BTreeMap<Vec<u8>, (u64, FileType)>>,
+    pub names: Option<BTreeMap<Vec<u8>, (u64, FileType)>>,
 }
 
 pub type Snapshot = BTreeMap<PathBuf, Entry>;

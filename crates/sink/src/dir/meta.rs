@@ -68,7 +68,7 @@ fn owner(run: &Run<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
 
 /// Permissions. Where owners are not restored, a file must not run as someone that the image did not mean.
 fn mode(run: &Run<'_>, inode: &Inode) -> Mode {
-    let mut bits = inode.meta.permissions;
+    let mut bits = inode.meta.permissions & !run.options.umask;
     if !run.owners && inode.meta.file_type != FileType::Directory {
         if inode.meta.uid != run.euid {
             bits &= !SUID;

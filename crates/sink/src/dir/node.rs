@@ -1,5 +1,6 @@
 //! Making entries in the target.
 
+use super::Existing;
 use super::beneath::open_dir;
 use super::run::Run;
 use crate::SinkError;
@@ -22,19 +23,36 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Open `path`, or make it. What it holds must be nothing, or may be overwritten.
-    pub(super) fn prepare(path: &Path, overwrite: bool) -> Result<Self, SinkError> {
+    /// Open `path`, or make it, if what it holds is allowed to be there.
+    pub(super) fn prepare(path: &Path, existing: Existing) -> Result<Self, SinkError> {
         let io = |action| move |source: io::Error| SinkError::Io { path: path.to_owned(), action, source };
         match fs::create_dir(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(io("make the directory"))?,
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from).map_err(io("open"))?;
-        if !overwrite && fs::read_dir(path).map_err(io("list"))?.next().is_some() {
+        let target = Self::open_at(path)?;
+        if existing == Existing::Refuse && fs::read_dir(path).map_err(io("list"))?.next().is_some() {
             return Err(SinkError::TargetNotEmpty { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned(), dir })
+        Ok(target)
+    }
+
+    /// The directory that the file `path` is in or will be, and this file's name.
+    pub(super) fn around(path: &Path) -> Result<(Self, Vec<u8>), SinkError> {
+        let Some(name) = path.file_name() else {
+            let source = ErrorKind::IsADirectory.into();
+            return Err(SinkError::Io { path: path.to_owned(), action: "create", source });
+        };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok((Self::open_at(parent)?, name.as_bytes().to_vec()))
+    }
+
+    fn open_at(path: &Path) -> Result<Self, SinkError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(dir) => Ok(Self { path: path.to_owned(), dir }),
+            Err(errno) => Err(SinkError::Io { path: path.to_owned(), action: "open", source: errno.into() }),
+        }
     }
 
     /// The directory at `path` in the image's tree, opened in the target.
@@ -99,17 +117,17 @@ impl Entry {
         self.make(run, "create the hard link", link)
     }
 
-    /// Make a directory, for its owner only until all is in it. A directory that exists is used if overwriting is allowed;
-    /// whether one was made is returned.
+    /// Make a directory, for its owner only until all is in it. One that exists is used if it may; whether one was made is
+    /// returned.
     pub(super) fn create_dir(&self, run: &Run<'_>) -> Result<bool, SinkError> {
         let make = || rustix::fs::mkdirat(&self.parent, self.name(), Mode::RWXU);
-        if run.options.overwrite
-            && matches!(make(), Err(Errno::EXIST))
-            && open_dir(self.parent.as_fd(), self.name(), OFlags::PATH).is_ok()
-        {
-            return Ok(false);
+        let is_dir = || open_dir(self.parent.as_fd(), self.name(), OFlags::PATH).is_ok();
+        match make() {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) if run.options.existing != Existing::Refuse && is_dir() => Ok(false),
+            // What is there may be replaced, or is the reason of the error.
+            Err(_) => self.make(run, "make the directory", make).map(|()| true),
         }
-        self.make(run, "make the directory", make).map(|()| true)
     }
 
     /// Remove what is incomplete.
@@ -118,7 +136,7 @@ impl Entry {
         let _ = rustix::fs::unlinkat(&self.parent, self.name(), AtFlags::empty());
     }
 
-    /// Run `make`; where something else has the name and may be overwritten, unlink that first.
+    /// Run `make`; where something else has the name and may be replaced, unlink that first.
     fn make<T>(
         &self,
         run: &Run<'_>,
@@ -126,7 +144,7 @@ impl Entry {
         make: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T, SinkError> {
         let made = match make() {
-            Err(Errno::EXIST) if run.options.overwrite => {
+            Err(Errno::EXIST) if run.options.existing == Existing::Replace => {
                 rustix::fs::unlinkat(&self.parent, self.name(), AtFlags::empty())
                     .map_err(run.io(&self.path, "replace"))?;
                 make()

@@ -3,7 +3,7 @@
 use super::node::Target;
 use super::{ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
-use kiln_read::Image;
+use kiln_read::{Image, Inode};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::io;
@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// One extraction.
 pub(super) struct Run<'a> {
     pub(super) image: &'a Image,
+    /// What becomes the target.
+    pub(super) root: Inode,
     pub(super) target: &'a Target,
     pub(super) options: &'a ExtractOptions,
     /// Whether owners are restored.
@@ -36,15 +38,20 @@ struct Outcome {
 impl<'a> Run<'a> {
     pub(super) fn new(
         image: &'a Image,
+        root: Inode,
         target: &'a Target,
         options: &'a ExtractOptions,
         stop: &'a AtomicBool,
         progress: &'a (dyn Fn(u64) + Sync),
     ) -> Self {
         let (euid, egid) = (geteuid().as_raw(), getegid().as_raw());
-        let owners = options.owners == Owners::IfRoot && euid == 0;
+        let owners = match options.owners {
+            Owners::IfRoot => euid == 0,
+            Owners::Restore => true,
+            Owners::Skip => false,
+        };
         let (failed, outcome) = (AtomicBool::new(false), Mutex::default());
-        Self { image, target, options, owners, euid, egid, stop, progress, failed, outcome }
+        Self { image, root, target, options, owners, euid, egid, stop, progress, failed, outcome }
     }
 
     /// Whether to do nothing more.

@@ -78,6 +78,14 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// The root, which is not a directory, as the file `name` of the target.
+    pub(super) fn single(&mut self, name: Vec<u8>) {
+        match self.open_parent(&name) {
+            Ok(parent) => self.hand_over(Entry { parent, path: name, inode: self.run.root }),
+            Err(error) => self.run.fail(&name, error),
+        }
+    }
+
     /// No more jobs: workers end when they have done what they have.
     pub(super) fn hang_up(&mut self) {
         self.jobs = None;
@@ -140,7 +148,7 @@ impl<'a> Walker<'a> {
     fn descend(&mut self, start: &Start) -> Result<(), SinkError> {
         let image = self.run.image;
         let mut path: Vec<u8> = Vec::new();
-        let mut inode = image.inode(image.root_nid())?;
+        let mut inode = self.run.root;
         let mut names = components(&start.path).peekable();
         while let Some(name) = names.next() {
             self.enter(&path, inode);
