@@ -4,6 +4,7 @@ use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
 use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
+use kiln_source::filter::Filter;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Read;
@@ -31,7 +32,7 @@ pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOption
 /// As [`scan`].
 pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
     let stop = AtomicBool::new(false);
-    scan(root, &ScanOptions { threads, keep_going: false, stop: &stop })
+    scan(root, &ScanOptions { threads, keep_going: false, filter: &Filter::default(), stop: &stop })
 }
 
 /// Build into `out`.

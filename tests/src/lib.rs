@@ -2,15 +2,21 @@
 //!
 //! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
 //! a tree without a disk. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
-//! [`image`] builds and opens, [`mnt`] mounts.
+//! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`exercise`]
+//! asks for everything that is in them, and [`fuzz`] has the functions that are fuzzed.
 //!
 //! A test that needs a privilege or a program that is missing prints `SKIP: reason` and passes; with `KILN_NO_SKIP=1`
 //! in the environment it fails instead.
 #![forbid(unsafe_code)]
 
 pub mod copy;
+pub mod counted;
+pub mod damage;
 pub mod data;
+pub mod exercise;
+pub mod fuzz;
 pub mod generator;
+pub mod golden;
 pub mod image;
 pub mod mem;
 pub mod mnt;

@@ -30,7 +30,7 @@ impl Mount {
     /// Why this machine cannot, or what the kernel says.
     pub fn by_kernel(image: &Path) -> Result<Self, String> {
         let dir = mount_point()?;
-        kernel::mount(image, &[], dir.path()).map_err(|error| error.to_string())?;
+        kernel::mount(image, &[], 0, dir.path()).map_err(|error| error.to_string())?;
         Ok(Self { server: None, dir })
     }
 

@@ -1,6 +1,7 @@
 //! A directory of a million entries, from a disk in memory to a mounted image.
 
-use kiln_read::{FollowLast, Image, OpenOptions};
+use kiln_read::{FileSource, FollowLast, Image, OpenOptions};
+use kiln_tests::counted::Counted;
 use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
 use kiln_tests::temp::TempDir;
@@ -8,11 +9,27 @@ use kiln_tests::{require, skip};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
 
 const COUNT: usize = 1_000_000;
 
 fn name(n: usize) -> String {
     format!("entry-{:x}", n * 7919)
+}
+
+/// Opening an image and finding a first name costs a few reads, however many inodes there are: none of them is listed.
+fn first_lookup_is_cheap(path: &Path) {
+    /// What metadata is read in, in bytes.
+    const WINDOW_LEN: u64 = 16 << 10;
+    let source = Arc::new(Counted::new(FileSource::open(path).unwrap()));
+    let image = Image::open(source.clone(), Vec::new(), &OpenOptions::default()).unwrap();
+    let (calls, bytes) = source.counts();
+    assert!(calls <= 4 && bytes <= 2 * WINDOW_LEN, "opening took {calls} reads of {bytes} bytes");
+    image.resolve(name(COUNT / 3).as_bytes(), FollowLast::Keep).unwrap();
+    let (calls, bytes) = source.counts();
+    // The directory has under 2^13 blocks.
+    assert!(calls <= 4 + 13 + 1 && bytes <= calls * WINDOW_LEN, "with a lookup {calls} reads of {bytes} bytes");
 }
 
 #[test]
@@ -32,6 +49,7 @@ fn a_million_entries() {
     let out = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     let summary = build_to(&scan.tree, &out, &options(None, 4096, 2)).unwrap();
     assert_eq!((summary.files, summary.directories), (COUNT as u64, 1));
+    first_lookup_is_cheap(&path);
     let opened = Image::open_path(&path, &[], &OpenOptions::default()).unwrap();
     for n in (0..COUNT).step_by(99_991).chain([COUNT - 1]) {
         opened.resolve(name(n).as_bytes(), FollowLast::Keep).unwrap();

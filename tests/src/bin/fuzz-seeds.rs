@@ -1,0 +1,115 @@
+//! Write inputs that fuzzing starts from: streams and maps that are right, so that it need not guess them.
+
+use kiln_codec::{Encoder, Method, Spec};
+use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
+use kiln_tests::data::Texture;
+use std::path::Path;
+use std::{env, fs, io};
+
+const METHODS: [(&str, Method); 4] =
+    [("lz4", Method::Lz4), ("lzma", Method::Lzma), ("deflate", Method::Deflate), ("zstd", Method::Zstd)];
+/// Where the map target's data begins, with blocks of 512 bytes.
+const DATA_BLOCK: u32 = 13;
+const BLOCK_LEN: usize = 512;
+
+fn main() -> io::Result<()> {
+    let dir = env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
+    let put = |target: &str, name: &str, bytes: Vec<u8>| {
+        let dir = Path::new(&dir).join(target);
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("seed-{name}")), bytes)
+    };
+    for (name, method) in METHODS {
+        for (texture, len) in [(Texture::Text, 3000), (Texture::Binary, 900), (Texture::Zeros, 2000)] {
+            let plain = texture.bytes(7, len);
+            let header = [&(len as u32).to_le_bytes()[..], &(len as u16 / 10).to_le_bytes(), &[4, 6]].concat();
+            put(name, &format!("{texture:?}"), [header, stream(method, &plain)].concat())?;
+        }
+        let plain = Texture::Text.bytes(3, 1500);
+        let stream = stream(method, &plain);
+        put("map", &format!("full-{name}"), full_index(method, &plain, &stream))?;
+        put("map", &format!("records-{name}"), records(method, &plain, &stream))?;
+    }
+    let flat = inode(DataLayout::FlatPlain, 1500, DATA_BLOCK);
+    put("map", "flat", crafted(&flat, &Texture::Text.bytes(3, 1500)))?;
+    let chunks: Vec<u8> = [DATA_BLOCK + 1, u32::MAX, DATA_BLOCK].into_iter().flat_map(u32::to_le_bytes).collect();
+    put("map", "chunks", crafted(&[inode(DataLayout::ChunkBased, 1500, 0), chunks].concat(), &[b'c'; 1100]))?;
+    let fragment = (1u64 << 63 | 100).to_le_bytes().to_vec();
+    put("map", "fragment", crafted(&[inode(DataLayout::CompressedFull, 900, 0), fragment].concat(), &[b'f'; 1100]))
+}
+
+fn stream(method: Method, plain: &[u8]) -> Vec<u8> {
+    let spec = Spec::new(method, None, 4096).expect("a default");
+    let mut out = vec![0; 4096];
+    let filled = Encoder::new(&spec).and_then(|mut encoder| encoder.fill(plain, &mut out)).expect("encodes");
+    assert_eq!(filled.consumed, plain.len());
+    out.truncate(filled.produced);
+    out
+}
+
+fn inode(layout: DataLayout, size: u64, i_u: u32) -> Vec<u8> {
+    let inode = Inode {
+        form: Form::Extended,
+        layout,
+        bit4: false,
+        xattr_icount: 0,
+        file_type: FileType::Regular,
+        permissions: 0o644,
+        size,
+        i_u,
+        startblk_hi: 0,
+        ino: 0,
+        uid: 0,
+        gid: 0,
+        mtime: 0,
+        mtime_nsec: 0,
+        nlink: 1,
+    };
+    inode.encode(Epoch::default()).expect("fits")
+}
+
+/// Input of the map target: blocks of 512 bytes, all features.
+fn crafted(inode: &[u8], data: &[u8]) -> Vec<u8> {
+    [&[0, 0][..], &(inode.len() as u16).to_le_bytes(), inode, data].concat()
+}
+
+fn algorithm(method: Method) -> u8 {
+    Algorithm::ALL.into_iter().position(|algorithm| algorithm == method.algorithm()).expect("one of all") as u8
+}
+
+/// One extent under a full index, in blocks that end with its stream.
+fn full_index(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
+    let blocks = stream.len().div_ceil(BLOCK_LEN);
+    let header = MapHeader {
+        advise: Advise::BIG_PCLUSTER_1,
+        algorithms: [algorithm(method), 0],
+        lcluster_bits: 9,
+        fragment_off: 0,
+        idata_len: 0,
+        extent_count: 0,
+    };
+    let mut map = header.encode(BlockBits::new(9).expect("9 to 16")).expect("fits").to_vec();
+    map.resize(FULL_INDEX_OFF as usize, 0);
+    let blkaddr = Blkaddr(DATA_BLOCK.into());
+    let head = Lcluster::Head { kind: HeadKind::Head1, clusterofs: 0, blkaddr, partial: false };
+    let count = plain.len().div_ceil(BLOCK_LEN) as u32;
+    let nonhead =
+        |back| Lcluster::Nonhead { back, forward: count - back, cblkcnt: (back == 1).then_some(blocks as u32) };
+    for entry in [head].into_iter().chain((1..count).map(nonhead)) {
+        map.extend(entry.encode_full().expect("fits"));
+    }
+    let padding = vec![0; blocks * BLOCK_LEN - stream.len()];
+    let inode = inode(DataLayout::CompressedFull, plain.len() as u64, 0);
+    crafted(&[inode, map].concat(), &[&padding, stream].concat())
+}
+
+/// A record of 16 bytes: one extent of a stream at any byte.
+fn records(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
+    let word = stream.len() as u32 | (u32::from(algorithm(method)) + 1) << 28;
+    let pa = u64::from(DATA_BLOCK) * BLOCK_LEN as u64 + 5;
+    let map = [&[1, 0, 0, 0, 5, 0, 0, 0][..], &[0; 8], &word.to_le_bytes(), &pa.to_le_bytes(), &[0; 4]].concat();
+    let inode = inode(DataLayout::CompressedFull, plain.len() as u64, 0);
+    crafted(&[inode, map].concat(), &[&[0; 5], stream].concat())
+}

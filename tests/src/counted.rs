@@ -1,0 +1,49 @@
+//! A source that counts what is read of it.
+
+use kiln_read::{RangeMut, ReadAt};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts reads of `S`.
+pub struct Counted<S> {
+    inner: S,
+    calls: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl<S: ReadAt> Counted<S> {
+    /// Nothing is read yet.
+    pub fn new(inner: S) -> Self {
+        Self { inner, calls: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Ranges read so far, and their lengths in bytes added up.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.calls.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, len: usize) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+}
+
+impl<S: ReadAt> ReadAt for Counted<S> {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        self.count(buf.len());
+        self.inner.read_exact_at(buf, off)
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter().for_each(|range| self.count(range.buf.len()));
+        self.inner.read_ranges(ranges)
+    }
+
+    fn will_need(&self, off: u64, len: u64) {
+        self.inner.will_need(off, len);
+    }
+}

@@ -1,0 +1,42 @@
+//! Functions that are fuzzed: each takes any bytes and must return.
+//!
+//! The programs in `fuzz/` are wrappers of these, one for each of [`TARGETS`]; `tests/corpus.rs` runs the same functions
+//! over the inputs that fuzzing kept.
+
+mod codec;
+mod crafted;
+mod image;
+mod input;
+mod map;
+mod records;
+mod xattr;
+
+/// A function that is fuzzed.
+pub type Target = fn(&[u8]);
+
+/// All of them, under the names of their corpora.
+pub const TARGETS: [(&str, Target); 14] = [
+    ("superblock", records::superblock),
+    ("compr-cfg", records::compr_cfg),
+    ("inode", records::inode),
+    ("dirent", records::dirent),
+    ("tables", records::tables),
+    ("zmap", records::zmap),
+    ("xattr", xattr::xattr),
+    ("map", map::map),
+    ("lz4", codec::lz4),
+    ("lzma", codec::lzma),
+    ("deflate", codec::deflate),
+    ("zstd", codec::zstd),
+    ("image", image::image),
+    ("patched-image", image::patched_image),
+];
+
+/// Run the target with this name.
+///
+/// # Panics
+/// If there is none, and where the target finds a bug.
+pub fn run(name: &str, data: &[u8]) {
+    let target = TARGETS.iter().find(|(target, _)| *target == name).unwrap_or_else(|| panic!("no target {name}"));
+    (target.1)(data);
+}
