@@ -208,6 +208,11 @@ impl Tree {
         Ok(())
     }
 
+    /// The nodes and their contents, to be changed and made a tree again by [`Tree::new`].
+    pub fn into_parts(self) -> (Vec<Node>, Box<dyn Contents>) {
+        (self.nodes, self.contents)
+    }
+
     /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()

@@ -1,4 +1,7 @@
-//! Foreign things as a tree: a directory.
+//! Foreign things as a tree: a directory, an EROFS image. And what is different between two trees.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 pub mod dir;
+pub mod erofs;
+pub mod filter;

@@ -2,7 +2,7 @@
 
 use kiln_build::tree::{Metadata, Xattr};
 use kiln_format::inode::Rdev;
-use rustix::fs::{AtFlags, Dir, FileType, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
+use rustix::fs::{AtFlags, Dir, FileType, StatxAttributes, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
@@ -18,6 +18,10 @@ pub struct Found {
     pub what: What,
     /// Device and inode number, if the inode has several names.
     pub identity: Option<(u64, u64)>,
+    /// Number of the device it lies on.
+    pub device: u64,
+    /// Something is mounted here.
+    pub is_mount_point: bool,
 }
 
 /// Type of an entry.
@@ -42,6 +46,12 @@ pub fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
         }
     }
     Ok(names)
+}
+
+/// Whether `name` in `dir` is a directory.
+pub fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+    let stat = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory)
 }
 
 /// What `name` in `dir` is; an empty name is the directory itself.
@@ -80,6 +90,8 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         xattrs: read_xattrs(dir, name)?,
         what,
         identity: several.then_some((device, stat.stx_ino)),
+        device,
+        is_mount_point: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     })
 }
 

@@ -4,7 +4,7 @@ use kiln_build::BuildError;
 use kiln_build::tree::{ContentId, Entry, Kind, Node, NodeId, Tree};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::contents::{DirContents, Stamp, open_beneath};
-use super::entry::{Found, What, look, names};
+use super::entry::{Found, What, is_dir, look, names};
+use crate::filter::{Filter, Layers, join, read_layers};
 
 /// How to scan.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,8 @@ pub struct ScanOptions<'a> {
     pub threads: usize,
     /// Leave out what cannot be read, and list it.
     pub keep_going: bool,
+    /// What is left out anyway: it is not even looked at.
+    pub filter: &'a Filter,
     /// Ends the scan early once set.
     pub stop: &'a AtomicBool,
 }
@@ -71,7 +74,8 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
     let root_found = look(root_fd.as_fd(), c"").map_err(unreadable)?;
-    let (listings, mut errors) = walk(root_fd.as_fd(), options);
+    let walk = Walk { root: root_fd.as_fd(), device: root_found.device, options };
+    let (listings, mut errors) = walk.run();
     if options.stop.load(Ordering::Relaxed) {
         return Err(ScanError::Interrupted);
     }
@@ -91,7 +95,7 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     Ok(Scan { tree, skipped: errors.into_iter().map(with_root).collect() })
 }
 
-/// A directory's entries, sorted, each with the place of its own listing if it is a directory.
+/// A directory's entries, sorted, each with the place of its own listing if it is a directory that is entered.
 struct Listing {
     entries: Vec<(Found, Option<usize>)>,
 }
@@ -117,51 +121,99 @@ type Errors = Vec<(Vec<u8>, io::Error)>;
 struct Job {
     listing: usize,
     path: Vec<u8>,
+    /// Rules of the ignore files above.
+    layers: Layers,
 }
 
-/// Read all directories beneath `root`.
-fn walk(root: BorrowedFd<'_>, options: &ScanOptions<'_>) -> (Vec<Option<Listing>>, Errors) {
-    let first = Job { listing: 0, path: Vec::new() };
-    let state = QueueState { waiting: vec![first], open: 1, listings: vec![None], errors: Vec::new() };
-    let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
-    thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                while let Some(job) = queue.next(options.stop) {
-                    let (entries, errors) = list(root, &job.path, options.stop);
-                    queue.finish(job, entries, errors);
-                }
-            });
-        }
-    });
-    let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (state.listings, state.errors)
+/// What reads the directories.
+struct Walk<'a> {
+    root: BorrowedFd<'a>,
+    /// The device that the root lies on.
+    device: u64,
+    options: &'a ScanOptions<'a>,
 }
 
-/// All that is in a directory, sorted by name, and what could not be read of it.
-fn list(root: BorrowedFd<'_>, path: &[u8], stop: &AtomicBool) -> (Vec<Found>, Errors) {
-    let dir = open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY);
-    let listed = dir.and_then(|dir| names(dir.as_fd()).map(|names| (dir, names)));
-    let (dir, names) = match listed {
-        Ok(listed) => listed,
-        Err(error) => return (Vec::new(), vec![(path.to_vec(), error)]),
-    };
-    let (mut entries, mut errors) = (Vec::with_capacity(names.len()), Vec::new());
-    for name in names {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        match look(dir.as_fd(), &name) {
-            Ok(found) => entries.push(found),
-            Err(error) => errors.push((join(path, name.to_bytes()), error)),
-        }
+/// What has been found in a directory.
+#[derive(Default)]
+struct Listed {
+    entries: Vec<Found>,
+    /// Rules of the ignore files above and here.
+    layers: Layers,
+    errors: Errors,
+}
+
+impl Walk<'_> {
+    /// Read all directories beneath the root.
+    fn run(&self) -> (Vec<Option<Listing>>, Errors) {
+        let first = Job { listing: 0, path: Vec::new(), layers: Layers::default() };
+        let state = QueueState { waiting: vec![first], open: 1, listings: vec![None], errors: Vec::new() };
+        let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
+        thread::scope(|scope| {
+            for _ in 0..self.options.threads.max(1) {
+                scope.spawn(|| {
+                    while let Some(job) = queue.next(self.options.stop) {
+                        let listed = self.list(&job);
+                        queue.finish(job, listed, |found| self.enters(found));
+                    }
+                });
+            }
+        });
+        let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (state.listings, state.errors)
     }
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    (entries, errors)
-}
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+    /// All that is wanted of a directory, sorted by name, and what could not be read of it.
+    fn list(&self, job: &Job) -> Listed {
+        let (dir, layers, names) = match self.open(job) {
+            Ok(opened) => opened,
+            Err(error) => return Listed { errors: vec![(job.path.clone(), error)], ..Listed::default() },
+        };
+        let mut listed = Listed { entries: Vec::with_capacity(names.len()), layers, errors: Vec::new() };
+        for name in names {
+            if self.options.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let path = join(&job.path, name.to_bytes());
+            match self.look(dir.as_fd(), &name, &path, &listed.layers) {
+                Ok(found) => listed.entries.extend(found),
+                Err(error) => listed.errors.push((path, error)),
+            }
+        }
+        listed.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        listed
+    }
+
+    /// Open a directory; read its ignore files, and its names where no list has them.
+    fn open(&self, job: &Job) -> io::Result<(OwnedFd, Layers, Vec<Box<CStr>>)> {
+        let filter = self.options.filter;
+        let dir = open_beneath(self.root, &job.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let layers = read_layers(filter, dir.as_fd(), &job.path, &job.layers)?;
+        let names = match &filter.only {
+            Some(list) => list.names_in(&job.path).into_iter().flatten().map(|name| name.as_c_str().into()).collect(),
+            None => names(dir.as_fd())?,
+        };
+        Ok((dir, layers, names))
+    }
+
+    /// What `name` in `dir` is, if it is wanted.
+    fn look(&self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], layers: &Layers) -> io::Result<Option<Found>> {
+        let filter = self.options.filter;
+        if !filter.wants(path, layers, &|| is_dir(dir, name))? {
+            return Ok(None);
+        }
+        let found = look(dir, name)?;
+        let listed_below = filter.only.as_ref().is_some_and(|list| list.names_in(path).is_some());
+        if listed_below && !matches!(found.what, What::Directory) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Some(found))
+    }
+
+    /// Whether what is in an entry is scanned, too.
+    fn enters(&self, found: &Found) -> bool {
+        let elsewhere = found.is_mount_point || found.device != self.device;
+        matches!(found.what, What::Directory) && !(self.options.filter.one_file_system && elsewhere)
+    }
 }
 
 impl Queue {
@@ -183,14 +235,15 @@ impl Queue {
         }
     }
 
-    fn finish(&self, job: Job, entries: Vec<Found>, errors: Errors) {
+    fn finish(&self, job: Job, listed: Listed, enters: impl Fn(&Found) -> bool) {
         let mut state = self.lock();
-        state.errors.extend(errors);
-        let numbered = entries.into_iter().map(|found| {
-            let listing = matches!(found.what, What::Directory).then(|| {
+        state.errors.extend(listed.errors);
+        let numbered = listed.entries.into_iter().map(|found| {
+            let listing = enters(&found).then(|| {
                 let listing = state.listings.len();
                 state.listings.push(None);
-                state.waiting.push(Job { listing, path: join(&job.path, &found.name) });
+                let (path, layers) = (join(&job.path, &found.name), listed.layers.clone());
+                state.waiting.push(Job { listing, path, layers });
                 state.open += 1;
                 listing
             });

@@ -1,0 +1,114 @@
+//! Walking two trees at once.
+
+use kiln_build::tree::{Entry, Kind, NodeId, Tree};
+use std::cmp::Ordering;
+
+/// The nodes of one path.
+#[derive(Clone, Copy, Debug)]
+pub enum Pair {
+    /// Only the first tree has it.
+    A(NodeId),
+    /// Only the second tree has it.
+    B(NodeId),
+    /// Both trees have it.
+    Both(NodeId, NodeId),
+}
+
+/// What to do with directories that are none in the other tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneSided {
+    /// Walk what is in them.
+    Enter,
+    /// Leave out what is in them.
+    Skip,
+}
+
+/// Pairs from one on, directories before what is in them, names in the order of their bytes.
+pub struct Pairs<'a> {
+    a: &'a Tree,
+    b: &'a Tree,
+    one_sided: OneSided,
+    start: Option<Pair>,
+    path: Vec<u8>,
+    stack: Vec<Frame<'a>>,
+}
+
+/// Entries to come of a directory in both trees.
+struct Frame<'a> {
+    a: &'a [Entry],
+    b: &'a [Entry],
+    path_len: usize,
+}
+
+impl<'a> Pairs<'a> {
+    /// Start with a pair, which has `path`.
+    pub fn new(a: &'a Tree, b: &'a Tree, start: Pair, path: &[u8], one_sided: OneSided) -> Self {
+        Self { a, b, one_sided, start: Some(start), path: path.to_vec(), stack: Vec::new() }
+    }
+
+    /// The path of the latest pair.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The pairs in this one come next.
+    fn enter(&mut self, pair: Pair) {
+        let is_dir = |tree: &Tree, id| matches!(tree.node(id).kind, Kind::Directory(_));
+        let both_dirs = matches!(pair, Pair::Both(a, b) if is_dir(self.a, a) && is_dir(self.b, b));
+        if !both_dirs && self.one_sided == OneSided::Skip {
+            return;
+        }
+        let (a, b): (&[Entry], &[Entry]) = match pair {
+            Pair::A(a) => (self.a.entries(a), &[]),
+            Pair::B(b) => (&[], self.b.entries(b)),
+            Pair::Both(a, b) => (self.a.entries(a), self.b.entries(b)),
+        };
+        if !(a.is_empty() && b.is_empty()) {
+            self.stack.push(Frame { a, b, path_len: self.path.len() });
+        }
+    }
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = Pair;
+
+    fn next(&mut self) -> Option<Pair> {
+        let pair = match self.start.take() {
+            Some(start) => start,
+            None => loop {
+                let frame = self.stack.last_mut()?;
+                let Some((name, pair)) = frame.next() else {
+                    self.stack.pop();
+                    continue;
+                };
+                self.path.truncate(frame.path_len);
+                if frame.path_len > 0 {
+                    self.path.push(b'/');
+                }
+                self.path.extend_from_slice(name);
+                break pair;
+            },
+        };
+        self.enter(pair);
+        Some(pair)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The least name.
+    fn next(&mut self) -> Option<(&'a [u8], Pair)> {
+        let order = match (self.a.first(), self.b.first()) {
+            (Some(a), Some(b)) => a.name.cmp(&b.name),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        let a = if order.is_le() { self.a.split_off_first() } else { None };
+        let b = if order.is_ge() { self.b.split_off_first() } else { None };
+        match (a, b) {
+            (Some(a), Some(b)) => Some((&a.name, Pair::Both(a.node, b.node))),
+            (Some(a), None) => Some((&a.name, Pair::A(a.node))),
+            (None, Some(b)) => Some((&b.name, Pair::B(b.node))),
+            (None, None) => None,
+        }
+    }
+}

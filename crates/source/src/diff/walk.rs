@@ -1,0 +1,94 @@
+//! From pairs of nodes to what is known without reading contents.
+
+use kiln_build::tree::{Kind, NodeId, Tree};
+use kiln_format::inode::FileType;
+use std::collections::HashSet;
+
+use super::change::{differences, file_type};
+use super::links::Links;
+use super::pairs::{Pair, Pairs};
+use super::{Aspect, Difference};
+
+/// A path and what is known of it.
+pub struct Step {
+    /// Without leading slash.
+    pub path: Vec<u8>,
+    /// What is known.
+    pub visit: Visit,
+}
+
+/// What is known of a path.
+pub enum Visit {
+    /// Only the second tree has it.
+    Added(FileType),
+    /// Only the first tree has it.
+    Removed(FileType),
+    /// Both have it.
+    Both { differences: Vec<Difference>, contents: Contents },
+}
+
+/// What to do about contents.
+#[derive(Clone, Copy)]
+pub enum Contents {
+    /// Nothing: there are none, or it is known whether they are the same.
+    Settled,
+    /// Read them. With several names in both trees they come again.
+    Compare { a: NodeId, b: NodeId, several_names: bool },
+    /// An earlier path leads to the same nodes.
+    AsBefore { a: NodeId, b: NodeId },
+}
+
+/// A step for each path.
+pub struct Walk<'a> {
+    a: &'a Tree,
+    b: &'a Tree,
+    ignore: &'a [Aspect],
+    pairs: Pairs<'a>,
+    links: Option<Links<'a>>,
+    /// Nodes with several names in both trees that are being compared.
+    seen: HashSet<(NodeId, NodeId)>,
+}
+
+impl<'a> Walk<'a> {
+    /// A step for each of `pairs`.
+    pub fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
+        let links = (!ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
+        Self { a, b, ignore, pairs, links, seen: HashSet::new() }
+    }
+
+    fn both(&mut self, a: NodeId, b: NodeId) -> Visit {
+        let mut differences = differences(self.a.node(a), self.b.node(b), self.ignore);
+        differences.extend(self.links.as_ref().and_then(|links| links.difference(a, b)));
+        Visit::Both { differences, contents: self.contents(a, b) }
+    }
+
+    fn contents(&mut self, a: NodeId, b: NodeId) -> Contents {
+        let (Kind::File { len, .. }, Kind::File { len: other, .. }) = (&self.a.node(a).kind, &self.b.node(b).kind)
+        else {
+            return Contents::Settled;
+        };
+        let is_one_file = std::ptr::eq(self.a, self.b) && a == b;
+        if len != other || *len == 0 || is_one_file || self.ignore.contains(&Aspect::Contents) {
+            return Contents::Settled;
+        }
+        let several_names = self.a.names_of(a) > 1 && self.b.names_of(b) > 1;
+        match several_names && !self.seen.insert((a, b)) {
+            true => Contents::AsBefore { a, b },
+            false => Contents::Compare { a, b, several_names },
+        }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let pair = self.pairs.next()?;
+        let visit = match pair {
+            Pair::A(a) => Visit::Removed(file_type(&self.a.node(a).kind)),
+            Pair::B(b) => Visit::Added(file_type(&self.b.node(b).kind)),
+            Pair::Both(a, b) => self.both(a, b),
+        };
+        Some(Step { path: self.pairs.path().to_vec(), visit })
+    }
+}

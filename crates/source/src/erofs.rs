@@ -1,0 +1,9 @@
+//! An EROFS image as a tree.
+//!
+//! The scan reads inodes, names and attributes; contents are read when they are wanted, by any number of threads. What is
+//! kept in memory is bounded by the length of the image, whatever the image claims.
+
+mod contents;
+mod scan;
+
+pub use scan::{ScanError, scan};

@@ -1,0 +1,56 @@
+//! Contents of the files of an image.
+
+use kiln_build::tree::{Content, ContentError, ContentId, Contents};
+use kiln_read::{Image, Inode, Nid, ReadError, SeekWhat};
+use std::io;
+use std::ops::Range;
+
+/// Opens files of an image by their nids.
+pub struct ImageContents {
+    pub image: Image,
+    /// By content id.
+    pub nids: Vec<Nid>,
+}
+
+impl Contents for ImageContents {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        Ok(Box::new(ImageContent { image: self.image.clone(), inode }))
+    }
+}
+
+struct ImageContent {
+    image: Image,
+    inode: Inode,
+}
+
+impl Content for ImageContent {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        match self.image.read_at(&self.inode, buf, off).map_err(failed)? {
+            len if len == buf.len() => Ok(()),
+            _ => Err(ContentError::Changed("it became shorter")),
+        }
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        let Some(start) = self.image.seek(&self.inode, off, SeekWhat::Data).map_err(failed)? else { return Ok(None) };
+        // A run may be told in pieces. To look for its end here, at every call, would cost its length squared.
+        let extent = self.image.extent_at(&self.inode, start).map_err(failed)?;
+        Ok(Some(start..extent.end()))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}
+
+/// The reader's error, whole, as one of the system.
+fn failed(error: ReadError) -> ContentError {
+    let kind = match &error {
+        ReadError::Io { source, .. } => source.kind(),
+        ReadError::Corrupt { .. } => io::ErrorKind::InvalidData,
+        ReadError::Unsupported { .. } => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error).into()
+}

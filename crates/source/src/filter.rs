@@ -1,0 +1,37 @@
+//! What of a source goes into an image, and as what.
+//!
+//! A [`Filter`] decides while a directory is scanned: what it leaves out is never looked at, and a directory that is left
+//! out is never entered. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
+//! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O.
+
+mod acl;
+mod chmod;
+mod error;
+mod file_contexts;
+mod glob;
+mod ids;
+mod ignore;
+mod links;
+mod overlay;
+mod path_list;
+mod policy;
+mod regexes;
+mod rules;
+mod selection;
+mod times;
+mod xattrs;
+
+pub use chmod::Chmod;
+pub use error::{FileError, PolicyError, SyntaxError};
+pub use file_contexts::{FileContexts, Labels};
+pub use ids::{IdBase, IdKind, IdMap, IdPolicy, IdRange};
+pub use path_list::PathList;
+pub use policy::{Policy, apply};
+pub use regexes::Regexes;
+pub use rules::{Rule, Rules};
+pub use selection::Filter;
+pub use times::Times;
+pub use xattrs::{NameGlobs, XattrPolicy, parse_xattr};
+
+pub(crate) use ignore::{Layers, read_layers};
+pub(crate) use selection::join;

@@ -1,0 +1,144 @@
+//! Owners and permissions once more, in the values of extended attributes: they must not contradict the inode.
+
+use kiln_build::tree::Xattr;
+
+use super::ids::{IdKind, IdPolicy, IdProblem};
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Tags of the entries of an ACL.
+const USER_OBJ: [u8; 2] = 0x01_u16.to_le_bytes();
+const USER: [u8; 2] = 0x02_u16.to_le_bytes();
+const GROUP_OBJ: [u8; 2] = 0x04_u16.to_le_bytes();
+const GROUP: [u8; 2] = 0x08_u16.to_le_bytes();
+const MASK: [u8; 2] = 0x10_u16.to_le_bytes();
+const OTHER: [u8; 2] = 0x20_u16.to_le_bytes();
+
+/// An id that has no successor.
+pub(super) type Lost = (IdKind, u32, IdProblem);
+
+/// Translate the ids in ACLs and in file capabilities of a user namespace, as the kernel does where it maps ids. What is
+/// not of a known form stays.
+pub(super) fn translate_ids(xattr: &mut Xattr, uid: &IdPolicy, gid: &IdPolicy) -> Result<(), Lost> {
+    match &*xattr.name {
+        ACCESS | DEFAULT => {
+            for [tag_low, tag_high, _, _, id @ ..] in entries(&mut xattr.value) {
+                match [*tag_low, *tag_high] {
+                    USER => translate(id, IdKind::Uid, uid)?,
+                    GROUP => translate(id, IdKind::Gid, gid)?,
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        b"security.capability" => match namespace_root(&mut xattr.value) {
+            Some(root) => translate(root, IdKind::Uid, uid),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Give an ACL the permissions of an inode, as chmod(2) does: those of the group are its mask, if it has one.
+pub(super) fn set_permissions(xattr: &mut Xattr, permissions: u16) {
+    if &*xattr.name != ACCESS {
+        return;
+    }
+    let entries = entries(&mut xattr.value);
+    let has_mask = entries.iter().any(|[low, high, ..]| [*low, *high] == MASK);
+    for [tag_low, tag_high, allowed @ .., _, _, _, _] in entries {
+        let shift = match [*tag_low, *tag_high] {
+            USER_OBJ => 6,
+            MASK => 3,
+            GROUP_OBJ if !has_mask => 3,
+            OTHER => 0,
+            _ => continue,
+        };
+        *allowed = (permissions >> shift & 7).to_le_bytes();
+    }
+}
+
+/// The entries of an ACL: tag, permissions and id, 2, 2 and 4 bytes. None of what is no ACL of the one version there is.
+fn entries(value: &mut [u8]) -> &mut [[u8; 8]] {
+    const VERSION: [u8; 4] = 2_u32.to_le_bytes();
+    match value.split_first_chunk_mut() {
+        Some((version, entries)) if *version == VERSION => match entries.as_chunks_mut() {
+            (entries, []) => entries,
+            _ => &mut [],
+        },
+        _ => &mut [],
+    }
+}
+
+/// The id of root in the namespace that capabilities are of: revision 3 ends with it.
+fn namespace_root(value: &mut [u8]) -> Option<&mut [u8; 4]> {
+    match value {
+        [_, _, _, 3, rest @ ..] if rest.len() == 20 => rest.last_chunk_mut(),
+        _ => None,
+    }
+}
+
+fn translate(bytes: &mut [u8; 4], kind: IdKind, policy: &IdPolicy) -> Result<(), Lost> {
+    let id = u32::from_le_bytes(*bytes);
+    *bytes = policy.apply_named(id).map_err(|problem| (kind, id, problem))?.to_le_bytes();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{IdBase, IdMap};
+
+    fn moved(name: &[u8], value: &[u8], base: IdBase) -> Result<Vec<u8>, Lost> {
+        let mut xattr = Xattr { name: name.into(), value: value.into() };
+        let (uid, gid) = (IdPolicy { base: base.clone(), offset: 10 }, IdPolicy { base, offset: 20 });
+        translate_ids(&mut xattr, &uid, &gid).map(|()| xattr.value.into_vec())
+    }
+
+    /// Tags with permissions and, for named ones, an id.
+    fn acl(entries: &[(u8, u8, u8)]) -> Vec<u8> {
+        let mut acl = vec![2, 0, 0, 0];
+        for &(tag, permissions, id) in entries {
+            let id = if matches!(tag, 2 | 8) { u32::from(id) } else { u32::MAX };
+            acl.extend([tag, 0, permissions, 0].into_iter().chain(id.to_le_bytes()));
+        }
+        acl
+    }
+
+    #[test]
+    fn named_ids_move_along() {
+        let of = |user, group| acl(&[(1, 7, 0), (2, 6, user), (4, 5, 0), (8, 4, group), (16, 7, 0), (32, 4, 0)]);
+        for name in [ACCESS, DEFAULT] {
+            assert_eq!(moved(name, &of(5, 6), IdBase::Keep).unwrap(), of(15, 26));
+            assert_eq!(moved(name, &of(5, 6), IdBase::All(0)).unwrap(), of(5, 6), "they are no owners");
+            let unmapped = moved(name, &of(5, 6), IdBase::Map(IdMap::default()));
+            assert_eq!(unmapped, Err((IdKind::Uid, 5, IdProblem::Unmapped)));
+        }
+        assert_eq!(moved(b"user.acl", &of(5, 6), IdBase::Keep).unwrap(), of(5, 6));
+        for odd in [&[][..], &[2, 0, 0], &[3, 0, 0, 0, 2, 0, 7, 0, 1, 0, 0, 0], &[2, 0, 0, 0, 2, 0, 7, 0, 1]] {
+            assert_eq!(moved(ACCESS, odd, IdBase::Keep).unwrap(), odd, "unknown forms stay");
+        }
+    }
+
+    #[test]
+    fn capabilities_of_a_namespace_move_along() {
+        let of = |root: u8| [&[1, 0, 0, 3][..], &[9; 16], &[root, 0, 0, 0]].concat();
+        assert_eq!(moved(b"security.capability", &of(5), IdBase::Keep).unwrap(), of(15));
+        let older = [&[1, 0, 0, 2][..], &[9; 16]].concat();
+        assert_eq!(moved(b"security.capability", &older, IdBase::Keep).unwrap(), older);
+    }
+
+    #[test]
+    fn permissions_go_to_the_mask_if_there_is_one() {
+        let after = |name: &[u8], entries: &[(u8, u8, u8)]| {
+            let mut xattr = Xattr { name: name.into(), value: acl(entries).into() };
+            set_permissions(&mut xattr, 0o751);
+            xattr.value.into_vec()
+        };
+        let masked = [(1, 0, 0), (2, 6, 5), (4, 6, 0), (16, 0, 0), (32, 0, 0)];
+        assert_eq!(after(ACCESS, &masked), acl(&[(1, 7, 0), (2, 6, 5), (4, 6, 0), (16, 5, 0), (32, 1, 0)]));
+        assert_eq!(after(ACCESS, &[(1, 0, 0), (4, 6, 0), (32, 0, 0)]), acl(&[(1, 7, 0), (4, 5, 0), (32, 1, 0)]));
+        assert_eq!(after(DEFAULT, &masked), acl(&masked), "what new files get is not changed");
+    }
+}

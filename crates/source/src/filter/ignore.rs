@@ -1,0 +1,81 @@
+//! Ignore files: rules found in the tree itself.
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use super::rules::{Rules, Verdict};
+use super::selection::Filter;
+
+/// Longest ignore file in bytes.
+const FILE_MAX_LEN: u64 = 1 << 20;
+
+/// The rules of one ignore file.
+#[derive(Debug)]
+struct Layer {
+    /// Length of the path of its directory, with the slash behind; 0 at the root.
+    base_len: usize,
+    rules: Rules,
+}
+
+/// The rules of all ignore files from the root to a directory. A list, not a chain: trees may be deeper than a stack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layers(Arc<[Arc<Layer>]>);
+
+impl Layers {
+    /// As [`Rules::verdict`], of the nearest file that says anything; `path` starts at the root.
+    pub(super) fn verdict(&self, path: &[u8], is_dir: &dyn Fn() -> io::Result<bool>) -> io::Result<Option<Verdict>> {
+        for layer in self.0.iter().rev() {
+            if let Some(verdict) = layer.rules.verdict(&path[layer.base_len..], is_dir)? {
+                return Ok(Some(verdict));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `outer`, and the rules of the ignore files of `dir`, which is at `path`.
+///
+/// # Errors
+/// Ignore files that cannot be read, are no regular files, or hold what is no rule: without them, what they keep secret would
+/// be in the image.
+pub(crate) fn read_layers(filter: &Filter, dir: BorrowedFd<'_>, path: &[u8], outer: &Layers) -> io::Result<Layers> {
+    let mut found = Vec::new();
+    for name in &filter.ignore_files {
+        let shown = name.to_string_lossy();
+        let text = read(dir, name).map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
+        if let Some(text) = text {
+            let rules = Rules::parse(&text, &shown).map_err(io::Error::other)?;
+            let base_len = if path.is_empty() { 0 } else { path.len() + 1 };
+            found.push(Arc::new(Layer { base_len, rules }));
+        }
+    }
+    if found.is_empty() {
+        return Ok(outer.clone());
+    }
+    Ok(Layers(outer.0.iter().cloned().chain(found).collect()))
+}
+
+/// The ignore file `name`; `None` if there is none.
+fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    // O_NONBLOCK: a pipe must not block; it is refused below.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match openat(dir, name, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP | Errno::NXIO) => return Err(io::Error::other("an ignore file must be a regular file")),
+        Err(error) => return Err(error.into()),
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("an ignore file must be a regular file"));
+    }
+    let mut text = Vec::new();
+    if file.take(FILE_MAX_LEN + 1).read_to_end(&mut text)? as u64 > FILE_MAX_LEN {
+        return Err(io::Error::other("an ignore file must not be longer than 1 MiB"));
+    }
+    Ok(Some(text))
+}

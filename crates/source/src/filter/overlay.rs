@@ -1,0 +1,83 @@
+//! Marks that union filesystems leave in their layers: what an upper layer takes away from a lower one.
+//!
+//! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
+//! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
+
+use kiln_build::tree::{Entry, Kind, Node, Xattr};
+use kiln_format::inode::Rdev;
+use std::collections::HashMap;
+
+use super::error::PolicyError;
+use super::links::push;
+use super::xattrs::set;
+
+const PREFIX: &[u8] = b".wh.";
+/// Names of aufs itself; one of them marks an opaque directory, the others mean nothing elsewhere.
+const OWN_PREFIX: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
+
+/// Make the marks of aufs those of overlayfs.
+///
+/// A mark for a name that the same layer has: a directory becomes opaque, anything else hides the lower one anyway.
+///
+/// # Errors
+/// More nodes than a tree can have.
+pub(super) fn from_aufs(nodes: &mut Vec<Node>) -> Result<(), PolicyError> {
+    for dir in 0..nodes.len() {
+        let mut entries = match &mut nodes[dir].kind {
+            Kind::Directory(entries) => std::mem::take(entries),
+            _ => continue,
+        };
+        let is_mark = |entry: &Entry, nodes: &[Node]| {
+            entry.name.starts_with(PREFIX) && !matches!(nodes[entry.node.idx()].kind, Kind::Directory(_))
+        };
+        let marks: Vec<Entry> = entries.extract_if(.., |entry| is_mark(entry, nodes)).collect();
+        // aufs's own directories hold nothing of the layer.
+        entries.retain(|entry| !entry.name.starts_with(OWN_PREFIX));
+        if !marks.is_empty() {
+            let present: HashMap<&[u8], usize> = entries.iter().map(|entry| (&*entry.name, entry.node.idx())).collect();
+            let mut whiteouts = Vec::new();
+            for mark in marks {
+                match (&*mark.name, present.get(&mark.name[PREFIX.len()..])) {
+                    (OPAQUE, _) => make_opaque(&mut nodes[dir]),
+                    (name, _) if name.starts_with(OWN_PREFIX) => {}
+                    (_, Some(&node)) => {
+                        if matches!(nodes[node].kind, Kind::Directory(_)) {
+                            make_opaque(&mut nodes[node]);
+                        }
+                    }
+                    (name, None) => {
+                        // A mark may be one of many names of a node, so the node itself is left alone.
+                        let meta = nodes[mark.node.idx()].meta;
+                        let node = Node { meta, xattrs: Box::default(), kind: Kind::CharDevice(WHITEOUT) };
+                        whiteouts.push(Entry { name: name[PREFIX.len()..].into(), node: push(nodes, node)? });
+                    }
+                }
+            }
+            entries.extend(whiteouts);
+        }
+        nodes[dir].kind = Kind::Directory(entries);
+    }
+    Ok(())
+}
+
+fn make_opaque(dir: &mut Node) {
+    let mut xattrs = std::mem::take(&mut dir.xattrs).into_vec();
+    set(&mut xattrs, Xattr { name: b"trusted.overlay.opaque".as_slice().into(), value: b"y".as_slice().into() });
+    dir.xattrs = xattrs.into();
+}
+
+/// Remove the marks of overlayfs: whiteouts and attributes.
+pub(super) fn strip(nodes: &mut [Node]) {
+    let is_whiteout: Vec<bool> =
+        nodes.iter().map(|node| matches!(node.kind, Kind::CharDevice(rdev) if rdev == WHITEOUT)).collect();
+    for node in nodes {
+        if let Kind::Directory(entries) = &mut node.kind {
+            entries.retain(|entry| !is_whiteout[entry.node.idx()]);
+        }
+        let mut xattrs = std::mem::take(&mut node.xattrs).into_vec();
+        xattrs.retain(|x| !x.name.starts_with(b"trusted.overlay.") && !x.name.starts_with(b"user.overlay."));
+        node.xattrs = xattrs.into();
+    }
+}

@@ -1,0 +1,84 @@
+//! A list of the only paths that are wanted.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CString;
+
+use super::error::{FileError, SyntaxError};
+
+/// Paths from the root of the source on. They and their parent directories are scanned, and nothing else: of a directory
+/// that is listed only what is listed, too.
+#[derive(Clone, Debug, Default)]
+pub struct PathList {
+    /// Names wanted, by directory.
+    by_dir: HashMap<Vec<u8>, BTreeSet<CString>>,
+}
+
+impl PathList {
+    /// The list in a file called `name`: one path a line, or, if there is any zero byte, with one behind each path
+    /// (`find -print0`). Slashes in front and `.` change nothing.
+    ///
+    /// # Errors
+    /// A path with `..`.
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
+        let end = if text.contains(&0) { 0 } else { b'\n' };
+        let mut list = Self::default();
+        for (idx, path) in text.split(|&b| b == end).enumerate() {
+            list.add(path).map_err(|error| error.at(name, idx))?;
+        }
+        Ok(list)
+    }
+
+    fn add(&mut self, path: &[u8]) -> Result<(), SyntaxError> {
+        let mut dir = Vec::new();
+        for component in path.split(|&b| b == b'/') {
+            match component {
+                b"" | b"." => continue,
+                b".." => return Err(SyntaxError::new("path", path, "`..` has no meaning here")),
+                _ => {}
+            }
+            let name = CString::new(component).map_err(|_| SyntaxError::new("path", path, "a zero byte"))?;
+            match self.by_dir.get_mut(&dir) {
+                Some(names) => drop(names.insert(name)),
+                None => drop(self.by_dir.insert(dir.clone(), BTreeSet::from([name]))),
+            }
+            dir = super::selection::join(&dir, component);
+        }
+        Ok(())
+    }
+
+    /// The names wanted of the directory `dir`; `None`: none.
+    pub(crate) fn names_in(&self, dir: &[u8]) -> Option<&BTreeSet<CString>> {
+        self.by_dir.get(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &PathList, dir: &str) -> Vec<String> {
+        let names = list.names_in(dir.as_bytes()).into_iter().flatten();
+        names.map(|name| name.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn parents_belong_to_it() {
+        let list = PathList::parse(b"./a/b/c\n/a//d/\n\n.\na/b\n", "list").unwrap();
+        assert_eq!(names(&list, ""), ["a"]);
+        assert_eq!(names(&list, "a"), ["b", "d"]);
+        assert_eq!(names(&list, "a/b"), ["c"]);
+        assert!(list.names_in(b"a/d").is_none());
+    }
+
+    #[test]
+    fn zero_bytes_may_end_paths() {
+        let list = PathList::parse(b"a\nb\0c\0", "list").unwrap();
+        assert_eq!(names(&list, ""), ["a\nb", "c"]);
+    }
+
+    #[test]
+    fn no_path_leads_up() {
+        let error = PathList::parse(b"a\nb/../../c", "list").unwrap_err();
+        assert_eq!(error.to_string(), "list, line 2: path `b/../../c`: `..` has no meaning here");
+    }
+}

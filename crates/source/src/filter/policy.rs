@@ -1,0 +1,103 @@
+//! What becomes of a tree.
+
+use kiln_build::tree::{Kind, Metadata, Node, NodeId, Tree, Xattr};
+
+use super::acl::{self, Lost};
+use super::chmod::Chmod;
+use super::error::PolicyError;
+use super::file_contexts::Labels;
+use super::ids::{IdKind, IdPolicy, IdProblem};
+use super::links;
+use super::overlay;
+use super::times::Times;
+use super::xattrs::XattrPolicy;
+
+/// What becomes of a tree; the default is nothing. Applied in the order of the fields.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Marks of aufs become those of overlayfs: a file `.wh.NAME` a whiteout NAME, `.wh..wh..opq` an attribute of its
+    /// directory.
+    pub aufs: bool,
+    /// Whiteouts and attributes of overlayfs are removed.
+    pub strip_overlay: bool,
+    /// Every further name of a file becomes a file of its own.
+    pub hard_dereference: bool,
+    /// Permissions.
+    pub chmod: Chmod,
+    /// Owners, and the users that ACLs and capabilities name.
+    pub uid: IdPolicy,
+    /// Groups, and those that ACLs name.
+    pub gid: IdPolicy,
+    /// Times of last modification.
+    pub times: Times,
+    /// Extended attributes.
+    pub xattrs: XattrPolicy,
+    /// SELinux labels, instead of those of the source. A file with several names has that of the first in walk order.
+    pub labels: Option<Labels>,
+}
+
+/// The tree that `policy` makes of `tree`.
+///
+/// # Errors
+/// Owners that have no place in the image, and marks that make two files of one name.
+pub fn apply(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
+    if policy.aufs || policy.strip_overlay || policy.hard_dereference {
+        tree = restructure(tree, policy)?;
+    }
+    let changed = (0..tree.len() as u64).map(|idx| policy.node(&tree, NodeId(idx as u32)));
+    let changed = changed.collect::<Result<Vec<_>, _>>()?;
+    let (mut nodes, contents) = tree.into_parts();
+    for (node, (meta, xattrs)) in nodes.iter_mut().zip(changed) {
+        (node.meta, node.xattrs) = (meta, xattrs);
+    }
+    Ok(Tree::new(nodes, contents)?)
+}
+
+fn restructure(tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
+    let (mut nodes, contents) = tree.into_parts();
+    if policy.aufs {
+        overlay::from_aufs(&mut nodes)?;
+    }
+    if policy.strip_overlay {
+        overlay::strip(&mut nodes);
+    }
+    let mut nodes = links::reachable(nodes);
+    if policy.hard_dereference {
+        links::separate(&mut nodes)?;
+    }
+    Ok(Tree::new(nodes, contents)?)
+}
+
+impl Policy {
+    /// What a node shall have.
+    fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, Box<[Xattr]>), PolicyError> {
+        let Node { meta, xattrs, kind } = tree.node(id);
+        let mut meta = *meta;
+        let mut xattrs = xattrs.to_vec();
+        if !matches!(kind, Kind::Symlink(_)) && !self.chmod.is_empty() {
+            meta.permissions = self.chmod.apply(meta.permissions, matches!(kind, Kind::Directory(_)));
+            xattrs.iter_mut().for_each(|xattr| acl::set_permissions(xattr, meta.permissions));
+        }
+        self.times.apply(&mut meta);
+        self.translate(&mut meta, &mut xattrs).map_err(|lost| self.error(tree.path(id), lost))?;
+        self.xattrs.apply(&mut xattrs, kind);
+        if let Some(labels) = &self.labels {
+            labels.apply(&tree.path(id), kind, &mut xattrs);
+        }
+        Ok((meta, xattrs.into()))
+    }
+
+    fn error(&self, path: Vec<u8>, (kind, id, problem): Lost) -> PolicyError {
+        match (problem, kind) {
+            (IdProblem::Unmapped, _) => PolicyError::Unmapped { path, kind, id },
+            (IdProblem::OutOfRange, IdKind::Uid) => PolicyError::OutOfRange { path, kind, id, offset: self.uid.offset },
+            (IdProblem::OutOfRange, IdKind::Gid) => PolicyError::OutOfRange { path, kind, id, offset: self.gid.offset },
+        }
+    }
+
+    fn translate(&self, meta: &mut Metadata, xattrs: &mut [Xattr]) -> Result<(), Lost> {
+        meta.uid = self.uid.apply(meta.uid).map_err(|problem| (IdKind::Uid, meta.uid, problem))?;
+        meta.gid = self.gid.apply(meta.gid).map_err(|problem| (IdKind::Gid, meta.gid, problem))?;
+        xattrs.iter_mut().try_for_each(|xattr| acl::translate_ids(xattr, &self.uid, &self.gid))
+    }
+}

@@ -1,0 +1,191 @@
+//! Rules of what is left out, in the language of gitignore(5).
+
+use regex::bytes::{RegexSet, RegexSetBuilder};
+use std::io;
+
+use super::error::{FileError, SyntaxError, regex_reason};
+use super::glob::{FLAGS, Slash, to_regex};
+
+/// Bytes of memory that the rules of one text may take, compiled: some thousand rules.
+const COMPILED_MAX_LEN: usize = 16 << 20;
+
+/// One rule.
+///
+/// A glob without a slash is about a name at any depth, any other about a path from the directory on that the rules belong
+/// to. `*`, `?` and `[...]` stop at slashes, `**` does not. A slash at the end: directories only. An exclamation mark in
+/// front: not left out after all.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    regex: String,
+    about: About,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    Everything,
+    Directories,
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Exclude,
+    Include,
+}
+
+impl Rule {
+    /// The rule that `pattern` is; unlike in a file, spaces at its end belong to it and `#` starts no comment.
+    ///
+    /// # Errors
+    /// A pattern that is empty or no glob.
+    pub fn new(pattern: &[u8]) -> Result<Self, SyntaxError> {
+        let refuse = |reason: &str| SyntaxError::new("glob", pattern, reason);
+        let (verdict, glob) = match pattern.strip_prefix(b"!") {
+            Some(glob) => (Verdict::Include, glob),
+            None => (Verdict::Exclude, pattern),
+        };
+        let (about, glob) = match glob.strip_suffix(b"/") {
+            Some(glob) => (About::Directories, glob),
+            None => (About::Everything, glob),
+        };
+        let front = if glob.contains(&b'/') { "" } else { "(?:.*/)?" };
+        let glob = glob.strip_prefix(b"/").unwrap_or(glob);
+        if glob.is_empty() {
+            return Err(refuse("names nothing"));
+        }
+        let regex = to_regex(glob, Slash::Separates).map_err(refuse)?;
+        Ok(Self { regex: format!("{FLAGS}^{front}{regex}$"), about, verdict })
+    }
+}
+
+/// Rules that belong together. The last one that is about a path decides.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    globs: RegexSet,
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// Rules in their order.
+    ///
+    /// # Errors
+    /// More rules than memory is allowed for.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, SyntaxError> {
+        let globs = RegexSetBuilder::new(rules.iter().map(|rule| &rule.regex)).size_limit(COMPILED_MAX_LEN).build();
+        let globs = globs.map_err(|error| {
+            let count = format!("{} of them", rules.len());
+            SyntaxError::new("rules", count.as_bytes(), regex_reason(&error))
+        })?;
+        Ok(Self { globs, rules })
+    }
+
+    /// The rules of a file called `name`: one a line. Blank lines and those that start with `#` are none; spaces at the end
+    /// of a line do not count unless a backslash is in front.
+    ///
+    /// # Errors
+    /// The first line that is no rule.
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let mut rules = Vec::new();
+        let mut line_count = 0;
+        for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
+            line_count = idx;
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = without_trailing_spaces(line);
+            if !line.is_empty() && !line.starts_with(b"#") {
+                rules.push(Rule::new(line).map_err(|error| error.at(name, idx))?);
+            }
+        }
+        Self::new(rules).map_err(|error| error.at(name, line_count))
+    }
+
+    /// What the rules say of `path`, which is relative to the directory they belong to; `None`: nothing. `is_dir` is asked
+    /// only if it matters.
+    ///
+    /// # Errors
+    /// Those of `is_dir`.
+    pub(super) fn verdict(&self, path: &[u8], is_dir: &dyn Fn() -> io::Result<bool>) -> io::Result<Option<Verdict>> {
+        for idx in self.globs.matches(path).iter().rev() {
+            let rule = &self.rules[idx];
+            if rule.about == About::Everything || is_dir()? {
+                return Ok(Some(rule.verdict));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn without_trailing_spaces(line: &[u8]) -> &[u8] {
+    let mut len = 0;
+    let mut idx = 0;
+    while idx < line.len() {
+        // An escaped byte counts, whatever it is.
+        let step = if line[idx] == b'\\' { 2 } else { 1 };
+        if line[idx] != b' ' {
+            len = (idx + step).min(line.len());
+        }
+        idx += step;
+    }
+    &line[..len]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `-` excluded, `+` included, blank: no rule is about it. Paths with a slash at the end are directories.
+    fn verdicts(rules: &str, paths: &[&str]) -> String {
+        let rules = Rules::parse(rules.as_bytes(), "test").unwrap();
+        let verdict = |path: &&str| {
+            let is_dir = path.ends_with('/');
+            match rules.verdict(path.trim_end_matches('/').as_bytes(), &|| Ok(is_dir)).unwrap() {
+                None => ' ',
+                Some(Verdict::Exclude) => '-',
+                Some(Verdict::Include) => '+',
+            }
+        };
+        paths.iter().map(verdict).collect()
+    }
+
+    #[test]
+    fn a_slash_ties_a_rule_to_its_directory() {
+        let paths = ["a", "b/a", "b/a/", "a/b", "x/a/b"];
+        assert_eq!(verdicts("a", &paths), "---  ");
+        assert_eq!(verdicts("/a", &paths), "-    ");
+        assert_eq!(verdicts("a/", &paths), "  -  ");
+        assert_eq!(verdicts("a/b", &paths), "   - ");
+        assert_eq!(verdicts("**/a/b", &paths), "   --");
+        assert_eq!(verdicts("**", &paths), "-----");
+        assert_eq!(verdicts("/*", &paths), "-    ");
+    }
+
+    #[test]
+    fn the_last_rule_decides() {
+        assert_eq!(verdicts("*.log\n!keep.log\n", &["a.log", "keep.log", "x/keep.log", "b"]), "-++ ");
+        assert_eq!(verdicts("!keep.log\n*.log", &["keep.log"]), "-");
+        assert_eq!(verdicts("*\n!keep/", &["keep", "keep/"]), "-+");
+    }
+
+    #[test]
+    fn lines_are_as_git_reads_them() {
+        assert_eq!(
+            verdicts("\u{feff}a\r\n#b\n\n  \nc  \nd\\ \n\\#e\n\\!f\n", &["a", "#b", "c", "d ", "#e", "!f"]),
+            "- ----"
+        );
+        assert_eq!(verdicts("a\\\\ ", &["a\\", "a\\ "]), "- ");
+        assert_eq!(verdicts("", &["a"]), " ");
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let error = |text: &str| Rules::parse(text.as_bytes(), "my.rules").unwrap_err().to_string();
+        assert_eq!(error("a\n\n[b\n"), "my.rules, line 3: glob `[b`: unclosed [");
+        assert_eq!(error("/"), "my.rules, line 1: glob `/`: names nothing");
+        assert_eq!(error("!"), "my.rules, line 1: glob `!`: names nothing");
+        assert_eq!(error("a\\"), "my.rules, line 1: glob `a\\`: nothing behind the last backslash");
+        let many: String = (0..60_000).map(|idx| format!("*{idx}*[a-z]?\n")).collect();
+        let refused = Rules::parse(many.as_bytes(), "many").err().map(|error| error.source.field);
+        assert_eq!(refused, Some("rules"), "memory is bounded");
+    }
+}

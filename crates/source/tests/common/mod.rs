@@ -1,0 +1,89 @@
+//! Trees as maps, which are easy to edit.
+#![allow(dead_code)] // each test program uses a part of it
+
+use kiln_build::tree::{Kind, Metadata, NodeId, Tree};
+use kiln_format::inode::Rdev;
+use kiln_tests::mem::{Fault, MemFile, MemTree};
+use std::collections::BTreeMap;
+
+/// What is at a path.
+#[derive(Clone, Debug)]
+pub enum What {
+    Dir,
+    File(MemFile),
+    Symlink(&'static str),
+    CharDevice(u32, u32),
+    Fifo,
+    /// A further name of what is at this path, which comes earlier and is no link.
+    Link(Vec<u8>),
+}
+
+/// A path and all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    pub what: What,
+    pub meta: Metadata,
+    pub xattrs: BTreeMap<&'static str, Vec<u8>>,
+}
+
+/// By path; directories are there before what is in them.
+pub type Model = BTreeMap<Vec<u8>, Spot>;
+
+impl Spot {
+    pub fn new(what: What) -> Self {
+        let meta = Metadata { permissions: 0o644, uid: 0, gid: 0, mtime: 1_700_000_000, mtime_nsec: 0 };
+        Self { what, meta, xattrs: BTreeMap::new() }
+    }
+
+    pub fn file(bytes: &[u8]) -> Self {
+        Self::new(What::File(MemFile::whole(bytes.to_vec())))
+    }
+}
+
+/// The tree of a model.
+pub fn tree(model: &Model) -> Tree {
+    faulty_tree(model, None)
+}
+
+/// The tree of a model with one broken file.
+pub fn faulty_tree(model: &Model, fault: Option<(&[u8], Fault)>) -> Tree {
+    let mut mem = MemTree::default();
+    let mut nodes = BTreeMap::from([(&b""[..], NodeId::ROOT)]);
+    for (path, spot) in model {
+        let (dir, name) = match path.iter().rposition(|&b| b == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&b""[..], &path[..]),
+        };
+        let dir = nodes[dir];
+        let kind = match &spot.what {
+            What::Link(to) => {
+                mem.name(dir, name, nodes[&to[..]]);
+                continue;
+            }
+            What::File(file) => {
+                let node = mem.file(dir, name, file.clone());
+                finish(&mut mem, node, spot);
+                nodes.insert(path, node);
+                continue;
+            }
+            What::Dir => Kind::Directory(Vec::new()),
+            What::Symlink(target) => Kind::Symlink(target.as_bytes().into()),
+            What::CharDevice(major, minor) => Kind::CharDevice(Rdev { major: *major, minor: *minor }),
+            What::Fifo => Kind::Fifo,
+        };
+        let node = mem.add(dir, name, kind);
+        finish(&mut mem, node, spot);
+        nodes.insert(path, node);
+    }
+    if let Some((path, fault)) = fault {
+        mem.fault(nodes[path], fault);
+    }
+    mem.finish().unwrap()
+}
+
+fn finish(mem: &mut MemTree, node: NodeId, spot: &Spot) {
+    *mem.meta(node) = spot.meta;
+    for (name, value) in &spot.xattrs {
+        mem.xattr(node, name.as_bytes(), value);
+    }
+}
