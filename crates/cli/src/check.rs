@@ -5,7 +5,7 @@ use crate::image::ImageArgs;
 use crate::report::{SkippedJson, note, print_document};
 use crate::size::Human;
 use crate::threads::ThreadsArgs;
-use kiln_read::{CheckReport, OpenOptions};
+use kiln_read::{CheckProblem, CheckReport, Defect, Finding, OpenOptions, ReadError};
 use serde::Serialize;
 
 /// Read everything in an image and report what is wrong
@@ -19,6 +19,10 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
+    /// A wrong checksum of the superblock is mentioned, but is no error
+    #[arg(long)]
+    no_sbcrc: bool,
+
     #[command(flatten)]
     threads: ThreadsArgs,
 
@@ -31,13 +35,31 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     // A wrong checksum is one finding of many, not the end.
     let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
     let image = args.image.open_with(&options)?;
-    let report = kiln_read::check(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
+    let mut report = kiln_read::check(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
+    if args.no_sbcrc
+        && let Some(problem) = forgive_checksum(&mut report)
+    {
+        note(format_args!("{}: {problem} (--no-sbcrc: no error)", args.image.image.display()));
+    }
     if args.json {
         print_document(&ReportJson::new(&report))?;
     } else {
         tell(args, &report);
     }
     Ok(if report.problem_count == 0 { Exit::Done } else { Exit::ErrorsFound })
+}
+
+/// Take a wrong checksum of the superblock out of a report.
+pub fn forgive_checksum(report: &mut CheckReport) -> Option<CheckProblem> {
+    // It is checked first, so it is always listed.
+    let idx = report.problems.iter().position(is_checksum)?;
+    report.problem_count -= 1;
+    Some(report.problems.remove(idx))
+}
+
+fn is_checksum(problem: &CheckProblem) -> bool {
+    let Finding::Unreadable(ReadError::Corrupt { defect, .. }) = &problem.error else { return false };
+    matches!(&**defect, Defect::Field(error) if error.record == "erofs_super_block" && error.field == "checksum")
 }
 
 fn tell(args: &Args, report: &CheckReport) {

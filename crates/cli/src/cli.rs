@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 #[command(name = "kiln", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Exit codes: 0 done; 1 failed; 2 wrong usage; 3 done, but inputs were skipped (--keep-going);
-128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16.
+128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16;
+`kiln diff` as diff(1): 0 the same, 1 different, 2 trouble.
 
 Examples:
   kiln pack rootfs/ rootfs.erofs
@@ -30,7 +31,11 @@ pub enum Command {
     Cat(crate::cat::Args),
     Extract(crate::extract::Args),
     Info(crate::info::Args),
+    Du(crate::du::Args),
+    Explain(crate::explain::Args),
     Check(crate::check::Args),
+    Diff(crate::diff::Args),
+    InstallNames(crate::install_names::Args),
     #[command(hide = true)]
     Generate(crate::generate::Args),
 }

@@ -4,7 +4,10 @@ use kiln_build::BuildError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
+use kiln_source::diff::DiffError;
 use kiln_source::dir::ScanError;
+use kiln_source::erofs;
+use kiln_source::filter::PolicyError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +21,8 @@ pub enum Exit {
     Skipped,
     /// `check` has found errors.
     ErrorsFound,
+    /// `diff` has found differences.
+    Different,
 }
 
 /// Why a command failed.
@@ -35,6 +40,18 @@ pub enum Failure {
     /// A source could not be read.
     #[error("{0}")]
     Source(ScanError),
+    /// A tree cannot be what the options want.
+    #[error("{0}")]
+    Policy(PolicyError),
+    /// An image is no tree.
+    #[error("{}: {source}", image.display())]
+    ImageTree { image: PathBuf, source: erofs::ScanError },
+    /// Trees could not be compared.
+    #[error("{0}")]
+    Diff(DiffError),
+    /// Some files could not be compared, and it has been said which.
+    #[error("the comparison is incomplete: {0} unreadable")]
+    Uncompared(u64),
     /// An image could not be built.
     #[error("{}{source}", output_prefix(image, source))]
     Build { image: PathBuf, source: BuildError },
@@ -85,6 +102,14 @@ impl Failure {
         }
     }
 
+    /// The exit code of `diff`, as diff(1) has it.
+    pub fn diff_code(&self) -> u8 {
+        match self {
+            Failure::Signal(number) => 128 + number,
+            _ => 2,
+        }
+    }
+
     /// The exit code of `check`, as fsck(8) has it.
     pub fn fsck_code(&self) -> u8 {
         match self {
@@ -102,6 +127,7 @@ impl Exit {
             Exit::Done => 0,
             Exit::Skipped => 3,
             Exit::ErrorsFound => 4,
+            Exit::Different => 1,
         }
     }
 }
@@ -112,12 +138,17 @@ fn image_prefix(image: &Path, source: &ReadError) -> String {
         ReadError::Corrupt { path: Some(path), .. }
         | ReadError::Unsupported { path: Some(path), .. }
         | ReadError::Io { path: Some(path), .. }
-            if path == image.as_os_str().as_bytes() =>
+            if is_name_of(path, image.as_os_str().as_bytes()) =>
         {
             String::new()
         }
         _ => format!("{}: ", image.display()),
     }
+}
+
+/// Whether `path` is that of the image called `image`, which may tell its place in the file, too.
+fn is_name_of(path: &[u8], image: &[u8]) -> bool {
+    image.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b" (image at byte "))
 }
 
 /// The image in front of a message about writing it.

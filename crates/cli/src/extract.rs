@@ -8,8 +8,9 @@ use crate::signals::Signals;
 use crate::size::Human;
 use crate::text;
 use crate::threads::ThreadsArgs;
-use kiln_sink::dir::{ExtractOptions, ExtractReport};
+use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners};
 use kiln_sink::{Selection, SinkError};
+use rustix::fs::Mode;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -41,6 +42,18 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
+    /// Do not restore owners: everything belongs to who extracts it
+    #[arg(long)]
+    no_owners: bool,
+
+    /// Do not restore permissions exactly, but less the umask
+    #[arg(long)]
+    no_perms: bool,
+
+    /// Do not restore extended attributes
+    #[arg(long)]
+    no_xattrs: bool,
+
     /// Skip what cannot be read or created, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
@@ -67,7 +80,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = ExtractOptions {
         threads: args.threads.count(),
         keep_going: args.keep_going,
-        overwrite: args.force,
+        owners: if args.no_owners { Owners::Skip } else { Owners::IfRoot },
+        umask: if args.no_perms { umask() } else { 0 },
+        xattrs: !args.no_xattrs,
+        existing: if args.force { Existing::Replace } else { Existing::Refuse },
         ..ExtractOptions::default()
     };
     let meter = Meter::spinner(&args.progress);
@@ -85,6 +101,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         print_document(&ReportJson::new(&report))?;
     }
     Ok(if report.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+}
+
+/// The bits that new files of this process do not get.
+pub fn umask() -> u16 {
+    // It can only be read by setting it; no other thread makes files yet.
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits() as u16 & 0o777
 }
 
 fn tell(args: &Args, report: &ExtractReport) {

@@ -1,24 +1,36 @@
 //! `kiln info`
 
+mod stats;
+
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::report::{Out, print_document};
 use crate::size::Human;
 use crate::text;
+use crate::threads::ThreadsArgs;
 use kiln_format::Algorithm;
 use kiln_read::Image;
 use serde::Serialize;
+use stats::StatsJson;
 use std::io::{self, Write};
 use uuid::Uuid;
 
 /// Show an image's superblock: sizes, features, algorithms, the oldest kernel that mounts it
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  kiln info image.erofs")]
+Examples:
+  kiln info image.erofs
+  kiln info --stats image.erofs")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    /// Count what is in it, too: files, extents, shared data, padding; this reads all metadata
+    #[arg(long)]
+    stats: bool,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
 
     /// One JSON document on standard output
     #[arg(long)]
@@ -27,7 +39,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open()?;
-    let info = Info::new(&image);
+    let mut info = Info::new(&image);
+    if args.stats {
+        let usage = kiln_read::usage(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
+        info.stats = Some(StatsJson::new(&usage));
+    }
     if args.json {
         print_document(&info)?;
     } else {
@@ -60,6 +76,8 @@ struct Info {
     features: Vec<FeatureJson>,
     oldest_kernel: String,
     algorithms: Vec<AlgorithmJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<StatsJson>,
 }
 
 #[derive(Serialize)]
@@ -100,6 +118,7 @@ impl Info {
             features: sb.features().into_iter().map(feature).collect(),
             oldest_kernel: sb.oldest_kernel().to_string(),
             algorithms: algorithms(image),
+            stats: None,
         }
     }
 
@@ -137,7 +156,8 @@ impl Info {
             let head = if idx == 0 { "Features:      " } else { "               " };
             writeln!(out, "{head}{} (Linux {})", feature.name, feature.since)?;
         }
-        writeln!(out, "Oldest kernel: Linux {}", self.oldest_kernel)
+        writeln!(out, "Oldest kernel: Linux {}", self.oldest_kernel)?;
+        self.stats.as_ref().map_or(Ok(()), |stats| stats.print(out))
     }
 }
 

@@ -1,17 +1,22 @@
 //! The command `kiln`: glue between the library crates and a person or a script.
 //!
 //! Each subcommand is a file with its arguments and a function `run`. Data goes to standard output, everything else to standard
-//! error. The library crates never read the environment and never print; that is done here.
+//! error. Called by another program's name it is that program, see `dropin`. The library crates never read the environment and never print; that is done here.
 #![forbid(unsafe_code)]
 
 mod cat;
 mod check;
 mod cli;
+mod diff;
+mod dropin;
+mod du;
 mod exit;
+mod explain;
 mod extract;
 mod generate;
 mod image;
 mod info;
+mod install_names;
 mod ls;
 mod mount;
 mod output;
@@ -33,11 +38,19 @@ use exit::{Exit, Failure};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    if let Some(program) = args.next().as_deref().and_then(dropin::find) {
+        return program.run(args.collect());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let is_check = matches!(cli.command, Command::Check(_));
+    let code_of = match cli.command {
+        Command::Check(_) => Failure::fsck_code,
+        Command::Diff(_) => Failure::diff_code,
+        _ => Failure::code,
+    };
     match run(cli.command) {
         Ok(exit) => exit.code().into(),
         Err(failure) if failure.is_broken_pipe() => Exit::Done.code().into(),
@@ -45,7 +58,7 @@ fn main() -> ExitCode {
             if !failure.is_silent() {
                 report::error(&failure);
             }
-            (if is_check { failure.fsck_code() } else { failure.code() }).into()
+            code_of(&failure).into()
         }
     }
 }
@@ -61,7 +74,11 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Cat(args) => cat::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Du(args) => du::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::InstallNames(args) => install_names::run(&args),
         Command::Generate(args) => generate::run(&args),
     }
 }

@@ -54,6 +54,14 @@ pub struct Args {
     #[arg(long)]
     allow_other: bool,
 
+    /// FUSE: what the mount table shows as the source; the default is the image
+    #[arg(long, value_name = "NAME")]
+    fsname: Option<String>,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
     /// This is the background process that the foreground one has started
     #[arg(long, hide = true, requires = "foreground")]
     in_background: bool,
@@ -67,7 +75,7 @@ enum Via {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.via != Some(Via::Fuse) {
-        match kernel::mount(&args.image.image, &args.image.device, &args.dir) {
+        match kernel::mount(&args.image.image, &args.image.device, args.image.offset, &args.dir) {
             Ok(via) => {
                 let how = match via {
                     KernelVia::File => "the kernel".into(),
@@ -89,7 +97,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn tell(args: &Args, how: &str) -> Exit {
-    note(format_args!("{} mounted on {} by {how}", args.image.image.display(), args.dir.display()));
+    if !args.quiet {
+        note(format_args!("{} mounted on {} by {how}", args.image.image.display(), args.dir.display()));
+    }
     Exit::Done
 }
 
@@ -101,7 +111,7 @@ fn serve(args: &Args) -> Result<Exit, Failure> {
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         allow_other: args.allow_other,
-        fsname: args.image.image.display().to_string(),
+        fsname: args.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
     };
     let mut on_ready = || match ready.take() {
         Some(ready) => ready.report(),
@@ -119,8 +129,10 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
     };
     let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
     list.push(format!("--cache={}", args.cache).into());
+    list.push(format!("--offset={}", args.image.offset).into());
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
     list.extend(args.allow_other.then(|| "--allow-other".into()));
+    list.extend(args.fsname.as_ref().map(|name| format!("--fsname={name}").into()));
     for device in &args.image.device {
         list.extend(["--device".into(), absolute(device)?.into()]);
     }

@@ -1,6 +1,7 @@
 //! `kiln pack`
 
 mod summary;
+mod tree_args;
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Existing, Output};
@@ -13,8 +14,10 @@ use crate::threads::ThreadsArgs;
 use kiln_build::{BuildError, BuildOptions, Control, Dedupe, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::{Scan, ScanError, ScanOptions, Unreadable};
+use kiln_source::filter::{self, Filter};
 use std::path::{Path, PathBuf};
 use summary::PackJson;
+use tree_args::TreeArgs;
 use uuid::Uuid;
 
 /// Pack a directory into an image
@@ -26,7 +29,9 @@ use uuid::Uuid;
 Examples:
   kiln pack rootfs/ rootfs.erofs
   kiln pack --preset small rootfs/ rootfs.erofs
-  kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs")]
+  kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
+  kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
+  find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
     /// The directory to pack
     src: PathBuf,
@@ -79,6 +84,10 @@ pub struct Args {
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
+
+    // The last: its heading goes on to the end.
+    #[command(flatten)]
+    tree: TreeArgs,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -105,11 +114,13 @@ fn parse_label(text: &str) -> Result<Label, String> {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = options(args)?;
+    let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(&args.image, existing)?;
     let mut before = PhaseClock::start();
-    let scan = scan(args, &signals)?;
+    let mut scan = scan(args, &filter, &signals)?;
+    scan.tree = filter::apply(scan.tree, &policy).map_err(Failure::Policy)?;
     before.finish("scan");
     let mut summary = build(args, &scan, &output, &options, &signals)?;
     let mut after = PhaseClock::start();
@@ -148,8 +159,9 @@ fn source_date_epoch() -> Result<Option<i64>, Failure> {
     secs.map(Some).ok_or_else(refuse)
 }
 
-fn scan(args: &Args, signals: &Signals) -> Result<Scan, Failure> {
-    let options = ScanOptions { threads: args.threads.count(), keep_going: args.keep_going, stop: signals.stop() };
+fn scan(args: &Args, filter: &Filter, signals: &Signals) -> Result<Scan, Failure> {
+    let (threads, keep_going) = (args.threads.count(), args.keep_going);
+    let options = ScanOptions { threads, keep_going, filter, stop: signals.stop() };
     kiln_source::dir::scan(&args.src, &options).map_err(|error| match (error, signals.caught()) {
         (ScanError::Interrupted, Some(number)) => Failure::Signal(number),
         (error, _) => Failure::Source(error),

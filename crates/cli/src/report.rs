@@ -3,10 +3,12 @@
 mod entry;
 mod json;
 mod skipped;
+mod streamed;
 
 pub use entry::EntryJson;
 pub use json::{Bytes, JsonList, print_document};
 pub use skipped::SkippedJson;
+pub use streamed::Streamed;
 
 use crate::exit::Failure;
 use crate::text;

@@ -1,9 +1,14 @@
 //! `kiln stat`
 
+mod extents;
+
+pub use extents::PlaceJson;
+
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Bytes, EntryJson, Out, print_document};
+use crate::report::{Bytes, EntryJson, Out, Streamed, print_document};
 use crate::text;
+use extents::ExtentJson;
 use kiln_format::inode::{FileType, Form};
 use kiln_read::{FollowLast, Image, Inode, ReadError, Xattr};
 use serde::Serialize;
@@ -16,14 +21,19 @@ use std::os::unix::ffi::OsStrExt;
 /// Symbolic links on the way are followed within the image, the last one is not.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  kiln stat image.erofs usr/bin/env")]
+Examples:
+  kiln stat image.erofs usr/bin/env
+  kiln stat --extents image.erofs usr/lib/libc.so.6")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
     /// The file, from the image's root
     path: OsString,
+
+    /// Where its contents lie, extent by extent
+    #[arg(short, long)]
+    extents: bool,
 
     /// One JSON document on standard output
     #[arg(long)]
@@ -35,15 +45,32 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Keep)?;
     let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
     let xattrs = image.list_xattrs(&inode).map_err(failure)?;
-    if args.json {
-        print_document(&StatJson::new(&image, &path, &inode, &xattrs).map_err(failure)?)?;
-    } else {
-        print(&image, &path, &inode, &xattrs, failure)?;
+    match args.json {
+        true => print_json(args, &image, &path, &inode, &xattrs, failure)?,
+        false => print(args, &image, &path, &inode, &xattrs, failure)?,
     }
     Ok(Exit::Done)
 }
 
+fn print_json(
+    args: &Args,
+    image: &Image,
+    path: &[u8],
+    inode: &Inode,
+    xattrs: &[Xattr],
+    failure: impl Fn(ReadError) -> Failure,
+) -> Result<(), Failure> {
+    let stat = StatJson::new(image, path, inode, xattrs).map_err(&failure)?;
+    if !args.extents || !inode.has_contents() {
+        return print_document(&stat);
+    }
+    let extents = Streamed::new(image.extents(inode).map(|extent| extent.map(|extent| ExtentJson::new(&extent))));
+    let printed = print_document(&WithExtents { stat, extents: &extents });
+    extents.end(printed, failure)
+}
+
 fn print(
+    args: &Args,
     image: &Image,
     path: &[u8],
     inode: &Inode,
@@ -56,7 +83,7 @@ fn print(
     out.name(path)?;
     if meta.file_type == FileType::Symlink {
         write!(out, " -> ")?;
-        out.name(&image.read_link(inode).map_err(failure)?)?;
+        out.name(&image.read_link(inode).map_err(&failure)?)?;
     }
     writeln!(out, "\n  Type: {}", text::file_type(meta.file_type))?;
     match meta.file_type {
@@ -76,6 +103,9 @@ fn print(
         out.name(&xattr.name)?;
         writeln!(out, " = \"{}\"", xattr.value.escape_ascii())?;
     }
+    if args.extents && inode.has_contents() {
+        extents::print(&mut out, image, inode, failure)?;
+    }
     out.finish()
 }
 
@@ -93,6 +123,13 @@ struct StatJson {
     form: &'static str,
     layout: &'static str,
     xattrs: Vec<XattrJson>,
+}
+
+#[derive(Serialize)]
+struct WithExtents<'a, L: Serialize> {
+    #[serde(flatten)]
+    stat: StatJson,
+    extents: &'a L,
 }
 
 #[derive(Serialize)]

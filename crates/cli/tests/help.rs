@@ -6,7 +6,22 @@ use common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 10] = ["pack", "mount", "umount", "ls", "tree", "stat", "cat", "extract", "info", "check"];
+const COMMANDS: [&str; 14] = [
+    "pack",
+    "mount",
+    "umount",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "extract",
+    "info",
+    "du",
+    "explain",
+    "check",
+    "diff",
+    "install-names",
+];
 
 fn check(name: &str, help: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help").join(format!("{name}.txt"));
@@ -31,7 +46,9 @@ fn help_is_as_reviewed() {
 fn every_command_is_reviewed() {
     let help = String::from_utf8(stdout(&["--help"])).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let commands: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    // Lines that go on are indented further.
+    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands: Vec<_> = commands.filter(|name| !name.is_empty()).collect();
     assert_eq!(commands, [&COMMANDS[..], &["help"]].concat());
 }
 

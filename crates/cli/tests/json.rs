@@ -41,6 +41,10 @@ fn every_field_is_documented() {
         &["ls", "-R", "--json", &golden("inline.erofs")][..],
         &["stat", "--json", &golden("xattrs.erofs"), "x/f00"],
         &["info", "--json", &golden("zstd-1m-frag.erofs")],
+        &["info", "--stats", "--json", &golden("zstd-1m-frag.erofs")],
+        &["stat", "--extents", "--json", &golden("zstd-1m-frag.erofs"), "big/text"],
+        &["explain", "--json", &golden("zstd-1m-frag.erofs"), "big/text", "5-9"],
+        &["du", "--json", &golden("inline.erofs")],
         &["extract", "--json", &golden("inline.erofs"), &scratch.path("out"), "big"],
         &["pack", "--json", &scratch.path("src"), &scratch.path("image")],
     ] {

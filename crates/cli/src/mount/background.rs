@@ -8,6 +8,7 @@ use crate::exit::Failure;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,8 @@ const LINE: &[u8] = b"ready\n";
 pub fn start(arguments: &[OsString]) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(fail("find this program"))?;
     let mut command = Command::new(&program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    // The name that this process was called by may be one that means something else.
+    command.arg0("kiln").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(fail("start the background process"))?;
     let mut line = Vec::new();
     if let Some(pipe) = child.stdout.take() {

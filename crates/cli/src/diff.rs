@@ -1,0 +1,233 @@
+//! `kiln diff`
+
+mod json;
+mod side;
+mod words;
+
+use crate::exit::{Exit, Failure};
+use crate::report::{Out, note, print_document};
+use crate::signals::Signals;
+use crate::size::{self, Human};
+use crate::text;
+use crate::threads::ThreadsArgs;
+use json::{ChangeJson, DiffJson};
+use kiln_source::diff::{self, Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
+use side::Source;
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Compare two trees: images or directories
+///
+/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both, with what is
+/// different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard links of each other must
+/// be so in B.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Exit codes, as diff(1): 0 the same; 1 different; 2 trouble: what could not be read was not compared.
+
+Examples:
+  kiln diff old.erofs new.erofs
+  kiln diff rootfs/ rootfs.erofs
+  kiln diff --ignore mtime,owner a.erofs b.erofs /etc
+  kiln diff --json a.erofs b.erofs | jq -r '.changes[] | select(.change == \"added\") | .path'")]
+pub struct Args {
+    /// One tree: an image or a directory
+    #[arg(value_name = "A")]
+    a: PathBuf,
+
+    /// The other tree: an image or a directory
+    #[arg(value_name = "B")]
+    b: PathBuf,
+
+    /// What to compare, with all below it, from the root of both trees
+    #[arg(default_value = "/")]
+    path: OsString,
+
+    /// What makes no difference
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
+    ignore: Vec<Ignore>,
+
+    /// How to compare contents of files: byte by byte, or only their sizes
+    #[arg(long, value_enum, default_value_t)]
+    contents: ContentsArg,
+
+    /// Only paths, without details; an added or removed directory stands for all that is in it
+    #[arg(long)]
+    brief: bool,
+
+    /// Say nothing but errors, and stop at the first difference: the exit code tells
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+
+    /// An extra device of the image A; name all of them, in order
+    #[arg(long, value_name = "FILE")]
+    device_a: Vec<PathBuf>,
+
+    /// An extra device of the image B; name all of them, in order
+    #[arg(long, value_name = "FILE")]
+    device_b: Vec<PathBuf>,
+
+    /// Where the image A begins in its file
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
+    offset_a: u64,
+
+    /// Where the image B begins in its file
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
+    offset_b: u64,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Ignore {
+    Mtime,
+    #[value(alias = "owners")]
+    Owner,
+    #[value(alias = "permissions")]
+    Mode,
+    Xattrs,
+    Links,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum ContentsArg {
+    /// Byte by byte
+    #[default]
+    Full,
+    /// Only sizes
+    Size,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let signals = Signals::catch()?;
+    let a = Source::new(&args.a, &args.device_a, args.offset_a)?;
+    let b = Source::new(&args.b, &args.device_b, args.offset_b)?;
+    let (tree_a, tree_b) = (a.scan(args.threads.count(), &signals)?, b.scan(args.threads.count(), &signals)?);
+    let options = DiffOptions {
+        path: args.path.as_bytes(),
+        ignore: &ignored(args),
+        brief: args.brief,
+        threads: args.threads.count(),
+        stop: signals.stop(),
+    };
+    let mut printer = Printer { args, sides: [&a, &b], output: Output::new(args), failure: None };
+    let summary = diff::diff(&tree_a, &tree_b, &options, &mut |change| printer.change(change));
+    let summary = summary.map_err(|error| match (error, signals.caught()) {
+        (DiffError::Interrupted, Some(number)) => Failure::Signal(number),
+        (error, _) => Failure::Diff(error),
+    })?;
+    match printer.finish(&summary) {
+        // Whoever has read enough has seen a difference, or has not: the exit code says so all the same.
+        Err(failure) if !failure.is_broken_pipe() => return Err(failure),
+        _ => {}
+    }
+    match summary {
+        DiffSummary { unreadable: 1.., .. } => Err(Failure::Uncompared(summary.unreadable)),
+        DiffSummary { added: 0, removed: 0, changed: 0, .. } => Ok(Exit::Done),
+        _ => Ok(Exit::Different),
+    }
+}
+
+fn ignored(args: &Args) -> Vec<Aspect> {
+    let aspect = |ignore: &Ignore| match ignore {
+        Ignore::Mtime => Aspect::Mtime,
+        Ignore::Owner => Aspect::Owners,
+        Ignore::Mode => Aspect::Permissions,
+        Ignore::Xattrs => Aspect::Xattrs,
+        Ignore::Links => Aspect::Links,
+    };
+    let contents = (args.contents == ContentsArg::Size).then_some(Aspect::Contents);
+    args.ignore.iter().map(aspect).chain(contents).collect()
+}
+
+enum Output {
+    Quiet,
+    Text(Out),
+    Json(Vec<ChangeJson>),
+}
+
+impl Output {
+    fn new(args: &Args) -> Self {
+        match args {
+            Args { quiet: true, .. } => Output::Quiet,
+            Args { json: true, .. } => Output::Json(Vec::new()),
+            _ => Output::Text(Out::new()),
+        }
+    }
+}
+
+struct Printer<'a> {
+    args: &'a Args,
+    sides: [&'a Source<'a>; 2],
+    output: Output,
+    /// Why printing has ended early.
+    failure: Option<Failure>,
+}
+
+impl Printer<'_> {
+    fn change(&mut self, change: Change) -> ControlFlow<()> {
+        if let ChangeKind::Unreadable { side, error } = &change.kind {
+            let side = self.sides[usize::from(*side == Side::B)];
+            note(format_args!("{side}: {}: {error}", text::escape(&change.path)));
+        }
+        match &mut self.output {
+            Output::Quiet if matches!(change.kind, ChangeKind::Unreadable { .. }) => ControlFlow::Continue(()),
+            Output::Quiet => ControlFlow::Break(()),
+            Output::Json(list) => {
+                list.push(ChangeJson::new(&change));
+                ControlFlow::Continue(())
+            }
+            Output::Text(out) => match print(out, &change, self.args.brief) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    self.failure = Some(error.into());
+                    ControlFlow::Break(())
+                }
+            },
+        }
+    }
+
+    fn finish(self, summary: &DiffSummary) -> Result<(), Failure> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        match self.output {
+            Output::Quiet => return Ok(()),
+            Output::Text(out) => out.finish()?,
+            Output::Json(changes) => print_document(&DiffJson::new(changes, summary))?,
+        }
+        let DiffSummary { added, removed, changed, same, bytes, .. } = summary;
+        let bytes = Human(*bytes);
+        note(format_args!("{added} added, {removed} removed, {changed} changed, {same} the same; {bytes} compared"));
+        Ok(())
+    }
+}
+
+fn print(out: &mut Out, change: &Change, brief: bool) -> std::io::Result<()> {
+    let sign = match &change.kind {
+        ChangeKind::Added(_) => '+',
+        ChangeKind::Removed(_) => '-',
+        ChangeKind::Changed(_) => '~',
+        ChangeKind::Unreadable { .. } => return Ok(()),
+    };
+    write!(out, "{sign} ")?;
+    out.name(if change.path.is_empty() { b"/" } else { &change.path })?;
+    if let ChangeKind::Changed(differences) = &change.kind
+        && !brief
+    {
+        for (idx, difference) in differences.iter().enumerate() {
+            write!(out, "{}", if idx == 0 { " (" } else { ", " })?;
+            words::print(out, difference)?;
+        }
+        write!(out, ")")?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,95 @@
+//! `dump.erofs`
+
+mod inode;
+mod options;
+mod statistics;
+mod superblock;
+
+use super::source::{Named, Opened};
+use super::{Stop, getopt};
+use crate::report::Out;
+use kiln_format::inode::FileType;
+use kiln_read::{Inode, OpenOptions, ReadError};
+use options::Options;
+use std::ffi::OsString;
+use std::io::Write;
+
+pub const USAGE: &str = "\
+[OPTIONS] IMAGE
+Dump erofs layout from IMAGE.
+
+General options:
+ -V, --version   print the version number and exit
+ -h, --help      display this help and exit
+
+ -S              show statistic information of the image
+ -e              show extent info (INODE required)
+ -s              show information about superblock
+ --blkid-udev    print block device attributes for easy import into the udev environment
+ --device=X      specify an extra device to be used together
+ --ls            show directory contents (INODE required)
+ --cat           show file contents (INODE required)
+ --nid=#         show the target inode info of nid #
+ --offset=#      skip # bytes at the beginning of IMAGE
+ --path=X        show the target inode info of path X
+";
+
+/// Bytes that are copied at once.
+const BUFFER_LEN: usize = 1 << 20;
+
+pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
+    let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
+    let opened = options.source.open(&OpenOptions::default())?;
+    let mut out = Out::new();
+    if options.udev {
+        superblock::udev(&mut out, opened.image.superblock())?;
+        return Ok(out.finish()?);
+    }
+    let target = opened.target(&options.source)?;
+    if options.shows_superblock() {
+        superblock::print(&mut out, &opened.image)?;
+    }
+    if options.statistics {
+        statistics::print(&mut out, &opened)?;
+    }
+    match target {
+        Some(target) if options.cat => cat(&mut out, &opened, &target)?,
+        Some(Named { name, inode }) => {
+            let name = if options.source.is_nid() { path_of(&opened, &inode).unwrap_or(name) } else { name };
+            inode::Shown { opened: &opened, name: &name, inode }.print(&mut out, &options)?;
+        }
+        None => {}
+    }
+    Ok(out.finish()?)
+}
+
+/// The first path of an inode; `None` for one that no directory names.
+fn path_of(opened: &Opened, inode: &Inode) -> Option<Vec<u8>> {
+    if opened.image.superblock().packed_nid == Some(inode.nid) {
+        return Some(b"(packed file)".to_vec());
+    }
+    let root = opened.image.inode(opened.image.root_nid()).ok()?;
+    // What cannot be walked is not what was asked for.
+    let mut entries = opened.image.walk(&root, b"/").filter_map(Result::ok);
+    entries.find(|entry| entry.inode.nid == inode.nid).map(|entry| entry.path)
+}
+
+/// The contents of a file, or what a symbolic link says.
+fn cat(out: &mut Out, opened: &Opened, target: &Named) -> Result<(), Stop> {
+    let failed = |error: ReadError| opened.failure(error.at_path(&target.name));
+    let inode = &target.inode;
+    match inode.meta.file_type {
+        FileType::Directory => return Err(failed(ReadError::IsADirectory { path: Vec::new() }).into()),
+        FileType::Symlink => out.write_all(&opened.image.read_link(inode).map_err(failed)?)?,
+        _ => {
+            let mut buffer = vec![0; BUFFER_LEN];
+            let mut off = 0;
+            while off < inode.meta.size {
+                let have = opened.image.read_at(inode, &mut buffer, off).map_err(failed)?;
+                out.write_all(&buffer[..have])?;
+                off += have.max(1) as u64;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The names that scripts already call: this program, run as `fsck.erofs`, `dump.erofs` or `erofsfuse`, takes the options
+//! of that program of erofs-utils, and answers in its words.
+//!
+//! Exit codes are 0 and 1 only, and never 0 after an error.
+
+mod dump;
+mod fsck;
+mod fuse;
+mod getopt;
+mod log;
+mod source;
+mod stored;
+
+use crate::exit::Failure;
+use getopt::Misuse;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The release of erofs-utils whose options these are. Scripts that ask for a version want to know this.
+const OPTIONS_OF: &str = "1.9.4";
+
+/// One of the names.
+pub struct Program {
+    /// As it is called.
+    pub name: &'static str,
+    run: fn(Vec<OsString>) -> Result<(), Stop>,
+    usage: &'static str,
+}
+
+/// All of the names. `kiln install-names` installs these.
+pub const PROGRAMS: [Program; 3] = [
+    Program { name: "fsck.erofs", run: fsck::run, usage: fsck::USAGE },
+    Program { name: "dump.erofs", run: dump::run, usage: dump::USAGE },
+    Program { name: "erofsfuse", run: fuse::run, usage: fuse::USAGE },
+];
+
+/// Why a program ends before its end.
+pub enum Stop {
+    /// Only its usage was asked for.
+    Help,
+    /// Only its version was asked for; these lines follow it.
+    Version(&'static str),
+    /// It was called wrongly.
+    Misuse(Misuse),
+    /// It failed.
+    Failed(Failure),
+    /// It failed, and has said why.
+    Told,
+}
+
+impl From<Misuse> for Stop {
+    fn from(misuse: Misuse) -> Self {
+        Stop::Misuse(misuse)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Stop::Failed(error.into())
+    }
+}
+
+/// The program that `argv0` names, if it is one of these.
+pub fn find(argv0: &OsStr) -> Option<&'static Program> {
+    let name = Path::new(argv0).file_name()?;
+    PROGRAMS.iter().find(|program| name == program.name)
+}
+
+impl Program {
+    /// Run with these arguments, the name not among them.
+    pub fn run(&self, args: Vec<OsString>) -> ExitCode {
+        let stop = match (self.run)(args) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(stop) => stop,
+        };
+        match self.tell(stop) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(()) => ExitCode::FAILURE,
+        }
+    }
+
+    fn tell(&self, stop: Stop) -> Result<(), ()> {
+        let name = self.name;
+        match stop {
+            Stop::Help => print(&format!("Usage: {name} {}", self.usage)),
+            Stop::Version(more) => {
+                let ours = env!("CARGO_PKG_VERSION");
+                print(&format!("{name} (kiln) {OPTIONS_OF}\n{more}kiln {ours}\n"))
+            }
+            Stop::Failed(failure) if failure.is_broken_pipe() => Ok(()),
+            Stop::Failed(failure) => {
+                if !failure.is_silent() {
+                    log::error(format_args!("{failure}"));
+                }
+                Err(())
+            }
+            Stop::Misuse(misuse) => {
+                match misuse {
+                    Misuse::Option(_) => log::line(format_args!("{name}: {misuse}")),
+                    Misuse::Other(_) => log::error(format_args!("{misuse}")),
+                }
+                log::line(format_args!("Try '{name} --help' for more information."));
+                Err(())
+            }
+            Stop::Told => Err(()),
+        }
+    }
+}
+
+/// Help is data: that it could not be written is an error.
+fn print(text: &str) -> Result<(), ()> {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_component_counts() {
+        for (argv0, name) in [
+            ("fsck.erofs", Some("fsck.erofs")),
+            ("/usr/sbin/dump.erofs", Some("dump.erofs")),
+            ("../erofsfuse", Some("erofsfuse")),
+            ("kiln", None),
+            ("fsck.erofs/kiln", None),
+            ("/", None),
+            ("", None),
+        ] {
+            assert_eq!(find(OsStr::new(argv0)).map(|program| program.name), name, "{argv0}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The image that a program reads, and what in it is meant.
+
+use super::Stop;
+use super::getopt::{Misuse, number};
+use crate::exit::Failure;
+use crate::image::ImageArgs;
+use kiln_read::{FollowLast, Image, Inode, Nid, OpenOptions, ReadError};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// From the command line.
+#[derive(Default)]
+pub struct Source {
+    image: Option<PathBuf>,
+    devices: Vec<PathBuf>,
+    offset: u64,
+    /// Which inode; the last of `--nid` and `--path` counts.
+    pub target: Option<Target>,
+}
+
+/// An inode as a user names it.
+#[derive(Clone)]
+pub enum Target {
+    Nid(Nid),
+    Path(OsString),
+}
+
+impl Target {
+    /// What the user calls it.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            Target::Path(path) => path.as_bytes().to_vec(),
+            Target::Nid(nid) => format!("(nid {nid})").into_bytes(),
+        }
+    }
+}
+
+/// An inode that was asked for.
+#[derive(Clone)]
+pub struct Named {
+    pub name: Vec<u8>,
+    pub inode: Inode,
+}
+
+/// An open image.
+pub struct Opened {
+    args: ImageArgs,
+    pub image: Image,
+}
+
+impl Source {
+    /// Take an option that all programs have: `--device`, `--offset`, `--nid`, `--path`.
+    pub fn option(&mut self, name: &str, value: OsString) -> Result<(), Misuse> {
+        match name {
+            "device" => self.devices.push(value.into()),
+            "offset" => self.offset = numeric(&value, "invalid disk offset")?,
+            "nid" => self.target = Some(Target::Nid(Nid(numeric(&value, "invalid nid")?))),
+            _ => self.target = Some(Target::Path(value)),
+        }
+        Ok(())
+    }
+
+    /// Take an operand: there is one, the image.
+    pub fn operand(&mut self, value: OsString) -> Result<(), Misuse> {
+        match &self.image {
+            None => self.image = Some(value.into()),
+            Some(_) => return Err(Misuse::Other(format!("unexpected argument: {}", value.display()))),
+        }
+        Ok(())
+    }
+
+    /// Whether an inode was asked for by its number.
+    pub fn is_nid(&self) -> bool {
+        matches!(self.target, Some(Target::Nid(_)))
+    }
+
+    /// Open the image.
+    pub fn open(&self, options: &OpenOptions) -> Result<Opened, Stop> {
+        let image = self.image.clone().ok_or_else(|| Misuse::other("missing argument: IMAGE"))?;
+        let args = ImageArgs { image, device: self.devices.clone(), offset: self.offset };
+        let image = args.open_with(options)?;
+        Ok(Opened { args, image })
+    }
+}
+
+impl Opened {
+    /// The inode that is meant, if one is. A path's last symbolic link is not followed.
+    pub fn target(&self, source: &Source) -> Result<Option<Named>, Failure> {
+        let Some(target) = &source.target else { return Ok(None) };
+        let inode = match target {
+            Target::Nid(nid) => self.image.inode(*nid),
+            Target::Path(path) => self.image.resolve(path.as_bytes(), FollowLast::Keep),
+        };
+        let inode = inode.map_err(|error| self.failure(error))?;
+        Ok(Some(Named { name: target.name(), inode }))
+    }
+
+    /// An error about this image.
+    pub fn failure(&self, error: ReadError) -> Failure {
+        self.args.failure(error)
+    }
+}
+
+/// A number, or a message that begins with `wrong`.
+pub fn numeric(text: &OsString, wrong: &str) -> Result<u64, Misuse> {
+    number(text).ok_or_else(|| Misuse::Other(format!("{wrong} {}", text.display())))
+}

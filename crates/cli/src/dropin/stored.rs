@@ -1,0 +1,62 @@
+//! How much of an image a file's contents take.
+
+use kiln_read::{Extent, ExtentKind, Image, Inode, ReadError};
+
+/// Bytes that the contents take: those of its pclusters for a compressed file, the size for any other. What lies in the
+/// packed inode counts there.
+pub fn len(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
+    if !inode.has_contents() {
+        return Ok(0);
+    }
+    if !inode.meta.layout.is_compressed() {
+        return Ok(inode.meta.size);
+    }
+    let mut sum = 0u64;
+    for extent in extents(image, inode) {
+        sum = sum.saturating_add(physical(&extent?).1);
+    }
+    Ok(sum)
+}
+
+/// The same as the inode itself has it. A compressed one counts what has been stored for it alone: pclusters that it shares
+/// count with the first file, and a tail beside the inode not at all.
+pub fn claimed_len(image: &Image, inode: &Inode) -> u64 {
+    let meta = &inode.meta;
+    match inode.has_contents() {
+        true if meta.layout.is_compressed() => u64::from(meta.i_u) << image.superblock().block_bits.bits(),
+        true => meta.size,
+        false => 0,
+    }
+}
+
+/// All extents of an inode's contents, in order.
+pub fn extents(image: &Image, inode: &Inode) -> impl Iterator<Item = Result<Extent, ReadError>> {
+    let (image, inode) = (image.clone(), *inode);
+    let mut off = if inode.has_contents() { 0 } else { u64::MAX };
+    std::iter::from_fn(move || {
+        if off >= inode.meta.size {
+            return None;
+        }
+        let extent = image.extent_at(&inode, off);
+        off = match &extent {
+            Ok(extent) => extent.end().max(off + 1), // whatever happens, we go on
+            Err(_) => u64::MAX,
+        };
+        Some(extent)
+    })
+}
+
+/// Where an extent's bytes come from: byte address, length in bytes, device. Zeros for what has no place of its own.
+pub fn physical(extent: &Extent) -> (u64, u64, u16) {
+    match extent.kind {
+        ExtentKind::Hole | ExtentKind::Fragment { .. } => (0, 0, 0),
+        ExtentKind::Raw { device, pa } => (pa, extent.llen, device),
+        ExtentKind::Meta { pa, .. } => (pa, extent.llen, 0),
+        ExtentKind::Plain { inline: Some(_), pa, plen, .. } | ExtentKind::Encoded { inline: Some(_), pa, plen, .. } => {
+            (pa, plen.into(), 0)
+        }
+        ExtentKind::Plain { device, pa, plen, .. } | ExtentKind::Encoded { device, pa, plen, .. } => {
+            (pa, plen.into(), device)
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `kiln du`
+
+use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
+use crate::report::{Bytes, JsonList, Out};
+use crate::size::Human;
+use kiln_read::{DirUsage, DiskUsage, FollowLast, TreeUsage};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+
+/// Show what directories of an image take in it
+///
+/// What is shared is counted once, and belongs to the directory that is met first: hard links, deduplicated data,
+/// blocks of small files that were packed together. Metadata is part of the sums: inodes, indexes, attributes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln du -s image.erofs /usr /var
+  kiln du --depth 1 image.erofs
+  kiln du --json image.erofs | jq -r '.directories[] | [.on_disk, .path] | @tsv' | sort -n")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Where to start, from the image's root
+    #[arg(default_value = "/")]
+    paths: Vec<OsString>,
+
+    /// Show only the sum of each path
+    #[arg(short, long, conflicts_with = "depth")]
+    summarize: bool,
+
+    /// Show directories of this many levels below each path; all are part of the sums
+    #[arg(short, long, value_name = "LEVELS")]
+    depth: Option<usize>,
+
+    /// Show sizes as ls(1) does, before compression and with holes
+    #[arg(long)]
+    apparent: bool,
+
+    /// Show bytes instead of units such as MiB
+    #[arg(short, long)]
+    bytes: bool,
+
+    /// One JSON document on standard output
+    #[arg(long, conflicts_with_all = ["apparent", "bytes"])]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let image = args.image.open()?;
+    let depth = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
+    let mut disk = DiskUsage::new(&image);
+    let mut printer = Printer::new(args)?;
+    for path in &args.paths {
+        let (inode, path) = args.image.resolve(&image, path, FollowLast::Follow)?;
+        let mut printed = Ok(());
+        let measured = disk.measure(&inode, &path, &mut |dir| {
+            if dir.depth <= depth {
+                printed = printer.print(&dir);
+            }
+            if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        printed?;
+        measured.map_err(|error| args.image.failure(error))?;
+    }
+    printer.finish()?;
+    Ok(Exit::Done)
+}
+
+enum Printer<'a> {
+    Text(&'a Args, Out),
+    Json(JsonList),
+}
+
+impl<'a> Printer<'a> {
+    fn new(args: &'a Args) -> Result<Self, Failure> {
+        Ok(if args.json { Printer::Json(JsonList::start("directories")?) } else { Printer::Text(args, Out::new()) })
+    }
+
+    fn print(&mut self, dir: &DirUsage<'_>) -> Result<(), Failure> {
+        let (args, out) = match self {
+            Printer::Json(list) => return list.push(&DirJson::new(dir)),
+            Printer::Text(args, out) => (args, out),
+        };
+        let bytes = if args.apparent { dir.sums.apparent } else { dir.sums.on_disk };
+        match args.bytes {
+            true => write!(out, "{bytes}\t")?,
+            false => write!(out, "{:>10}  ", Human(bytes).to_string())?,
+        }
+        out.name(if dir.path.is_empty() { b"/" } else { dir.path })?;
+        Ok(writeln!(out)?)
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Printer::Text(_, out) => out.finish(),
+            Printer::Json(list) => list.finish(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DirJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    depth: usize,
+    files: u64,
+    apparent: u64,
+    on_disk: u64,
+}
+
+impl DirJson {
+    fn new(dir: &DirUsage<'_>) -> Self {
+        let TreeUsage { files, apparent, on_disk } = dir.sums;
+        let path = Bytes(dir.path);
+        Self { path: path.lossy(), path_b64: path.b64_if_lossy(), depth: dir.depth, files, apparent, on_disk }
+    }
+}

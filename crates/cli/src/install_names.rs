@@ -1,0 +1,126 @@
+//! `kiln install-names`
+
+use crate::dropin::PROGRAMS;
+use crate::exit::{Exit, Failure};
+use crate::report::Out;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Make this program answer to the names fsck.erofs, dump.erofs, erofsfuse
+///
+/// Called by one of these names, it takes the options of that program of erofs-utils. Nothing is replaced that is not this
+/// program already, unless --force.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln install-names /usr/local/sbin
+  kiln install-names --copy initramfs/sbin")]
+pub struct Args {
+    /// The directory of the names, which exists
+    dir: PathBuf,
+
+    /// Replace files of these names
+    #[arg(long)]
+    force: bool,
+
+    /// Copies of this program, not symbolic links to it
+    #[arg(long)]
+    copy: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let program = std::env::current_exe().and_then(|path| path.canonicalize());
+    let program = program.map_err(failed(Path::new("kiln"), "find this program"))?;
+    let dir = args.dir.canonicalize().map_err(failed(&args.dir, "find the directory"))?;
+    let content = match args.copy {
+        true => Content::Copy(program),
+        false if program.parent() == Some(&dir) => Content::Link { text: relative(&program), program },
+        false => Content::Link { text: program.clone(), program },
+    };
+    // All are looked at before one is made.
+    let mut missing = Vec::new();
+    for name in PROGRAMS.iter().map(|program| program.name) {
+        let path = args.dir.join(name);
+        match content.state(&path).map_err(failed(&path, "look at"))? {
+            State::Ours => {}
+            State::Missing => missing.push(path),
+            State::Foreign if args.force => missing.push(path),
+            State::Foreign => return Err(Failure::Exists { path }),
+        }
+    }
+    let mut out = Out::new();
+    for path in &missing {
+        content.put(path).map_err(failed(path, "create"))?;
+        out.name(path.as_os_str().as_bytes())?;
+        out.write_all(if args.copy { b" is a copy of " } else { b" -> " })?;
+        out.name(content.text().as_os_str().as_bytes())?;
+        writeln!(out)?;
+    }
+    if missing.is_empty() {
+        writeln!(out, "all names are there already")?;
+    }
+    out.finish()?;
+    Ok(Exit::Done)
+}
+
+/// What is to be at a name.
+enum Content {
+    /// A symbolic link to `program`, which says `text`.
+    Link {
+        text: PathBuf,
+        program: PathBuf,
+    },
+    Copy(PathBuf),
+}
+
+/// What is at a name.
+enum State {
+    Missing,
+    /// What is to be there.
+    Ours,
+    Foreign,
+}
+
+impl Content {
+    fn text(&self) -> &Path {
+        let (Content::Link { text, .. } | Content::Copy(text)) = self;
+        text
+    }
+
+    fn state(&self, path: &Path) -> io::Result<State> {
+        let is_link = match fs::symlink_metadata(path) {
+            Ok(found) => found.is_symlink(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::Missing),
+            Err(error) => return Err(error),
+        };
+        let is_ours = match self {
+            Content::Link { program, .. } => is_link && path.canonicalize().is_ok_and(|found| found == *program),
+            Content::Copy(program) => !is_link && path.is_file() && fs::read(path)? == fs::read(program)?,
+        };
+        Ok(if is_ours { State::Ours } else { State::Foreign })
+    }
+
+    /// Under another name first: there is no moment without the old or the new file.
+    fn put(&self, path: &Path) -> io::Result<()> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}", std::process::id()));
+        let made = match self {
+            Content::Link { text, .. } => symlink(text, &temporary),
+            Content::Copy(program) => fs::copy(program, &temporary).map(drop),
+        };
+        made.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| drop(fs::remove_file(&temporary)))
+    }
+}
+
+/// A link in its own directory survives that directory's move.
+fn relative(program: &Path) -> PathBuf {
+    program.file_name().map_or_else(|| program.to_owned(), PathBuf::from)
+}
+
+fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Failure {
+    let path = path.to_owned();
+    move |source| Failure::File { path, action, source }
+}
