@@ -3,13 +3,15 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
+use kiln_format::inode::Form;
 use kiln_format::{Blkaddr, BlockBits, FormatError, Nid, dirent};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
 use crate::facts::Facts;
-use crate::pack::{Packed, Stored};
+use crate::pack::{Extents, Packed, Stored};
 use crate::plan::{Plan, Storage};
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
@@ -25,6 +27,8 @@ pub enum Region {
     Blocks(NodeId),
     /// The shared xattr area.
     SharedXattrs,
+    /// The packed inode with all that lies behind it.
+    PackedInode,
 }
 
 /// Places of everything in the metadata zone.
@@ -39,6 +43,8 @@ pub struct Layout {
     blocks_pos: HashMap<NodeId, u64>,
     /// Byte offset in the zone of the shared xattr area.
     pub shared_pos: u64,
+    /// Byte offset in the zone of the packed inode, if there is one.
+    pub packed_pos: Option<u64>,
     /// All pieces by place.
     pub regions: Vec<(u64, Region)>,
 }
@@ -58,6 +64,8 @@ pub struct View<'a> {
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
     pub big: bool,
+    /// Those of the packed inode may.
+    pub packed_big: bool,
     /// Files are compressed where that gains.
     pub compresses: bool,
 }
@@ -66,9 +74,10 @@ impl<'a> View<'a> {
     /// A view for `options`.
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits();
-        let big = options.compression.is_some_and(|spec| u64::from(spec.pcluster_len) > block_bits.len());
+        let is_big = |spec: Spec| u64::from(spec.pcluster_len) > block_bits.len();
+        let (big, packed_big) = (options.compression.is_some_and(is_big), options.packed_spec().is_some_and(is_big));
         let compresses = options.compression.is_some();
-        Self { tree, facts, plan, packed, block_bits, big, compresses }
+        Self { tree, facts, plan, packed, block_bits, big, packed_big, compresses }
     }
 
     /// Whether the node is not in the image.
@@ -98,9 +107,24 @@ impl<'a> View<'a> {
 
     /// What the index of a compressed file of `len` bytes looks like.
     pub fn index_shape(&self, len: u64, extents: &[ZExtent]) -> IndexShape {
-        let follows = |w: &[ZExtent]| w[0].start + u32::from(w[0].blocks) == w[1].start;
+        self.shape(len, extents, self.big)
+    }
+
+    fn shape(&self, len: u64, extents: &[ZExtent], big: bool) -> IndexShape {
+        let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
         let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
-        IndexShape { len, block_bits: self.block_bits, big: self.big, scattered }
+        IndexShape { len, block_bits: self.block_bits, big, scattered }
+    }
+
+    /// The packed inode, if there is one: its extents, and what its index looks like.
+    pub fn packed_inode(&self) -> Option<(&'a Extents, IndexShape)> {
+        let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
+        (len > 0).then(|| (extents, self.shape(len, &extents.list, self.packed_big)))
+    }
+
+    /// Form of the packed inode.
+    pub fn packed_form(&self) -> Form {
+        if self.plan.packed.len() <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
     }
 
     /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
@@ -144,9 +168,10 @@ impl<'a> View<'a> {
         let body_off = self.facts.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
-            (Kind::File { len, .. }, Some(Stored::Compressed { extents, .. })) => {
-                (zindex::len_behind(body_off, self.index_shape(*len, extents))?, false)
+            (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
+                (zindex::len_behind(body_off, self.index_shape(*len, &extents.list))?, false)
             }
+            (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
                 (4 * len.div_ceil(1 << chunk_bits), false)
             }
@@ -195,6 +220,7 @@ impl Layout {
             inode_pos: vec![None; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
+            packed_pos: None,
             regions: Vec::with_capacity(view.tree.len()),
         };
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
@@ -215,6 +241,13 @@ impl Layout {
                     layout.place_inode(entry.node, view, &mut zone)?;
                 }
             }
+        }
+        if let Some((_, shape)) = view.packed_inode() {
+            // No walk reads it.
+            let body_off = view.packed_form().len() as u64;
+            let pos = zone.inode(body_off + zindex::len_behind(body_off, shape)?);
+            layout.packed_pos = Some(pos);
+            layout.regions.push((pos, Region::PackedInode));
         }
         layout.regions.sort_unstable_by_key(|(pos, _)| *pos);
         layout.len = zone.end().next_multiple_of(view.block_bits.len());

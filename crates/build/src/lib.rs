@@ -15,10 +15,13 @@ mod dedupe;
 mod emit;
 mod error;
 mod facts;
+mod fill;
 mod hole;
+mod jobs;
 mod layout;
 mod options;
 mod pack;
+mod packed;
 mod part;
 mod plan;
 mod pool;
@@ -31,7 +34,7 @@ mod xattr;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
-pub use options::{BuildOptions, Control, Dedupe, Progress};
+pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
 pub use stats::{Phase, PhaseClock, Skipped, Summary};
 pub use tree::Tree;
 

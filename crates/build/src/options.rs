@@ -1,6 +1,7 @@
 //! What a caller chooses.
 
 use kiln_codec::Spec;
+use kiln_format::feature::Feature;
 use kiln_format::{BlockBits, KernelVersion};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,15 @@ pub enum Dedupe {
     Files,
 }
 
+/// Which files lie in the packed inode, compressed together instead of one by one. Needs Linux 6.1, and compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragments {
+    /// None.
+    Off,
+    /// Whole files of at most this many bytes that look compressible.
+    UpTo(u64),
+}
+
 /// How to build an image. The defaults store everything uncompressed.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
@@ -27,6 +37,11 @@ pub struct BuildOptions {
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
+    /// Packing.
+    pub fragments: Fragments,
+    /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
+    /// costs; the larger, the smaller the image.
+    pub packed_pcluster_len: Option<u32>,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -46,6 +61,8 @@ impl Default for BuildOptions {
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
+            fragments: Fragments::Off,
+            packed_pcluster_len: None,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
@@ -65,11 +82,29 @@ impl BuildOptions {
     /// Options that contradict each other, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let block_len = self.block_bits().len();
-        match self.compression {
-            Some(Spec { pcluster_len: len, .. }) if !u64::from(len).is_multiple_of(block_len) => {
-                Err(BuildError::PclusterLen { len, block_len })
-            }
-            _ => Ok(()),
+        let whole = |spec: Spec| match spec.pcluster_len {
+            len if u64::from(len).is_multiple_of(block_len) => Ok(()),
+            len => Err(BuildError::PclusterLen { len, block_len }),
+        };
+        self.specs().try_for_each(whole)
+    }
+
+    /// How the packed inode is compressed, if anything is.
+    pub(crate) fn packed_spec(&self) -> Option<Spec> {
+        let spec = self.compression?;
+        Some(Spec { pcluster_len: self.packed_pcluster_len.unwrap_or(spec.pcluster_len), ..spec })
+    }
+
+    /// All compression that the image may use.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
+        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+    }
+
+    /// Longest file in bytes that may go into the packed inode.
+    pub(crate) fn fragment_max_len(&self) -> u64 {
+        match self.fragments {
+            Fragments::UpTo(len) if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) => len,
+            _ => 0,
         }
     }
 

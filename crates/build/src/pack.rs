@@ -9,8 +9,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::facts::Facts;
-use crate::part::{PackedPart, Packer, Part, Shape, Task};
-use crate::plan::{FilePlan, Plan, Storage, segment_len, skippable};
+use crate::fill::PartExtent;
+use crate::jobs::{self, Part, Stream};
+use crate::part::{PackedPart, Packer, Shape};
+use crate::plan::{FilePlan, Plan, Storage, skippable};
 use crate::pool::{self, Costed};
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
@@ -20,8 +22,6 @@ use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
 const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Bytes of an uncompressed file that are copied at a time.
-const COPY_LEN: u64 = 4 << 20;
 /// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
 const ZEROS_MAX_LEN: usize = 1 << 20;
 
@@ -45,18 +45,33 @@ pub enum Stored {
         runs: Vec<(u64, u64, Blkaddr)>,
     },
     /// Extents.
-    Compressed {
-        /// In file order.
-        extents: Vec<ZExtent>,
-        /// Blocks of its own.
-        blocks: u64,
-    },
+    Compressed(Extents),
+    /// In the packed inode, from this byte on.
+    Fragment(u64),
+}
+
+/// The extents of a compressed stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// In order.
+    pub list: Vec<ZExtent>,
+    /// Blocks of its own.
+    pub blocks: u64,
+}
+
+impl Extents {
+    /// The byte behind the last one.
+    fn end(&self) -> u64 {
+        self.list.iter().map(|extent| u64::from(extent.llen)).sum()
+    }
 }
 
 /// The data of an image.
 pub struct Packed {
     /// By index of the plan's files.
     pub stored: Vec<Stored>,
+    /// The packed stream.
+    pub packed: Extents,
     /// Inline tails.
     pub tails: Tails,
     /// First block behind the data.
@@ -90,10 +105,9 @@ pub fn pack(
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, out, options, control)?;
     packing.write_zeros(options)?;
-    let jobs = plan.files.iter().enumerate().flat_map(|(idx, file)| parts(idx as u32, file, facts, options));
-    let jobs = jobs.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
+    let jobs = jobs::jobs(plan, facts, options).map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
     let worker = || {
-        let mut packer = Packer::new(tree, options, control)?;
+        let mut packer = Packer::new(tree, plan, options, control)?;
         Ok(move |part: Part| {
             let packed = skippable(packer.pack(&part), options)?;
             Ok((part, packed))
@@ -102,46 +116,11 @@ pub fn pack(
     pool::run(options.threads, BACKLOG, jobs, worker, |(part, packed)| {
         control.check()?;
         match packed {
-            Ok(packed) => packing.append(&part, packed),
-            Err(error) => packing.leave_out(tree, &part, error),
+            Ok(packed) => packing.append(tree, &part, packed),
+            Err(error) => packing.leave_out(tree, part.stream, error),
         }
     })?;
     packing.finish()
-}
-
-/// The parts of a file, in order.
-fn parts(file: u32, plan: &FilePlan, facts: &Facts, options: &BuildOptions) -> Box<dyn Iterator<Item = Part> + Send> {
-    let (node, len) = (plan.node, plan.len);
-    let part = move |range, task| Part { file, node, range, task };
-    let whole = |compress| Task::Whole { compress, inode_len: facts.inode_len(node) };
-    let steps = |range: std::ops::Range<u64>, step: u64| {
-        let (start, end) = (range.start, range.end);
-        (start / step..end.div_ceil(step)).map(move |n| (n * step).max(start)..((n + 1) * step).min(end))
-    };
-    match &plan.storage {
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Box::new(std::iter::empty()),
-        Storage::Flat if len <= COPY_LEN => Box::new(std::iter::once(part(0..len, whole(false)))),
-        Storage::Flat => {
-            let inode_len = facts.inode_len(node);
-            let tail = crate::space::inline_tail_len(len, inode_len, options.block_bits()).unwrap_or(0) as u64;
-            let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
-            Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
-        }
-        Storage::Chunks { chunk_bits, holes } => {
-            let runs = hole::stored_chunks(len, holes, *chunk_bits);
-            let bits = *chunk_bits;
-            let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
-            Box::new(ranges.flat_map(move |range| steps(range, COPY_LEN)).map(move |range| part(range, Task::Copy)))
-        }
-        Storage::Compressed { holes } => {
-            let segment = options.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
-            if holes.is_empty() && len <= segment {
-                return Box::new(std::iter::once(part(0..len, whole(true))));
-            }
-            let runs: Vec<_> = hole::data_runs(len, holes).collect();
-            Box::new(runs.into_iter().flat_map(move |run| steps(run, segment)).map(move |r| part(r, Task::Segment)))
-        }
-    }
 }
 
 /// The state of packing, on the one thread that writes.
@@ -151,18 +130,11 @@ struct Packing<'a> {
     control: &'a Control<'a>,
     block_bits: BlockBits,
     packed: Packed,
-    zeros: Option<Zeros>,
+    /// The pcluster of zeros, as an extent of all that it decodes to.
+    zeros: Option<ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
     progress: Progress,
-}
-
-/// The pcluster of zeros.
-#[derive(Clone, Copy)]
-struct Zeros {
-    start: u32,
-    /// Bytes that it decodes to.
-    llen: u32,
 }
 
 impl<'a> Packing<'a> {
@@ -175,6 +147,7 @@ impl<'a> Packing<'a> {
         let block_bits = options.block_bits();
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
+            packed: Extents::default(),
             tails: Tails::new(options.scratch_dir.clone()),
             end: Blkaddr(crate::write::header_blocks(options)?),
             digest: blake3::Hasher::new(),
@@ -211,53 +184,77 @@ impl<'a> Packing<'a> {
         block[filled.produced..].fill(0);
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
         let start = self.append_blocks(&block, xxhash_rust::xxh3::xxh3_128(&block))?;
-        self.zeros = Some(Zeros { start: start.lo(), llen: most as u32 });
+        let pa = start.0 << self.block_bits.bits();
+        let plen = self.block_bits.len() as u32;
+        self.zeros = Some(ZExtent { llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
         Ok(())
     }
 
     /// Take the next part, in plan order.
-    fn append(&mut self, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        if self.packed.is_left_out(part.file) {
-            return Ok(());
-        }
-        let start = self.append_blocks(&packed.blocks, packed.digest)?;
-        let idx = part.file as usize;
-        match packed.shape {
-            Shape::Flat { tail } => self.append_flat(part, start, &packed.blocks, &tail)?,
-            Shape::Extents(new) => {
-                let (mut extents, mut blocks) = match std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing) {
-                    Stored::Compressed { extents, blocks } => (extents, blocks),
-                    _ => (Vec::new(), 0),
+    fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
+        let start = match part.stream {
+            Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
+            _ => self.append_blocks(&packed.bytes, packed.digest)?,
+        };
+        match (packed.shape, part.stream) {
+            (Shape::Flat { tail }, Stream::File(file)) => self.append_flat(file, part, start, &packed.bytes, &tail)?,
+            (Shape::Flat { .. }, Stream::Packed) => {
+                return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
+            }
+            (Shape::Extents(new), Stream::File(file)) => {
+                let stored = &mut self.packed.stored[file as usize];
+                let mut extents = match std::mem::replace(stored, Stored::Nothing) {
+                    Stored::Compressed(extents) => extents,
+                    _ => Extents::default(),
                 };
                 self.append_zeros(&mut extents, part.range.start)?;
-                let mut at = start.lo();
-                for extent in new {
-                    let (llen, kind) = (extent.llen, extent.kind);
-                    extents.push(ZExtent { llen, start: at, blocks: extent.blocks, kind, partial: false });
-                    at += u32::from(extent.blocks);
-                    blocks += u64::from(extent.blocks);
-                }
-                self.packed.stored[idx] = Stored::Compressed { extents, blocks };
+                self.append_extents(&mut extents, start, &new);
+                self.packed.stored[file as usize] = Stored::Compressed(extents);
             }
+            (Shape::Extents(new), Stream::Packed) => {
+                let mut extents = std::mem::take(&mut self.packed.packed);
+                self.append_extents(&mut extents, start, &new);
+                self.packed.packed = extents;
+            }
+        }
+        for (file, error) in packed.unreadable {
+            self.leave_out(tree, Stream::File(file), error)?;
         }
         self.progress.done_bytes += part.range.end - part.range.start;
         (self.control.progress)(self.progress);
         Ok(())
     }
 
-    fn append_flat(&mut self, part: &Part, at: Blkaddr, blocks: &[u8], tail: &[u8]) -> Result<(), BuildError> {
+    /// Extents that are stored one behind the other from block `start` on.
+    fn append_extents(&self, extents: &mut Extents, start: Blkaddr, new: &[PartExtent]) {
+        let mut pa = start.0 << self.block_bits.bits();
+        for &PartExtent { llen, plen, kind } in new {
+            extents.list.push(ZExtent { llen, plen, pa, kind, partial: false });
+            pa += u64::from(plen);
+        }
+        extents.blocks += self.block_bits.blocks_for(pa) - start.0;
+    }
+
+    fn append_flat(
+        &mut self,
+        file: u32,
+        part: &Part,
+        at: Blkaddr,
+        blocks: &[u8],
+        tail: &[u8],
+    ) -> Result<(), BuildError> {
         let tail = if tail.is_empty() { None } else { Some(self.packed.tails.push(tail)?) };
         let block_bits = self.block_bits;
-        let stored = &mut self.packed.stored[part.file as usize];
-        match (&self.plan.files[part.file as usize].storage, &mut *stored) {
+        let stored = &mut self.packed.stored[file as usize];
+        match (&self.plan.files[file as usize].storage, &mut *stored) {
             (Storage::Chunks { chunk_bits, .. }, stored) => {
                 let bits = *chunk_bits;
                 if *stored == Stored::Nothing {
                     *stored = Stored::Chunks { chunk_bits: bits, runs: Vec::new() };
                 }
                 let Stored::Chunks { runs, .. } = stored else {
-                    return Err(BuildError::Internal(format!("file {} is stored twice", part.file)));
+                    return Err(BuildError::Internal(format!("file {file} is stored twice")));
                 };
                 let (first, end) = (part.range.start >> bits, part.range.end.div_ceil(1 << bits));
                 let blocks_per_chunk = 1 << (bits - block_bits.bits());
@@ -280,8 +277,8 @@ impl<'a> Packing<'a> {
     }
 
     /// References to zeros from the end of `extents` to `end`.
-    fn append_zeros(&self, extents: &mut Vec<ZExtent>, end: u64) -> Result<(), BuildError> {
-        let mut pos: u64 = extents.iter().map(|extent| u64::from(extent.llen)).sum();
+    fn append_zeros(&self, extents: &mut Extents, end: u64) -> Result<(), BuildError> {
+        let mut pos = extents.end();
         if pos == end {
             return Ok(());
         }
@@ -290,8 +287,7 @@ impl<'a> Packing<'a> {
         };
         while pos < end {
             let llen = (end - pos).min(zeros.llen.into()) as u32;
-            let partial = llen < zeros.llen;
-            extents.push(ZExtent { llen, start: zeros.start, blocks: 1, kind: HeadKind::Head1, partial });
+            extents.list.push(ZExtent { llen, partial: llen < zeros.llen, ..zeros });
             pos += u64::from(llen);
         }
         Ok(())
@@ -313,14 +309,15 @@ impl<'a> Packing<'a> {
         Ok(start)
     }
 
-    fn leave_out(&mut self, tree: &Tree, part: &Part, error: BuildError) -> Result<(), BuildError> {
-        if self.originals.contains(&part.file) {
+    fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
+        let file = match stream {
+            Stream::File(file) if !self.originals.contains(&file) => file,
             // Others were to share its data, which cannot be had any more.
-            return Err(error);
-        }
-        self.packed.stored[part.file as usize] = Stored::Nothing;
-        let skipped = || Skipped { path: tree.path(part.node), error };
-        self.packed.left_out.entry(part.file).or_insert_with(skipped);
+            _ => return Err(error),
+        };
+        self.packed.stored[file as usize] = Stored::Nothing;
+        let skipped = || Skipped { path: tree.path(self.plan.files[file as usize].node), error };
+        self.packed.left_out.entry(file).or_insert_with(skipped);
         Ok(())
     }
 
@@ -333,30 +330,32 @@ impl<'a> Packing<'a> {
     /// Files that end in a hole, and features that depend on what was stored.
     fn finish(mut self) -> Result<Packed, BuildError> {
         for (idx, file) in self.plan.files.iter().enumerate() {
-            let has_holes = matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-            let left_out = self.packed.is_left_out(idx as u32);
-            match std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing) {
-                _ if left_out => {}
-                Stored::Nothing if has_holes => {
-                    let mut extents = Vec::new();
-                    self.append_zeros(&mut extents, file.len)?;
-                    self.packed.stored[idx] = Stored::Compressed { extents, blocks: 0 };
-                }
-                Stored::Compressed { mut extents, blocks } => {
-                    self.append_zeros(&mut extents, file.len)?;
-                    extents.shrink_to_fit();
-                    self.packed.stored[idx] = Stored::Compressed { extents, blocks };
-                }
-                Stored::Nothing if matches!(file.storage, Storage::Chunks { .. }) => {
-                    let Storage::Chunks { chunk_bits, .. } = file.storage else { unreachable!() };
-                    self.packed.stored[idx] = Stored::Chunks { chunk_bits, runs: Vec::new() };
-                }
-                stored => self.packed.stored[idx] = stored,
+            if self.packed.is_left_out(idx as u32) {
+                continue;
             }
-            if matches!(self.packed.stored[idx], Stored::Chunks { .. }) {
-                self.feature(Feature::ChunkedFile);
+            let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
+            self.packed.stored[idx] = match (stored, &file.storage) {
+                (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
+                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
+                }
+                (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
+                (Stored::Nothing, Storage::Compressed { .. }) => self.end_in_zeros(Extents::default(), file.len)?,
+                (Stored::Compressed(extents), _) => self.end_in_zeros(extents, file.len)?,
+                (stored, _) => stored,
+            };
+            match self.packed.stored[idx] {
+                Stored::Chunks { .. } => self.feature(Feature::ChunkedFile),
+                Stored::Fragment(_) => self.feature(Feature::Fragments),
+                _ => {}
             }
         }
+        self.packed.packed.list.shrink_to_fit();
         Ok(self.packed)
+    }
+
+    fn end_in_zeros(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+        self.append_zeros(&mut extents, len)?;
+        extents.list.shrink_to_fit();
+        Ok(Stored::Compressed(extents))
     }
 }

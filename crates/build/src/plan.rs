@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use crate::dedupe::{self, Candidates};
 use crate::facts::Facts;
+use crate::jobs::segment_len;
+use crate::packed::{Candidate, Head, PackedStream};
 use crate::pool::{self, Costed};
 use crate::tree::{Content, ContentError, Kind, NodeId};
 use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
@@ -26,6 +28,8 @@ const SAMPLE_LEN: usize = 64 << 10;
 pub struct Plan {
     /// Regular files in walk order.
     pub files: Vec<FilePlan>,
+    /// Small files that are compressed together.
+    pub packed: PackedStream,
     /// Place in `files` of each node, by node.
     pub file_of_node: Vec<Option<u32>>,
     /// Inputs that cannot be read and are left out.
@@ -52,6 +56,11 @@ pub enum Storage {
     Empty,
     /// Like the file with this index, byte for byte.
     Duplicate(u32),
+    /// In the packed stream, from this byte on.
+    Fragment {
+        /// Byte offset in the packed stream.
+        off: u64,
+    },
     /// Uncompressed, contiguous.
     Flat,
     /// Uncompressed, in chunks of which some are holes.
@@ -74,6 +83,8 @@ struct Survey {
     digest: Option<u128>,
     holes: Box<[Range<u64>]>,
     incompressible: bool,
+    /// First bytes of a file that may go into the packed stream.
+    head: Option<Head>,
 }
 
 /// What is to be found out.
@@ -85,6 +96,7 @@ struct Wanted {
     digest: bool,
     holes: bool,
     samples: bool,
+    head: bool,
 }
 
 impl Plan {
@@ -101,21 +113,33 @@ impl Plan {
                 files.push(FilePlan { node, len, storage: if len == 0 { Storage::Empty } else { Storage::Flat } });
             }
         }
-        let mut plan = Self { files, file_of_node, left_out: Vec::new() };
+        let mut plan = Self { files, packed: PackedStream::default(), file_of_node, left_out: Vec::new() };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
+        let mut small = Vec::new();
         for (idx, file) in plan.files.iter_mut().enumerate() {
             let survey = surveys.remove(&(idx as u32)).unwrap_or_default();
             if let Some(first) = survey.digest.and_then(|digest| candidates.earlier(idx as u32, file.len, digest)) {
                 pairs.push([first, idx as u32]);
             }
             if file.storage == Storage::Flat {
+                small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
                 file.storage = storage(file.len, survey, options);
             }
         }
         plan.confirm(pairs, tree, options, control)?;
+        plan.pack(small);
         Ok(plan)
+    }
+
+    /// Lay out the packed stream.
+    fn pack(&mut self, mut small: Vec<Candidate>) {
+        small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
+        self.packed = PackedStream::of(&mut small);
+        for member in self.packed.members() {
+            self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
+        }
     }
 
     /// Find out on all cores what the decisions need.
@@ -133,8 +157,9 @@ impl Plan {
             let sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
             let digest = options.dedupe == Dedupe::Files && same_len[&file.len] > 1;
             let samples = options.compression.is_some_and(|spec| file.len > segment_len(spec.pcluster_len));
-            let wanted = Wanted { file: idx as u32, node: file.node, len: file.len, digest, holes: sparse, samples };
-            (file.len > 0 && (sparse || digest || samples)).then_some(wanted)
+            let head = !sparse && !samples && file.len <= options.fragment_max_len();
+            let wanted = Wanted { file: idx as u32, node: file.node, len: file.len, digest, holes: sparse, samples, head };
+            (file.len > 0 && (sparse || digest || samples || head)).then_some(wanted)
         };
         let wanted: Vec<Wanted> = self.files.iter().enumerate().filter_map(wanted).collect();
         let jobs = wanted.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
@@ -215,12 +240,6 @@ pub fn skippable<T>(
     }
 }
 
-/// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
-/// number of threads.
-pub fn segment_len(pcluster_len: u32) -> u64 {
-    if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
-}
-
 fn look(
     content: &mut dyn Content,
     wanted: Wanted,
@@ -230,8 +249,22 @@ fn look(
     let holes = if wanted.holes { hole::find(content, wanted.len, block_bits)? } else { Box::default() };
     let digest = if wanted.digest { Some(dedupe::digest(content, wanted.len, &holes, buf)?) } else { None };
     let incompressible = wanted.samples && holes.is_empty() && samples_are_incompressible(content, wanted.len, buf)?;
+    let head = if wanted.head { head(content, wanted.len, buf)? } else { None };
     content.verify_unchanged()?;
-    Ok(Survey { digest, holes, incompressible })
+    Ok(Survey { digest, holes, incompressible, head })
+}
+
+/// The first bytes of a file, if it looks compressible.
+fn head(content: &mut dyn Content, len: u64, buf: &mut Vec<u8>) -> Result<Option<Head>, ContentError> {
+    buf.resize(probe::START_LEN.min(len as usize), 0);
+    content.read_exact_at(buf, 0)?;
+    if probe::start_is_incompressible(buf) {
+        return Ok(None);
+    }
+    let mut head = Head::default();
+    let known = head.len().min(buf.len());
+    head[..known].copy_from_slice(&buf[..known]);
+    Ok(Some(head))
 }
 
 /// Whether samples all over the file say that compressing it gains nothing.

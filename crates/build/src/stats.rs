@@ -35,6 +35,10 @@ pub struct Summary {
     pub duplicate_files: u64,
     /// Their bytes.
     pub duplicate_bytes: u64,
+    /// Files in the packed inode.
+    pub packed_files: u64,
+    /// Their bytes.
+    pub packed_bytes: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
     /// Files left uncompressed because compressing gained nothing.
@@ -142,6 +146,10 @@ impl Summary {
         if matches!(storage, Some(Storage::Duplicate(_))) {
             self.duplicate_files += 1;
             self.duplicate_bytes += len;
+        }
+        if matches!(storage, Some(Storage::Fragment { .. })) {
+            self.packed_files += 1;
+            self.packed_bytes += len;
         }
         if let Some(Stored::Flat { tail, .. }) = view.stored(id) {
             self.inline_files += u64::from(tail.is_some());

@@ -2,7 +2,8 @@
 
 use kiln_format::addr::align_up;
 use kiln_format::zmap::{
-    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader,
+    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MAP_HEADER_LEN,
+    MapHeader, ZmapHeader,
 };
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 
@@ -13,10 +14,10 @@ use crate::BuildError;
 pub struct ZExtent {
     /// Bytes of plain text.
     pub llen: u32,
-    /// First block.
-    pub start: u32,
-    /// Blocks stored.
-    pub blocks: u16,
+    /// Bytes stored.
+    pub plen: u32,
+    /// Byte address of them.
+    pub pa: u64,
     /// How.
     pub kind: HeadKind,
     /// The stream decodes to more than `llen` bytes.
@@ -69,6 +70,21 @@ pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
         shape.compact(header + COMPACT_INDEX_OFF)?.end_off()
     };
     Ok(end - body_off)
+}
+
+/// Bytes from the end of the body at `body_off` of an inode to the end of the header that names a fragment.
+pub fn fragment_len_behind(body_off: u64) -> u64 {
+    align_up(body_off, 8).expect("a small offset") + MAP_HEADER_LEN - body_off
+}
+
+/// Append the header of a file that lies in the packed inode from byte `off` on.
+///
+/// # Errors
+/// An offset over 63 bits.
+pub fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    out.resize(out.len().next_multiple_of(8), 0);
+    out.extend_from_slice(&ZmapHeader::encode_fragment(off)?);
+    Ok(())
 }
 
 /// Append header and index of a file to `out`, which holds its inode and body so far.
@@ -143,13 +159,13 @@ fn run(extent: ZExtent, la: u64, head: u64, next: u64, shape: IndexShape) -> imp
     let first = Lcluster::Head {
         kind: extent.kind,
         clusterofs: shape.block_bits.within(la) as u32,
-        blkaddr: Blkaddr(extent.start.into()),
+        blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
         partial: extent.partial,
     };
     std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
         back: (lcn - head).min(u64::from(u32::MAX)) as u32,
         forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
-        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.blocks.into()),
+        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.plen >> shape.block_bits.bits()),
     }))
 }
 

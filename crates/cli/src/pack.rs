@@ -10,7 +10,7 @@ use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
-use kiln_build::{BuildError, BuildOptions, Control, Dedupe, PhaseClock, Progress, Summary};
+use kiln_build::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::{Scan, ScanError, ScanOptions, Unreadable};
 use std::path::{Path, PathBuf};
@@ -54,6 +54,14 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     dedupe: DedupeArg,
 
+    /// Files that are compressed together: off, all, or those of up to this many bytes (needs Linux 6.1)
+    #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
+    fragments: Option<Fragments>,
+
+    /// The largest pcluster of files that are compressed together
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    packed_pcluster: Option<u64>,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -88,6 +96,14 @@ enum DedupeArg {
     Files,
     /// Nothing
     Off,
+}
+
+fn parse_fragments(text: &str) -> Result<Fragments, String> {
+    match text {
+        "off" => Ok(Fragments::Off),
+        "all" => Ok(Fragments::UpTo(u64::MAX)),
+        len => size::parse(len).map(Fragments::UpTo),
+    }
 }
 
 /// Padded with zeros.
@@ -128,6 +144,8 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
             DedupeArg::Off => Dedupe::Off,
             DedupeArg::Files => Dedupe::Files,
         },
+        fragments: args.fragments.unwrap_or(Fragments::Off),
+        packed_pcluster_len: args.packed_pcluster.map(|len| len as u32),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.0,
         source_date_epoch: source_date_epoch()?,

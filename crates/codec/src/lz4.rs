@@ -83,12 +83,12 @@ fn dest_size(
     Filled { consumed: src_len as usize, produced: produced as usize }
 }
 
-/// Whether LZ4, in a hurry, finds nothing to gain in `unit`: it would save less than 0.5 %.
-pub(crate) fn gains_nothing(unit: &[u8]) -> bool {
-    const ACCELERATION: c_int = 8;
+/// Whether LZ4 saves at least one byte in `share` of `unit`, at most 64 KiB. The acceleration is LZ4's: 1 looks at every
+/// byte, more is faster.
+pub(crate) fn saves(unit: &[u8], share: usize, acceleration: c_int) -> bool {
     let mut scratch = [0u8; probe::UNIT_LEN];
     let unit = &unit[..unit.len().min(scratch.len())];
-    let dst_len = unit.len() - unit.len() / 200;
+    let dst_len = unit.len() - unit.len() / share;
     // SAFETY: both buffers are valid for the lengths passed, which are at most 64 KiB; liblz4 gives up, and returns 0,
     // where the output would exceed `dst_len`.
     let len = unsafe {
@@ -97,10 +97,10 @@ pub(crate) fn gains_nothing(unit: &[u8]) -> bool {
             scratch.as_mut_ptr().cast(),
             unit.len() as c_int,
             dst_len as c_int,
-            ACCELERATION,
+            acceleration,
         )
     };
-    len == 0
+    len > 0
 }
 
 /// Decode all of `src` to exactly `dst.len()` bytes.

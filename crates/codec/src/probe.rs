@@ -21,9 +21,20 @@ pub fn is_incompressible(data: &[u8]) -> bool {
     data.len() >= SAMPLES * SAMPLE_LEN && data.chunks(UNIT_LEN).all(looks_random)
 }
 
+/// Bytes of a file that [`start_is_incompressible`] looks at.
+pub const START_LEN: usize = 4 << 10;
+/// Less is not worth judging.
+const START_MIN_LEN: usize = 512;
+
+/// Whether a file that starts with `start` (its first [`START_LEN`] bytes, or all of them) should stay out of data that is
+/// compressed together: LZ4 saves less than 5 % of it.
+pub fn start_is_incompressible(start: &[u8]) -> bool {
+    start.len() > START_MIN_LEN && !lz4::saves(start, 20, 1)
+}
+
 fn looks_random(unit: &[u8]) -> bool {
     // A short last unit says little: the units before it decide.
-    unit.len() < SAMPLES * SAMPLE_LEN || sampled_entropy(unit) > ENTROPY_MIN && lz4::gains_nothing(unit)
+    unit.len() < SAMPLES * SAMPLE_LEN || sampled_entropy(unit) > ENTROPY_MIN && !lz4::saves(unit, 200, 8)
 }
 
 /// Entropy of evenly spread samples, in bits per byte.

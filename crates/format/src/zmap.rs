@@ -131,6 +131,19 @@ impl ZmapHeader {
     }
 }
 
+impl ZmapHeader {
+    /// The header of a file that lies at byte `off` of the packed inode.
+    ///
+    /// # Errors
+    /// An offset over 63 bits.
+    pub fn encode_fragment(off: u64) -> Result<[u8; 8], FormatError> {
+        match off >> 63 {
+            0 => Ok((off | 1 << 63).to_le_bytes()),
+            _ => Err(FormatError::does_not_fit(RECORD, "fragment offset", off)),
+        }
+    }
+}
+
 impl MapHeader {
     /// The header of an lcluster index.
     ///
