@@ -177,9 +177,10 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     let fragments = select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, clamp);
-    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, clamp)| {
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<bool>(), clamp);
+    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
         BuildOptions {
+            encoded_extents: encoded && kernel.is_none(),
             fragments,
             packed_pcluster_len,
             kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),

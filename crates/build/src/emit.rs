@@ -8,8 +8,7 @@ use crate::facts::mtime;
 use crate::layout::{BlockFiller, Layout, View};
 use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
-use crate::zindex::{self, IndexShape};
-use crate::{BuildError, BuildOptions};
+use crate::{BuildError, BuildOptions, zindex};
 
 /// Nobody opens the packed inode by name.
 const PACKED_PERMISSIONS: u16 = 0o444;
@@ -48,7 +47,7 @@ impl<'a> Emitter<'a> {
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                zindex::encode(view.index_shape(*len, &extents.list), self.algorithm()?, &extents.list, out)?;
+                view.map_shape(*len, &extents.list).encode(self.algorithm()?, &extents.list, out)?;
             }
             (Kind::File { .. }, Some(Stored::Fragment(off))) => zindex::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
@@ -86,12 +85,12 @@ impl<'a> Emitter<'a> {
         let epoch = self.view.facts.epoch;
         let inode = Inode {
             form: self.view.packed_form(),
-            layout: compressed_layout(shape),
+            layout: shape.layout(),
             bit4: false,
             xattr_icount: 0,
             file_type: FileType::Regular,
             permissions: PACKED_PERMISSIONS,
-            size: shape.len,
+            size: self.view.plan.packed.len(),
             i_u: compressed_blocks(extents)?,
             startblk_hi: 0,
             ino: self.serial as u32,
@@ -102,7 +101,7 @@ impl<'a> Emitter<'a> {
             nlink: 1,
         };
         out.extend_from_slice(&inode.encode(epoch)?);
-        zindex::encode(shape, self.algorithm()?, &extents.list, out)
+        shape.encode(self.algorithm()?, &extents.list, out)
     }
 
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
@@ -151,8 +150,7 @@ impl<'a> Emitter<'a> {
                         (DataLayout::ChunkBased, format.encode(view.block_bits)?)
                     }
                     Some(Stored::Compressed(extents)) => {
-                        let shape = view.index_shape(*len, &extents.list);
-                        (compressed_layout(shape), compressed_blocks(extents)?)
+                        (view.map_shape(*len, &extents.list).layout(), compressed_blocks(extents)?)
                     }
                     Some(Stored::Fragment(_)) => (DataLayout::CompressedFull, 0),
                 };
@@ -218,10 +216,6 @@ impl<'a> Emitter<'a> {
         encode_block(&block, filler.used, filler.used, &mut data)?;
         Ok(data)
     }
-}
-
-fn compressed_layout(shape: IndexShape) -> DataLayout {
-    if shape.scattered { DataLayout::CompressedFull } else { DataLayout::CompressedCompact }
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {

@@ -56,6 +56,11 @@ impl Filler {
         u64::from(self.spec.pcluster_len) > self.block_bits.len()
     }
 
+    /// Bytes of what [`Filler::units`] encodes.
+    pub fn unit_len(&self) -> u64 {
+        self.spec.pcluster_len.into()
+    }
+
     /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on.
     ///
     /// # Errors
@@ -89,6 +94,33 @@ impl Filler {
                 }
             };
             rest = &rest[taken..];
+        }
+        Ok(filled)
+    }
+
+    /// Cut `text` into units of the pcluster length and encode each, without padding.
+    ///
+    /// # Errors
+    /// As [`Filler::blocks`].
+    pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
+        self.encoder.reset();
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
+        for unit in text.chunks(self.pcluster.len()) {
+            control.check()?;
+            let encoded = match probe::is_incompressible(unit) {
+                true => None,
+                false => self.encoder.encode(unit, &mut self.pcluster)?,
+            };
+            match encoded {
+                Some(len) => {
+                    filled.bytes.extend_from_slice(&self.pcluster[..len]);
+                    filled.push(unit.len(), len, HeadKind::Head1);
+                }
+                None => {
+                    filled.bytes.extend_from_slice(unit);
+                    filled.push(unit.len(), unit.len(), HeadKind::Plain);
+                }
+            }
         }
         Ok(filled)
     }

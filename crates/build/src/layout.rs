@@ -5,14 +5,15 @@
 
 use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
-use kiln_format::inode::Form;
-use kiln_format::{Blkaddr, BlockBits, FormatError, Nid, dirent};
+use kiln_format::inode::{DataLayout, Form};
+use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
 use crate::facts::Facts;
 use crate::pack::{Extents, Packed, Stored};
 use crate::plan::{Plan, Storage};
+use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
 use crate::zindex::{self, IndexShape, ZExtent};
@@ -66,6 +67,8 @@ pub struct View<'a> {
     pub big: bool,
     /// Those of the packed inode may.
     pub packed_big: bool,
+    /// Compressed files have encoded extents instead of an index.
+    pub encoded: bool,
     /// Files are compressed where that gains.
     pub compresses: bool,
 }
@@ -77,7 +80,8 @@ impl<'a> View<'a> {
         let is_big = |spec: Spec| u64::from(spec.pcluster_len) > block_bits.len();
         let (big, packed_big) = (options.compression.is_some_and(is_big), options.packed_spec().is_some_and(is_big));
         let compresses = options.compression.is_some();
-        Self { tree, facts, plan, packed, block_bits, big, packed_big, compresses }
+        let encoded = options.encoded_extents;
+        Self { tree, facts, plan, packed, block_bits, big, packed_big, encoded, compresses }
     }
 
     /// Whether the node is not in the image.
@@ -105,19 +109,22 @@ impl<'a> View<'a> {
         Some(&self.packed.stored[idx as usize])
     }
 
-    /// What the index of a compressed file of `len` bytes looks like.
-    pub fn index_shape(&self, len: u64, extents: &[ZExtent]) -> IndexShape {
+    /// What the map of a compressed file of `len` bytes looks like.
+    pub fn map_shape(&self, len: u64, extents: &[ZExtent]) -> MapShape {
         self.shape(len, extents, self.big)
     }
 
-    fn shape(&self, len: u64, extents: &[ZExtent], big: bool) -> IndexShape {
+    fn shape(&self, len: u64, extents: &[ZExtent], big: bool) -> MapShape {
+        if self.encoded {
+            return MapShape::Records(RecordShape::of(len, extents, self.block_bits));
+        }
         let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
         let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
-        IndexShape { len, block_bits: self.block_bits, big, scattered }
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big, scattered })
     }
 
-    /// The packed inode, if there is one: its extents, and what its index looks like.
-    pub fn packed_inode(&self) -> Option<(&'a Extents, IndexShape)> {
+    /// The packed inode, if there is one: its extents, and what its map looks like.
+    pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
         let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
         (len > 0).then(|| (extents, self.shape(len, &extents.list, self.packed_big)))
     }
@@ -169,7 +176,7 @@ impl<'a> View<'a> {
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                (zindex::len_behind(body_off, self.index_shape(*len, &extents.list))?, false)
+                (self.map_shape(*len, &extents.list).len_behind(body_off)?, false)
             }
             (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
@@ -182,6 +189,47 @@ impl<'a> View<'a> {
             _ => (0, false),
         };
         Ok((body_off + behind, in_block))
+    }
+}
+
+/// What the map of a compressed stream looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapShape {
+    /// An index of lclusters.
+    Index(IndexShape),
+    /// Encoded extents.
+    Records(RecordShape),
+}
+
+impl MapShape {
+    /// Bytes from the end of the body at `body_off` of its inode to the end of the map, alignment included.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn len_behind(&self, body_off: u64) -> Result<u64, BuildError> {
+        match self {
+            MapShape::Index(shape) => zindex::len_behind(body_off, *shape),
+            MapShape::Records(shape) => Ok(shape.len_behind(body_off)),
+        }
+    }
+
+    /// Append the map to `out`, which holds the inode and its body so far.
+    ///
+    /// # Errors
+    /// Extents that contradict the format: our own mistake.
+    pub fn encode(&self, algorithm: Algorithm, extents: &[ZExtent], out: &mut Vec<u8>) -> Result<(), BuildError> {
+        match self {
+            MapShape::Index(shape) => zindex::encode(*shape, algorithm, extents, out),
+            MapShape::Records(shape) => shape.encode(algorithm, extents, out),
+        }
+    }
+
+    /// The inode's layout.
+    pub fn layout(&self) -> DataLayout {
+        match self {
+            MapShape::Index(IndexShape { scattered: false, .. }) => DataLayout::CompressedCompact,
+            _ => DataLayout::CompressedFull,
+        }
     }
 }
 
@@ -215,7 +263,7 @@ impl Layout {
     pub fn make(view: &View<'_>) -> Result<Self, BuildError> {
         let mut zone = Zone::new(view.block_bits);
         let mut layout = Self {
-            start: view.packed.end,
+            start: Blkaddr(view.block_bits.blocks_for(view.packed.end)),
             len: 0,
             inode_pos: vec![None; view.tree.len()],
             blocks_pos: HashMap::new(),
@@ -245,7 +293,7 @@ impl Layout {
         if let Some((_, shape)) = view.packed_inode() {
             // No walk reads it.
             let body_off = view.packed_form().len() as u64;
-            let pos = zone.inode(body_off + zindex::len_behind(body_off, shape)?);
+            let pos = zone.inode(body_off + shape.len_behind(body_off)?);
             layout.packed_pos = Some(pos);
             layout.regions.push((pos, Region::PackedInode));
         }

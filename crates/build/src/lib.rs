@@ -25,6 +25,7 @@ mod packed;
 mod part;
 mod plan;
 mod pool;
+mod records;
 mod space;
 mod stats;
 mod tails;

@@ -42,6 +42,9 @@ pub struct BuildOptions {
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
     /// costs; the larger, the smaller the image.
     pub packed_pcluster_len: Option<u32>,
+    /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
+    /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
+    pub encoded_extents: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -63,6 +66,7 @@ impl Default for BuildOptions {
             dedupe: Dedupe::Files,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
+            encoded_extents: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,

@@ -24,6 +24,8 @@ const BACKLOG: u64 = 64 << 20;
 const JOB_COST: u64 = 4096;
 /// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
 const ZEROS_MAX_LEN: usize = 1 << 20;
+/// Longest hole in one encoded extent, in bytes.
+const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 /// Where a file's data lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +76,8 @@ pub struct Packed {
     pub packed: Extents,
     /// Inline tails.
     pub tails: Tails,
-    /// First block behind the data.
-    pub end: Blkaddr,
+    /// Byte behind the data.
+    pub end: u64,
     /// Running digest of the image's contents.
     pub digest: blake3::Hasher,
     /// Features in use.
@@ -129,6 +131,8 @@ struct Packing<'a> {
     out: &'a File,
     control: &'a Control<'a>,
     block_bits: BlockBits,
+    /// Extents are encoded: byte-granular, and holes are of their own kind.
+    encoded: bool,
     packed: Packed,
     /// The pcluster of zeros, as an extent of all that it decodes to.
     zeros: Option<ZExtent>,
@@ -149,7 +153,7 @@ impl<'a> Packing<'a> {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             tails: Tails::new(options.scratch_dir.clone()),
-            end: Blkaddr(crate::write::header_blocks(options)?),
+            end: crate::write::header_blocks(options)? << block_bits.bits(),
             digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: BTreeMap::new(),
@@ -162,13 +166,14 @@ impl<'a> Packing<'a> {
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        Ok(Self { plan, out, control, block_bits, packed, zeros: None, originals, progress })
+        let encoded = options.encoded_extents;
+        Ok(Self { plan, out, control, block_bits, encoded, packed, zeros: None, originals, progress })
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
     fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
         let needed = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        let Some(spec) = options.compression.filter(|_| self.plan.files.iter().any(needed)) else {
+        let Some(spec) = options.compression.filter(|_| !self.encoded && self.plan.files.iter().any(needed)) else {
             return Ok(());
         };
         let mut block = vec![0; self.block_bits.len() as usize];
@@ -183,8 +188,7 @@ impl<'a> Packing<'a> {
         // Right-aligned, as every pcluster.
         block[filled.produced..].fill(0);
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let start = self.append_blocks(&block, xxhash_rust::xxh3::xxh3_128(&block))?;
-        let pa = start.0 << self.block_bits.bits();
+        let pa = self.append_bytes(&PackedPart::new(block, Shape::Extents(Vec::new())))?;
         let plen = self.block_bits.len() as u32;
         self.zeros = Some(ZExtent { llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
@@ -195,10 +199,13 @@ impl<'a> Packing<'a> {
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
         let start = match part.stream {
             Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
-            _ => self.append_blocks(&packed.bytes, packed.digest)?,
+            _ => self.append_bytes(&packed)?,
         };
         match (packed.shape, part.stream) {
-            (Shape::Flat { tail }, Stream::File(file)) => self.append_flat(file, part, start, &packed.bytes, &tail)?,
+            (Shape::Flat { tail }, Stream::File(file)) => {
+                let start = Blkaddr(start >> self.block_bits.bits());
+                self.append_flat(file, part, start, &packed.bytes, &tail)?;
+            }
             (Shape::Flat { .. }, Stream::Packed) => {
                 return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
             }
@@ -226,14 +233,14 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// Extents that are stored one behind the other from block `start` on.
-    fn append_extents(&self, extents: &mut Extents, start: Blkaddr, new: &[PartExtent]) {
-        let mut pa = start.0 << self.block_bits.bits();
+    /// Extents that are stored one behind the other from byte `pa` on.
+    fn append_extents(&self, extents: &mut Extents, mut pa: u64, new: &[PartExtent]) {
+        let first = pa >> self.block_bits.bits();
         for &PartExtent { llen, plen, kind } in new {
             extents.list.push(ZExtent { llen, plen, pa, kind, partial: false });
             pa += u64::from(plen);
         }
-        extents.blocks += self.block_bits.blocks_for(pa) - start.0;
+        extents.blocks += self.block_bits.blocks_for(pa) - first;
     }
 
     fn append_flat(
@@ -279,6 +286,14 @@ impl<'a> Packing<'a> {
     /// References to zeros from the end of `extents` to `end`.
     fn append_zeros(&self, extents: &mut Extents, end: u64) -> Result<(), BuildError> {
         let mut pos = extents.end();
+        if self.encoded {
+            while pos < end {
+                let llen = (end - pos).min(HOLE_EXTENT_MAX_LEN) as u32;
+                extents.list.push(ZExtent { llen, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false });
+                pos += u64::from(llen);
+            }
+            return Ok(());
+        }
         if pos == end {
             return Ok(());
         }
@@ -293,18 +308,23 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    fn append_blocks(&mut self, blocks: &[u8], digest: u128) -> Result<Blkaddr, BuildError> {
-        let start = self.packed.end;
-        if blocks.is_empty() {
+    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
+    fn append_bytes(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
+        let start = match packed.shape {
+            Shape::Extents(_) if self.encoded => self.packed.end,
+            _ => self.packed.end.next_multiple_of(self.block_bits.len()),
+        };
+        if packed.bytes.is_empty() {
             return Ok(start);
         }
-        let end = Blkaddr(start.0 + self.block_bits.blocks_for(blocks.len() as u64));
-        if end >= Blkaddr::HOLE32 {
-            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
+        let end = start + packed.bytes.len() as u64;
+        if self.block_bits.blocks_for(end) >= Blkaddr::HOLE32.0 {
+            let blocks = self.block_bits.blocks_for(end);
+            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
         }
-        let off = start.0 * self.block_bits.len();
-        self.out.write_all_at(blocks, off).map_err(|source| BuildError::Write { action: "write the image", source })?;
-        self.packed.digest.update(&digest.to_le_bytes());
+        let write = self.out.write_all_at(&packed.bytes, start);
+        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
+        self.packed.digest.update(&packed.digest.to_le_bytes());
         self.packed.end = end;
         Ok(start)
     }
@@ -346,8 +366,12 @@ impl<'a> Packing<'a> {
             match self.packed.stored[idx] {
                 Stored::Chunks { .. } => self.feature(Feature::ChunkedFile),
                 Stored::Fragment(_) => self.feature(Feature::Fragments),
+                Stored::Compressed(_) if self.encoded => self.feature(Feature::Addr48Bit),
                 _ => {}
             }
+        }
+        if self.encoded && !self.packed.packed.list.is_empty() {
+            self.feature(Feature::Addr48Bit);
         }
         self.packed.packed.list.shrink_to_fit();
         Ok(self.packed)

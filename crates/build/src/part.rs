@@ -13,7 +13,7 @@ use crate::{BuildError, BuildOptions, Control, Tree};
 /// What became of a part.
 #[derive(Debug)]
 pub struct PackedPart {
-    /// Bytes to append, a multiple of the block size.
+    /// Bytes to append: whole blocks, unless they are encoded extents.
     pub bytes: Vec<u8>,
     /// XXH3-128 of them.
     pub digest: u128,
@@ -36,7 +36,8 @@ pub enum Shape {
 }
 
 impl PackedPart {
-    fn new(bytes: Vec<u8>, shape: Shape) -> Self {
+    /// A part of these bytes.
+    pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
         Self { digest: xxh3_128(&bytes), bytes, shape, unreadable: Vec::new() }
     }
 
@@ -129,8 +130,13 @@ impl<'a> Packer<'a> {
         PackedPart::new(blocks, Shape::Flat { tail: tail.to_vec() })
     }
 
-    /// Whether a compressed file, its index included, is smaller than the plain one.
+    /// Whether a compressed file, its map included, is smaller than the plain one.
     fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
+        if self.options.encoded_extents {
+            // Small plain files, too, do without padding; blocks of their own suit large ones.
+            let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
+            return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
+        }
         let big = self.filler.as_ref().is_some_and(Filler::is_big);
         let shape = IndexShape { len, block_bits: self.block_bits, big, scattered: false };
         Ok(packed.bytes.len() as u64 + zindex::index_len(shape)? < len)
@@ -147,7 +153,10 @@ impl<'a> Packer<'a> {
                 .as_mut()
                 .ok_or_else(|| BuildError::Internal("a part is to be compressed without an encoder".to_owned()))?,
         };
-        Ok(PackedPart::of(filler.blocks(&self.text, self.control)?))
+        Ok(PackedPart::of(match self.options.encoded_extents {
+            true => filler.units(&self.text, self.control)?,
+            false => filler.blocks(&self.text, self.control)?,
+        }))
     }
 }
 

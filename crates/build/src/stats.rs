@@ -117,7 +117,7 @@ pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> 
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
-        data_bytes: (view.packed.end.0 - written.header_blocks) * block_len,
+        data_bytes: view.packed.end - written.header_blocks * block_len,
         metadata_bytes: layout.len,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,

@@ -151,6 +151,7 @@ fn superblock(
         incompat |= match feature {
             Feature::ChunkedFile => Incompat::CHUNKED_FILE,
             Feature::Fragments => Incompat::FRAGMENTS,
+            Feature::Addr48Bit => Incompat::ADDR_48BIT,
             other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
         };
     }

@@ -62,6 +62,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     packed_pcluster: Option<u64>,
 
+    /// Encoded extents: byte-granular, without padding (needs Linux 6.15)
+    #[arg(long)]
+    encoded: bool,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -145,6 +149,7 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
             DedupeArg::Files => Dedupe::Files,
         },
         fragments: args.fragments.unwrap_or(Fragments::Off),
+        encoded_extents: args.encoded,
         packed_pcluster_len: args.packed_pcluster.map(|len| len as u32),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.0,

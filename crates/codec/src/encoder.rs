@@ -83,6 +83,22 @@ impl Encoder {
         Ok(filled)
     }
 
+    /// Encode all of `input`, at most 12 MiB: the length of the stream, or `None` if it does not fit `out` or is not
+    /// smaller than `input`. For data whose pieces are cut beforehand: the library's plain call.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        let room = out.len().min(input.len().saturating_sub(1));
+        let out = &mut out[..room];
+        if let Engine::Zstd(e) = &mut self.engine {
+            self.fills += 1;
+            return e.encode(input, out);
+        }
+        let filled = self.fill(input, out)?;
+        Ok((filled.consumed == input.len()).then_some(filled.produced))
+    }
+
     /// How often a compressor ran over some input since the encoder was made: more than once per pcluster where the
     /// length that fits has to be searched. For measurements.
     pub fn encodes(&self) -> u64 {
