@@ -27,7 +27,34 @@ pub struct Filled {
     pub extents: Vec<PartExtent>,
 }
 
+/// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
+const EMPTY_DEFLATE_BLOCK: [u8; 5] = [0x08, 0x00, 0x00, 0xFF, 0xFF];
+/// Bytes that the end of a DEFLATE stream, which gives no more text, may take.
+const DEFLATE_END_MAX_LEN: u64 = 3;
+
 impl Filled {
+    /// Lengthen DEFLATE streams that would, with the part at byte `start`, end in the first bytes of a page.
+    ///
+    /// Linux (6.18 at least) goes from page to page of a stream only while text is missing, and reports EUCLEAN if nothing but the
+    /// end of the stream lies in the next one. An empty block in front moves the end on. Only streams that do not end with
+    /// a block are concerned. Pages are blocks here; larger ones begin where blocks begin.
+    pub fn with_deflate_ends_off_page_starts(mut self, start: u64, block_bits: BlockBits) -> Self {
+        let ends_badly = |pa: u64, plen: u32| {
+            let behind = block_bits.within(pa + u64::from(plen));
+            (1..=DEFLATE_END_MAX_LEN).contains(&behind) && u64::from(plen) > behind
+        };
+        let (mut pa, mut off) = (start, 0);
+        for extent in &mut self.extents {
+            if extent.kind != HeadKind::Plain && ends_badly(pa, extent.plen) {
+                self.bytes.splice(off..off, EMPTY_DEFLATE_BLOCK);
+                extent.plen += EMPTY_DEFLATE_BLOCK.len() as u32;
+            }
+            pa += u64::from(extent.plen);
+            off += extent.plen as usize;
+        }
+        self
+    }
+
     fn push(&mut self, llen: usize, plen: usize, kind: HeadKind) {
         self.extents.push(PartExtent { llen: llen as u32, plen: plen as u32, kind });
     }
@@ -136,5 +163,35 @@ impl Filler {
         let filled = self.encoder.fill(text, &mut self.pcluster)?;
         let saves = filled.produced.next_multiple_of(block_len) < filled.consumed;
         Ok(saves.then_some((filled.consumed, filled.produced)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deflate_streams_end_off_page_starts() {
+        let bits = BlockBits::DEFAULT;
+        for start in 4090..4100 {
+            let mut filled = Filled::default();
+            for plen in [4096, 3, 4091, 5000, 4090, 8192] {
+                filled.bytes.extend(vec![plen as u8; plen]);
+                let kind = if plen == 5000 { HeadKind::Plain } else { HeadKind::Head1 };
+                filled.push(3 * plen, plen, kind);
+            }
+            let moved = filled.with_deflate_ends_off_page_starts(start, bits);
+            let (mut pa, mut off) = (start, 0);
+            for (extent, plen) in moved.extents.iter().zip([4096, 3, 4091, 5000, 4090, 8192]) {
+                let (end, bytes) = (pa + u64::from(extent.plen), &moved.bytes[off..][..extent.plen as usize]);
+                let (pad, stream) = bytes.split_at(bytes.len() - plen);
+                assert!(pad.is_empty() || pad == EMPTY_DEFLATE_BLOCK);
+                assert!(stream.iter().all(|&byte| byte == plen as u8));
+                let within_a_page = pa >> bits.bits() == (end - 1) >> bits.bits();
+                assert!(extent.kind == HeadKind::Plain || within_a_page || !(1..=3).contains(&bits.within(end)));
+                (pa, off) = (end, off + bytes.len());
+            }
+            assert_eq!(off, moved.bytes.len());
+        }
     }
 }

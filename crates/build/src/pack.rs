@@ -1,6 +1,6 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
-use kiln_codec::Encoder;
+use kiln_codec::{Encoder, Method};
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Blkaddr, BlockBits};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::facts::Facts;
-use crate::fill::PartExtent;
+use crate::fill::{Filled, PartExtent};
 use crate::jobs::{self, Part, Stream};
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage, skippable};
@@ -133,6 +133,8 @@ struct Packing<'a> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
+    /// They are, and hold DEFLATE.
+    encoded_deflate: bool,
     packed: Packed,
     /// The pcluster of zeros, as an extent of all that it decodes to.
     zeros: Option<ZExtent>,
@@ -167,7 +169,9 @@ impl<'a> Packing<'a> {
         };
         let originals = plan.files.iter().filter_map(original).collect();
         let encoded = options.encoded_extents;
-        Ok(Self { plan, out, control, block_bits, encoded, packed, zeros: None, originals, progress })
+        let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
+        let encoded_deflate = encoded && is_deflate;
+        Ok(Self { plan, out, control, block_bits, encoded, encoded_deflate, packed, zeros: None, originals, progress })
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
@@ -197,6 +201,7 @@ impl<'a> Packing<'a> {
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
+        let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
         let start = match part.stream {
             Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
             _ => self.append_bytes(&packed)?,
@@ -306,6 +311,14 @@ impl<'a> Packing<'a> {
             pos += u64::from(llen);
         }
         Ok(())
+    }
+
+    /// See [`Filled::with_deflate_ends_off_page_starts`].
+    fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
+        let PackedPart { bytes, shape: Shape::Extents(extents), .. } = packed else { return packed };
+        let filled = Filled { bytes, extents };
+        let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
+        PackedPart { bytes: filled.bytes, shape: Shape::Extents(filled.extents), ..packed }
     }
 
     /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
