@@ -4,6 +4,7 @@
 use kiln_build::{BuildOptions, Dedupe, Fragments};
 use kiln_codec::Method;
 use kiln_read::{Image, OpenOptions};
+use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -12,6 +13,7 @@ use kiln_tests::snapshot::{assert_same, of_dir, of_image};
 use kiln_tests::temp::TempDir;
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::path::Path;
 
 /// A choice: its name, and what it does to the options.
 type Choice = (&'static str, fn(&mut BuildOptions));
@@ -50,7 +52,8 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("index", |options| options.encoded_extents = false),
         ("encoded extents", |options| options.encoded_extents = true),
     ],
-    &[("no dedupe", |options| options.dedupe = Dedupe::Off), ("files", |options| options.dedupe = Dedupe::Files)],
+    &[("no dedupe", |options| options.dedupe = Dedupe::Off), ("files", |options| options.dedupe = Dedupe::Files),
+        ("parts", |options| options.dedupe = Dedupe::Parts)],
 ];
 
 /// Rows of choices, one of each dimension, in which every pair of choices occurs: greedily, the row with most new pairs
@@ -75,12 +78,37 @@ fn pairwise() -> Vec<Vec<usize>> {
     chosen
 }
 
+/// Files that are like each other in parts: shifted, cut short, spliced, of any texture, small and large.
+fn versions(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    for (number, texture) in (0..).zip(Texture::ALL) {
+        for (size, len) in [("small", 30_000), ("medium", 200_000), ("large", 3_000_000)] {
+            let first = texture.bytes(100 + number, len);
+            let other = texture.bytes(200 + number, len / 3);
+            let (a, b) = (len / 3 + 7, 2 * len / 3 + 1001);
+            let versions = [
+                [&b"x"[..], &first].concat(),
+                [&first[..a], b"inserted", &first[a..]].concat(),
+                [&first[..a], &other, &first[b..]].concat(),
+                [&first[a..b], &first[..a], &other[5..]].concat(),
+                first[17..len - 4096].to_vec(),
+            ];
+            let name = |version: usize| dir.join(format!("{size}-{number}-{version}"));
+            fs::write(name(0), &first).unwrap();
+            for (version, bytes) in (1..).zip(versions) {
+                fs::write(name(version), bytes).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn every_pair_of_choices_round_trips() {
     let source = TempDir::new("source").unwrap();
     for reason in make(source.path(), 1, Scale::Small).unwrap() {
         skipped(&reason);
     }
+    versions(&source.path().join("versions"));
     let expected = of_dir(source.path()).unwrap();
     let rows = pairwise();
     assert!(rows.len() >= 12);
@@ -97,7 +125,7 @@ fn every_pair_of_choices_round_trips() {
             build_to(&scan.tree, &file, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
             path
         });
-        let bytes = fs::read(&image).unwrap();
+        let bytes = fs::read(&image).unwrap(); 
         for other in [two, seven] {
             assert!(bytes == fs::read(other).unwrap(), "{what}: the threads show in the bytes");
         }

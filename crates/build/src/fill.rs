@@ -5,6 +5,7 @@ use kiln_format::BlockBits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::zmap::HeadKind;
 
+use crate::options::REST_MAX_BLOCKS;
 use crate::{BuildError, Control};
 
 /// An extent relative to the stored bytes of its part.
@@ -55,6 +56,14 @@ impl Filled {
         self
     }
 
+    /// A stream in whole blocks. Padding goes in front: the stream ends where its pcluster ends.
+    fn push_aligned(&mut self, stream: &[u8], llen: usize, block_len: usize) {
+        let plen = stream.len().next_multiple_of(block_len);
+        self.bytes.resize(self.bytes.len() + plen - stream.len(), 0);
+        self.bytes.extend_from_slice(stream);
+        self.push(llen, plen, HeadKind::Head1);
+    }
+
     fn push(&mut self, llen: usize, plen: usize, kind: HeadKind) {
         self.extents.push(PartExtent { llen: llen as u32, plen: plen as u32, kind });
     }
@@ -78,51 +87,91 @@ impl Filler {
         Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster })
     }
 
-    /// Whether pclusters may have several blocks.
-    pub fn is_big(&self) -> bool {
-        u64::from(self.spec.pcluster_len) > self.block_bits.len()
-    }
-
     /// Bytes of what [`Filler::units`] encodes.
     pub fn unit_len(&self) -> u64 {
         self.spec.pcluster_len.into()
     }
 
-    /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on.
+    /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
+    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]).
     ///
     /// # Errors
     /// A codec that fails; an interruption.
-    pub fn blocks(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
-        let block_len = self.block_bits.len() as usize;
+    pub fn blocks(&mut self, text: &[u8], ends_stream: bool, control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
         let mut rest = text;
         while !rest.is_empty() {
             // A part of slow compression takes many seconds.
             control.check()?;
-            let unit = rest.len().min(self.spec.pcluster_len as usize);
-            let taken = match self.pcluster(rest, unit)? {
-                Some((consumed, produced)) => {
-                    // An extent must save a block: then, too, its index has an entry for its count of blocks.
-                    let stored = produced.next_multiple_of(block_len);
-                    // Padding goes in front: the stream ends where its pcluster ends.
-                    filled.bytes.resize(filled.bytes.len() + stored - produced, 0);
-                    filled.bytes.extend_from_slice(&self.pcluster[..produced]);
-                    filled.push(consumed, stored, HeadKind::Head1);
-                    consumed
-                }
-                None => {
-                    for block in rest[..unit].chunks(block_len) {
-                        filled.bytes.extend_from_slice(block);
-                        filled.bytes.resize(filled.bytes.len().next_multiple_of(block_len), 0);
-                        filled.push(block.len(), block_len, HeadKind::Plain);
-                    }
-                    unit
-                }
+            let taken = match self.encoded(rest, ends_stream, &mut filled)? {
+                0 => self.plain(rest, ends_stream, &mut filled)?,
+                taken => taken,
             };
             rest = &rest[taken..];
         }
         Ok(filled)
+    }
+
+    /// Fill a pcluster with the front of `rest`. How much it took; 0 if that would not save a block.
+    fn encoded(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let Some(mut taken) = self.pcluster(rest)? else { return Ok(0) };
+        if !ends_stream && self.is_too_short(rest.len() - taken.0) {
+            if rest.len() < 4 * block_len {
+                return self.all(rest, filled);
+            }
+            // Less, so that what is left over can stand alone.
+            match self.pcluster(&rest[..rest.len() - 2 * block_len])? {
+                Some(less) => taken = less,
+                None => return Ok(0),
+            }
+        }
+        let (consumed, produced) = taken;
+        filled.push_aligned(&self.pcluster[..produced], consumed, block_len);
+        Ok(consumed)
+    }
+
+    /// Store the front of `rest` in plain blocks, at most a pcluster's length. How much it was.
+    fn plain(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let unit = rest.len().min(self.spec.pcluster_len as usize);
+        let mut taken = unit;
+        if !ends_stream {
+            taken -= unit % block_len;
+            while taken > 0 && self.is_too_short(rest.len() - taken) {
+                taken -= block_len;
+            }
+            if taken == 0 {
+                return self.all(rest, filled);
+            }
+        }
+        for block in rest[..taken].chunks(block_len) {
+            filled.bytes.extend_from_slice(block);
+            filled.bytes.resize(filled.bytes.len().next_multiple_of(block_len), 0);
+            filled.push(block.len(), block_len, HeadKind::Plain);
+        }
+        Ok(taken)
+    }
+
+    /// Whether `len` bytes before other extents are neither plain blocks nor long enough for any pcluster.
+    fn is_too_short(&self, len: usize) -> bool {
+        let block_len = self.block_bits.len() as usize;
+        len % block_len != 0 && len < 2 * block_len
+    }
+
+    /// Encode all of `rest`, two to four blocks, as one pcluster though it may save nothing.
+    fn all(&mut self, rest: &[u8], filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let room = REST_MAX_BLOCKS as usize * block_len;
+        if self.pcluster.len() < room {
+            self.pcluster.resize(room, 0);
+        }
+        let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..room])? else {
+            return Err(BuildError::Internal(format!("{} bytes do not fit {room}", rest.len())));
+        };
+        filled.push_aligned(&self.pcluster[..produced], rest.len(), block_len);
+        Ok(rest.len())
     }
 
     /// Cut `text` into units of the pcluster length and encode each, without padding.
@@ -132,11 +181,11 @@ impl Filler {
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
-        for unit in text.chunks(self.pcluster.len()) {
+        for unit in text.chunks(self.spec.pcluster_len as usize) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {
                 true => None,
-                false => self.encoder.encode(unit, &mut self.pcluster)?,
+                false => self.encoder.encode(unit, &mut self.pcluster[..unit.len() - 1])?,
             };
             match encoded {
                 Some(len) => {
@@ -153,14 +202,17 @@ impl Filler {
     }
 
     /// Fill one pcluster with the front of `rest`: bytes consumed and produced, if that saves a block.
-    fn pcluster(&mut self, rest: &[u8], unit: usize) -> Result<Option<(usize, usize)>, BuildError> {
+    fn pcluster(&mut self, rest: &[u8]) -> Result<Option<(usize, usize)>, BuildError> {
         let block_len = self.block_bits.len() as usize;
+        let max_len = self.spec.pcluster_len as usize;
+        let unit = rest.len().min(max_len);
         // What fits one block saves none.
         if rest.len() <= block_len || unit > block_len && probe::is_incompressible(&rest[..unit]) {
             return Ok(None);
         }
         let text = &rest[..rest.len().min(EXTENT_MAX_LEN)];
-        let filled = self.encoder.fill(text, &mut self.pcluster)?;
+        let filled = self.encoder.fill(text, &mut self.pcluster[..max_len])?;
+        // Then, too, its index has an entry for its count of blocks.
         let saves = filled.produced.next_multiple_of(block_len) < filled.consumed;
         Ok(saves.then_some((filled.consumed, filled.produced)))
     }

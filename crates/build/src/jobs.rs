@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
+use crate::cuts::StoredPart;
 use crate::facts::Facts;
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::space::inline_tail_len;
+use crate::streams::Streams;
 use crate::{BuildOptions, hole};
 
 /// Bytes of an uncompressed file that are copied at a time.
 const COPY_LEN: u64 = 4 << 20;
 
 /// Where the text of a part comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stream {
     /// The file with this index in the plan.
     File(u32),
@@ -39,8 +41,8 @@ pub enum Task {
 
 /// A job: what one worker reads and fills front to back.
 ///
-/// A part starts at a block boundary of its stream and ends at one or at the end of the stream. So its extents never
-/// share an lcluster with those of another part, and parts can be packed in parallel.
+/// Parts that start at block boundaries never share an lcluster with others; those that are cut where references begin
+/// keep the rules of [`crate::cuts`]. So parts can be packed in parallel.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Where the text comes from.
@@ -49,15 +51,39 @@ pub struct Part {
     pub range: Range<u64>,
     /// What to do with them.
     pub task: Task,
+    /// What follows, if anything does, starts at a block boundary: the last extent may be as short as it likes.
+    pub ends_stream: bool,
 }
 
 /// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
 pub fn jobs<'a>(plan: &'a Plan, facts: &'a Facts, options: &'a BuildOptions) -> impl Iterator<Item = Part> + Send + 'a {
     let files = plan.files.iter().enumerate();
-    let files = files.flat_map(|(idx, file)| parts(Stream::File(idx as u32), file, facts, options));
-    let step = options.packed_spec().map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
-    let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment };
-    files.chain(steps(0..plan.packed.len(), step).map(segment))
+    let files = files.flat_map(move |(idx, file)| {
+        let stream = Stream::File(idx as u32);
+        match &plan.streams {
+            Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
+            _ => parts(stream, file, facts, options),
+        }
+    });
+    let packed = match &plan.streams {
+        Some(streams) if streams.is_shared(Stream::Packed) => stored_parts(streams, Stream::Packed),
+        _ => {
+            let step = options.packed_spec().map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+            Box::new(steps(0..plan.packed.len(), step).map(segment))
+        }
+    };
+    files.chain(packed)
+}
+
+/// What is stored of a file or of the packed stream that has references, or is referred to.
+fn stored_parts(streams: &Streams, stream: Stream) -> Box<dyn Iterator<Item = Part> + Send + '_> {
+    let part = move |part: &StoredPart| {
+        let start = streams.sources[part.stream as usize].start;
+        let range = start + part.range.start..start + part.range.end;
+        Part { stream, range, task: Task::Segment, ends_stream: part.ends_stream }
+    };
+    Box::new(streams.parts(stream).unwrap_or_default().iter().map(part))
 }
 
 /// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
@@ -73,14 +99,14 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// The parts of a file, in order.
-fn parts(
+fn parts<'a>(
     stream: Stream,
-    plan: &FilePlan,
+    plan: &'a FilePlan,
     facts: &Facts,
     options: &BuildOptions,
-) -> Box<dyn Iterator<Item = Part> + Send> {
+) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
     let (node, len) = (plan.node, plan.len);
-    let part = move |range, task| Part { stream, range, task };
+    let part = move |range, task| Part { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len: facts.inode_len(node) })));
     match &plan.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment { .. } => {

@@ -3,7 +3,6 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
-use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::inode::{DataLayout, Form};
 use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
@@ -65,8 +64,6 @@ pub struct View<'a> {
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
     pub big: bool,
-    /// Those of the packed inode may.
-    pub packed_big: bool,
     /// Compressed files have encoded extents instead of an index.
     pub encoded: bool,
     /// Files are compressed where that gains.
@@ -77,11 +74,10 @@ impl<'a> View<'a> {
     /// A view for `options`.
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits();
-        let is_big = |spec: Spec| u64::from(spec.pcluster_len) > block_bits.len();
-        let (big, packed_big) = (options.compression.is_some_and(is_big), options.packed_spec().is_some_and(is_big));
+        let big = options.max_pcluster_blocks() > 1;
         let compresses = options.compression.is_some();
         let encoded = options.encoded_extents;
-        Self { tree, facts, plan, packed, block_bits, big, packed_big, encoded, compresses }
+        Self { tree, facts, plan, packed, block_bits, big, encoded, compresses }
     }
 
     /// Whether the node is not in the image.
@@ -111,22 +107,18 @@ impl<'a> View<'a> {
 
     /// What the map of a compressed file of `len` bytes looks like.
     pub fn map_shape(&self, len: u64, extents: &[ZExtent]) -> MapShape {
-        self.shape(len, extents, self.big)
-    }
-
-    fn shape(&self, len: u64, extents: &[ZExtent], big: bool) -> MapShape {
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, extents, self.block_bits));
         }
         let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
         let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
-        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big, scattered })
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered })
     }
 
     /// The packed inode, if there is one: its extents, and what its map looks like.
     pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
         let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
-        (len > 0).then(|| (extents, self.shape(len, &extents.list, self.packed_big)))
+        (len > 0).then(|| (extents, self.map_shape(len, &extents.list)))
     }
 
     /// Form of the packed inode.

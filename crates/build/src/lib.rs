@@ -11,6 +11,8 @@
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod chunker;
+mod cuts;
 mod dedupe;
 mod emit;
 mod error;
@@ -19,6 +21,7 @@ mod fill;
 mod hole;
 mod jobs;
 mod layout;
+mod matching;
 mod options;
 mod pack;
 mod packed;
@@ -28,6 +31,8 @@ mod pool;
 mod records;
 mod space;
 mod stats;
+mod streams;
+mod survey;
 mod tails;
 pub mod tree;
 mod write;

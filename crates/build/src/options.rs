@@ -15,6 +15,8 @@ pub enum Dedupe {
     Off,
     /// Whole files of equal contents.
     Files,
+    /// Whole files, and parts of compressed files. Needs Linux 6.1; before, and without compression, as `Files`.
+    Parts,
 }
 
 /// Which files lie in the packed inode, compressed together instead of one by one. Needs Linux 6.1, and compression.
@@ -25,6 +27,9 @@ pub enum Fragments {
     /// Whole files of at most this many bytes that look compressible.
     UpTo(u64),
 }
+
+/// Blocks of the longest pcluster that holds the rest of a part.
+pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 
 /// How to build an image. The defaults store everything uncompressed.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub struct BuildOptions {
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
+    /// Bytes of memory for the index of parts. What does not fit is forgotten, which makes the image larger, not wrong.
+    pub index_budget: usize,
     /// Packing.
     pub fragments: Fragments,
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
@@ -64,6 +71,7 @@ impl Default for BuildOptions {
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
+            index_budget: 256 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
             encoded_extents: false,
@@ -102,6 +110,28 @@ impl BuildOptions {
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
         self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+    }
+
+    /// Whether parts of files are looked for.
+    pub(crate) fn dedupes_parts(&self) -> bool {
+        self.dedupe == Dedupe::Parts && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// Least bytes of a part that is stored once. Each cut costs half a pcluster's last block, and a large pcluster of fixed
+    /// output holds several times its length.
+    pub(crate) fn min_match(&self) -> u64 {
+        let is_large = self.compression.is_some_and(|spec| spec.pcluster_len >= 128 << 10);
+        match (self.encoded_extents, is_large) {
+            (true, _) => 4 << 10,
+            (false, false) => 16 << 10,
+            (false, true) => 32 << 10,
+        }
+    }
+
+    /// Blocks in the longest pcluster, for maps that must know whether it is more than one.
+    pub(crate) fn max_pcluster_blocks(&self) -> u32 {
+        let longest = self.specs().map(|spec| spec.pcluster_len).max().unwrap_or(0) >> self.block_bits().bits();
+        if self.dedupes_parts() { longest.max(REST_MAX_BLOCKS) } else { longest }
     }
 
     /// Longest file in bytes that may go into the packed inode.

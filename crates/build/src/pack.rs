@@ -10,10 +10,13 @@ use std::os::unix::fs::FileExt;
 
 use crate::facts::Facts;
 use crate::fill::{Filled, PartExtent};
-use crate::jobs::{self, Part, Stream};
+use crate::cuts::{self, Unit};
+use crate::jobs::{self, Part, Stream, Task};
 use crate::part::{PackedPart, Packer, Shape};
-use crate::plan::{FilePlan, Plan, Storage, skippable};
+use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
+use crate::streams::Streams;
+use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
 use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
@@ -61,12 +64,6 @@ pub struct Extents {
     pub blocks: u64,
 }
 
-impl Extents {
-    /// The byte behind the last one.
-    fn end(&self) -> u64 {
-        self.list.iter().map(|extent| u64::from(extent.llen)).sum()
-    }
-}
 
 /// The data of an image.
 pub struct Packed {
@@ -107,7 +104,6 @@ pub fn pack(
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, out, options, control)?;
     packing.write_zeros(options)?;
-    let jobs = jobs::jobs(plan, facts, options).map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
     let worker = || {
         let mut packer = Packer::new(tree, plan, options, control)?;
         Ok(move |part: Part| {
@@ -115,13 +111,21 @@ pub fn pack(
             Ok((part, packed))
         })
     };
-    pool::run(options.threads, BACKLOG, jobs, worker, |(part, packed)| {
+    let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
+    pool::run(options.threads, BACKLOG, jobs::jobs(plan, facts, options).map(costed), worker, |(part, packed)| {
         control.check()?;
         match packed {
             Ok(packed) => packing.append(tree, &part, packed),
             Err(error) => packing.leave_out(tree, part.stream, error),
         }
     })?;
+    if let Some(streams) = &plan.streams {
+        let late = packing.resolve(streams)?;
+        pool::run(options.threads, BACKLOG, late.into_iter().map(costed), worker, |(part, packed)| {
+            control.check()?;
+            packing.append(tree, &part, packed?)
+        })?;
+    }
     packing.finish()
 }
 
@@ -161,7 +165,8 @@ impl<'a> Packing<'a> {
             left_out: BTreeMap::new(),
         };
         let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
-        let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum();
+        let referred = plan.streams.iter().flat_map(|streams| &streams.plan.refs).map(|one| one.len).sum::<u64>();
+        let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
         let progress = Progress { done_bytes: 0, total_bytes };
         let original = |file: &FilePlan| match file.storage {
             Storage::Duplicate(original) => Some(original),
@@ -194,7 +199,7 @@ impl<'a> Packing<'a> {
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
         let pa = self.append_bytes(&PackedPart::new(block, Shape::Extents(Vec::new())))?;
         let plen = self.block_bits.len() as u32;
-        self.zeros = Some(ZExtent { llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
+        self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
         Ok(())
     }
@@ -214,38 +219,93 @@ impl<'a> Packing<'a> {
             (Shape::Flat { .. }, Stream::Packed) => {
                 return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
             }
-            (Shape::Extents(new), Stream::File(file)) => {
-                let stored = &mut self.packed.stored[file as usize];
-                let mut extents = match std::mem::replace(stored, Stored::Nothing) {
-                    Stored::Compressed(extents) => extents,
-                    _ => Extents::default(),
-                };
-                self.append_zeros(&mut extents, part.range.start)?;
-                self.append_extents(&mut extents, start, &new);
-                self.packed.stored[file as usize] = Stored::Compressed(extents);
-            }
-            (Shape::Extents(new), Stream::Packed) => {
-                let mut extents = std::mem::take(&mut self.packed.packed);
-                self.append_extents(&mut extents, start, &new);
-                self.packed.packed = extents;
-            }
+            (Shape::Extents(new), stream) => self.append_extents(stream, part.range.start, start, &new),
         }
         for (file, error) in packed.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
         }
-        self.progress.done_bytes += part.range.end - part.range.start;
+        let done = self.progress.done_bytes + part.range.end - part.range.start;
+        self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.control.progress)(self.progress);
         Ok(())
     }
 
-    /// Extents that are stored one behind the other from byte `pa` on.
-    fn append_extents(&self, extents: &mut Extents, mut pa: u64, new: &[PartExtent]) {
-        let first = pa >> self.block_bits.bits();
+    /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
+    fn append_extents(&mut self, stream: Stream, mut la: u64, mut pa: u64, new: &[PartExtent]) {
+        let block_bits = self.block_bits;
+        let extents = self.extents_mut(stream);
+        let first = pa >> block_bits.bits();
         for &PartExtent { llen, plen, kind } in new {
-            extents.list.push(ZExtent { llen, plen, pa, kind, partial: false });
+            extents.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
+            la += u64::from(llen);
             pa += u64::from(plen);
         }
-        extents.blocks += self.block_bits.blocks_for(pa) - first;
+        extents.blocks += block_bits.blocks_for(pa) - first;
+    }
+
+    /// The extents of a stream that is compressed.
+    fn extents_mut(&mut self, stream: Stream) -> &mut Extents {
+        let Stream::File(file) = stream else { return &mut self.packed.packed };
+        let stored = &mut self.packed.stored[file as usize];
+        if !matches!(stored, Stored::Compressed(_)) {
+            *stored = Stored::Compressed(Extents::default());
+        }
+        match stored {
+            Stored::Compressed(extents) => extents,
+            _ => unreachable!("just made so"),
+        }
+    }
+
+    /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
+    /// extents would be too short.
+    fn resolve(&mut self, streams: &Streams) -> Result<Vec<Part>, BuildError> {
+        let mut late = Vec::new();
+        let mut found: Vec<(Stream, ZExtent)> = Vec::new();
+        for one in &streams.plan.refs {
+            let wrong = || BuildError::Internal(format!("{one:?} has no units"));
+            let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
+            let units = match stream {
+                Stream::Packed => &self.packed.packed.list,
+                Stream::File(file) => match &self.packed.stored[file as usize] {
+                    Stored::Compressed(extents) => &extents.list,
+                    _ => return Err(wrong()),
+                },
+            };
+            let units = &units[units.partition_point(|unit| unit.la < at)..];
+            if units.first().is_none_or(|unit| unit.la != at) {
+                return Err(wrong());
+            }
+            let lengths = units.iter().map(|unit| self.unit(unit));
+            let range = one.target.off..one.target.off + one.len;
+            let base = la - range.start;
+            let resolved = cuts::resolve_ref(range, streams.ends_stream(one), lengths, streams.rules);
+            let resolved = resolved.ok_or_else(wrong)?;
+            let mut la = la;
+            for piece in &resolved.extents {
+                let unit = units[piece.unit];
+                let partial = piece.llen < unit.llen && unit.kind != HeadKind::Plain;
+                found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
+                la += u64::from(piece.llen);
+            }
+            late.extend(resolved.late.map(|range| Part {
+                stream: target,
+                range: base + range.start..base + range.end,
+                task: Task::Segment,
+                ends_stream: streams.ends_stream(one),
+            }));
+        }
+        if !found.is_empty() {
+            self.feature(Feature::Fragments);
+        }
+        for (target, extent) in found {
+            self.extents_mut(target).list.push(extent);
+        }
+        Ok(late)
+    }
+
+    fn unit(&self, extent: &ZExtent) -> Unit {
+        let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
+        Unit { llen: extent.llen, blocks }
     }
 
     fn append_flat(
@@ -288,31 +348,6 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// References to zeros from the end of `extents` to `end`.
-    fn append_zeros(&self, extents: &mut Extents, end: u64) -> Result<(), BuildError> {
-        let mut pos = extents.end();
-        if self.encoded {
-            while pos < end {
-                let llen = (end - pos).min(HOLE_EXTENT_MAX_LEN) as u32;
-                extents.list.push(ZExtent { llen, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false });
-                pos += u64::from(llen);
-            }
-            return Ok(());
-        }
-        if pos == end {
-            return Ok(());
-        }
-        let Some(zeros) = self.zeros else {
-            return Err(BuildError::Internal(format!("a part starts at {end}, not at {pos}")));
-        };
-        while pos < end {
-            let llen = (end - pos).min(zeros.llen.into()) as u32;
-            extents.list.push(ZExtent { llen, partial: llen < zeros.llen, ..zeros });
-            pos += u64::from(llen);
-        }
-        Ok(())
-    }
-
     /// See [`Filled::with_deflate_ends_off_page_starts`].
     fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
         let PackedPart { bytes, shape: Shape::Extents(extents), .. } = packed else { return packed };
@@ -343,8 +378,12 @@ impl<'a> Packing<'a> {
     }
 
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
+        let is_shared = |file| {
+            let streams = self.plan.streams.as_ref();
+            self.originals.contains(&file) || streams.is_some_and(|streams| streams.is_shared(stream))
+        };
         let file = match stream {
-            Stream::File(file) if !self.originals.contains(&file) => file,
+            Stream::File(file) if !is_shared(file) => file,
             // Others were to share its data, which cannot be had any more.
             _ => return Err(error),
         };
@@ -372,8 +411,8 @@ impl<'a> Packing<'a> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => self.end_in_zeros(Extents::default(), file.len)?,
-                (Stored::Compressed(extents), _) => self.end_in_zeros(extents, file.len)?,
+                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Extents::default(), file.len)?,
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len)?,
                 (stored, _) => stored,
             };
             match self.packed.stored[idx] {
@@ -386,13 +425,45 @@ impl<'a> Packing<'a> {
         if self.encoded && !self.packed.packed.list.is_empty() {
             self.feature(Feature::Addr48Bit);
         }
-        self.packed.packed.list.shrink_to_fit();
+        let packed = std::mem::take(&mut self.packed.packed);
+        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {
+            self.packed.packed = extents;
+        }
         Ok(self.packed)
     }
 
-    fn end_in_zeros(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
-        self.append_zeros(&mut extents, len)?;
-        extents.list.shrink_to_fit();
-        Ok(Stored::Compressed(extents))
+    /// The extents of a stream of `len` bytes in order, with holes in their gaps.
+    fn complete(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+        extents.list.sort_unstable_by_key(|extent| extent.la);
+        let mut list = Vec::with_capacity(extents.list.len());
+        let mut end = 0;
+        for extent in extents.list {
+            self.append_hole(&mut list, end, extent.la)?;
+            end = extent.end();
+            list.push(extent);
+        }
+        self.append_hole(&mut list, end, len)?;
+        Ok(Stored::Compressed(Extents { list, ..extents }))
+    }
+
+    /// Zeros from `la` to `end`.
+    fn append_hole(&self, list: &mut Vec<ZExtent>, mut la: u64, end: u64) -> Result<(), BuildError> {
+        let most = match (self.encoded, self.zeros) {
+            _ if la == end => return Ok(()),
+            (true, _) => HOLE_EXTENT_MAX_LEN,
+            (false, Some(zeros)) => zeros.llen.into(),
+            (false, None) => return Err(BuildError::Internal(format!("nothing is stored of bytes {la} to {end}"))),
+        };
+        if la > end {
+            return Err(BuildError::Internal(format!("bytes {end} to {la} are stored twice")));
+        }
+        let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
+        while la < end {
+            let llen = (end - la).min(most) as u32;
+            let extent = self.zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..zeros });
+            list.push(ZExtent { la, llen, ..extent });
+            la += u64::from(llen);
+        }
+        Ok(())
     }
 }

@@ -70,6 +70,12 @@ impl PackedStream {
         &self.members
     }
 
+    /// All members, by offset, with their bytes of the stream.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
+        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.len]);
+        self.members.iter().zip(ends).map(|(member, end)| (member.file, member.off..end))
+    }
+
     /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);

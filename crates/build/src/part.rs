@@ -5,8 +5,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::fill::{Filled, Filler, PartExtent};
 use crate::jobs::{Part, Stream, Task};
-use crate::plan::{Plan, skippable};
+use crate::plan::Plan;
 use crate::space::inline_tail_len;
+use crate::survey::skippable;
 use crate::zindex::{self, IndexShape};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
@@ -83,9 +84,9 @@ impl<'a> Packer<'a> {
     pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
         let unreadable = self.read(part)?;
         let packed = match part.task {
-            Task::Segment => self.compressed(part.stream)?,
+            Task::Segment => self.compressed(part.stream, part.ends_stream)?,
             Task::Whole { compress: true, inode_len } => {
-                let packed = self.compressed(part.stream)?;
+                let packed = self.compressed(part.stream, part.ends_stream)?;
                 if self.gains(&packed, part.range.end)? { packed } else { self.flat(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.flat(inode_len),
@@ -137,12 +138,12 @@ impl<'a> Packer<'a> {
             let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
             return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
         }
-        let big = self.filler.as_ref().is_some_and(Filler::is_big);
+        let big = self.options.max_pcluster_blocks() > 1;
         let shape = IndexShape { len, block_bits: self.block_bits, big, scattered: false };
         Ok(packed.bytes.len() as u64 + zindex::index_len(shape)? < len)
     }
 
-    fn compressed(&mut self, stream: Stream) -> Result<PackedPart, BuildError> {
+    fn compressed(&mut self, stream: Stream, ends_stream: bool) -> Result<PackedPart, BuildError> {
         let filler = match (stream, self.options.packed_spec()) {
             (Stream::Packed, Some(spec)) => match &mut self.packed_filler {
                 Some(filler) => filler,
@@ -155,7 +156,7 @@ impl<'a> Packer<'a> {
         };
         Ok(PackedPart::of(match self.options.encoded_extents {
             true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, self.control)?,
+            false => filler.blocks(&self.text, ends_stream, self.control)?,
         }))
     }
 }

@@ -66,15 +66,13 @@ impl RecordShape {
         if self.size.start_len() > 0 {
             out.extend_from_slice(&extents.first().map_or(0, |extent| extent.pa).to_le_bytes());
         }
-        let mut la = 0;
         for extent in extents {
             let word = match (extent.plen, extent.kind) {
                 (0, _) => PlenWord::HOLE,
                 (plen, HeadKind::Plain) => PlenWord::new(plen, None, extent.partial)?,
                 (plen, _) => PlenWord::new(plen, Some(algorithm), extent.partial)?,
             };
-            ExtentRecord { plen: word, pa: Some(extent.pa), la: Some(la) }.encode(self.size, out)?;
-            la += u64::from(extent.llen);
+            ExtentRecord { plen: word, pa: Some(extent.pa), la: Some(extent.la) }.encode(self.size, out)?;
         }
         Ok(())
     }
@@ -97,7 +95,20 @@ mod tests {
 
     fn extents(list: &[(u32, u32, u64)]) -> Vec<ZExtent> {
         let kind = |plen, llen| if plen < llen { HeadKind::Head1 } else { HeadKind::Plain };
-        list.iter().map(|&(llen, plen, pa)| ZExtent { llen, plen, pa, kind: kind(plen, llen), partial: false }).collect()
+        let mut la = 0;
+        let mut place = |llen| {
+            la += u64::from(llen);
+            la - u64::from(llen)
+        };
+        let extent = |&(llen, plen, pa): &(u32, u32, u64)| ZExtent {
+            la: place(llen),
+            llen,
+            plen,
+            pa,
+            kind: kind(plen, llen),
+            partial: false,
+        };
+        list.iter().map(extent).collect()
     }
 
     fn shape(list: &[(u32, u32, u64)]) -> (RecordShape, Vec<ZExtent>) {

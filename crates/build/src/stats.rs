@@ -39,6 +39,10 @@ pub struct Summary {
     pub packed_files: u64,
     /// Their bytes.
     pub packed_bytes: u64,
+    /// Bytes of parts that are stored once though they occur several times.
+    pub shared_bytes: u64,
+    /// Chunks that the index of parts had no memory for.
+    pub dropped_chunks: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
     /// Files left uncompressed because compressing gained nothing.
@@ -124,6 +128,10 @@ pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> 
         uuid: written.uuid,
         ..Summary::default()
     };
+    if let Some(streams) = &view.plan.streams {
+        summary.shared_bytes = streams.plan.refs.iter().map(|one| one.len).sum();
+        summary.dropped_chunks = streams.stats.dropped_chunks;
+    }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {
         match &node.kind {
             Kind::Directory(_) => summary.directories += 1,

@@ -123,7 +123,7 @@ fn compr_cfgs(options: &BuildOptions) -> ComprCfgs {
     let Some(spec) = options.specs().max_by_key(|spec| spec.pcluster_len) else { return cfgs };
     match spec.method.algorithm() {
         Algorithm::Lz4 => {
-            let max_pclusterblks = (spec.pcluster_len >> options.block_bits().bits()) as u16;
+            let max_pclusterblks = options.max_pcluster_blocks() as u16;
             cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
         }
         Algorithm::Lzma => cfgs.lzma_dict_size = Some(spec.lzma_dict_size()),

@@ -12,6 +12,8 @@ use crate::BuildError;
 /// An extent of a compressed file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZExtent {
+    /// Byte offset in the file.
+    pub la: u64,
     /// Bytes of plain text.
     pub llen: u32,
     /// Bytes stored.
@@ -22,6 +24,13 @@ pub struct ZExtent {
     pub kind: HeadKind,
     /// The stream decodes to more than `llen` bytes.
     pub partial: bool,
+}
+
+impl ZExtent {
+    /// Byte offset in the file behind it.
+    pub fn end(&self) -> u64 {
+        self.la + u64::from(self.llen)
+    }
 }
 
 /// What the length of an index depends on.
@@ -133,18 +142,15 @@ pub fn encode(
 fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster> {
     let bits = shape.block_bits.bits();
     let count = shape.lclusters();
-    let mut la = 0;
     let mut rest = extents.iter().peekable();
     std::iter::from_fn(move || {
         let extent = *rest.next()?;
-        let start = la;
-        la += u64::from(extent.llen);
-        let head = start >> bits;
+        let head = extent.la >> bits;
         let last = rest.peek().is_none();
         // Behind the last extent stands an end marker, if the file ends inside an lcluster where nothing starts.
         let marker = last && shape.block_bits.within(shape.len) != 0 && head + 1 < count;
-        let next = if !last { la >> bits } else { count - u64::from(marker) };
-        Some(run(extent, start, head, next, shape).chain(marker.then_some(Lcluster::Head {
+        let next = if !last { extent.end() >> bits } else { count - u64::from(marker) };
+        Some(run(extent, head, next, shape).chain(marker.then_some(Lcluster::Head {
             kind: HeadKind::Plain,
             clusterofs: shape.block_bits.within(shape.len) as u32,
             blkaddr: Blkaddr(0),
@@ -155,10 +161,10 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
 }
 
 /// The head at lcluster `head` and the nonheads up to `next`.
-fn run(extent: ZExtent, la: u64, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
     let first = Lcluster::Head {
         kind: extent.kind,
-        clusterofs: shape.block_bits.within(la) as u32,
+        clusterofs: shape.block_bits.within(extent.la) as u32,
         blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
         partial: extent.partial,
     };

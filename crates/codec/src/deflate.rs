@@ -35,12 +35,22 @@ impl DeflateEncoder {
         let first = self.fit.first_guess(input.len(), out.len());
         let compress = |len: usize, out: &mut [u8]| Ok(self.compressor.compress(&input[..len], out));
         let filled = self.fit.fill(input.len(), first, out, compress)?;
-        if filled.produced > 0 && out[0] == 0 {
-            // A stored block that is not the last. Readers would take the zero byte for padding; bits 3 to 7 are
-            // unused.
-            out[0] = 0x08;
-        }
+        unlike_padding(&mut out[..filled.produced]);
         Ok(filled)
+    }
+
+    pub(crate) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        let len = self.compressor.compress(input, out);
+        unlike_padding(&mut out[..len.unwrap_or(0)]);
+        Ok(len)
+    }
+}
+
+/// Readers take zeros in front of a stream for padding. A stored block that is not the last starts with a zero byte; its
+/// bits 3 to 7 are unused.
+fn unlike_padding(stream: &mut [u8]) {
+    if let Some(first @ 0) = stream.first_mut() {
+        *first = 0x08;
     }
 }
 

@@ -83,19 +83,20 @@ impl Encoder {
         Ok(filled)
     }
 
-    /// Encode all of `input`, at most 12 MiB: the length of the stream, or `None` if it does not fit `out` or is not
-    /// smaller than `input`. For data whose pieces are cut beforehand: the library's plain call.
+    /// Encode all of `input`, at most 12 MiB: the length of the stream, or `None` if it does not fit `out`. For data whose
+    /// pieces are cut beforehand: the library's plain call. The stream may be longer than the input, if `out` is.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).
     pub fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
-        let room = out.len().min(input.len().saturating_sub(1));
-        let out = &mut out[..room];
-        if let Engine::Zstd(e) = &mut self.engine {
-            self.fills += 1;
-            return e.encode(input, out);
-        }
-        let filled = self.fill(input, out)?;
+        self.fills += 1;
+        let filled = match &mut self.engine {
+            Engine::Lz4(e) => e.fill(input, out),
+            Engine::Lz4hc(e) => e.fill(input, out),
+            Engine::Lzma(e) => e.fill(input, out)?,
+            Engine::Deflate(e) => return e.encode(input, out),
+            Engine::Zstd(e) => return e.encode(input, out),
+        };
         Ok((filled.consumed == input.len()).then_some(filled.produced))
     }
 
