@@ -38,6 +38,12 @@ pub trait Text {
     /// # Errors
     /// Errors of the source.
     fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Whether storing these `len` bytes once instead of twice gains anything.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    fn gains(&mut self, place: Place, len: u64) -> Result<bool, Self::Error>;
 }
 
 /// A place in the plain text of all streams.
@@ -116,6 +122,13 @@ impl Runs {
         if run.len > 0 {
             self.runs.push(run);
         }
+    }
+
+    /// Store a stream after all: nothing refers to its references.
+    pub fn forget_refs(&mut self, stream: u32) {
+        let start = self.firsts[stream as usize];
+        let end = start + self.stream(stream).len();
+        self.runs[start..end].iter_mut().for_each(|run| run.kind = RunKind::Stored);
     }
 
     /// The Stored run that holds a place.
@@ -266,11 +279,12 @@ impl Matcher {
         if room.is_open {
             ahead = ahead.min(off - source.off - back);
         }
-        if ahead + back < self.min_match {
+        let source = Place { off: source.off - back, ..source };
+        if ahead + back < self.min_match || !text.gains(source, ahead + back)? {
+            let source = Place { off: source.off + back, ..source };
             self.too_short = (!room.is_open).then_some(TooShort { source, target: off, end: off + ahead });
             return Ok(None);
         }
-        let source = Place { off: source.off - back, ..source };
         Ok(Some(Match { source, target: off - back..off + ahead }))
     }
 

@@ -4,6 +4,7 @@
 //! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
 //! so that a reference can name it, is decided here.
 
+use kiln_codec::probe;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -18,6 +19,11 @@ use crate::survey::{SURVEY_BUDGET, SURVEY_COST, chunks_of};
 use crate::tree::Content;
 use crate::{BuildError, BuildOptions, Control, Tree, hole};
 
+/// Bytes of a match that are compressed to estimate its worth.
+const SAMPLE_LEN: u64 = 64 << 10;
+/// What an lcluster has more in the full index than in the compact one, in bytes by the measure of
+/// [`probe::estimated_len`].
+const FULL_INDEX_COST: u64 = 10;
 /// Files that are kept open for comparisons.
 const OPEN_MAX: usize = 8;
 
@@ -61,9 +67,9 @@ impl Streams {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let min_match = options.min_match();
+        let (min_match, min_saving) = (options.min_match(), options.min_saving());
         let sources = sources(files, packed, min_match);
-        let mut text = PlainText { tree, files, packed, sources: &sources, open: Vec::new() };
+        let mut text = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
         let mut matcher = Matcher::new(min_match, options.index_budget);
         let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
         let jobs = jobs.map(|mut window| {
@@ -73,7 +79,7 @@ impl Streams {
         });
         let worker = || {
             let mut chunker = Chunker::new(ChunkSizes::DEFAULT);
-            let mut reader = PlainText { tree, files, packed, sources: &sources, open: Vec::new() };
+            let mut reader = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
             let mut buf = Vec::new();
             Ok(move |window: Window| {
                 control.check()?;
@@ -87,6 +93,7 @@ impl Streams {
             })
         };
         let mut current = None;
+        let mut savings = vec![0; sources.len()];
         pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
             if current != Some(stream) {
                 if current.is_some() {
@@ -95,14 +102,23 @@ impl Streams {
                 matcher.begin(sources[stream as usize].len);
                 current = Some(stream);
             }
-            matcher.push(&chunks, &mut text)
+            text.saved = 0;
+            matcher.push(&chunks, &mut text)?;
+            savings[stream as usize] += text.saved;
+            Ok(())
         })?;
         if current.is_some() {
             matcher.end();
         }
         text.close_all()?;
-        let (runs, stats) = matcher.finish();
+        let (mut runs, stats) = matcher.finish();
         let rules = rules(options);
+        for ((number, source), saved) in (0..).zip(&sources).zip(savings) {
+            // A file with references has the full index, the packed inode with a million lclusters too.
+            if !options.encoded_extents && saved < options.block_bits().blocks_for(source.len) * FULL_INDEX_COST {
+                runs.forget_refs(number);
+            }
+        }
         let plan = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
@@ -209,6 +225,10 @@ struct PlainText<'a> {
     files: &'a [FilePlan],
     packed: &'a PackedStream,
     sources: &'a [Source],
+    /// Least estimated bytes for which text is cut.
+    min_saving: u64,
+    /// Estimated bytes of all text that was found worth it.
+    saved: u64,
     /// Most recently used last.
     open: Vec<(u32, Box<dyn Content>)>,
 }
@@ -257,5 +277,15 @@ impl Text for PlainText<'_> {
             buf = rest;
         }
         Ok(())
+    }
+
+    /// What compresses well is worth less than the pclusters that are cut for it.
+    fn gains(&mut self, place: Place, len: u64) -> Result<bool, BuildError> {
+        let mut sample = vec![0; len.min(SAMPLE_LEN) as usize];
+        self.read(place.stream, place.off, &mut sample)?;
+        let saved = probe::estimated_len(&sample) as u64 * len / sample.len() as u64;
+        let gains = saved >= self.min_saving;
+        self.saved += if gains { saved } else { 0 };
+        Ok(gains)
     }
 }

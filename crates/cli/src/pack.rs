@@ -54,6 +54,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     dedupe: DedupeArg,
 
+    /// Memory for the index of parts; a smaller one finds fewer
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    memory: u64,
+
     /// Files that are compressed together: off, all, or those of up to this many bytes (needs Linux 6.1)
     #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
     fragments: Option<Fragments>,
@@ -95,6 +99,8 @@ pub struct Args {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum DedupeArg {
+    /// Files of equal contents, and equal parts of compressed files
+    Parts,
     /// Files of equal contents
     #[default]
     Files,
@@ -147,7 +153,9 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         dedupe: match args.dedupe {
             DedupeArg::Off => Dedupe::Off,
             DedupeArg::Files => Dedupe::Files,
+            DedupeArg::Parts => Dedupe::Parts,
         },
+        index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
         fragments: args.fragments.unwrap_or(Fragments::Off),
         encoded_extents: args.encoded,
         packed_pcluster_len: args.packed_pcluster.map(|len| len as u32),

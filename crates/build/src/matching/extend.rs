@@ -113,6 +113,10 @@ mod tests {
     impl Text for Pair {
         type Error = ();
 
+        fn gains(&mut self, _: Place, _: u64) -> Result<bool, Self::Error> {
+            Ok(true)
+        }
+
         fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), ()> {
             assert!(buf.len() as u64 <= WINDOW_MAX);
             buf.copy_from_slice(&self.0[stream as usize][off as usize..][..buf.len()]);

@@ -23,6 +23,10 @@ struct Memory<'a>(&'a [Vec<u8>]);
 impl Text for Memory<'_> {
     type Error = Infallible;
 
+    fn gains(&mut self, _: Place, _: u64) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+
     fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Infallible> {
         buf.copy_from_slice(&self.0[stream as usize][off as usize..][..buf.len()]);
         Ok(())
@@ -271,6 +275,10 @@ struct Failing;
 
 impl Text for Failing {
     type Error = &'static str;
+
+    fn gains(&mut self, _: Place, _: u64) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
 
     fn read(&mut self, _: u32, _: u64, _: &mut [u8]) -> Result<(), &'static str> {
         Err("cannot be read")
