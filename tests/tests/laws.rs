@@ -1,7 +1,7 @@
 //! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
 
 use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Dedupe};
+use kiln_build::{BuildError, BuildOptions, Dedupe, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::KernelVersion;
 use kiln_format::inode::Rdev;
@@ -173,10 +173,16 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     let method = prop_oneof![1 => Just(None), 6 => select(methods.to_vec()).prop_map(Some)];
     let pcluster_len = select(vec![4096, 8192, 12_288, 65_536, 131_072, 1 << 20]);
     let kernel = select(vec![None, None, Some((5, 15)), Some((5, 16)), Some((6, 1)), Some((6, 6)), Some((6, 12))]);
-    let dedupe = select(vec![Dedupe::Off, Dedupe::Files]);
+    let dedupe = select(vec![Dedupe::Off, Dedupe::Files, Dedupe::Parts]);
+    let fragments = select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
+    let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    (method, pcluster_len, kernel, dedupe, clamp).prop_map(|(method, pcluster_len, kernel, dedupe, clamp)| {
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<bool>(), clamp);
+    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
         BuildOptions {
+            encoded_extents: encoded && kernel.is_none(),
+            fragments,
+            packed_pcluster_len,
             kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
             dedupe,
             source_date_epoch: clamp,

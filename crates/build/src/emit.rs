@@ -6,9 +6,12 @@ use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, chunk, xattr};
 
 use crate::facts::mtime;
 use crate::layout::{BlockFiller, Layout, View};
-use crate::pack::Stored;
+use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
 use crate::{BuildError, BuildOptions, zindex};
+
+/// Nobody opens the packed inode by name.
+const PACKED_PERMISSIONS: u16 = 0o444;
 
 /// Turns nodes into bytes.
 pub struct Emitter<'a> {
@@ -43,10 +46,10 @@ impl<'a> Emitter<'a> {
         }
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
-            (Kind::File { len, .. }, Some(Stored::Compressed { extents, .. })) => {
-                let algorithm = self.algorithm.ok_or_else(|| internal(id, "is compressed by nothing"))?;
-                zindex::encode(view.index_shape(*len, extents), algorithm, extents, out)?;
+            (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
+                view.map_shape(*len, &extents.list).encode(self.algorithm()?, &extents.list, out)?;
             }
+            (Kind::File { .. }, Some(Stored::Fragment(off))) => zindex::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
                 encode_chunks(*len, *chunk_bits, runs, view.block_bits, out)?;
             }
@@ -64,6 +67,41 @@ impl<'a> Emitter<'a> {
             return Err(internal(id, &format!("has {} bytes, {measured} were measured", out.len())));
         }
         Ok(())
+    }
+
+    fn algorithm(&self) -> Result<Algorithm, BuildError> {
+        self.algorithm.ok_or_else(|| BuildError::Internal("a file is compressed by nothing".to_owned()))
+    }
+
+    /// The packed inode and all that lies behind it.
+    ///
+    /// # Errors
+    /// As [`Emitter::inode`].
+    pub fn packed_inode(&mut self, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let Some((extents, shape)) = self.view.packed_inode() else {
+            return Err(BuildError::Internal("a packed inode without contents".to_owned()));
+        };
+        self.serial += 1;
+        let epoch = self.view.facts.epoch;
+        let inode = Inode {
+            form: self.view.packed_form(),
+            layout: shape.layout(),
+            bit4: false,
+            xattr_icount: 0,
+            file_type: FileType::Regular,
+            permissions: PACKED_PERMISSIONS,
+            size: self.view.plan.packed.len(),
+            i_u: compressed_blocks(extents)?,
+            startblk_hi: 0,
+            ino: self.serial as u32,
+            uid: 0,
+            gid: 0,
+            mtime: epoch.secs,
+            mtime_nsec: epoch.nsec,
+            nlink: 1,
+        };
+        out.extend_from_slice(&inode.encode(epoch)?);
+        shape.encode(self.algorithm()?, &extents.list, out)
     }
 
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
@@ -111,14 +149,10 @@ impl<'a> Emitter<'a> {
                         let format = chunk::ChunkFormat { chunk_bits, entry };
                         (DataLayout::ChunkBased, format.encode(view.block_bits)?)
                     }
-                    Some(Stored::Compressed { extents, blocks }) => {
-                        let scattered = view.index_shape(*len, extents).scattered;
-                        let layout = if scattered { DataLayout::CompressedFull } else { DataLayout::CompressedCompact };
-                        let blocks = u32::try_from(*blocks).map_err(|_| {
-                            FormatError::does_not_fit("erofs_inode", "i_u (compressed_blocks)", *blocks)
-                        })?;
-                        (layout, blocks)
+                    Some(Stored::Compressed(extents)) => {
+                        (view.map_shape(*len, &extents.list).layout(), compressed_blocks(extents)?)
                     }
+                    Some(Stored::Fragment(_)) => (DataLayout::CompressedFull, 0),
                 };
                 Ok((FileType::Regular, *len, layout, i_u))
             }
@@ -182,6 +216,11 @@ impl<'a> Emitter<'a> {
         encode_block(&block, filler.used, filler.used, &mut data)?;
         Ok(data)
     }
+}
+
+fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
+    let refuse = |_| FormatError::does_not_fit("erofs_inode", "i_u (compressed_blocks)", extents.blocks);
+    Ok(u32::try_from(extents.blocks).map_err(refuse)?)
 }
 
 fn encode_block(entries: &[Dirent<'_>], used: u64, len: u64, data: &mut Vec<u8>) -> Result<(), BuildError> {

@@ -4,13 +4,15 @@
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
 use kiln_format::addr::SLOT_LEN;
-use kiln_format::{Blkaddr, BlockBits, FormatError, Nid, dirent};
+use kiln_format::inode::{DataLayout, Form};
+use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
 use crate::facts::Facts;
-use crate::pack::{Packed, Stored};
+use crate::pack::{Extents, Packed, Stored};
 use crate::plan::{Plan, Storage};
+use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
 use crate::zindex::{self, IndexShape, ZExtent};
@@ -25,6 +27,8 @@ pub enum Region {
     Blocks(NodeId),
     /// The shared xattr area.
     SharedXattrs,
+    /// The packed inode with all that lies behind it.
+    PackedInode,
 }
 
 /// Places of everything in the metadata zone.
@@ -39,6 +43,8 @@ pub struct Layout {
     blocks_pos: HashMap<NodeId, u64>,
     /// Byte offset in the zone of the shared xattr area.
     pub shared_pos: u64,
+    /// Byte offset in the zone of the packed inode, if there is one.
+    pub packed_pos: Option<u64>,
     /// All pieces by place.
     pub regions: Vec<(u64, Region)>,
 }
@@ -58,6 +64,8 @@ pub struct View<'a> {
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
     pub big: bool,
+    /// Compressed files have encoded extents instead of an index.
+    pub encoded: bool,
     /// Files are compressed where that gains.
     pub compresses: bool,
 }
@@ -66,9 +74,10 @@ impl<'a> View<'a> {
     /// A view for `options`.
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits();
-        let big = options.compression.is_some_and(|spec| u64::from(spec.pcluster_len) > block_bits.len());
+        let big = options.max_pcluster_blocks() > 1;
         let compresses = options.compression.is_some();
-        Self { tree, facts, plan, packed, block_bits, big, compresses }
+        let encoded = options.encoded_extents;
+        Self { tree, facts, plan, packed, block_bits, big, encoded, compresses }
     }
 
     /// Whether the node is not in the image.
@@ -96,11 +105,25 @@ impl<'a> View<'a> {
         Some(&self.packed.stored[idx as usize])
     }
 
-    /// What the index of a compressed file of `len` bytes looks like.
-    pub fn index_shape(&self, len: u64, extents: &[ZExtent]) -> IndexShape {
-        let follows = |w: &[ZExtent]| w[0].start + u32::from(w[0].blocks) == w[1].start;
+    /// What the map of a compressed file of `len` bytes looks like.
+    pub fn map_shape(&self, len: u64, extents: &[ZExtent]) -> MapShape {
+        if self.encoded {
+            return MapShape::Records(RecordShape::of(len, extents, self.block_bits));
+        }
+        let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
         let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
-        IndexShape { len, block_bits: self.block_bits, big: self.big, scattered }
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered })
+    }
+
+    /// The packed inode, if there is one: its extents, and what its map looks like.
+    pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
+        let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
+        (len > 0).then(|| (extents, self.map_shape(len, &extents.list)))
+    }
+
+    /// Form of the packed inode.
+    pub fn packed_form(&self) -> Form {
+        if self.plan.packed.len() <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
     }
 
     /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
@@ -144,9 +167,10 @@ impl<'a> View<'a> {
         let body_off = self.facts.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
-            (Kind::File { len, .. }, Some(Stored::Compressed { extents, .. })) => {
-                (zindex::len_behind(body_off, self.index_shape(*len, extents))?, false)
+            (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
+                (self.map_shape(*len, &extents.list).len_behind(body_off)?, false)
             }
+            (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
                 (4 * len.div_ceil(1 << chunk_bits), false)
             }
@@ -157,6 +181,47 @@ impl<'a> View<'a> {
             _ => (0, false),
         };
         Ok((body_off + behind, in_block))
+    }
+}
+
+/// What the map of a compressed stream looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapShape {
+    /// An index of lclusters.
+    Index(IndexShape),
+    /// Encoded extents.
+    Records(RecordShape),
+}
+
+impl MapShape {
+    /// Bytes from the end of the body at `body_off` of its inode to the end of the map, alignment included.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn len_behind(&self, body_off: u64) -> Result<u64, BuildError> {
+        match self {
+            MapShape::Index(shape) => zindex::len_behind(body_off, *shape),
+            MapShape::Records(shape) => Ok(shape.len_behind(body_off)),
+        }
+    }
+
+    /// Append the map to `out`, which holds the inode and its body so far.
+    ///
+    /// # Errors
+    /// Extents that contradict the format: our own mistake.
+    pub fn encode(&self, algorithm: Algorithm, extents: &[ZExtent], out: &mut Vec<u8>) -> Result<(), BuildError> {
+        match self {
+            MapShape::Index(shape) => zindex::encode(*shape, algorithm, extents, out),
+            MapShape::Records(shape) => shape.encode(algorithm, extents, out),
+        }
+    }
+
+    /// The inode's layout.
+    pub fn layout(&self) -> DataLayout {
+        match self {
+            MapShape::Index(IndexShape { scattered: false, .. }) => DataLayout::CompressedCompact,
+            _ => DataLayout::CompressedFull,
+        }
     }
 }
 
@@ -190,11 +255,12 @@ impl Layout {
     pub fn make(view: &View<'_>) -> Result<Self, BuildError> {
         let mut zone = Zone::new(view.block_bits);
         let mut layout = Self {
-            start: view.packed.end,
+            start: Blkaddr(view.block_bits.blocks_for(view.packed.end)),
             len: 0,
             inode_pos: vec![None; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
+            packed_pos: None,
             regions: Vec::with_capacity(view.tree.len()),
         };
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
@@ -215,6 +281,13 @@ impl Layout {
                     layout.place_inode(entry.node, view, &mut zone)?;
                 }
             }
+        }
+        if let Some((_, shape)) = view.packed_inode() {
+            // No walk reads it.
+            let body_off = view.packed_form().len() as u64;
+            let pos = zone.inode(body_off + shape.len_behind(body_off)?);
+            layout.packed_pos = Some(pos);
+            layout.regions.push((pos, Region::PackedInode));
         }
         layout.regions.sort_unstable_by_key(|(pos, _)| *pos);
         layout.len = zone.end().next_multiple_of(view.block_bits.len());

@@ -11,19 +11,28 @@
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod chunker;
+mod cuts;
 mod dedupe;
 mod emit;
 mod error;
 mod facts;
+mod fill;
 mod hole;
+mod jobs;
 mod layout;
+mod matching;
 mod options;
 mod pack;
+mod packed;
 mod part;
 mod plan;
 mod pool;
+mod records;
 mod space;
 mod stats;
+mod streams;
+mod survey;
 mod tails;
 pub mod tree;
 mod write;
@@ -31,7 +40,7 @@ mod xattr;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
-pub use options::{BuildOptions, Control, Dedupe, Progress};
+pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
 pub use stats::{Phase, PhaseClock, Skipped, Summary};
 pub use tree::Tree;
 

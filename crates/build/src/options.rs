@@ -1,6 +1,7 @@
 //! What a caller chooses.
 
 use kiln_codec::Spec;
+use kiln_format::feature::Feature;
 use kiln_format::{BlockBits, KernelVersion};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,21 @@ pub enum Dedupe {
     Off,
     /// Whole files of equal contents.
     Files,
+    /// Whole files, and parts of compressed files. Needs Linux 6.1; before, and without compression, as `Files`.
+    Parts,
 }
+
+/// Which files lie in the packed inode, compressed together instead of one by one. Needs Linux 6.1, and compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragments {
+    /// None.
+    Off,
+    /// Whole files of at most this many bytes that look compressible.
+    UpTo(u64),
+}
+
+/// Blocks of the longest pcluster that holds the rest of a part.
+pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 
 /// How to build an image. The defaults store everything uncompressed.
 #[derive(Clone, Debug)]
@@ -27,6 +42,16 @@ pub struct BuildOptions {
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
+    /// Bytes of memory for the index of parts. What does not fit is forgotten, which makes the image larger, not wrong.
+    pub index_budget: usize,
+    /// Packing.
+    pub fragments: Fragments,
+    /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
+    /// costs; the larger, the smaller the image.
+    pub packed_pcluster_len: Option<u32>,
+    /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
+    /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
+    pub encoded_extents: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -46,6 +71,10 @@ impl Default for BuildOptions {
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
+            index_budget: 256 << 20,
+            fragments: Fragments::Off,
+            packed_pcluster_len: None,
+            encoded_extents: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
@@ -65,11 +94,52 @@ impl BuildOptions {
     /// Options that contradict each other, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let block_len = self.block_bits().len();
-        match self.compression {
-            Some(Spec { pcluster_len: len, .. }) if !u64::from(len).is_multiple_of(block_len) => {
-                Err(BuildError::PclusterLen { len, block_len })
-            }
-            _ => Ok(()),
+        let whole = |spec: Spec| match spec.pcluster_len {
+            len if u64::from(len).is_multiple_of(block_len) => Ok(()),
+            len => Err(BuildError::PclusterLen { len, block_len }),
+        };
+        self.specs().try_for_each(whole)
+    }
+
+    /// How the packed inode is compressed, if anything is.
+    pub(crate) fn packed_spec(&self) -> Option<Spec> {
+        let spec = self.compression?;
+        Some(Spec { pcluster_len: self.packed_pcluster_len.unwrap_or(spec.pcluster_len), ..spec })
+    }
+
+    /// All compression that the image may use.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
+        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+    }
+
+    /// Whether parts of files are looked for.
+    pub(crate) fn dedupes_parts(&self) -> bool {
+        self.dedupe == Dedupe::Parts && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// Least bytes of a part that is stored once.
+    pub(crate) fn min_match(&self) -> u64 {
+        if self.encoded_extents { 4 << 10 } else { 16 << 10 }
+    }
+
+    /// Least bytes, by the measure of [`kiln_codec::probe::estimated_len`], that a part must save. Around it a pcluster ends
+    /// early and two start anew: of whole blocks that costs half a block each, and what they could have referred to.
+    /// Between 2 and 30 KiB these values lose least on one source tree and gain most on two releases of it.
+    pub(crate) fn min_saving(&self) -> u64 {
+        if self.encoded_extents { 2 << 10 } else { 12 << 10 }
+    }
+
+    /// Blocks in the longest pcluster, for maps that must know whether it is more than one.
+    pub(crate) fn max_pcluster_blocks(&self) -> u32 {
+        let longest = self.specs().map(|spec| spec.pcluster_len).max().unwrap_or(0) >> self.block_bits().bits();
+        if self.dedupes_parts() { longest.max(REST_MAX_BLOCKS) } else { longest }
+    }
+
+    /// Longest file in bytes that may go into the packed inode.
+    pub(crate) fn fragment_max_len(&self) -> u64 {
+        match self.fragments {
+            Fragments::UpTo(len) if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) => len,
+            _ => 0,
         }
     }
 

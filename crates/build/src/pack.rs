@@ -1,6 +1,6 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
-use kiln_codec::Encoder;
+use kiln_codec::{Encoder, Method};
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Blkaddr, BlockBits};
@@ -9,9 +9,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::facts::Facts;
-use crate::part::{PackedPart, Packer, Part, Shape, Task};
-use crate::plan::{FilePlan, Plan, Storage, segment_len, skippable};
+use crate::fill::{Filled, PartExtent};
+use crate::cuts::{self, Unit};
+use crate::jobs::{self, Part, Stream, Task};
+use crate::part::{PackedPart, Packer, Shape};
+use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
+use crate::streams::Streams;
+use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
 use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
@@ -20,10 +25,10 @@ use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
 const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Bytes of an uncompressed file that are copied at a time.
-const COPY_LEN: u64 = 4 << 20;
 /// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
 const ZEROS_MAX_LEN: usize = 1 << 20;
+/// Longest hole in one encoded extent, in bytes.
+const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 /// Where a file's data lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,22 +50,31 @@ pub enum Stored {
         runs: Vec<(u64, u64, Blkaddr)>,
     },
     /// Extents.
-    Compressed {
-        /// In file order.
-        extents: Vec<ZExtent>,
-        /// Blocks of its own.
-        blocks: u64,
-    },
+    Compressed(Extents),
+    /// In the packed inode, from this byte on.
+    Fragment(u64),
 }
+
+/// The extents of a compressed stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// In order.
+    pub list: Vec<ZExtent>,
+    /// Blocks of its own.
+    pub blocks: u64,
+}
+
 
 /// The data of an image.
 pub struct Packed {
     /// By index of the plan's files.
     pub stored: Vec<Stored>,
+    /// The packed stream.
+    pub packed: Extents,
     /// Inline tails.
     pub tails: Tails,
-    /// First block behind the data.
-    pub end: Blkaddr,
+    /// Byte behind the data.
+    pub end: u64,
     /// Running digest of the image's contents.
     pub digest: blake3::Hasher,
     /// Features in use.
@@ -90,58 +104,29 @@ pub fn pack(
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, out, options, control)?;
     packing.write_zeros(options)?;
-    let jobs = plan.files.iter().enumerate().flat_map(|(idx, file)| parts(idx as u32, file, facts, options));
-    let jobs = jobs.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
     let worker = || {
-        let mut packer = Packer::new(tree, options, control)?;
+        let mut packer = Packer::new(tree, plan, options, control)?;
         Ok(move |part: Part| {
             let packed = skippable(packer.pack(&part), options)?;
             Ok((part, packed))
         })
     };
-    pool::run(options.threads, BACKLOG, jobs, worker, |(part, packed)| {
+    let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
+    pool::run(options.threads, BACKLOG, jobs::jobs(plan, facts, options).map(costed), worker, |(part, packed)| {
         control.check()?;
         match packed {
-            Ok(packed) => packing.append(&part, packed),
-            Err(error) => packing.leave_out(tree, &part, error),
+            Ok(packed) => packing.append(tree, &part, packed),
+            Err(error) => packing.leave_out(tree, part.stream, error),
         }
     })?;
-    packing.finish()
-}
-
-/// The parts of a file, in order.
-fn parts(file: u32, plan: &FilePlan, facts: &Facts, options: &BuildOptions) -> Box<dyn Iterator<Item = Part> + Send> {
-    let (node, len) = (plan.node, plan.len);
-    let part = move |range, task| Part { file, node, range, task };
-    let whole = |compress| Task::Whole { compress, inode_len: facts.inode_len(node) };
-    let steps = |range: std::ops::Range<u64>, step: u64| {
-        let (start, end) = (range.start, range.end);
-        (start / step..end.div_ceil(step)).map(move |n| (n * step).max(start)..((n + 1) * step).min(end))
-    };
-    match &plan.storage {
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Box::new(std::iter::empty()),
-        Storage::Flat if len <= COPY_LEN => Box::new(std::iter::once(part(0..len, whole(false)))),
-        Storage::Flat => {
-            let inode_len = facts.inode_len(node);
-            let tail = crate::space::inline_tail_len(len, inode_len, options.block_bits()).unwrap_or(0) as u64;
-            let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
-            Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
-        }
-        Storage::Chunks { chunk_bits, holes } => {
-            let runs = hole::stored_chunks(len, holes, *chunk_bits);
-            let bits = *chunk_bits;
-            let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
-            Box::new(ranges.flat_map(move |range| steps(range, COPY_LEN)).map(move |range| part(range, Task::Copy)))
-        }
-        Storage::Compressed { holes } => {
-            let segment = options.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
-            if holes.is_empty() && len <= segment {
-                return Box::new(std::iter::once(part(0..len, whole(true))));
-            }
-            let runs: Vec<_> = hole::data_runs(len, holes).collect();
-            Box::new(runs.into_iter().flat_map(move |run| steps(run, segment)).map(move |r| part(r, Task::Segment)))
-        }
+    if let Some(streams) = &plan.streams {
+        let late = packing.resolve(streams)?;
+        pool::run(options.threads, BACKLOG, late.into_iter().map(costed), worker, |(part, packed)| {
+            control.check()?;
+            packing.append(tree, &part, packed?)
+        })?;
     }
+    packing.finish()
 }
 
 /// The state of packing, on the one thread that writes.
@@ -150,19 +135,16 @@ struct Packing<'a> {
     out: &'a File,
     control: &'a Control<'a>,
     block_bits: BlockBits,
+    /// Extents are encoded: byte-granular, and holes are of their own kind.
+    encoded: bool,
+    /// They are, and hold DEFLATE.
+    encoded_deflate: bool,
     packed: Packed,
-    zeros: Option<Zeros>,
+    /// The pcluster of zeros, as an extent of all that it decodes to.
+    zeros: Option<ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
     progress: Progress,
-}
-
-/// The pcluster of zeros.
-#[derive(Clone, Copy)]
-struct Zeros {
-    start: u32,
-    /// Bytes that it decodes to.
-    llen: u32,
 }
 
 impl<'a> Packing<'a> {
@@ -175,27 +157,32 @@ impl<'a> Packing<'a> {
         let block_bits = options.block_bits();
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
+            packed: Extents::default(),
             tails: Tails::new(options.scratch_dir.clone()),
-            end: Blkaddr(crate::write::header_blocks(options)?),
+            end: crate::write::header_blocks(options)? << block_bits.bits(),
             digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: BTreeMap::new(),
         };
         let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
-        let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum();
+        let referred = plan.streams.iter().flat_map(|streams| &streams.plan.refs).map(|one| one.len).sum::<u64>();
+        let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
         let progress = Progress { done_bytes: 0, total_bytes };
         let original = |file: &FilePlan| match file.storage {
             Storage::Duplicate(original) => Some(original),
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        Ok(Self { plan, out, control, block_bits, packed, zeros: None, originals, progress })
+        let encoded = options.encoded_extents;
+        let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
+        let encoded_deflate = encoded && is_deflate;
+        Ok(Self { plan, out, control, block_bits, encoded, encoded_deflate, packed, zeros: None, originals, progress })
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
     fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
         let needed = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        let Some(spec) = options.compression.filter(|_| self.plan.files.iter().any(needed)) else {
+        let Some(spec) = options.compression.filter(|_| !self.encoded && self.plan.files.iter().any(needed)) else {
             return Ok(());
         };
         let mut block = vec![0; self.block_bits.len() as usize];
@@ -210,54 +197,136 @@ impl<'a> Packing<'a> {
         // Right-aligned, as every pcluster.
         block[filled.produced..].fill(0);
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let start = self.append_blocks(&block, xxhash_rust::xxh3::xxh3_128(&block))?;
-        self.zeros = Some(Zeros { start: start.lo(), llen: most as u32 });
+        let pa = self.append_bytes(&PackedPart::new(block, Shape::Extents(Vec::new())))?;
+        let plen = self.block_bits.len() as u32;
+        self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
         Ok(())
     }
 
     /// Take the next part, in plan order.
-    fn append(&mut self, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        if self.packed.is_left_out(part.file) {
-            return Ok(());
-        }
-        let start = self.append_blocks(&packed.blocks, packed.digest)?;
-        let idx = part.file as usize;
-        match packed.shape {
-            Shape::Flat { tail } => self.append_flat(part, start, &packed.blocks, &tail)?,
-            Shape::Extents(new) => {
-                let (mut extents, mut blocks) = match std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing) {
-                    Stored::Compressed { extents, blocks } => (extents, blocks),
-                    _ => (Vec::new(), 0),
-                };
-                self.append_zeros(&mut extents, part.range.start)?;
-                let mut at = start.lo();
-                for extent in new {
-                    let (llen, kind) = (extent.llen, extent.kind);
-                    extents.push(ZExtent { llen, start: at, blocks: extent.blocks, kind, partial: false });
-                    at += u32::from(extent.blocks);
-                    blocks += u64::from(extent.blocks);
-                }
-                self.packed.stored[idx] = Stored::Compressed { extents, blocks };
+    fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
+        let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
+        let start = match part.stream {
+            Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
+            _ => self.append_bytes(&packed)?,
+        };
+        match (packed.shape, part.stream) {
+            (Shape::Flat { tail }, Stream::File(file)) => {
+                let start = Blkaddr(start >> self.block_bits.bits());
+                self.append_flat(file, part, start, &packed.bytes, &tail)?;
             }
+            (Shape::Flat { .. }, Stream::Packed) => {
+                return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
+            }
+            (Shape::Extents(new), stream) => self.append_extents(stream, part.range.start, start, &new),
         }
-        self.progress.done_bytes += part.range.end - part.range.start;
+        for (file, error) in packed.unreadable {
+            self.leave_out(tree, Stream::File(file), error)?;
+        }
+        let done = self.progress.done_bytes + part.range.end - part.range.start;
+        self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.control.progress)(self.progress);
         Ok(())
     }
 
-    fn append_flat(&mut self, part: &Part, at: Blkaddr, blocks: &[u8], tail: &[u8]) -> Result<(), BuildError> {
+    /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
+    fn append_extents(&mut self, stream: Stream, mut la: u64, mut pa: u64, new: &[PartExtent]) {
+        let block_bits = self.block_bits;
+        let extents = self.extents_mut(stream);
+        let first = pa >> block_bits.bits();
+        for &PartExtent { llen, plen, kind } in new {
+            extents.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
+            la += u64::from(llen);
+            pa += u64::from(plen);
+        }
+        extents.blocks += block_bits.blocks_for(pa) - first;
+    }
+
+    /// The extents of a stream that is compressed.
+    fn extents_mut(&mut self, stream: Stream) -> &mut Extents {
+        let Stream::File(file) = stream else { return &mut self.packed.packed };
+        let stored = &mut self.packed.stored[file as usize];
+        if !matches!(stored, Stored::Compressed(_)) {
+            *stored = Stored::Compressed(Extents::default());
+        }
+        match stored {
+            Stored::Compressed(extents) => extents,
+            _ => unreachable!("just made so"),
+        }
+    }
+
+    /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
+    /// extents would be too short.
+    fn resolve(&mut self, streams: &Streams) -> Result<Vec<Part>, BuildError> {
+        let mut late = Vec::new();
+        let mut found: Vec<(Stream, ZExtent)> = Vec::new();
+        for one in &streams.plan.refs {
+            let wrong = || BuildError::Internal(format!("{one:?} has no units"));
+            let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
+            let units = match stream {
+                Stream::Packed => &self.packed.packed.list,
+                Stream::File(file) => match &self.packed.stored[file as usize] {
+                    Stored::Compressed(extents) => &extents.list,
+                    _ => return Err(wrong()),
+                },
+            };
+            let units = &units[units.partition_point(|unit| unit.la < at)..];
+            if units.first().is_none_or(|unit| unit.la != at) {
+                return Err(wrong());
+            }
+            let lengths = units.iter().map(|unit| self.unit(unit));
+            let range = one.target.off..one.target.off + one.len;
+            let base = la - range.start;
+            let resolved = cuts::resolve_ref(range, streams.ends_stream(one), lengths, streams.rules);
+            let resolved = resolved.ok_or_else(wrong)?;
+            let mut la = la;
+            for piece in &resolved.extents {
+                let unit = units[piece.unit];
+                let partial = piece.llen < unit.llen && unit.kind != HeadKind::Plain;
+                found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
+                la += u64::from(piece.llen);
+            }
+            late.extend(resolved.late.map(|range| Part {
+                stream: target,
+                range: base + range.start..base + range.end,
+                task: Task::Segment,
+                ends_stream: streams.ends_stream(one),
+            }));
+        }
+        if !found.is_empty() {
+            self.feature(Feature::Fragments);
+        }
+        for (target, extent) in found {
+            self.extents_mut(target).list.push(extent);
+        }
+        Ok(late)
+    }
+
+    fn unit(&self, extent: &ZExtent) -> Unit {
+        let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
+        Unit { llen: extent.llen, blocks }
+    }
+
+    fn append_flat(
+        &mut self,
+        file: u32,
+        part: &Part,
+        at: Blkaddr,
+        blocks: &[u8],
+        tail: &[u8],
+    ) -> Result<(), BuildError> {
         let tail = if tail.is_empty() { None } else { Some(self.packed.tails.push(tail)?) };
         let block_bits = self.block_bits;
-        let stored = &mut self.packed.stored[part.file as usize];
-        match (&self.plan.files[part.file as usize].storage, &mut *stored) {
+        let stored = &mut self.packed.stored[file as usize];
+        match (&self.plan.files[file as usize].storage, &mut *stored) {
             (Storage::Chunks { chunk_bits, .. }, stored) => {
                 let bits = *chunk_bits;
                 if *stored == Stored::Nothing {
                     *stored = Stored::Chunks { chunk_bits: bits, runs: Vec::new() };
                 }
                 let Stored::Chunks { runs, .. } = stored else {
-                    return Err(BuildError::Internal(format!("file {} is stored twice", part.file)));
+                    return Err(BuildError::Internal(format!("file {file} is stored twice")));
                 };
                 let (first, end) = (part.range.start >> bits, part.range.end.div_ceil(1 << bits));
                 let blocks_per_chunk = 1 << (bits - block_bits.bits());
@@ -279,48 +348,48 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// References to zeros from the end of `extents` to `end`.
-    fn append_zeros(&self, extents: &mut Vec<ZExtent>, end: u64) -> Result<(), BuildError> {
-        let mut pos: u64 = extents.iter().map(|extent| u64::from(extent.llen)).sum();
-        if pos == end {
-            return Ok(());
-        }
-        let Some(zeros) = self.zeros else {
-            return Err(BuildError::Internal(format!("a part starts at {end}, not at {pos}")));
-        };
-        while pos < end {
-            let llen = (end - pos).min(zeros.llen.into()) as u32;
-            let partial = llen < zeros.llen;
-            extents.push(ZExtent { llen, start: zeros.start, blocks: 1, kind: HeadKind::Head1, partial });
-            pos += u64::from(llen);
-        }
-        Ok(())
+    /// See [`Filled::with_deflate_ends_off_page_starts`].
+    fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
+        let PackedPart { bytes, shape: Shape::Extents(extents), .. } = packed else { return packed };
+        let filled = Filled { bytes, extents };
+        let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
+        PackedPart { bytes: filled.bytes, shape: Shape::Extents(filled.extents), ..packed }
     }
 
-    fn append_blocks(&mut self, blocks: &[u8], digest: u128) -> Result<Blkaddr, BuildError> {
-        let start = self.packed.end;
-        if blocks.is_empty() {
+    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
+    fn append_bytes(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
+        let start = match packed.shape {
+            Shape::Extents(_) if self.encoded => self.packed.end,
+            _ => self.packed.end.next_multiple_of(self.block_bits.len()),
+        };
+        if packed.bytes.is_empty() {
             return Ok(start);
         }
-        let end = Blkaddr(start.0 + self.block_bits.blocks_for(blocks.len() as u64));
-        if end >= Blkaddr::HOLE32 {
-            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
+        let end = start + packed.bytes.len() as u64;
+        if self.block_bits.blocks_for(end) >= Blkaddr::HOLE32.0 {
+            let blocks = self.block_bits.blocks_for(end);
+            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
         }
-        let off = start.0 * self.block_bits.len();
-        self.out.write_all_at(blocks, off).map_err(|source| BuildError::Write { action: "write the image", source })?;
-        self.packed.digest.update(&digest.to_le_bytes());
+        let write = self.out.write_all_at(&packed.bytes, start);
+        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
+        self.packed.digest.update(&packed.digest.to_le_bytes());
         self.packed.end = end;
         Ok(start)
     }
 
-    fn leave_out(&mut self, tree: &Tree, part: &Part, error: BuildError) -> Result<(), BuildError> {
-        if self.originals.contains(&part.file) {
+    fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
+        let is_shared = |file| {
+            let streams = self.plan.streams.as_ref();
+            self.originals.contains(&file) || streams.is_some_and(|streams| streams.is_shared(stream))
+        };
+        let file = match stream {
+            Stream::File(file) if !is_shared(file) => file,
             // Others were to share its data, which cannot be had any more.
-            return Err(error);
-        }
-        self.packed.stored[part.file as usize] = Stored::Nothing;
-        let skipped = || Skipped { path: tree.path(part.node), error };
-        self.packed.left_out.entry(part.file).or_insert_with(skipped);
+            _ => return Err(error),
+        };
+        self.packed.stored[file as usize] = Stored::Nothing;
+        let skipped = || Skipped { path: tree.path(self.plan.files[file as usize].node), error };
+        self.packed.left_out.entry(file).or_insert_with(skipped);
         Ok(())
     }
 
@@ -333,30 +402,68 @@ impl<'a> Packing<'a> {
     /// Files that end in a hole, and features that depend on what was stored.
     fn finish(mut self) -> Result<Packed, BuildError> {
         for (idx, file) in self.plan.files.iter().enumerate() {
-            let has_holes = matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-            let left_out = self.packed.is_left_out(idx as u32);
-            match std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing) {
-                _ if left_out => {}
-                Stored::Nothing if has_holes => {
-                    let mut extents = Vec::new();
-                    self.append_zeros(&mut extents, file.len)?;
-                    self.packed.stored[idx] = Stored::Compressed { extents, blocks: 0 };
-                }
-                Stored::Compressed { mut extents, blocks } => {
-                    self.append_zeros(&mut extents, file.len)?;
-                    extents.shrink_to_fit();
-                    self.packed.stored[idx] = Stored::Compressed { extents, blocks };
-                }
-                Stored::Nothing if matches!(file.storage, Storage::Chunks { .. }) => {
-                    let Storage::Chunks { chunk_bits, .. } = file.storage else { unreachable!() };
-                    self.packed.stored[idx] = Stored::Chunks { chunk_bits, runs: Vec::new() };
-                }
-                stored => self.packed.stored[idx] = stored,
+            if self.packed.is_left_out(idx as u32) {
+                continue;
             }
-            if matches!(self.packed.stored[idx], Stored::Chunks { .. }) {
-                self.feature(Feature::ChunkedFile);
+            let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
+            self.packed.stored[idx] = match (stored, &file.storage) {
+                (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
+                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
+                }
+                (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
+                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Extents::default(), file.len)?,
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len)?,
+                (stored, _) => stored,
+            };
+            match self.packed.stored[idx] {
+                Stored::Chunks { .. } => self.feature(Feature::ChunkedFile),
+                Stored::Fragment(_) => self.feature(Feature::Fragments),
+                Stored::Compressed(_) if self.encoded => self.feature(Feature::Addr48Bit),
+                _ => {}
             }
         }
+        if self.encoded && !self.packed.packed.list.is_empty() {
+            self.feature(Feature::Addr48Bit);
+        }
+        let packed = std::mem::take(&mut self.packed.packed);
+        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {
+            self.packed.packed = extents;
+        }
         Ok(self.packed)
+    }
+
+    /// The extents of a stream of `len` bytes in order, with holes in their gaps.
+    fn complete(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+        extents.list.sort_unstable_by_key(|extent| extent.la);
+        let mut list = Vec::with_capacity(extents.list.len());
+        let mut end = 0;
+        for extent in extents.list {
+            self.append_hole(&mut list, end, extent.la)?;
+            end = extent.end();
+            list.push(extent);
+        }
+        self.append_hole(&mut list, end, len)?;
+        Ok(Stored::Compressed(Extents { list, ..extents }))
+    }
+
+    /// Zeros from `la` to `end`.
+    fn append_hole(&self, list: &mut Vec<ZExtent>, mut la: u64, end: u64) -> Result<(), BuildError> {
+        let most = match (self.encoded, self.zeros) {
+            _ if la == end => return Ok(()),
+            (true, _) => HOLE_EXTENT_MAX_LEN,
+            (false, Some(zeros)) => zeros.llen.into(),
+            (false, None) => return Err(BuildError::Internal(format!("nothing is stored of bytes {la} to {end}"))),
+        };
+        if la > end {
+            return Err(BuildError::Internal(format!("bytes {end} to {la} are stored twice")));
+        }
+        let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
+        while la < end {
+            let llen = (end - la).min(most) as u32;
+            let extent = self.zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..zeros });
+            list.push(ZExtent { la, llen, ..extent });
+            la += u64::from(llen);
+        }
+        Ok(())
     }
 }

@@ -3,29 +3,28 @@
 //! Files stand in walk order. What the decisions need (digests of files of equal length, holes, samples of large files)
 //! is gathered on all cores; the decisions themselves are taken in order.
 
-use kiln_codec::probe;
 use kiln_format::feature::Feature;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::dedupe::{self, Candidates};
 use crate::facts::Facts;
+use crate::jobs::segment_len;
+use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
-use crate::tree::{Content, ContentError, Kind, NodeId};
+use crate::streams::Streams;
+use crate::survey::{self, SURVEY_BUDGET, SURVEY_COST, Survey, Wanted, skippable};
+use crate::tree::{Kind, NodeId};
 use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
-
-/// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
-const SURVEY_COST: u64 = 4096;
-/// Bytes of jobs handed out at a time.
-const SURVEY_BUDGET: u64 = 64 << 20;
-/// Samples of a large file, and the length of each.
-const SAMPLES: u64 = 8;
-const SAMPLE_LEN: usize = 64 << 10;
 
 /// Everything that will be stored.
 pub struct Plan {
     /// Regular files in walk order.
     pub files: Vec<FilePlan>,
+    /// Small files that are compressed together.
+    pub packed: PackedStream,
+    /// Parts of files that are stored once, if they are looked for.
+    pub streams: Option<Streams>,
     /// Place in `files` of each node, by node.
     pub file_of_node: Vec<Option<u32>>,
     /// Inputs that cannot be read and are left out.
@@ -52,6 +51,11 @@ pub enum Storage {
     Empty,
     /// Like the file with this index, byte for byte.
     Duplicate(u32),
+    /// In the packed stream, from this byte on.
+    Fragment {
+        /// Byte offset in the packed stream.
+        off: u64,
+    },
     /// Uncompressed, contiguous.
     Flat,
     /// Uncompressed, in chunks of which some are holes.
@@ -68,25 +72,6 @@ pub enum Storage {
     },
 }
 
-/// What is found out about a file before it is stored.
-#[derive(Default)]
-struct Survey {
-    digest: Option<u128>,
-    holes: Box<[Range<u64>]>,
-    incompressible: bool,
-}
-
-/// What is to be found out.
-#[derive(Clone, Copy)]
-struct Wanted {
-    file: u32,
-    node: NodeId,
-    len: u64,
-    digest: bool,
-    holes: bool,
-    samples: bool,
-}
-
 impl Plan {
     /// Plan how to store every file of `tree`.
     ///
@@ -101,21 +86,37 @@ impl Plan {
                 files.push(FilePlan { node, len, storage: if len == 0 { Storage::Empty } else { Storage::Flat } });
             }
         }
-        let mut plan = Self { files, file_of_node, left_out: Vec::new() };
+        let mut plan = Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
+        let (mut small, mut chunks) = (Vec::new(), HashMap::new());
         for (idx, file) in plan.files.iter_mut().enumerate() {
-            let survey = surveys.remove(&(idx as u32)).unwrap_or_default();
+            let mut survey = surveys.remove(&(idx as u32)).unwrap_or_default();
             if let Some(first) = survey.digest.and_then(|digest| candidates.earlier(idx as u32, file.len, digest)) {
                 pairs.push([first, idx as u32]);
             }
+            chunks.extend(survey.chunks.take().map(|chunks| (idx as u32, chunks)));
             if file.storage == Storage::Flat {
+                small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
                 file.storage = storage(file.len, survey, options);
             }
         }
         plan.confirm(pairs, tree, options, control)?;
+        plan.pack(small);
+        if options.dedupes_parts() {
+            plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
+        }
         Ok(plan)
+    }
+
+    /// Lay out the packed stream.
+    fn pack(&mut self, mut small: Vec<Candidate>) {
+        small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
+        self.packed = PackedStream::of(&mut small);
+        for member in self.packed.members() {
+            self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
+        }
     }
 
     /// Find out on all cores what the decisions need.
@@ -129,36 +130,25 @@ impl Plan {
         for file in &self.files {
             *same_len.entry(file.len).or_default() += 1;
         }
-        let wanted = |(idx, file): (usize, &FilePlan)| {
-            let sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
-            let digest = options.dedupe == Dedupe::Files && same_len[&file.len] > 1;
-            let samples = options.compression.is_some_and(|spec| file.len > segment_len(spec.pcluster_len));
-            let wanted = Wanted { file: idx as u32, node: file.node, len: file.len, digest, holes: sparse, samples };
-            (file.len > 0 && (sparse || digest || samples)).then_some(wanted)
+        let wanted = |(file, plan): (u32, &FilePlan)| {
+            let (node, len) = (plan.node, plan.len);
+            let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
+            let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
+            let samples = options.compression.is_some_and(|spec| len > segment_len(spec.pcluster_len));
+            let head = !holes && !samples && len <= options.fragment_max_len();
+            let chunks = options.dedupes_parts() && !holes && (head || len >= options.min_match());
+            let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
+            (len > 0 && wanted.is_any()).then_some(wanted)
         };
-        let wanted: Vec<Wanted> = self.files.iter().enumerate().filter_map(wanted).collect();
-        let jobs = wanted.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
-        let block_bits = options.block_bits();
-        let worker = || {
-            let mut buf = Vec::new();
-            Ok(move |wanted: Wanted| {
-                control.check()?;
-                let mut survey = || -> Result<Survey, BuildError> {
-                    let mut content = tree.open(wanted.node)?;
-                    look(&mut *content, wanted, block_bits, &mut buf)
-                        .map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
-                };
-                Ok::<_, BuildError>((wanted.file, skippable(survey(), options)?))
-            })
-        };
+        let wanted = (0..).zip(&self.files).filter_map(wanted).collect();
         let mut surveys = HashMap::new();
-        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(file, survey)| {
+        for (file, survey) in survey::survey(wanted, tree, options, control)? {
             match survey {
                 Ok(survey) => drop(surveys.insert(file, survey)),
                 Err(error) => self.leave_out(file, tree, error),
             }
-            Ok(())
-        })?;
+        }
+        self.left_out.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(surveys)
     }
 
@@ -202,48 +192,6 @@ impl Plan {
         file.storage = Storage::LeftOut;
         self.left_out.push(Skipped { path: tree.path(file.node), error });
     }
-}
-
-/// An input's error as a value where inputs may be skipped.
-pub fn skippable<T>(
-    outcome: Result<T, BuildError>,
-    options: &BuildOptions,
-) -> Result<Result<T, BuildError>, BuildError> {
-    match outcome {
-        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
-        outcome => Ok(outcome),
-    }
-}
-
-/// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
-/// number of threads.
-pub fn segment_len(pcluster_len: u32) -> u64 {
-    if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
-}
-
-fn look(
-    content: &mut dyn Content,
-    wanted: Wanted,
-    block_bits: kiln_format::BlockBits,
-    buf: &mut Vec<u8>,
-) -> Result<Survey, ContentError> {
-    let holes = if wanted.holes { hole::find(content, wanted.len, block_bits)? } else { Box::default() };
-    let digest = if wanted.digest { Some(dedupe::digest(content, wanted.len, &holes, buf)?) } else { None };
-    let incompressible = wanted.samples && holes.is_empty() && samples_are_incompressible(content, wanted.len, buf)?;
-    content.verify_unchanged()?;
-    Ok(Survey { digest, holes, incompressible })
-}
-
-/// Whether samples all over the file say that compressing it gains nothing.
-fn samples_are_incompressible(content: &mut dyn Content, len: u64, buf: &mut Vec<u8>) -> Result<bool, ContentError> {
-    buf.resize(SAMPLE_LEN, 0);
-    for sample in 0..SAMPLES {
-        content.read_exact_at(buf, (len - SAMPLE_LEN as u64) / (SAMPLES - 1) * sample)?;
-        if !probe::is_incompressible(buf) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// How a file with bytes of its own is stored.

@@ -35,6 +35,14 @@ pub struct Summary {
     pub duplicate_files: u64,
     /// Their bytes.
     pub duplicate_bytes: u64,
+    /// Files in the packed inode.
+    pub packed_files: u64,
+    /// Their bytes.
+    pub packed_bytes: u64,
+    /// Bytes of parts that are stored once though they occur several times.
+    pub shared_bytes: u64,
+    /// Chunks that the index of parts had no memory for.
+    pub dropped_chunks: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
     /// Files left uncompressed because compressing gained nothing.
@@ -113,13 +121,17 @@ pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> 
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
-        data_bytes: (view.packed.end.0 - written.header_blocks) * block_len,
+        data_bytes: view.packed.end - written.header_blocks * block_len,
         metadata_bytes: layout.len,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         uuid: written.uuid,
         ..Summary::default()
     };
+    if let Some(streams) = &view.plan.streams {
+        summary.shared_bytes = streams.plan.refs.iter().map(|one| one.len).sum();
+        summary.dropped_chunks = streams.stats.dropped_chunks;
+    }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {
         match &node.kind {
             Kind::Directory(_) => summary.directories += 1,
@@ -142,6 +154,10 @@ impl Summary {
         if matches!(storage, Some(Storage::Duplicate(_))) {
             self.duplicate_files += 1;
             self.duplicate_bytes += len;
+        }
+        if matches!(storage, Some(Storage::Fragment { .. })) {
+            self.packed_files += 1;
+            self.packed_bytes += len;
         }
         if let Some(Stored::Flat { tail, .. }) = view.stored(id) {
             self.inline_files += u64::from(tail.is_some());

@@ -1,5 +1,6 @@
 //! From the layout to bytes: the metadata zone front to back, the superblock last.
 
+use kiln_format::addr::SLOT_LEN;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::feature::Feature;
 use kiln_format::superblock::{self, BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
@@ -58,6 +59,7 @@ pub fn write(
         match *region {
             Region::Inode(node) => emitter.inode(node, &mut bytes)?,
             Region::Blocks(node) => emitter.blocks(node, &mut bytes)?,
+            Region::PackedInode => emitter.packed_inode(&mut bytes)?,
             Region::SharedXattrs => bytes.extend_from_slice(view.facts.xattrs.shared_area()),
         }
         zone.put(*pos, &bytes, region)?;
@@ -117,10 +119,11 @@ impl ZoneWriter<'_> {
 /// Configuration records of the chosen algorithm.
 fn compr_cfgs(options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
-    let Some(spec) = options.compression else { return cfgs };
+    // What suits the larger pclusters suits the smaller ones.
+    let Some(spec) = options.specs().max_by_key(|spec| spec.pcluster_len) else { return cfgs };
     match spec.method.algorithm() {
         Algorithm::Lz4 => {
-            let max_pclusterblks = (spec.pcluster_len >> options.block_bits().bits()) as u16;
+            let max_pclusterblks = options.max_pcluster_blocks() as u16;
             cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
         }
         Algorithm::Lzma => cfgs.lzma_dict_size = Some(spec.lzma_dict_size()),
@@ -139,7 +142,8 @@ fn superblock(
 ) -> Result<Superblock, BuildError> {
     let mut incompat = Incompat::empty();
     let mut compr_info = ComprInfo::Lz4MaxDistance(0);
-    if view.packed.stored.iter().any(|stored| matches!(stored, Stored::Compressed { .. })) {
+    let is_compressed = |stored: &Stored| matches!(stored, Stored::Compressed(_));
+    if layout.packed_pos.is_some() || view.packed.stored.iter().any(is_compressed) {
         incompat |= Incompat::LZ4_0PADDING | Incompat::COMPR_CFGS;
         compr_info = ComprInfo::AvailableAlgs(compr_cfgs(options).algorithms());
     }
@@ -147,6 +151,7 @@ fn superblock(
         incompat |= match feature {
             Feature::ChunkedFile => Incompat::CHUNKED_FILE,
             Feature::Fragments => Incompat::FRAGMENTS,
+            Feature::Addr48Bit => Incompat::ADDR_48BIT,
             other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
         };
     }
@@ -177,7 +182,7 @@ fn superblock(
         xattr_prefix_off: 0,
         xattr_filter_reserved: 0,
         ishare_xattr_prefix_id: 0,
-        packed_nid: None,
+        packed_nid: layout.packed_pos.map(|pos| Nid(pos / SLOT_LEN)),
         build_time: build_time.unwrap_or(0),
         metabox_nid: None::<Nid>,
         record_len: BASE_LEN as u64,

@@ -2,7 +2,8 @@
 
 use kiln_format::addr::align_up;
 use kiln_format::zmap::{
-    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader,
+    Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MAP_HEADER_LEN,
+    MapHeader, ZmapHeader,
 };
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 
@@ -11,16 +12,25 @@ use crate::BuildError;
 /// An extent of a compressed file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZExtent {
+    /// Byte offset in the file.
+    pub la: u64,
     /// Bytes of plain text.
     pub llen: u32,
-    /// First block.
-    pub start: u32,
-    /// Blocks stored.
-    pub blocks: u16,
+    /// Bytes stored.
+    pub plen: u32,
+    /// Byte address of them.
+    pub pa: u64,
     /// How.
     pub kind: HeadKind,
     /// The stream decodes to more than `llen` bytes.
     pub partial: bool,
+}
+
+impl ZExtent {
+    /// Byte offset in the file behind it.
+    pub fn end(&self) -> u64 {
+        self.la + u64::from(self.llen)
+    }
 }
 
 /// What the length of an index depends on.
@@ -71,6 +81,21 @@ pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
     Ok(end - body_off)
 }
 
+/// Bytes from the end of the body at `body_off` of an inode to the end of the header that names a fragment.
+pub fn fragment_len_behind(body_off: u64) -> u64 {
+    align_up(body_off, 8).expect("a small offset") + MAP_HEADER_LEN - body_off
+}
+
+/// Append the header of a file that lies in the packed inode from byte `off` on.
+///
+/// # Errors
+/// An offset over 63 bits.
+pub fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    out.resize(out.len().next_multiple_of(8), 0);
+    out.extend_from_slice(&ZmapHeader::encode_fragment(off)?);
+    Ok(())
+}
+
 /// Append header and index of a file to `out`, which holds its inode and body so far.
 ///
 /// # Errors
@@ -117,18 +142,15 @@ pub fn encode(
 fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster> {
     let bits = shape.block_bits.bits();
     let count = shape.lclusters();
-    let mut la = 0;
     let mut rest = extents.iter().peekable();
     std::iter::from_fn(move || {
         let extent = *rest.next()?;
-        let start = la;
-        la += u64::from(extent.llen);
-        let head = start >> bits;
+        let head = extent.la >> bits;
         let last = rest.peek().is_none();
         // Behind the last extent stands an end marker, if the file ends inside an lcluster where nothing starts.
         let marker = last && shape.block_bits.within(shape.len) != 0 && head + 1 < count;
-        let next = if !last { la >> bits } else { count - u64::from(marker) };
-        Some(run(extent, start, head, next, shape).chain(marker.then_some(Lcluster::Head {
+        let next = if !last { extent.end() >> bits } else { count - u64::from(marker) };
+        Some(run(extent, head, next, shape).chain(marker.then_some(Lcluster::Head {
             kind: HeadKind::Plain,
             clusterofs: shape.block_bits.within(shape.len) as u32,
             blkaddr: Blkaddr(0),
@@ -139,17 +161,17 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
 }
 
 /// The head at lcluster `head` and the nonheads up to `next`.
-fn run(extent: ZExtent, la: u64, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
     let first = Lcluster::Head {
         kind: extent.kind,
-        clusterofs: shape.block_bits.within(la) as u32,
-        blkaddr: Blkaddr(extent.start.into()),
+        clusterofs: shape.block_bits.within(extent.la) as u32,
+        blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
         partial: extent.partial,
     };
     std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
         back: (lcn - head).min(u64::from(u32::MAX)) as u32,
         forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
-        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.blocks.into()),
+        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.plen >> shape.block_bits.bits()),
     }))
 }
 

@@ -11,7 +11,7 @@ use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
-use kiln_build::{BuildError, BuildOptions, Control, Dedupe, PhaseClock, Progress, Summary};
+use kiln_build::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::{Scan, ScanError, ScanOptions, Unreadable};
 use kiln_source::filter::{self, Filter};
@@ -59,6 +59,22 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     dedupe: DedupeArg,
 
+    /// Memory for the index of parts; a smaller one finds fewer
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    memory: u64,
+
+    /// Files that are compressed together: off, all, or those of up to this many bytes (needs Linux 6.1)
+    #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
+    fragments: Option<Fragments>,
+
+    /// The largest pcluster of files that are compressed together
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    packed_pcluster: Option<u64>,
+
+    /// Encoded extents: byte-granular, without padding (needs Linux 6.15)
+    #[arg(long)]
+    encoded: bool,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -92,11 +108,21 @@ pub struct Args {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum DedupeArg {
+    /// Files of equal contents, and equal parts of compressed files
+    Parts,
     /// Files of equal contents
     #[default]
     Files,
     /// Nothing
     Off,
+}
+
+fn parse_fragments(text: &str) -> Result<Fragments, String> {
+    match text {
+        "off" => Ok(Fragments::Off),
+        "all" => Ok(Fragments::UpTo(u64::MAX)),
+        len => size::parse(len).map(Fragments::UpTo),
+    }
 }
 
 /// Padded with zeros.
@@ -138,7 +164,12 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         dedupe: match args.dedupe {
             DedupeArg::Off => Dedupe::Off,
             DedupeArg::Files => Dedupe::Files,
+            DedupeArg::Parts => Dedupe::Parts,
         },
+        index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        fragments: args.fragments.unwrap_or(Fragments::Off),
+        encoded_extents: args.encoded,
+        packed_pcluster_len: args.packed_pcluster.map(|len| len as u32),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.0,
         source_date_epoch: source_date_epoch()?,

@@ -83,6 +83,23 @@ impl Encoder {
         Ok(filled)
     }
 
+    /// Encode all of `input`, at most 12 MiB: the length of the stream, or `None` if it does not fit `out`. For data whose
+    /// pieces are cut beforehand: the library's plain call. The stream may be longer than the input, if `out` is.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        self.fills += 1;
+        let filled = match &mut self.engine {
+            Engine::Lz4(e) => e.fill(input, out),
+            Engine::Lz4hc(e) => e.fill(input, out),
+            Engine::Lzma(e) => e.fill(input, out)?,
+            Engine::Deflate(e) => return Ok(e.encode(input, out)),
+            Engine::Zstd(e) => return e.encode(input, out),
+        };
+        Ok((filled.consumed == input.len()).then_some(filled.produced))
+    }
+
     /// How often a compressor ran over some input since the encoder was made: more than once per pcluster where the
     /// length that fits has to be searched. For measurements.
     pub fn encodes(&self) -> u64 {

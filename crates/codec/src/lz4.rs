@@ -83,24 +83,24 @@ fn dest_size(
     Filled { consumed: src_len as usize, produced: produced as usize }
 }
 
-/// Whether LZ4, in a hurry, finds nothing to gain in `unit`: it would save less than 0.5 %.
-pub(crate) fn gains_nothing(unit: &[u8]) -> bool {
-    const ACCELERATION: c_int = 8;
+/// Length of `unit`, at most 64 KiB, by LZ4, or `None` if that is over `room` bytes. The acceleration is LZ4's: 1 looks at
+/// every byte, more is faster.
+pub(crate) fn encoded_len(unit: &[u8], room: usize, acceleration: c_int) -> Option<usize> {
     let mut scratch = [0u8; probe::UNIT_LEN];
     let unit = &unit[..unit.len().min(scratch.len())];
-    let dst_len = unit.len() - unit.len() / 200;
+    let room = room.min(scratch.len());
     // SAFETY: both buffers are valid for the lengths passed, which are at most 64 KiB; liblz4 gives up, and returns 0,
-    // where the output would exceed `dst_len`.
+    // where the output would exceed `room`.
     let len = unsafe {
         lz4_sys::LZ4_compress_fast(
             unit.as_ptr().cast(),
             scratch.as_mut_ptr().cast(),
             unit.len() as c_int,
-            dst_len as c_int,
-            ACCELERATION,
+            room as c_int,
+            acceleration,
         )
     };
-    len == 0
+    (len > 0).then_some(len as usize)
 }
 
 /// Decode all of `src` to exactly `dst.len()` bytes.

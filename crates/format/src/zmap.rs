@@ -7,7 +7,7 @@ mod compact;
 mod encoded;
 
 pub use compact::{CompactLayout, Pack};
-pub use encoded::{ExtentRecord, PlenWord, RecordSize};
+pub use encoded::{ExtentRecord, PLEN_MAX, PlenWord, RecordSize};
 
 use crate::{Blkaddr, BlockBits, FormatError};
 use zerocopy::byteorder::little_endian::{U16, U32};
@@ -131,6 +131,19 @@ impl ZmapHeader {
     }
 }
 
+impl ZmapHeader {
+    /// The header of a file that lies at byte `off` of the packed inode.
+    ///
+    /// # Errors
+    /// An offset over 63 bits.
+    pub fn encode_fragment(off: u64) -> Result<[u8; 8], FormatError> {
+        match off >> 63 {
+            0 => Ok((off | 1 << 63).to_le_bytes()),
+            _ => Err(FormatError::does_not_fit(RECORD, "fragment offset", off)),
+        }
+    }
+}
+
 impl MapHeader {
     /// The header of an lcluster index.
     ///
@@ -153,6 +166,23 @@ impl MapHeader {
             h_clusterbits: self.lcluster_bits - block_bits.bits(),
         };
         Ok(raw.as_bytes().try_into().expect("8 bytes"))
+    }
+
+    /// The header of encoded extents with records of `size`: its advise bits are taken from there.
+    ///
+    /// # Errors
+    /// As [`MapHeader::encode`]; more than 2^44 extents, which the header has no room for.
+    pub fn encode_extents(&self, size: RecordSize, block_bits: BlockBits) -> Result<[u8; 8], FormatError> {
+        let advise = self.advise | size.advise();
+        if size.has_fixed_extents() {
+            return Self { advise, algorithms: [0; 2], fragment_off: 0, ..*self }.encode(block_bits);
+        }
+        if self.extent_count >> 44 != 0 {
+            return Err(FormatError::does_not_fit(RECORD, "h_extents", self.extent_count));
+        }
+        let count = self.extent_count.to_le_bytes();
+        let advise = advise.bits().to_le_bytes();
+        Ok([count[0], count[1], count[2], count[3], advise[0], advise[1], count[4], count[5]])
     }
 
     /// Whether pclusters of this kind may have several blocks.

@@ -49,7 +49,8 @@ fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
 fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
     let (mut extents, mut next, mut len) = (Vec::new(), start, 0);
     let mut put = |llen, blocks, kind| {
-        extents.push(ZExtent { llen, start: next, blocks, kind, partial: false });
+        let (pa, plen) = (u64::from(next) * u64::from(BLOCK), u32::from(blocks) * BLOCK);
+        extents.push(ZExtent { la: len, llen, plen, pa, kind, partial: false });
         next += u32::from(blocks);
         len += u64::from(llen);
         len
@@ -71,12 +72,10 @@ fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
             }
         };
     }
-    let mut la = 0;
     for extent in &mut extents {
-        if let Ok(idx) = zeros.binary_search_by_key(&la, |(start, _)| *start) {
-            (extent.start, extent.partial) = (7, zeros[idx].1);
+        if let Ok(idx) = zeros.binary_search_by_key(&extent.la, |(start, _)| *start) {
+            (extent.pa, extent.partial) = (7 * u64::from(BLOCK), zeros[idx].1);
         }
-        la += u64::from(extent.llen);
     }
     (extents, end)
 }
@@ -115,11 +114,12 @@ fn extents_of(entries: &[Lcluster], len: u64) -> Vec<ZExtent> {
     for (lcn, entry) in entries.iter().enumerate() {
         if let Lcluster::Head { kind, clusterofs, blkaddr, partial } = *entry {
             let blocks = match entries.get(lcn + 1) {
-                Some(Lcluster::Nonhead { cblkcnt: Some(blocks), .. }) => *blocks as u16,
+                Some(Lcluster::Nonhead { cblkcnt: Some(blocks), .. }) => *blocks,
                 _ => 1,
             };
             let la = lcn as u64 * u64::from(BLOCK) + u64::from(clusterofs);
-            heads.push((la, ZExtent { llen: 0, start: blkaddr.0 as u32, blocks, kind, partial }));
+            let (pa, plen) = (blkaddr.0 * u64::from(BLOCK), blocks * BLOCK);
+            heads.push((la, ZExtent { la, llen: 0, plen, pa, kind, partial }));
         }
     }
     // The end marker is no extent.

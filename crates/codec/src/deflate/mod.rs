@@ -99,11 +99,31 @@ impl DeflateEncoder {
                 fit.fill(input.len(), first, out, compress)?
             }
         };
-        if filled.produced > 0 && out[0] == 0 {
-            // A stored block that is not the last. Readers would take the zero byte for padding; bits 3 to 7 are
-            // unused.
-            out[0] = 0x08;
-        }
+        unlike_padding(&mut out[..filled.produced]);
         Ok(filled)
+    }
+
+    /// All of `input`: the length of the stream, or `None` if it does not fit `out`.
+    pub(crate) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
+        self.encodes += 1;
+        let len = match &mut self.engine {
+            Engine::Own { one_shot: Some(compressor), .. } | Engine::Search { compressor, .. } => {
+                compressor.compress(input, out)
+            }
+            Engine::Own { filler, one_shot: None } => {
+                let filled = filler.fill(input, out);
+                (filled.consumed == input.len()).then_some(filled.produced)
+            }
+        };
+        unlike_padding(&mut out[..len.unwrap_or(0)]);
+        len
+    }
+}
+
+/// Readers take zeros in front of a stream for padding. A stored block that is not the last starts with a zero byte; its
+/// bits 3 to 7 are unused.
+fn unlike_padding(stream: &mut [u8]) {
+    if let Some(first @ 0) = stream.first_mut() {
+        *first = 0x08;
     }
 }

@@ -62,6 +62,10 @@ impl ZstdEncoder {
         self.fit.encodes() + self.stream.encodes()
     }
 
+    pub(crate) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        self.context.compress(input, out)
+    }
+
     pub(crate) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
         if out.len() >= STREAM_MIN_LEN {
             return self.stream.fill(&mut self.context, input, out);

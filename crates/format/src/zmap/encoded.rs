@@ -1,7 +1,14 @@
 //! Encoded extents: one byte-granular record for each extent (Linux 6.15).
 
 use super::Advise;
+use crate::FormatError;
 use crate::compr_cfg::Algorithm;
+
+/// Longest pcluster, in bytes.
+pub const PLEN_MAX: u32 = 1 << 20;
+
+const RECORD: &str = "z_erofs_extent";
+const PARTIAL: u32 = 1 << 27;
 
 /// Length of a record in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +32,17 @@ impl RecordSize {
             2 => RecordSize::Sixteen,
             _ => RecordSize::ThirtyTwo,
         }
+    }
+
+    /// The advise bits of an extents header with records of this size.
+    pub fn advise(self) -> Advise {
+        let bits = match self {
+            RecordSize::Four => 0,
+            RecordSize::Eight => 1,
+            RecordSize::Sixteen => 2,
+            RecordSize::ThirtyTwo => 3,
+        };
+        Advise::COMPACTED_2B_OR_EXTENTS | Advise::from_bits_retain(bits << 1)
     }
 
     /// Length of a record in bytes, also the alignment of the table.
@@ -53,6 +71,21 @@ impl RecordSize {
 pub struct PlenWord(pub u32);
 
 impl PlenWord {
+    /// A hole.
+    pub const HOLE: PlenWord = PlenWord(0);
+
+    /// The word of a pcluster of `plen` bytes; `None`: plain.
+    ///
+    /// # Errors
+    /// A length of 0 or over 1 MiB.
+    pub fn new(plen: u32, algorithm: Option<Algorithm>, partial: bool) -> Result<Self, FormatError> {
+        if plen == 0 || plen > PLEN_MAX {
+            return Err(FormatError::does_not_fit(RECORD, "e_plen", plen.into()));
+        }
+        let number = algorithm.map_or(0, |algorithm| algorithm as u32 + 1);
+        Ok(Self(plen | if partial { PARTIAL } else { 0 } | number << 28))
+    }
+
     /// Stored length in bytes; 0: a hole.
     pub fn plen(self) -> u32 {
         self.0 & 0x1F_FFFF
@@ -60,7 +93,7 @@ impl PlenWord {
 
     /// The stream decodes to more than the extent.
     pub fn partial(self) -> bool {
-        self.0 & 1 << 27 != 0
+        self.0 & PARTIAL != 0
     }
 
     /// `Ok(None)` for a plain extent; the unknown number as an error.
@@ -95,5 +128,31 @@ impl ExtentRecord {
             RecordSize::ThirtyTwo => (Some(wide(1, 2)), Some(wide(3, 4))),
         };
         Self { plen: PlenWord(word(0)), pa, la }
+    }
+
+    /// Append the record to `out`, in the form of `size`, which must have the fields that are `Some`.
+    ///
+    /// # Errors
+    /// An address or offset that the form has no room for.
+    pub fn encode(&self, size: RecordSize, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let refuse = |field, value: Option<u64>| FormatError::does_not_fit(RECORD, field, value.unwrap_or(u64::MAX));
+        let narrow = |field, value: Option<u64>| {
+            value.and_then(|value| u32::try_from(value).ok()).ok_or_else(|| refuse(field, value))
+        };
+        out.extend_from_slice(&self.plen.0.to_le_bytes());
+        match size {
+            RecordSize::Four => {}
+            RecordSize::Eight => out.extend_from_slice(&narrow("e_pstart_lo", self.pa)?.to_le_bytes()),
+            RecordSize::Sixteen => {
+                out.extend_from_slice(&self.pa.ok_or_else(|| refuse("e_pstart_lo", self.pa))?.to_le_bytes());
+                out.extend_from_slice(&narrow("e_lstart_lo", self.la)?.to_le_bytes());
+            }
+            RecordSize::ThirtyTwo => {
+                out.extend_from_slice(&self.pa.ok_or_else(|| refuse("e_pstart_lo", self.pa))?.to_le_bytes());
+                out.extend_from_slice(&self.la.ok_or_else(|| refuse("e_lstart_lo", self.la))?.to_le_bytes());
+                out.resize(out.len() + 12, 0);
+            }
+        }
+        Ok(())
     }
 }

@@ -43,6 +43,12 @@ proptest! {
     }
 
     #[test]
+    fn fragment_headers_come_back(off in any_u64(), block_bits in block_bits(), full in any::<bool>()) {
+        let back = ZmapHeader::encode_fragment(off).map(|bytes| ZmapHeader::decode(&bytes, 0, block_bits, full));
+        prop_assert_eq!(back.ok(), (off >> 63 == 0).then_some(Ok(ZmapHeader::Fragment(off))));
+    }
+
+    #[test]
     fn any_map_header_decodes(bytes in any::<[u8; 8]>(), block_bits in block_bits(), full in any::<bool>()) {
         let _ = ZmapHeader::decode(&bytes, u64::MAX, block_bits, full);
     }

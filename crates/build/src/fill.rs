@@ -1,0 +1,249 @@
+//! Plain text into pclusters, front to back.
+
+use kiln_codec::{Encoder, Spec, probe};
+use kiln_format::BlockBits;
+use kiln_format::compr_cfg::EXTENT_MAX_LEN;
+use kiln_format::zmap::HeadKind;
+
+use crate::options::REST_MAX_BLOCKS;
+use crate::{BuildError, Control};
+
+/// An extent relative to the stored bytes of its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartExtent {
+    /// Bytes of plain text.
+    pub llen: u32,
+    /// Bytes stored.
+    pub plen: u32,
+    /// How.
+    pub kind: HeadKind,
+}
+
+/// What plain text became.
+#[derive(Debug, Default)]
+pub struct Filled {
+    /// The pclusters, one behind the other.
+    pub bytes: Vec<u8>,
+    /// Extents, one behind the other.
+    pub extents: Vec<PartExtent>,
+}
+
+/// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
+const EMPTY_DEFLATE_BLOCK: [u8; 5] = [0x08, 0x00, 0x00, 0xFF, 0xFF];
+/// Bytes that the end of a DEFLATE stream, which gives no more text, may take.
+const DEFLATE_END_MAX_LEN: u64 = 3;
+
+impl Filled {
+    /// Lengthen DEFLATE streams that would, with the part at byte `start`, end in the first bytes of a page.
+    ///
+    /// Linux (6.18 at least) goes from page to page of a stream only while text is missing, and reports EUCLEAN if nothing but the
+    /// end of the stream lies in the next one. An empty block in front moves the end on. Only streams that do not end with
+    /// a block are concerned. Pages are blocks here; larger ones begin where blocks begin.
+    pub fn with_deflate_ends_off_page_starts(mut self, start: u64, block_bits: BlockBits) -> Self {
+        let ends_badly = |pa: u64, plen: u32| {
+            let behind = block_bits.within(pa + u64::from(plen));
+            (1..=DEFLATE_END_MAX_LEN).contains(&behind) && u64::from(plen) > behind
+        };
+        let (mut pa, mut off) = (start, 0);
+        for extent in &mut self.extents {
+            if extent.kind != HeadKind::Plain && ends_badly(pa, extent.plen) {
+                self.bytes.splice(off..off, EMPTY_DEFLATE_BLOCK);
+                extent.plen += EMPTY_DEFLATE_BLOCK.len() as u32;
+            }
+            pa += u64::from(extent.plen);
+            off += extent.plen as usize;
+        }
+        self
+    }
+
+    /// A stream in whole blocks. Padding goes in front: the stream ends where its pcluster ends.
+    fn push_aligned(&mut self, stream: &[u8], llen: usize, block_len: usize) {
+        let plen = stream.len().next_multiple_of(block_len);
+        self.bytes.resize(self.bytes.len() + plen - stream.len(), 0);
+        self.bytes.extend_from_slice(stream);
+        self.push(llen, plen, HeadKind::Head1);
+    }
+
+    fn push(&mut self, llen: usize, plen: usize, kind: HeadKind) {
+        self.extents.push(PartExtent { llen: llen as u32, plen: plen as u32, kind });
+    }
+}
+
+/// Fills pclusters; one for each thread.
+pub struct Filler {
+    encoder: Encoder,
+    spec: Spec,
+    block_bits: BlockBits,
+    pcluster: Vec<u8>,
+}
+
+impl Filler {
+    /// A filler for `spec`.
+    ///
+    /// # Errors
+    /// An encoder that cannot be made.
+    pub fn new(spec: &Spec, block_bits: BlockBits) -> Result<Self, BuildError> {
+        let pcluster = vec![0; spec.pcluster_len as usize];
+        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster })
+    }
+
+    /// Bytes of what [`Filler::units`] encodes.
+    pub fn unit_len(&self) -> u64 {
+        self.spec.pcluster_len.into()
+    }
+
+    /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
+    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]).
+    ///
+    /// # Errors
+    /// A codec that fails; an interruption.
+    pub fn blocks(&mut self, text: &[u8], ends_stream: bool, control: &Control<'_>) -> Result<Filled, BuildError> {
+        self.encoder.reset();
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
+        let mut rest = text;
+        while !rest.is_empty() {
+            // A part of slow compression takes many seconds.
+            control.check()?;
+            let taken = match self.encoded(rest, ends_stream, &mut filled)? {
+                0 => self.plain(rest, ends_stream, &mut filled)?,
+                taken => taken,
+            };
+            rest = &rest[taken..];
+        }
+        Ok(filled)
+    }
+
+    /// Fill a pcluster with the front of `rest`. How much it took; 0 if that would not save a block.
+    fn encoded(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let Some(mut taken) = self.pcluster(rest)? else { return Ok(0) };
+        if !ends_stream && self.is_too_short(rest.len() - taken.0) {
+            if rest.len() < 4 * block_len {
+                return self.all(rest, filled);
+            }
+            // Less, so that what is left over can stand alone.
+            match self.pcluster(&rest[..rest.len() - 2 * block_len])? {
+                Some(less) => taken = less,
+                None => return Ok(0),
+            }
+        }
+        let (consumed, produced) = taken;
+        filled.push_aligned(&self.pcluster[..produced], consumed, block_len);
+        Ok(consumed)
+    }
+
+    /// Store the front of `rest` in plain blocks, at most a pcluster's length. How much it was.
+    fn plain(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let unit = rest.len().min(self.spec.pcluster_len as usize);
+        let mut taken = unit;
+        if !ends_stream {
+            taken -= unit % block_len;
+            while taken > 0 && self.is_too_short(rest.len() - taken) {
+                taken -= block_len;
+            }
+            if taken == 0 {
+                return self.all(rest, filled);
+            }
+        }
+        for block in rest[..taken].chunks(block_len) {
+            filled.bytes.extend_from_slice(block);
+            filled.bytes.resize(filled.bytes.len().next_multiple_of(block_len), 0);
+            filled.push(block.len(), block_len, HeadKind::Plain);
+        }
+        Ok(taken)
+    }
+
+    /// Whether `len` bytes before other extents are neither plain blocks nor long enough for any pcluster.
+    fn is_too_short(&self, len: usize) -> bool {
+        let block_len = self.block_bits.len() as usize;
+        len % block_len != 0 && len < 2 * block_len
+    }
+
+    /// Encode all of `rest`, two to four blocks, as one pcluster though it may save nothing.
+    fn all(&mut self, rest: &[u8], filled: &mut Filled) -> Result<usize, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let room = REST_MAX_BLOCKS as usize * block_len;
+        if self.pcluster.len() < room {
+            self.pcluster.resize(room, 0);
+        }
+        let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..room])? else {
+            return Err(BuildError::Internal(format!("{} bytes do not fit {room}", rest.len())));
+        };
+        filled.push_aligned(&self.pcluster[..produced], rest.len(), block_len);
+        Ok(rest.len())
+    }
+
+    /// Cut `text` into units of the pcluster length and encode each, without padding.
+    ///
+    /// # Errors
+    /// As [`Filler::blocks`].
+    pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
+        self.encoder.reset();
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
+        for unit in text.chunks(self.spec.pcluster_len as usize) {
+            control.check()?;
+            let encoded = match probe::is_incompressible(unit) {
+                true => None,
+                false => self.encoder.encode(unit, &mut self.pcluster[..unit.len() - 1])?,
+            };
+            match encoded {
+                Some(len) => {
+                    filled.bytes.extend_from_slice(&self.pcluster[..len]);
+                    filled.push(unit.len(), len, HeadKind::Head1);
+                }
+                None => {
+                    filled.bytes.extend_from_slice(unit);
+                    filled.push(unit.len(), unit.len(), HeadKind::Plain);
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Fill one pcluster with the front of `rest`: bytes consumed and produced, if that saves a block.
+    fn pcluster(&mut self, rest: &[u8]) -> Result<Option<(usize, usize)>, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let max_len = self.spec.pcluster_len as usize;
+        let unit = rest.len().min(max_len);
+        // What fits one block saves none.
+        if rest.len() <= block_len || unit > block_len && probe::is_incompressible(&rest[..unit]) {
+            return Ok(None);
+        }
+        let text = &rest[..rest.len().min(EXTENT_MAX_LEN)];
+        let filled = self.encoder.fill(text, &mut self.pcluster[..max_len])?;
+        // Then, too, its index has an entry for its count of blocks.
+        let saves = filled.produced.next_multiple_of(block_len) < filled.consumed;
+        Ok(saves.then_some((filled.consumed, filled.produced)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deflate_streams_end_off_page_starts() {
+        let bits = BlockBits::DEFAULT;
+        for start in 4090..4100 {
+            let mut filled = Filled::default();
+            for plen in [4096, 3, 4091, 5000, 4090, 8192] {
+                filled.bytes.extend(vec![plen as u8; plen]);
+                let kind = if plen == 5000 { HeadKind::Plain } else { HeadKind::Head1 };
+                filled.push(3 * plen, plen, kind);
+            }
+            let moved = filled.with_deflate_ends_off_page_starts(start, bits);
+            let (mut pa, mut off) = (start, 0);
+            for (extent, plen) in moved.extents.iter().zip([4096, 3, 4091, 5000, 4090, 8192]) {
+                let (end, bytes) = (pa + u64::from(extent.plen), &moved.bytes[off..][..extent.plen as usize]);
+                let (pad, stream) = bytes.split_at(bytes.len() - plen);
+                assert!(pad.is_empty() || pad == EMPTY_DEFLATE_BLOCK);
+                assert!(stream.iter().all(|&byte| byte == plen as u8));
+                let within_a_page = pa >> bits.bits() == (end - 1) >> bits.bits();
+                assert!(extent.kind == HeadKind::Plain || within_a_page || !(1..=3).contains(&bits.within(end)));
+                (pa, off) = (end, off + bytes.len());
+            }
+            assert_eq!(off, moved.bytes.len());
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Parts of files that occur several times: found in plain text, before anything is compressed.
+//!
+//! The *streams* of an image are the runs of data between the holes of its compressed files, in plan order, and the packed
+//! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
+//! so that a reference can name it, is decided here.
+
+use kiln_codec::probe;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
+use crate::cuts::{self, IndexRules, PartPlan, Ref, StoredPart};
+use crate::jobs::{Stream, segment_len};
+use crate::matching::{Chunk, MatchStats, Matcher, Place, Text};
+use crate::packed::PackedStream;
+use crate::plan::{FilePlan, Storage};
+use crate::pool::{self, Costed};
+use crate::survey::{SURVEY_BUDGET, SURVEY_COST, chunks_of};
+use crate::tree::Content;
+use crate::{BuildError, BuildOptions, Control, Tree, hole};
+
+/// Bytes of a match that are compressed to estimate its worth.
+const SAMPLE_LEN: u64 = 64 << 10;
+/// What an lcluster has more in the full index than in the compact one, in bytes by the measure of
+/// [`probe::estimated_len`].
+const FULL_INDEX_COST: u64 = 10;
+/// Files that are kept open for comparisons.
+const OPEN_MAX: usize = 8;
+
+/// A stream: some bytes of a file, or all of the packed stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where its text comes from.
+    pub stream: Stream,
+    /// Its first byte there.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// All streams, and what is stored of them.
+pub struct Streams {
+    /// By number.
+    pub sources: Vec<Source>,
+    /// What is stored, and what refers to it.
+    pub plan: PartPlan,
+    /// What the maps of files ask of extents.
+    pub rules: IndexRules,
+    /// What was found.
+    pub stats: MatchStats,
+    numbers: HashMap<Stream, Range<u32>>,
+    /// By number: whether it has, or is, the source of a reference.
+    shared: Vec<bool>,
+}
+
+impl Streams {
+    /// Find what occurs several times in `files` and `packed`. `chunks` are those of files that have been surveyed as a
+    /// whole.
+    ///
+    /// # Errors
+    /// A file that cannot be read; an interruption.
+    pub fn plan(
+        files: &[FilePlan],
+        packed: &PackedStream,
+        mut chunks: HashMap<u32, Box<[Chunk]>>,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<Self, BuildError> {
+        let (min_match, min_saving) = (options.min_match(), options.min_saving());
+        let sources = sources(files, packed, min_match);
+        let mut text = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
+        let mut matcher = Matcher::new(min_match, options.index_budget);
+        let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
+        let jobs = jobs.map(|mut window| {
+            window.known = window.whole_file.and_then(|file| chunks.remove(&file));
+            let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
+            Costed { job: window, cost }
+        });
+        let worker = || {
+            let mut chunker = Chunker::new(ChunkSizes::DEFAULT);
+            let mut reader = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
+            let mut buf = Vec::new();
+            Ok(move |window: Window| {
+                control.check()?;
+                let Some(known) = window.known else {
+                    buf.resize((window.range.end - window.range.start) as usize, 0);
+                    reader.read(window.stream, window.range.start, &mut buf)?;
+                    reader.close_all()?;
+                    return Ok((window.stream, chunks_of(&mut chunker, &buf)));
+                };
+                Ok::<_, BuildError>((window.stream, known))
+            })
+        };
+        let mut current = None;
+        let mut savings = vec![0; sources.len()];
+        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
+            if current != Some(stream) {
+                if current.is_some() {
+                    matcher.end();
+                }
+                matcher.begin(sources[stream as usize].len);
+                current = Some(stream);
+            }
+            text.saved = 0;
+            matcher.push(&chunks, &mut text)?;
+            savings[stream as usize] += text.saved;
+            Ok(())
+        })?;
+        if current.is_some() {
+            matcher.end();
+        }
+        text.close_all()?;
+        let (mut runs, stats) = matcher.finish();
+        let rules = rules(options);
+        for ((number, source), saved) in (0..).zip(&sources).zip(savings) {
+            // A file with references has the full index, the packed inode with a million lclusters too.
+            if !options.encoded_extents && saved < options.block_bits().blocks_for(source.len) * FULL_INDEX_COST {
+                runs.forget_refs(number);
+            }
+        }
+        let plan = cuts::plan_parts(&runs, rules);
+        let mut numbers = HashMap::<Stream, Range<u32>>::new();
+        for (number, source) in (0..).zip(&sources) {
+            numbers.entry(source.stream).or_insert(number..number).end = number + 1;
+        }
+        let mut shared = vec![false; sources.len()];
+        for one in &plan.refs {
+            shared[one.target.stream as usize] = true;
+            shared[one.source.stream as usize] = true;
+        }
+        Ok(Self { sources, plan, rules, stats, numbers, shared })
+    }
+
+    /// The numbers of the streams that a file or the packed stream has, if it takes part.
+    fn numbers(&self, stream: Stream) -> Option<Range<u32>> {
+        self.numbers.get(&stream).cloned()
+    }
+
+    /// What is stored of a file or of the packed stream, if it takes part.
+    pub fn parts(&self, stream: Stream) -> Option<&[StoredPart]> {
+        let numbers = self.numbers(stream)?;
+        let parts = &self.plan.parts;
+        let at = |number| parts.partition_point(|part| part.stream < number);
+        Some(&parts[at(numbers.start)..at(numbers.end)])
+    }
+
+    /// Whether a file has bytes of others, or others have bytes of it.
+    pub fn is_shared(&self, stream: Stream) -> bool {
+        self.numbers(stream).is_some_and(|mut numbers| numbers.any(|number| self.shared[number as usize]))
+    }
+
+    /// Where a place in a stream lies in its file, or in the packed stream.
+    pub fn locate(&self, place: Place) -> (Stream, u64) {
+        let source = &self.sources[place.stream as usize];
+        (source.stream, source.start + place.off)
+    }
+
+    /// Whether a Ref ends its stream.
+    pub fn ends_stream(&self, one: &Ref) -> bool {
+        one.target.off + one.len == self.sources[one.target.stream as usize].len
+    }
+}
+
+/// What the maps of files ask of extents.
+fn rules(options: &BuildOptions) -> IndexRules {
+    let segment = options.compression.map_or(4 << 20, |spec| segment_len(spec.pcluster_len));
+    match options.encoded_extents {
+        true => IndexRules::encoded_extents(segment),
+        false => IndexRules::lclusters(options.block_bits(), segment),
+    }
+}
+
+/// All streams that are long enough to hold a match.
+fn sources(files: &[FilePlan], packed: &PackedStream, min_match: u64) -> Vec<Source> {
+    let mut sources = Vec::new();
+    for (file, plan) in (0..).zip(files) {
+        let Storage::Compressed { holes } = &plan.storage else { continue };
+        if plan.len - hole::total(holes) >= min_match {
+            let source = |run: Range<u64>| Source { stream: Stream::File(file), start: run.start, len: run.end - run.start };
+            sources.extend(hole::data_runs(plan.len, holes).map(source));
+        }
+    }
+    if packed.len() >= min_match {
+        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len() });
+    }
+    sources
+}
+
+/// Bytes of a stream that are cut into chunks on their own.
+struct Window {
+    stream: u32,
+    range: Range<u64>,
+    /// The file that it is all of.
+    whole_file: Option<u32>,
+    known: Option<Box<[Chunk]>>,
+}
+
+/// The windows of a stream: files of the packed stream, or equal lengths.
+fn windows<'a>(
+    number: usize,
+    source: &'a Source,
+    packed: &'a PackedStream,
+) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
+    let stream = number as u32;
+    match source.stream {
+        Stream::Packed => Box::new(packed.ranges().map(move |(file, range)| Window {
+            stream,
+            range,
+            whole_file: Some(file),
+            known: None,
+        })),
+        Stream::File(file) => {
+            let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
+            let len = source.len;
+            let window = move |start| Window { stream, range: start..len.min(start + WINDOW_LEN), whole_file, known: None };
+            Box::new((0..len).step_by(WINDOW_LEN as usize).map(window))
+        }
+    }
+}
+
+/// Reads the plain text of streams; keeps some files open.
+struct PlainText<'a> {
+    tree: &'a Tree,
+    files: &'a [FilePlan],
+    packed: &'a PackedStream,
+    sources: &'a [Source],
+    /// Least estimated bytes for which text is cut.
+    min_saving: u64,
+    /// Estimated bytes of all text that was found worth it.
+    saved: u64,
+    /// Most recently used last.
+    open: Vec<(u32, Box<dyn Content>)>,
+}
+
+impl PlainText<'_> {
+    fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
+        let node = self.files[file as usize].node;
+        let content = match self.open.iter().position(|(open, _)| *open == file) {
+            Some(idx) => self.open.remove(idx),
+            None => {
+                if self.open.len() == OPEN_MAX {
+                    let oldest = self.open.remove(0);
+                    self.close(oldest)?;
+                }
+                (file, self.tree.open(node)?)
+            }
+        };
+        self.open.push(content);
+        let (_, content) = self.open.last_mut().expect("just pushed");
+        content.read_exact_at(buf, off).map_err(|source| BuildError::Read { path: self.tree.path(node), source })
+    }
+
+    fn close(&self, (file, mut content): (u32, Box<dyn Content>)) -> Result<(), BuildError> {
+        let path = || self.tree.path(self.files[file as usize].node);
+        content.verify_unchanged().map_err(|source| BuildError::Read { path: path(), source })
+    }
+
+    /// Close all files, and see that they are what they were.
+    fn close_all(&mut self) -> Result<(), BuildError> {
+        std::mem::take(&mut self.open).into_iter().try_for_each(|open| self.close(open))
+    }
+}
+
+impl Text for PlainText<'_> {
+    type Error = BuildError;
+
+    fn read(&mut self, stream: u32, off: u64, mut buf: &mut [u8]) -> Result<(), BuildError> {
+        let source = self.sources[stream as usize];
+        let packed = match source.stream {
+            Stream::File(file) => return self.read_file(file, source.start + off, buf),
+            Stream::Packed => self.packed,
+        };
+        for (file, range) in packed.pieces(off..off + buf.len() as u64) {
+            let (piece, rest) = buf.split_at_mut((range.end - range.start) as usize);
+            self.read_file(file, range.start, piece)?;
+            buf = rest;
+        }
+        Ok(())
+    }
+
+    /// What compresses well is worth less than the pclusters that are cut for it.
+    fn gains(&mut self, place: Place, len: u64) -> Result<bool, BuildError> {
+        let mut sample = vec![0; len.min(SAMPLE_LEN) as usize];
+        self.read(place.stream, place.off, &mut sample)?;
+        let saved = probe::estimated_len(&sample) as u64 * len / sample.len() as u64;
+        let gains = saved >= self.min_saving;
+        self.saved += if gains { saved } else { 0 };
+        Ok(gains)
+    }
+}

@@ -1,0 +1,199 @@
+//! What the plan needs to know of the contents of files: found out on all cores, each file read once.
+
+use kiln_codec::probe;
+use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
+use crate::matching::Chunk;
+use crate::packed::Head;
+use crate::pool::{self, Costed};
+use crate::tree::{Content, ContentError, NodeId};
+use crate::{BuildError, BuildOptions, Control, Tree, dedupe, hole};
+
+/// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
+pub const SURVEY_COST: u64 = 4096;
+/// Bytes of jobs handed out at a time.
+pub const SURVEY_BUDGET: u64 = 64 << 20;
+/// Samples of a large file, and the length of each.
+const SAMPLES: u64 = 8;
+const SAMPLE_LEN: usize = 64 << 10;
+
+/// What is found out about a file before it is stored.
+#[derive(Default)]
+pub struct Survey {
+    /// Of its data, and of where it lies.
+    pub digest: Option<u128>,
+    /// Its holes.
+    pub holes: Box<[Range<u64>]>,
+    /// Samples all over the file do not compress.
+    pub incompressible: bool,
+    /// First bytes of a file that may go into the packed stream.
+    pub head: Option<Head>,
+    /// Its chunks, of a file that fits one window.
+    pub chunks: Option<Box<[Chunk]>>,
+}
+
+/// What is to be found out.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Index of the file in the plan.
+    pub file: u32,
+    /// Its node.
+    pub node: NodeId,
+    /// Its size in bytes.
+    pub len: u64,
+    /// Its digest.
+    pub digest: bool,
+    /// Its holes.
+    pub holes: bool,
+    /// Whether samples compress.
+    pub samples: bool,
+    /// Its first bytes.
+    pub head: bool,
+    /// Its chunks.
+    pub chunks: bool,
+}
+
+impl Wanted {
+    /// Whether anything is.
+    pub fn is_any(&self) -> bool {
+        self.digest || self.holes || self.samples || self.head || self.chunks
+    }
+
+    /// Whether the file is read as a whole, in one piece.
+    fn is_whole(&self) -> bool {
+        !self.holes && self.len <= WINDOW_LEN && (self.digest || self.chunks)
+    }
+}
+
+/// Survey files. What comes back by file is an error only where such files may be skipped.
+///
+/// # Errors
+/// The first file that cannot be read, unless such files are to be skipped.
+pub fn survey(
+    wanted: Vec<Wanted>,
+    tree: &Tree,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<HashMap<u32, Result<Survey, BuildError>>, BuildError> {
+    let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
+    let jobs = wanted.into_iter().map(|job| Costed { cost: SURVEY_COST + read(&job), job });
+    let block_bits = options.block_bits();
+    let worker = || {
+        let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
+        Ok(move |wanted: Wanted| {
+            control.check()?;
+            let survey = tree.open(wanted.node).and_then(|mut content| {
+                let looked = surveyor.look(&mut *content, wanted);
+                looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
+            });
+            Ok::<_, BuildError>((wanted.file, skippable(survey, options)?))
+        })
+    };
+    let mut surveys = HashMap::new();
+    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(file, survey)| {
+        surveys.insert(file, survey);
+        Ok(())
+    })?;
+    Ok(surveys)
+}
+
+/// An input's error as a value where inputs may be skipped.
+pub fn skippable<T>(
+    outcome: Result<T, BuildError>,
+    options: &BuildOptions,
+) -> Result<Result<T, BuildError>, BuildError> {
+    match outcome {
+        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Looks at files; one for each thread.
+struct Surveyor {
+    block_bits: BlockBits,
+    chunker: Chunker,
+    buf: Vec<u8>,
+}
+
+impl Surveyor {
+    fn look(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        let survey = match wanted.is_whole() {
+            true => self.look_at_all(content, wanted)?,
+            false => self.look_at_some(content, wanted)?,
+        };
+        content.verify_unchanged()?;
+        Ok(survey)
+    }
+
+    fn look_at_all(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        self.buf.resize(wanted.len as usize, 0);
+        content.read_exact_at(&mut self.buf, 0)?;
+        let sample = |at: u64| &self.buf[at as usize..][..SAMPLE_LEN];
+        let start = &self.buf[..probe::START_LEN.min(self.buf.len())];
+        Ok(Survey {
+            digest: wanted.digest.then(|| xxh3_128(&self.buf)),
+            holes: Box::default(),
+            incompressible: wanted.samples && sample_places(wanted.len).all(|at| probe::is_incompressible(sample(at))),
+            head: wanted.head.then(|| head(start)).flatten(),
+            chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),
+        })
+    }
+
+    fn look_at_some(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        let mut survey = Survey::default();
+        if wanted.holes {
+            survey.holes = hole::find(content, wanted.len, self.block_bits)?;
+        }
+        if wanted.digest {
+            survey.digest = Some(dedupe::digest(content, wanted.len, &survey.holes, &mut self.buf)?);
+        }
+        if wanted.samples && survey.holes.is_empty() {
+            self.buf.resize(SAMPLE_LEN, 0);
+            survey.incompressible = true;
+            for at in sample_places(wanted.len) {
+                content.read_exact_at(&mut self.buf, at)?;
+                if !probe::is_incompressible(&self.buf) {
+                    survey.incompressible = false;
+                    break;
+                }
+            }
+        }
+        if wanted.head {
+            self.buf.resize(probe::START_LEN.min(wanted.len as usize), 0);
+            content.read_exact_at(&mut self.buf, 0)?;
+            survey.head = head(&self.buf);
+        }
+        Ok(survey)
+    }
+}
+
+/// Where samples of a large file are taken.
+fn sample_places(len: u64) -> impl Iterator<Item = u64> {
+    let step = (len - SAMPLE_LEN as u64) / (SAMPLES - 1);
+    (0..SAMPLES).map(move |sample| sample * step)
+}
+
+/// The first bytes of a file that begins with `start`, if it looks compressible.
+fn head(start: &[u8]) -> Option<Head> {
+    if probe::start_is_incompressible(start) {
+        return None;
+    }
+    let mut head = Head::default();
+    let known = head.len().min(start.len());
+    head[..known].copy_from_slice(&start[..known]);
+    Some(head)
+}
+
+/// The chunks of a window.
+pub fn chunks_of(chunker: &mut Chunker, window: &[u8]) -> Box<[Chunk]> {
+    let mut chunks = Vec::with_capacity(window.len() / ChunkSizes::DEFAULT.avg + 1);
+    chunker.chunk(window, |range| {
+        let bytes = &window[range];
+        chunks.push(Chunk { hash: ChunkHash::of(bytes), len: bytes.len() as u32 });
+    });
+    chunks.into()
+}
