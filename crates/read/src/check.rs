@@ -72,6 +72,8 @@ pub enum Finding {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The digest that is stored for a file's contents.
+    Digest(&'static str),
     /// A feature that is used but not announced: older kernels would misread the image instead of refusing it.
     Feature {
         /// The bit that should be set.
@@ -97,6 +99,7 @@ impl fmt::Display for Finding {
             Finding::Field { field, stored, expected } => write!(f, "{field} = {stored}, should be {expected}"),
             Finding::Entry { name, reason } => write!(f, "entry {}: {reason}", name.escape_ascii()),
             Finding::Xattr { name, reason } => write!(f, "attribute {}: {reason}", name.escape_ascii()),
+            Finding::Digest(reason) => write!(f, "stored digest: {reason}"),
             Finding::Feature { missing, because } => {
                 let mut names = missing.iter_names().map(|(name, _)| name);
                 write!(f, "feature_incompat lacks {}: {because}", names.next().unwrap_or("a bit"))

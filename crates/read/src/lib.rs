@@ -21,6 +21,7 @@ pub mod conformance;
 mod data;
 mod decode;
 mod device;
+mod digest;
 mod dir;
 mod error;
 mod explain;
@@ -37,6 +38,7 @@ mod xattr;
 mod zmap;
 
 pub use check::{CheckProblem, CheckReport, Finding, check};
+pub use digest::DigestCheck;
 pub use dir::DirEntry;
 pub use error::{Defect, ReadError};
 pub use explain::{Cost, Decoding, Explanation, Extents, Piece};

@@ -139,11 +139,24 @@ impl Image {
         inode: &Inode,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
+        self.visit_entries(inode, &mut |bytes| match self.entry(bytes) {
+            Some(entry) => each(&entry),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Visit all entries as stored, those that Linux does not show included. Each gets bytes that start with an entry and
+    /// hold it whole.
+    pub(crate) fn visit_entries(
+        &self,
+        inode: &Inode,
+        each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
         let body = self.xattr_body(inode)?;
         let mut off = body.inline_start;
         while off < body.bytes.len() {
-            let (entry, len) = self.inline_entry(&body, off)?;
-            if entry.is_some_and(|entry| each(&entry).is_break()) {
+            let len = inline_entry_len(&body, off)?;
+            if each(&body.bytes[off..]).is_break() {
                 return Ok(());
             }
             off += len;
@@ -151,8 +164,7 @@ impl Image {
         let mut bytes = Vec::new();
         for &id in &body.shared {
             self.read_shared(id, &mut bytes)?;
-            let (entry, _) = self.entry(&bytes);
-            if entry.is_some_and(|entry| each(&entry).is_break()) {
+            if each(&bytes).is_break() {
                 return Ok(());
             }
         }
@@ -181,23 +193,6 @@ impl Image {
         Ok(Body { name_filter: header.h_name_filter.get(), shared, bytes, inline_start, at })
     }
 
-    /// The inline entry at `off` of a body, `None` for one that Linux does not show, and the bytes it takes.
-    fn inline_entry<'a>(&'a self, body: &'a Body, off: usize) -> Result<(Option<Entry<'a>>, usize), ReadError> {
-        let rest = &body.bytes[off..];
-        let fits = RawXattrEntry::ref_from_prefix(rest).is_ok_and(|(raw, _)| padded_len(raw) <= rest.len());
-        if !fits {
-            let at = body.at + off as u64;
-            return Err(ReadError::corrupt(
-                ENTRY,
-                at,
-                "e_value_size",
-                rest.len() as u64,
-                "entry crosses the body's end",
-            ));
-        }
-        Ok(self.entry(rest))
-    }
-
     /// Byte range of a shared entry in its space.
     pub(crate) fn shared_range(&self, id: u32) -> Result<(u64, u64), ReadError> {
         let sb = self.superblock();
@@ -215,7 +210,7 @@ impl Image {
     }
 
     /// The entry that `bytes` start with and hold whole; `None` for one that Linux does not show.
-    fn entry<'a>(&'a self, bytes: &'a [u8]) -> (Option<Entry<'a>>, usize) {
+    fn entry<'a>(&'a self, bytes: &'a [u8]) -> Option<Entry<'a>> {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes).expect("checked");
         let (suffix, rest) = rest.split_at(raw.e_name_len.into());
         let value = &rest[..usize::from(raw.e_value_size.get())];
@@ -225,8 +220,7 @@ impl Image {
             false => (Some(raw.e_name_index), &[][..]),
             true => (long().map(|long| long.base), long().map_or(&[][..], |long| &long.infix)),
         };
-        let entry = base.and_then(prefix).map(|prefix| Entry { prefix, infix, suffix, value, is_long });
-        (entry, padded_len(raw))
+        base.and_then(prefix).map(|prefix| Entry { prefix, infix, suffix, value, is_long })
     }
 
     /// Ids of the inode's shared attributes.
@@ -305,6 +299,16 @@ impl PrefixSource {
             }
         }
     }
+}
+
+/// Bytes that the inline entry at `off` of a body takes.
+fn inline_entry_len(body: &Body, off: usize) -> Result<usize, ReadError> {
+    let rest = &body.bytes[off..];
+    let len = RawXattrEntry::ref_from_prefix(rest).ok().map(|(raw, _)| padded_len(raw));
+    len.filter(|len| *len <= rest.len()).ok_or_else(|| {
+        let (at, room) = (body.at + off as u64, rest.len() as u64);
+        ReadError::corrupt(ENTRY, at, "e_value_size", room, "entry crosses the body's end")
+    })
 }
 
 /// Bytes that an entry takes, padding included.

@@ -10,7 +10,7 @@ use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
 use crate::resolve::TARGET_MAX_LEN;
 use crate::walk::{PATH_MAX_LEN, joined};
-use crate::{Image, Inode, Nid, ReadError, Space};
+use crate::{DigestCheck, Image, Inode, Nid, ReadError, Space};
 use kiln_format::dirent::Dirent;
 use kiln_format::inode::FileType;
 use kiln_format::xattr;
@@ -218,6 +218,16 @@ impl<'c> Tree<'c> {
         self.problems.take(path, xattrs)?;
         let contents = self.check_contents(path, inode).map_err(|error| error.at_nid(inode.nid));
         self.problems.take(path, contents)?;
+        let digest = match self.image.check_digest(inode) {
+            // What cannot be read is found by who decodes it.
+            Err(error) if error.is_corrupt() => None,
+            digest => self.problems.take(path, digest)?,
+        };
+        match digest {
+            Some(DigestCheck::Different) => self.add(path, inode, Finding::Digest("the contents have another digest")),
+            Some(DigestCheck::TooLong) => self.add(path, inode, Finding::Digest("contents too long to compare")),
+            _ => {}
+        }
         Ok(())
     }
 

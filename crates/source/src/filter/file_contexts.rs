@@ -22,12 +22,13 @@ pub struct Labels {
 
 /// The contexts of a file_contexts file.
 ///
-/// A path without special characters decides before any expression; otherwise the last line that matches path and type does.
+/// A path without special characters decides before any expression, and the first of several equal ones. Of expressions, the
+/// last that matches does. Lines of another type do not count. All this is as libselinux has it.
 /// Expressions are anchored at both ends. Back-references and look-around are refused.
 #[derive(Clone, Debug, Default)]
 pub struct FileContexts {
     specs: Vec<Spec>,
-    /// Specs without special characters, by path, last first.
+    /// Specs without special characters, by path.
     exact: HashMap<Vec<u8>, Vec<usize>>,
     /// The others, by the directory that all paths they match lie in, so that a lookup tries a handful of thousands.
     by_dir: HashMap<Vec<u8>, Vec<usize>>,
@@ -56,7 +57,6 @@ impl FileContexts {
         for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
             contexts.add_line(line).map_err(|error| error.at(name, idx))?;
         }
-        contexts.exact.values_mut().for_each(|specs| specs.reverse());
         Ok(contexts)
     }
 
@@ -251,6 +251,13 @@ mod tests {
 ";
         let paths = ["/", "/var", "/etc", "/etc/passwd", "/etc/passwd2", "/etc/x.conf", "/etc/y.conf", "/etc/secret/a"];
         assert_eq!(labels(text, &paths), ["default", "default", "etc", "passwd", "etc", "x", "conf", "none"]);
+    }
+
+    #[test]
+    fn of_equal_paths_the_first_decides() {
+        assert_eq!(labels("/x u:r:a\n/x -- u:r:b\n/x u:r:c\n", &["/x"]), ["a"]);
+        assert_eq!(labels("/x -d u:r:a\n/x -- u:r:b\n/x u:r:c\n", &["/x"]), ["b"]);
+        assert_eq!(labels("/x? u:r:a\n/x* u:r:b\n", &["/x"]), ["b"]);
     }
 
     #[test]

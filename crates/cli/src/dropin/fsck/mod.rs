@@ -10,7 +10,6 @@ use crate::check::forgive_checksum;
 use crate::exit::Failure;
 use crate::extract::umask;
 use crate::signals::Signals;
-use kiln_format::Compat;
 use kiln_read::OpenOptions;
 use kiln_sink::dir::{Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
@@ -36,7 +35,8 @@ General options:
  --nid=#                check or extract from the target inode of nid #
  --path=X               check or extract from the target inode of path X
  --no-sbcrc             bypass the superblock checksum verification
- --xattr-inode-digest   refused: not possible yet
+ --xattr-inode-digest   fail if no digests of contents are stored; those that are
+                        stored are always verified
  --[no-]xattrs          whether to extract extended attributes (default off)
 
  -a, -A, -y             no-op, for compatibility with fsck of other filesystems
@@ -58,8 +58,9 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
     let open = OpenOptions { verify_checksum: !options.no_sbcrc, ..OpenOptions::default() };
     let opened = options.source.open(&open)?;
-    if options.digests {
-        return Err(no_digests(&opened));
+    if options.digests && !opened.image.has_content_digests() {
+        log::error(format_args!("image has no inode digest xattrs (was --xattr-inode-digest used during mkfs?)"));
+        return Err(Stop::Told);
     }
     let target = opened.target(&options.source)?;
     match &options.extract.dir {
@@ -76,16 +77,6 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         log::info(format_args!("Compression ratio: {ratio:.2}(%)"));
     }
     Ok(())
-}
-
-fn no_digests(opened: &Opened) -> Stop {
-    match opened.image.superblock().compat.contains(Compat::ISHARE_XATTRS) {
-        true => log::error(format_args!("cannot verify inode digests yet")),
-        false => {
-            log::error(format_args!("image has no inode digest xattrs (was --xattr-inode-digest used during mkfs?)"))
-        }
-    }
-    Stop::Told
 }
 
 fn threads() -> usize {

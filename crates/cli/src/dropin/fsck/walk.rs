@@ -3,7 +3,7 @@
 use crate::dropin::source::Named;
 use crate::dropin::{log, stored};
 use kiln_format::inode::FileType;
-use kiln_read::{Image, Inode, Nid, ReadError, WalkEntry};
+use kiln_read::{DigestCheck, Image, Inode, Nid, ReadError, WalkEntry};
 use std::collections::HashSet;
 
 /// Bytes that are read at once.
@@ -15,20 +15,28 @@ pub fn check(image: &Image, start: &Named) -> u64 {
     let mut seen = HashSet::new();
     let mut errors = 0;
     for entry in image.walk(&start.inode, &start.name) {
-        let result = entry.and_then(|entry| check_once(image, &entry, &mut seen, &mut buffer));
-        if let Err(error) = result {
-            log::error(format_args!("{error}"));
-            errors += 1;
+        let result = entry.and_then(|entry| check_once(image, &entry, &mut seen, &mut buffer).map(|same| (entry, same)));
+        match result {
+            Ok((_, true)) => continue,
+            Ok((entry, false)) => {
+                log::error(format_args!("{}: the contents have another digest", entry.path.escape_ascii()));
+            }
+            Err(error) => log::error(format_args!("{error}")),
         }
+        errors += 1;
     }
     errors
 }
 
-fn check_once(image: &Image, entry: &WalkEntry, seen: &mut HashSet<Nid>, buffer: &mut [u8]) -> Result<(), ReadError> {
+/// Whether the contents have the digest that is stored for them, if one is.
+fn check_once(image: &Image, entry: &WalkEntry, seen: &mut HashSet<Nid>, buffer: &mut [u8]) -> Result<bool, ReadError> {
     if entry.inode.meta.nlink > 1 && !seen.insert(entry.inode.nid) {
-        return Ok(());
+        return Ok(true);
     }
-    check_inode(image, &entry.inode, buffer).map_err(|error| error.at_path(&entry.path))
+    check_inode(image, &entry.inode, buffer)
+        .and_then(|()| image.check_digest(&entry.inode))
+        .map(|digest| digest != DigestCheck::Different)
+        .map_err(|error| error.at_path(&entry.path))
 }
 
 fn check_inode(image: &Image, inode: &Inode, buffer: &mut [u8]) -> Result<(), ReadError> {
