@@ -181,6 +181,25 @@ fn attributes_up_to_the_limits_are_kept() {
 }
 
 /// 300 attributes, all of them shared: an inode lists 255, the rest lie in its body.
+/// Each inode has its own copy of the tail that equal files share, beside attributes of its own.
+#[test]
+fn equal_files_share_tails_only_where_all_have_room() {
+    for len in [4000_usize, 4064, 9000] {
+        for attribute in [1, 20, 700, 3500] {
+            let mut mem = MemTree::default();
+            for name in [b"a", b"b", b"c"] {
+                let node = mem.file(ROOT, name, MemFile::whole(Texture::Noise.bytes(1, len)));
+                if name == b"b" {
+                    mem.xattr(node, b"user.large", &Texture::Noise.bytes(2, attribute));
+                    mem.meta(node).uid = 70_000;
+                }
+            }
+            let (_, summary) = image_of(&mem.finish().unwrap(), &BuildOptions::default());
+            assert_eq!(summary.duplicate_files, 2);
+        }
+    }
+}
+
 #[test]
 fn an_inode_can_have_more_attributes_than_it_can_share() {
     let mut mem = MemTree::default();

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::cuts::StoredPart;
-use crate::facts::Facts;
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::space::inline_tail_len;
 use crate::streams::Streams;
@@ -56,13 +55,13 @@ pub struct Part {
 }
 
 /// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
-pub fn jobs<'a>(plan: &'a Plan, facts: &'a Facts, options: &'a BuildOptions) -> impl Iterator<Item = Part> + Send + 'a {
+pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = Part> + Send + 'a {
     let files = plan.files.iter().enumerate();
     let files = files.flat_map(move |(idx, file)| {
         let stream = Stream::File(idx as u32);
         match &plan.streams {
             Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
-            _ => parts(stream, file, facts, options),
+            _ => parts(stream, file, options),
         }
     });
     let packed = match &plan.streams {
@@ -99,22 +98,17 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// The parts of a file, in order.
-fn parts<'a>(
-    stream: Stream,
-    plan: &'a FilePlan,
-    facts: &Facts,
-    options: &BuildOptions,
-) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
-    let (node, len) = (plan.node, plan.len);
+fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
+    let (len, inode_len) = (plan.len, plan.inode_len);
     let part = move |range, task| Part { stream, range, task, ends_stream: true };
-    let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len: facts.inode_len(node) })));
+    let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match &plan.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment { .. } => {
             Box::new(std::iter::empty())
         }
         Storage::Flat if len <= COPY_LEN => whole(false),
         Storage::Flat => {
-            let tail = inline_tail_len(len, facts.inode_len(node), options.block_bits()).unwrap_or(0) as u64;
+            let tail = inline_tail_len(len, inode_len, options.block_bits()).unwrap_or(0) as u64;
             let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
             Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
         }

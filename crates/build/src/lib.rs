@@ -58,7 +58,7 @@ pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<
     let facts = facts::Facts::gather(tree, options)?;
     let plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let packed = pack::pack(tree, &facts, &plan, out, options, control)?;
+    let packed = pack::pack(tree, &plan, out, options, control)?;
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;

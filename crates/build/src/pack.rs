@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::facts::Facts;
-use crate::fill::{Filled, PartExtent};
 use crate::cuts::{self, Unit};
+use crate::fill::{Filled, PartExtent};
 use crate::jobs::{self, Part, Stream, Task};
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
@@ -64,7 +63,6 @@ pub struct Extents {
     pub blocks: u64,
 }
 
-
 /// The data of an image.
 pub struct Packed {
     /// By index of the plan's files.
@@ -96,7 +94,6 @@ impl Packed {
 /// As [`crate::build`].
 pub fn pack(
     tree: &Tree,
-    facts: &Facts,
     plan: &Plan,
     out: &File,
     options: &BuildOptions,
@@ -112,7 +109,7 @@ pub fn pack(
         })
     };
     let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
-    pool::run(options.threads, BACKLOG, jobs::jobs(plan, facts, options).map(costed), worker, |(part, packed)| {
+    pool::run(options.threads, BACKLOG, jobs::jobs(plan, options).map(costed), worker, |(part, packed)| {
         control.check()?;
         match packed {
             Ok(packed) => packing.append(tree, &part, packed),

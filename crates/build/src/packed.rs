@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn pieces_cover_every_range() {
-        let mut candidates: Vec<_> = (0..40).map(|file| candidate(file, u64::from(1 + file * 7 % 13), file as u8 % 5)).collect();
+        let mut candidates: Vec<_> =
+            (0..40).map(|file| candidate(file, u64::from(1 + file * 7 % 13), file as u8 % 5)).collect();
         let lens: Vec<u64> = candidates.iter().map(|candidate| candidate.len).collect();
         let stream = PackedStream::of(&mut candidates);
         assert_eq!(stream.len(), lens.iter().sum());

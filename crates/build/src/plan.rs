@@ -38,6 +38,9 @@ pub struct FilePlan {
     pub node: NodeId,
     /// Size in bytes.
     pub len: u64,
+    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
+    /// tail.
+    pub inode_len: usize,
     /// How it is stored.
     pub storage: Storage,
 }
@@ -83,10 +86,17 @@ impl Plan {
         for node in tree.walk().filter(|node| !facts.is_left_out[node.idx()]) {
             if let Kind::File { len, .. } = tree.node(node).kind {
                 file_of_node[node.idx()] = Some(files.len() as u32);
-                files.push(FilePlan { node, len, storage: if len == 0 { Storage::Empty } else { Storage::Flat } });
+                let inode_len = facts.inode_len(node);
+                files.push(FilePlan {
+                    node,
+                    len,
+                    inode_len,
+                    storage: if len == 0 { Storage::Empty } else { Storage::Flat },
+                });
             }
         }
-        let mut plan = Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
+        let mut plan =
+            Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
@@ -181,7 +191,10 @@ impl Plan {
         for (first, second, same) in found {
             // What cannot be compared is stored on its own, and fails there if it must.
             if matches!(same, Ok(true)) {
+                let inode_len = self.files[second as usize].inode_len;
                 self.files[second as usize].storage = Storage::Duplicate(first);
+                let first = &mut self.files[first as usize];
+                first.inode_len = first.inode_len.max(inode_len);
             }
         }
         Ok(())

@@ -79,7 +79,8 @@ impl Streams {
         });
         let worker = || {
             let mut chunker = Chunker::new(ChunkSizes::DEFAULT);
-            let mut reader = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
+            let mut reader =
+                PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
             let mut buf = Vec::new();
             Ok(move |window: Window| {
                 control.check()?;
@@ -177,7 +178,8 @@ fn sources(files: &[FilePlan], packed: &PackedStream, min_match: u64) -> Vec<Sou
     for (file, plan) in (0..).zip(files) {
         let Storage::Compressed { holes } = &plan.storage else { continue };
         if plan.len - hole::total(holes) >= min_match {
-            let source = |run: Range<u64>| Source { stream: Stream::File(file), start: run.start, len: run.end - run.start };
+            let source =
+                |run: Range<u64>| Source { stream: Stream::File(file), start: run.start, len: run.end - run.start };
             sources.extend(hole::data_runs(plan.len, holes).map(source));
         }
     }
@@ -213,7 +215,8 @@ fn windows<'a>(
         Stream::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
             let len = source.len;
-            let window = move |start| Window { stream, range: start..len.min(start + WINDOW_LEN), whole_file, known: None };
+            let window =
+                move |start| Window { stream, range: start..len.min(start + WINDOW_LEN), whole_file, known: None };
             Box::new((0..len).step_by(WINDOW_LEN as usize).map(window))
         }
     }
