@@ -174,13 +174,15 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     let pcluster_len = select(vec![4096, 8192, 12_288, 65_536, 131_072, 1 << 20]);
     let kernel = select(vec![None, None, Some((5, 15)), Some((5, 16)), Some((6, 1)), Some((6, 6)), Some((6, 12))]);
     let dedupe = select(vec![Dedupe::Off, Dedupe::Files, Dedupe::Parts]);
-    let fragments = select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
+    let fragments =
+        select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<bool>(), clamp);
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<Option<bool>>(), clamp);
     choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
         BuildOptions {
-            encoded_extents: encoded && kernel.is_none(),
+            encoded_extents: encoded == Some(true) && kernel.is_none(),
+            tail_packing: encoded == Some(false),
             fragments,
             packed_pcluster_len,
             kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),

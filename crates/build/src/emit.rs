@@ -47,7 +47,10 @@ impl<'a> Emitter<'a> {
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, &extents.list).encode(self.algorithm()?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(self.algorithm()?, &extents.list, out)?;
+                if let Some(inline) = extents.inline {
+                    view.packed.tails.get(inline, out)?;
+                }
             }
             (Kind::File { .. }, Some(Stored::Fragment(off))) => zindex::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
@@ -150,7 +153,7 @@ impl<'a> Emitter<'a> {
                         (DataLayout::ChunkBased, format.encode(view.block_bits)?)
                     }
                     Some(Stored::Compressed(extents)) => {
-                        (view.map_shape(*len, &extents.list).layout(), compressed_blocks(extents)?)
+                        (view.map_shape(*len, extents).layout(), compressed_blocks(extents)?)
                     }
                     Some(Stored::Fragment(_)) => (DataLayout::CompressedFull, 0),
                 };

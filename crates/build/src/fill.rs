@@ -26,6 +26,8 @@ pub struct Filled {
     pub bytes: Vec<u8>,
     /// Extents, one behind the other.
     pub extents: Vec<PartExtent>,
+    /// The pcluster of the last extent, if it is to lie beside the inode; it is then not among the bytes.
+    pub inline: Vec<u8>,
 }
 
 /// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
@@ -56,6 +58,12 @@ impl Filled {
         self
     }
 
+    /// The last extent, beside the inode.
+    fn push_inline(&mut self, pcluster: &[u8], llen: usize, kind: HeadKind) {
+        self.inline = pcluster.to_vec();
+        self.push(llen, pcluster.len(), kind);
+    }
+
     /// A stream in whole blocks. Padding goes in front: the stream ends where its pcluster ends.
     fn push_aligned(&mut self, stream: &[u8], llen: usize, block_len: usize) {
         let plen = stream.len().next_multiple_of(block_len);
@@ -68,6 +76,9 @@ impl Filled {
         self.extents.push(PartExtent { llen: llen as u32, plen: plen as u32, kind });
     }
 }
+
+/// How much longer than the room beside its inode text may be to be tried there.
+const RATIO_MAX: usize = 16;
 
 /// Fills pclusters; one for each thread.
 pub struct Filler {
@@ -99,7 +110,7 @@ impl Filler {
     /// A codec that fails; an interruption.
     pub fn blocks(&mut self, text: &[u8], ends_stream: bool, control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
-        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
         while !rest.is_empty() {
             // A part of slow compression takes many seconds.
@@ -111,6 +122,78 @@ impl Filler {
             rest = &rest[taken..];
         }
         Ok(filled)
+    }
+
+    /// As [`Filler::blocks`] for a whole file, whose end goes beside its inode if it fits `room` bytes there.
+    ///
+    /// # Errors
+    /// As [`Filler::blocks`].
+    pub fn blocks_and_tail(&mut self, text: &[u8], room: usize, control: &Control<'_>) -> Result<Filled, BuildError> {
+        self.encoder.reset();
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
+        let mut rest = text;
+        while !rest.is_empty() {
+            control.check()?;
+            if self.tail(rest, room, &mut filled)? {
+                break;
+            }
+            let taken = match self.encoded(rest, true, &mut filled)? {
+                0 => self.plain(rest, true, &mut filled)?,
+                taken => taken,
+            };
+            rest = &rest[taken..];
+        }
+        Ok(filled)
+    }
+
+    /// Store all of `rest`, if one pcluster holds it: in whole blocks as far as it fills them, the rest inline. Whether it
+    /// was done; if it would gain nothing, it is not.
+    fn tail(&mut self, rest: &[u8], room: usize, filled: &mut Filled) -> Result<bool, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        if self.encode_tail(rest, room, filled)? {
+            return Ok(true);
+        }
+        if rest.len() <= block_len {
+            return Ok(false);
+        }
+        let Some((consumed, produced)) = self.pcluster(rest)? else { return Ok(false) };
+        let blocks = produced / block_len;
+        if consumed < rest.len() || blocks == 0 || produced % block_len == 0 {
+            return Ok(false);
+        }
+        let front = self.encoder.fill(rest, &mut self.pcluster[..blocks * block_len])?;
+        // The head of the tail must not come too early for the index.
+        let far_enough = front.consumed >= (blocks.min(2) + 1) * block_len && front.consumed < rest.len();
+        let saves = front.produced.next_multiple_of(block_len) < front.consumed;
+        if !far_enough || !saves {
+            return Ok(false);
+        }
+        let stream = self.pcluster[..front.produced].to_vec();
+        let before = (filled.bytes.len(), filled.extents.len());
+        filled.push_aligned(&stream, front.consumed, block_len);
+        if self.encode_tail(&rest[front.consumed..], room, filled)? {
+            return Ok(true);
+        }
+        filled.bytes.truncate(before.0);
+        filled.extents.truncate(before.1);
+        Ok(false)
+    }
+
+    /// Store all of `rest` beside the inode, encoded or plain, if it fits `room` bytes there.
+    fn encode_tail(&mut self, rest: &[u8], room: usize, filled: &mut Filled) -> Result<bool, BuildError> {
+        let room = room.min(self.pcluster.len());
+        let smaller = room.min(rest.len().saturating_sub(1));
+        if smaller > 0 && rest.len() <= room * RATIO_MAX {
+            if let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..smaller])? {
+                filled.push_inline(&self.pcluster[..produced], rest.len(), HeadKind::Head1);
+                return Ok(true);
+            }
+        }
+        let fits = rest.len() <= room && rest.len() < self.block_bits.len() as usize;
+        if fits {
+            filled.push_inline(rest, rest.len(), HeadKind::Plain);
+        }
+        Ok(fits)
     }
 
     /// Fill a pcluster with the front of `rest`. How much it took; 0 if that would not save a block.
@@ -180,7 +263,7 @@ impl Filler {
     /// As [`Filler::blocks`].
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
-        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), extents: Vec::new() };
+        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         for unit in text.chunks(self.spec.pcluster_len as usize) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {

@@ -106,19 +106,21 @@ impl<'a> View<'a> {
     }
 
     /// What the map of a compressed file of `len` bytes looks like.
-    pub fn map_shape(&self, len: u64, extents: &[ZExtent]) -> MapShape {
+    pub fn map_shape(&self, len: u64, extents: &Extents) -> MapShape {
+        let list = &extents.list[..];
         if self.encoded {
-            return MapShape::Records(RecordShape::of(len, extents, self.block_bits));
+            return MapShape::Records(RecordShape::of(len, list, self.block_bits));
         }
         let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
-        let scattered = !extents.windows(2).all(follows) || extents.iter().any(|extent| extent.partial);
-        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered })
+        let scattered = !list.windows(2).all(follows) || list.iter().any(|extent| extent.partial);
+        let inline_len = extents.inline.map_or(0, |tail| tail.len);
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, inline_len })
     }
 
     /// The packed inode, if there is one: its extents, and what its map looks like.
     pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
         let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
-        (len > 0).then(|| (extents, self.map_shape(len, &extents.list)))
+        (len > 0).then(|| (extents, self.map_shape(len, extents)))
     }
 
     /// Form of the packed inode.
@@ -168,7 +170,8 @@ impl<'a> View<'a> {
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                (self.map_shape(*len, &extents.list).len_behind(body_off)?, false)
+                let behind = self.map_shape(*len, extents).len_behind(body_off)?;
+                (behind + extents.inline.map_or(0, |tail| tail.len.into()), extents.inline.is_some())
             }
             (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {

@@ -49,6 +49,9 @@ pub struct BuildOptions {
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
     /// costs; the larger, the smaller the image.
     pub packed_pcluster_len: Option<u32>,
+    /// The end of a compressed file lies beside its inode where there is room for it: small files need one read. Needs Linux
+    /// 5.17; not for encoded extents.
+    pub tail_packing: bool,
     /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
     /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
     pub encoded_extents: bool,
@@ -74,6 +77,7 @@ impl Default for BuildOptions {
             index_budget: 256 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
+            tail_packing: false,
             encoded_extents: false,
             uuid: None,
             label: [0; 16],
@@ -110,6 +114,11 @@ impl BuildOptions {
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
         self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+    }
+
+    /// Whether compressed tails go beside inodes.
+    pub(crate) fn packs_tails(&self) -> bool {
+        self.tail_packing && !self.encoded_extents && self.kernel_has(Feature::TailPacking.since())
     }
 
     /// Whether parts of files are looked for.

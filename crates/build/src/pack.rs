@@ -61,6 +61,8 @@ pub struct Extents {
     pub list: Vec<ZExtent>,
     /// Blocks of its own.
     pub blocks: u64,
+    /// The pcluster of the last extent, if it lies beside the inode.
+    pub inline: Option<TailRef>,
 }
 
 /// The data of an image.
@@ -194,7 +196,7 @@ impl<'a> Packing<'a> {
         // Right-aligned, as every pcluster.
         block[filled.produced..].fill(0);
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let pa = self.append_bytes(&PackedPart::new(block, Shape::Extents(Vec::new())))?;
+        let pa = self.append_bytes(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
         let plen = self.block_bits.len() as u32;
         self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
@@ -216,7 +218,9 @@ impl<'a> Packing<'a> {
             (Shape::Flat { .. }, Stream::Packed) => {
                 return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
             }
-            (Shape::Extents(new), stream) => self.append_extents(stream, part.range.start, start, &new),
+            (Shape::Extents { list, inline }, stream) => {
+                self.append_extents(stream, part.range.start, start, &list, &inline)?;
+            }
         }
         for (file, error) in packed.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
@@ -228,8 +232,19 @@ impl<'a> Packing<'a> {
     }
 
     /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
-    fn append_extents(&mut self, stream: Stream, mut la: u64, mut pa: u64, new: &[PartExtent]) {
+    fn append_extents(
+        &mut self,
+        stream: Stream,
+        mut la: u64,
+        mut pa: u64,
+        new: &[PartExtent],
+        inline: &[u8],
+    ) -> Result<(), BuildError> {
         let block_bits = self.block_bits;
+        let tail = if inline.is_empty() { None } else { Some(self.packed.tails.push(inline)?) };
+        if tail.is_some() {
+            self.feature(Feature::TailPacking);
+        }
         let extents = self.extents_mut(stream);
         let first = pa >> block_bits.bits();
         for &PartExtent { llen, plen, kind } in new {
@@ -237,7 +252,9 @@ impl<'a> Packing<'a> {
             la += u64::from(llen);
             pa += u64::from(plen);
         }
-        extents.blocks += block_bits.blocks_for(pa) - first;
+        extents.blocks += block_bits.blocks_for(pa - inline.len() as u64) - first;
+        extents.inline = tail;
+        Ok(())
     }
 
     /// The extents of a stream that is compressed.
@@ -347,16 +364,17 @@ impl<'a> Packing<'a> {
 
     /// See [`Filled::with_deflate_ends_off_page_starts`].
     fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
-        let PackedPart { bytes, shape: Shape::Extents(extents), .. } = packed else { return packed };
-        let filled = Filled { bytes, extents };
+        let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
+        let filled = Filled { bytes, extents, inline };
         let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
-        PackedPart { bytes: filled.bytes, shape: Shape::Extents(filled.extents), ..packed }
+        let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
+        PackedPart { bytes: filled.bytes, shape, ..packed }
     }
 
     /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
     fn append_bytes(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
         let start = match packed.shape {
-            Shape::Extents(_) if self.encoded => self.packed.end,
+            Shape::Extents { .. } if self.encoded => self.packed.end,
             _ => self.packed.end.next_multiple_of(self.block_bits.len()),
         };
         if packed.bytes.is_empty() {

@@ -11,6 +11,9 @@ use crate::survey::skippable;
 use crate::zindex::{self, IndexShape};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
+/// Bytes that the index of a file may take more behind the inode of another one that shares its data.
+const INDEX_SLACK: u64 = 32;
+
 /// What became of a part.
 #[derive(Debug)]
 pub struct PackedPart {
@@ -33,7 +36,12 @@ pub enum Shape {
         tail: Vec<u8>,
     },
     /// As extents, one behind the other.
-    Extents(Vec<PartExtent>),
+    Extents {
+        /// All of them.
+        list: Vec<PartExtent>,
+        /// The pcluster of the last one, if it is not among the bytes but inline.
+        inline: Vec<u8>,
+    },
 }
 
 impl PackedPart {
@@ -43,7 +51,7 @@ impl PackedPart {
     }
 
     fn of(filled: Filled) -> Self {
-        Self::new(filled.bytes, Shape::Extents(filled.extents))
+        Self::new(filled.bytes, Shape::Extents { list: filled.extents, inline: filled.inline })
     }
 }
 
@@ -86,7 +94,10 @@ impl<'a> Packer<'a> {
         let packed = match part.task {
             Task::Segment => self.compressed(part.stream, part.ends_stream)?,
             Task::Whole { compress: true, inode_len } => {
-                let packed = self.compressed(part.stream, part.ends_stream)?;
+                let packed = match self.inline_room(part.range.end, inode_len)? {
+                    0 => self.compressed(part.stream, part.ends_stream)?,
+                    room => self.compressed_with_tail(room)?,
+                };
                 if self.gains(&packed, part.range.end)? { packed } else { self.flat(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.flat(inode_len),
@@ -131,6 +142,21 @@ impl<'a> Packer<'a> {
         PackedPart::new(blocks, Shape::Flat { tail: tail.to_vec() })
     }
 
+    /// Bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
+    fn inline_room(&self, len: u64, inode_len: usize) -> Result<usize, BuildError> {
+        if !self.options.packs_tails() {
+            return Ok(0);
+        }
+        let shape =
+            IndexShape { len, block_bits: self.block_bits, big: self.is_big(), scattered: false, inline_len: 0 };
+        let taken = inode_len as u64 + zindex::len_behind(inode_len as u64, shape)? + INDEX_SLACK;
+        Ok(self.block_bits.len().saturating_sub(taken) as usize)
+    }
+
+    fn is_big(&self) -> bool {
+        self.options.max_pcluster_blocks() > 1
+    }
+
     /// Whether a compressed file, its map included, is smaller than the plain one.
     fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
         if self.options.encoded_extents {
@@ -138,9 +164,19 @@ impl<'a> Packer<'a> {
             let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
             return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
         }
-        let big = self.options.max_pcluster_blocks() > 1;
-        let shape = IndexShape { len, block_bits: self.block_bits, big, scattered: false };
-        Ok(packed.bytes.len() as u64 + zindex::index_len(shape)? < len)
+        let shape =
+            IndexShape { len, block_bits: self.block_bits, big: self.is_big(), scattered: false, inline_len: 0 };
+        let inline_len = match &packed.shape {
+            Shape::Extents { inline, .. } => inline.len(),
+            Shape::Flat { .. } => 0,
+        };
+        Ok((packed.bytes.len() + inline_len) as u64 + zindex::index_len(shape)? < len)
+    }
+
+    fn compressed_with_tail(&mut self, room: usize) -> Result<PackedPart, BuildError> {
+        let no_filler = || BuildError::Internal("a file is to be compressed without an encoder".to_owned());
+        let filler = self.filler.as_mut().ok_or_else(no_filler)?;
+        Ok(PackedPart::of(filler.blocks_and_tail(&self.text, room, self.control)?))
     }
 
     fn compressed(&mut self, stream: Stream, ends_stream: bool) -> Result<PackedPart, BuildError> {

@@ -150,6 +150,7 @@ fn superblock(
     for feature in &view.packed.features {
         incompat |= match feature {
             Feature::ChunkedFile => Incompat::CHUNKED_FILE,
+            Feature::TailPacking => Incompat::ZTAILPACKING,
             Feature::Fragments => Incompat::FRAGMENTS,
             Feature::Addr48Bit => Incompat::ADDR_48BIT,
             other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),

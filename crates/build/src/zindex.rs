@@ -44,6 +44,8 @@ pub struct IndexShape {
     pub big: bool,
     /// Pclusters do not lie one behind the other, or are referenced in part: the full index is needed.
     pub scattered: bool,
+    /// Bytes of the last extent's pcluster behind the index; 0: it lies elsewhere.
+    pub inline_len: u16,
 }
 
 impl IndexShape {
@@ -117,12 +119,15 @@ pub fn encode(
         advise |=
             if shape.scattered { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
     }
+    if shape.inline_len > 0 {
+        advise |= Advise::INLINE_PCLUSTER;
+    }
     let header = MapHeader {
         advise,
         algorithms: [algorithm as u8, 0],
         lcluster_bits: shape.block_bits.bits(),
         fragment_off: 0,
-        idata_len: 0,
+        idata_len: shape.inline_len,
         extent_count: 0,
     };
     let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
@@ -168,10 +173,12 @@ fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterato
         blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
         partial: extent.partial,
     };
+    // An inline pcluster has no blocks, but the entry must have a count.
+    let blocks = (extent.plen >> shape.block_bits.bits()).max(1);
     std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
         back: (lcn - head).min(u64::from(u32::MAX)) as u32,
         forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
-        cblkcnt: (shape.big && lcn == head + 1).then_some(extent.plen >> shape.block_bits.bits()),
+        cblkcnt: (shape.big && lcn == head + 1).then_some(blocks),
     }))
 }
 
