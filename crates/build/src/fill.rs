@@ -158,7 +158,7 @@ impl Filler {
         }
         let Some((consumed, produced)) = self.pcluster(rest)? else { return Ok(false) };
         let blocks = produced / block_len;
-        if consumed < rest.len() || blocks == 0 || produced % block_len == 0 {
+        if consumed < rest.len() || blocks == 0 || produced.is_multiple_of(block_len) {
             return Ok(false);
         }
         let front = self.encoder.fill(rest, &mut self.pcluster[..blocks * block_len])?;
@@ -183,11 +183,12 @@ impl Filler {
     fn encode_tail(&mut self, rest: &[u8], room: usize, filled: &mut Filled) -> Result<bool, BuildError> {
         let room = room.min(self.pcluster.len());
         let smaller = room.min(rest.len().saturating_sub(1));
-        if smaller > 0 && rest.len() <= room * RATIO_MAX {
-            if let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..smaller])? {
-                filled.push_inline(&self.pcluster[..produced], rest.len(), HeadKind::Head1);
-                return Ok(true);
-            }
+        if smaller > 0
+            && rest.len() <= room * RATIO_MAX
+            && let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..smaller])?
+        {
+            filled.push_inline(&self.pcluster[..produced], rest.len(), HeadKind::Head1);
+            return Ok(true);
         }
         let fits = rest.len() <= room && rest.len() < self.block_bits.len() as usize;
         if fits {
@@ -240,7 +241,7 @@ impl Filler {
     /// Whether `len` bytes before other extents are neither plain blocks nor long enough for any pcluster.
     fn is_too_short(&self, len: usize) -> bool {
         let block_len = self.block_bits.len() as usize;
-        len % block_len != 0 && len < 2 * block_len
+        !len.is_multiple_of(block_len) && len < 2 * block_len
     }
 
     /// Encode all of `rest`, two to four blocks, as one pcluster though it may save nothing.
