@@ -67,7 +67,7 @@ def make_images(found: Dict[str, Packer], source: Path, folder: Path) -> Dict[st
     for name, packer in found.items():
         image = folder / f"{name}.image"
         command = {
-            "kiln": lambda: packers.kiln_command(packer, SETTING, source, image, threads, "files"),
+            "kiln": lambda: packers.kiln_command(packer, SETTING, source, image, threads),
             "mkfs.erofs": lambda: packers.mkfs_erofs_command(packer, SETTING, source, image, threads),
             "mksquashfs": lambda: packers.mksquashfs_command(packer, SQUASHFS, source, image, threads),
         }[name]()

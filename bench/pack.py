@@ -17,7 +17,7 @@ import lib
 import packers
 from packers import Packer, Setting
 
-SCHEMA = 1
+SCHEMA = 2
 
 CASES: Dict[str, Setting] = {
     "store": Setting(None, None, 128 * lib.KIB),
@@ -25,18 +25,27 @@ CASES: Dict[str, Setting] = {
     "lz4hc 9": Setting("lz4hc", 9, 64 * lib.KIB),
     "deflate 6": Setting("deflate", 6, 64 * lib.KIB),
     "zstd 3": Setting("zstd", 3, 128 * lib.KIB),
+    "zstd 3 +": Setting("zstd", 3, 128 * lib.KIB, more=True),
     "zstd 15": Setting("zstd", 15, 128 * lib.KIB),
     "lzma 6": Setting("lzma", 6, 128 * lib.KIB),
 }
 
 KILN = "kiln"
-KILN_PLAIN = "kiln --dedupe off"
+UNPACKED = "kiln, nothing packed, no dedupe"
+ENCODED = "kiln, the same, encoded extents"
 
-# (ours, peer, whether both treat duplicate files alike). mkfs.erofs stores them twice without -Ededupe.
+# Contestants of the cases whose name ends with " +": what erofs-utils has beside its default.
+MORE_OF_MKFS = {"mkfs.erofs -E48bit": "48bit", "mkfs.erofs -Ededupe": "dedupe", "mkfs.erofs -Eall-fragments": "all-fragments"}
+
+# (ours, peer, whether both do the same with duplicates and small files).
 PAIRS: List[Tuple[str, str, bool]] = [
-    (KILN_PLAIN, "mkfs.erofs", True),
+    (UNPACKED, "mkfs.erofs", True),
     (KILN, "mkfs.erofs", False),
     (KILN, "mksquashfs", True),
+    (KILN, UNPACKED, False),
+    (ENCODED, "mkfs.erofs -E48bit", True),
+    (KILN, "mkfs.erofs -Ededupe", False),
+    (KILN, "mkfs.erofs -Eall-fragments", False),
 ]
 
 # Column of the table of ratios, and the number in it.
@@ -91,7 +100,7 @@ class Case:
         """Ours divided by the peer's, medians, for every pair that ran."""
         medians = {c.label: lib.median_run(c.runs) for c in self.contestants if not c.failed()}
         return [
-            {"kiln": ours, "peer": peer, "same_dedupe": same, **divide(medians[ours], medians[peer])}
+            {"kiln": ours, "peer": peer, "same_work": same, **divide(medians[ours], medians[peer])}
             for ours, peer, same in PAIRS
             if medians.get(ours) and medians.get(peer)
         ]
@@ -110,10 +119,15 @@ def contestants(
     image = folder / "image"
     commands: Dict[str, List[str]] = {}
     if kiln := found.get("kiln"):
-        commands[KILN] = packers.kiln_command(kiln, setting, corpus, image, threads, "files")
-        commands[KILN_PLAIN] = packers.kiln_command(kiln, setting, corpus, image, threads, "off")
+        commands[KILN] = packers.kiln_command(kiln, setting, corpus, image, threads)
+        commands[UNPACKED] = packers.kiln_command(kiln, setting, corpus, image, threads, packers.UNPACKED)
+        if setting.more:
+            encoded = (*packers.UNPACKED, "--extents", "encoded")
+            commands[ENCODED] = packers.kiln_command(kiln, setting, corpus, image, threads, encoded)
     if mkfs := found.get("mkfs.erofs"):
         commands["mkfs.erofs"] = packers.mkfs_erofs_command(mkfs, setting, corpus, image, threads)
+        for label, extended in MORE_OF_MKFS.items() if setting.more else ():
+            commands[label] = packers.mkfs_erofs_command(mkfs, setting, corpus, image, threads, extended)
     if mksquashfs := found.get("mksquashfs"):
         commands["mksquashfs"] = packers.mksquashfs_command(mksquashfs, setting, corpus, image, threads)
     return [Contestant(label, command, image) for label, command in commands.items()]
@@ -178,9 +192,9 @@ def result_row(contestant: Contestant, corpus: lib.Corpus) -> List[str]:
 
 def ratios_table(cases: List[Case]) -> str:
     """kiln divided by each peer."""
-    head = ["case", "kiln / peer", "same dedupe", *RATIOS]
+    head = ["case", "kiln / peer", "same work", *RATIOS]
     rows = [
-        [case.name, f"{ratio['kiln']} / {ratio['peer']}", "yes" if ratio["same_dedupe"] else "no"]
+        [case.name, f"{ratio['kiln']} / {ratio['peer']}", "yes" if ratio["same_work"] else "no"]
         + [f"{ratio[name]:.3f}" if name in ratio else "-" for name in RATIOS.values()]
         for case in cases
         for ratio in case.ratios()
@@ -235,7 +249,7 @@ def chosen_cases(arguments: argparse.Namespace) -> Dict[str, Setting]:
     """The cases that --only keeps, with --unit applied."""
     unit = arguments.unit
     return {
-        name: Setting(s.algorithm, s.level, unit or s.unit) for name, s in CASES.items() if arguments.only.search(name)
+        name: Setting(s.algorithm, s.level, unit or s.unit, s.more) for name, s in CASES.items() if arguments.only.search(name)
     }
 
 

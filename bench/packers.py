@@ -5,7 +5,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -17,6 +17,7 @@ class Setting:
     algorithm: Optional[str]
     level: Optional[int]
     unit: int  # bytes: pcluster of EROFS, data block of SquashFS
+    more: bool = False  # also what mkfs.erofs has beside its default
 
     @property
     def method(self) -> str:
@@ -75,16 +76,25 @@ def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
     return Packer(name, path, lines[0].strip() if lines else "unknown")
 
 
-def kiln_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int, dedupe: str) -> List[str]:
-    """`kiln pack`."""
+# What `kiln pack` does as mkfs.erofs does it: files one by one, duplicates twice.
+UNPACKED = ("--fragments", "off", "--dedupe", "off")
+
+
+def kiln_command(
+    packer: Packer, setting: Setting, source: Path, image: Path, threads: int, options: Sequence[str] = ()
+) -> List[str]:
+    """`kiln pack`; without `options` with its defaults."""
     how = ["-z", setting.method, "-C", str(setting.unit)] if setting.algorithm else ["--preset", "plain"]
-    rest = ["--threads", str(threads), "--dedupe", dedupe, "--quiet", str(source), str(image)]
+    rest = ["--threads", str(threads), *options, "--quiet", str(source), str(image)]
     return [str(packer.path), "pack", *how, *rest]
 
 
-def mkfs_erofs_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int) -> List[str]:
-    """`mkfs.erofs`: image first, source behind it."""
+def mkfs_erofs_command(
+    packer: Packer, setting: Setting, source: Path, image: Path, threads: int, extended: str = ""
+) -> List[str]:
+    """`mkfs.erofs`, with extended options: image first, source behind it."""
     how = [f"-z{setting.method}", f"-C{setting.unit}"] if setting.algorithm else []
+    how += [f"-E{extended}"] if extended else []
     return [str(packer.path), *how, f"--workers={threads}", "--quiet", str(image), str(source)]
 
 

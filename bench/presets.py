@@ -115,7 +115,7 @@ class Bench:
     def command(self, setting: Setting, image: Path) -> List[str]:
         """Make `image` with `setting`."""
         if self.packer.name == "kiln":
-            return packers.kiln_command(self.packer, setting, self.source, image, self.threads, "files")
+            return packers.kiln_command(self.packer, setting, self.source, image, self.threads)
         return packers.mkfs_erofs_command(self.packer, setting, self.source, image, self.threads)
 
     def measure(self, candidate: Candidate, number: int) -> None:
