@@ -22,7 +22,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    Pack(crate::pack::Args),
+    Pack(Box<crate::pack::Args>),
     Mount(crate::mount::Args),
     Umount(crate::umount::Args),
     Ls(crate::ls::Args),

@@ -1,20 +1,24 @@
 //! `kiln pack`
 
+mod job;
+mod label;
 mod summary;
 mod tree_args;
 
+pub use job::{Job, source_date_epoch};
+pub use label::Label;
+
 use crate::exit::{Exit, Failure};
 use crate::output::{Existing, Output};
-use crate::preset::{self, Preset};
+use crate::preset::{self, Extents, Preset, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
-use kiln_build::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Progress, Summary};
+use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
-use kiln_source::dir::{Scan, ScanError, ScanOptions, Unreadable};
-use kiln_source::filter::{self, Filter};
+use kiln_source::dir::Unreadable;
 use std::path::{Path, PathBuf};
 use summary::PackJson;
 use tree_args::TreeArgs;
@@ -30,6 +34,7 @@ Examples:
   kiln pack rootfs/ rootfs.erofs
   kiln pack --preset small rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
+  kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
@@ -39,7 +44,7 @@ pub struct Args {
     /// The image to make
     image: PathBuf,
 
-    /// Where to start; -z and -C override it
+    /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
     preset: Preset,
 
@@ -55,32 +60,33 @@ pub struct Args {
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
 
-    /// What is stored once though it occurs several times
-    #[arg(long, value_enum, default_value_t)]
-    dedupe: DedupeArg,
+    /// What is stored once though it occurs several times; the default is the preset's, or files where lz4 or
+    /// nothing compresses
+    #[arg(long, value_enum)]
+    dedupe: Option<DedupeArg>,
 
-    /// Memory for the index of parts; a smaller one finds fewer
+    /// Memory for the index of parts; a smaller one finds fewer of them
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     memory: u64,
 
-    /// Files that are compressed together: off, all, or those of up to this many bytes (needs Linux 6.1)
+    /// Files that are packed, which is compressed together: off, all, or those up to a size (needs Linux 6.1)
     #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
     fragments: Option<Fragments>,
 
-    /// The largest pcluster of files that are compressed together
+    /// The largest pcluster of packed files; the default is as for other files
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     packed_pcluster: Option<u64>,
 
-    /// Encoded extents: byte-granular, without padding (needs Linux 6.15)
-    #[arg(long)]
-    encoded: bool,
+    /// How files tell where their compressed data is; the default is encoded with --kernel 6.15 or later
+    #[arg(long, value_enum)]
+    extents: Option<Extents>,
 
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
 
     /// The image's label: at most 15 bytes
-    #[arg(short = 'L', long, default_value = "", value_parser = parse_label, hide_default_value = true)]
+    #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
     label: Label,
 
     /// Replace IMAGE if it exists
@@ -106,36 +112,32 @@ pub struct Args {
     tree: TreeArgs,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum DedupeArg {
-    /// Files of equal contents, and equal parts of compressed files
+    /// Files of equal contents, and equal parts of compressed files (needs Linux 6.1)
     Parts,
     /// Files of equal contents
-    #[default]
     Files,
     /// Nothing
     Off,
 }
 
-fn parse_fragments(text: &str) -> Result<Fragments, String> {
-    match text {
-        "off" => Ok(Fragments::Off),
-        "all" => Ok(Fragments::UpTo(u64::MAX)),
-        len => size::parse(len).map(Fragments::UpTo),
+impl From<DedupeArg> for Dedupe {
+    fn from(arg: DedupeArg) -> Self {
+        match arg {
+            DedupeArg::Parts => Dedupe::Parts,
+            DedupeArg::Files => Dedupe::Files,
+            DedupeArg::Off => Dedupe::Off,
+        }
     }
 }
 
-/// Padded with zeros.
-#[derive(Clone, Copy)]
-struct Label([u8; 16]);
-
-fn parse_label(text: &str) -> Result<Label, String> {
-    let mut label = [0; 16];
-    match text.len() {
-        0..=15 => label[..text.len()].copy_from_slice(text.as_bytes()),
-        len => return Err(format!("{len} bytes, at most 15 fit")),
+fn parse_fragments(text: &str) -> Result<Fragments, String> {
+    match text {
+        "off" | "0" => Ok(Fragments::Off),
+        "all" => Ok(Fragments::UpTo(u64::MAX)),
+        len => size::parse(len).map(Fragments::UpTo),
     }
-    Ok(Label(label))
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -145,10 +147,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(&args.image, existing)?;
     let mut before = PhaseClock::start();
-    let mut scan = scan(args, &filter, &signals)?;
-    scan.tree = filter::apply(scan.tree, &policy).map_err(Failure::Policy)?;
+    let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy, options: &options };
+    let scan = job.scan(&signals)?;
     before.finish("scan");
-    let mut summary = build(args, &scan, &output, &options, &signals)?;
+    let meter = Meter::bar(&args.progress);
+    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
+    let built = job.build(&scan.tree, output.file(), &signals, &progress);
+    drop(meter);
+    let mut summary = built?;
     let mut after = PhaseClock::start();
     output.commit()?;
     after.finish("sync");
@@ -157,62 +163,31 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn options(args: &Args) -> Result<BuildOptions, Failure> {
-    Ok(BuildOptions {
-        compression: preset::compression(args.preset, args.compression.as_deref(), args.pcluster_len, args.kernel)?,
-        threads: args.threads.count(),
+    let wishes = Wishes {
+        preset: args.preset,
+        algorithm: args.compression.as_deref(),
+        pcluster_len: args.pcluster_len,
         kernel: args.kernel,
-        dedupe: match args.dedupe {
-            DedupeArg::Off => Dedupe::Off,
-            DedupeArg::Files => Dedupe::Files,
-            DedupeArg::Parts => Dedupe::Parts,
-        },
+        dedupe: args.dedupe.map(Dedupe::from),
+        fragments: args.fragments,
+        packed_pcluster_len: args.packed_pcluster,
+        extents: args.extents,
+    };
+    Ok(BuildOptions {
+        threads: args.threads.count(),
         index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
-        fragments: args.fragments.unwrap_or(Fragments::Off),
-        encoded_extents: args.encoded,
-        packed_pcluster_len: args.packed_pcluster.map(|len| len as u32),
         uuid: args.uuid.map(Uuid::into_bytes),
-        label: args.label.0,
+        label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
         scratch_dir: parent_of(&args.image),
+        ..preset::choose(&wishes)?
     })
 }
 
 /// Where the image goes there must be room: so there, too, for what the builder puts aside.
 fn parent_of(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-}
-
-fn source_date_epoch() -> Result<Option<i64>, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let secs = text.to_str().and_then(|text| text.parse().ok());
-    let refuse = || Failure::Usage("SOURCE_DATE_EPOCH: not a number of seconds since 1970".into());
-    secs.map(Some).ok_or_else(refuse)
-}
-
-fn scan(args: &Args, filter: &Filter, signals: &Signals) -> Result<Scan, Failure> {
-    let (threads, keep_going) = (args.threads.count(), args.keep_going);
-    let options = ScanOptions { threads, keep_going, filter, stop: signals.stop() };
-    kiln_source::dir::scan(&args.src, &options).map_err(|error| match (error, signals.caught()) {
-        (ScanError::Interrupted, Some(number)) => Failure::Signal(number),
-        (error, _) => Failure::Source(error),
-    })
-}
-
-fn build(
-    args: &Args,
-    scan: &Scan,
-    output: &Output,
-    options: &BuildOptions,
-    signals: &Signals,
-) -> Result<Summary, Failure> {
-    let meter = Meter::bar(&args.progress);
-    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let control = Control { stop: signals.stop(), progress: &progress };
-    kiln_build::build(&scan.tree, output.file(), options, &control).map_err(|source| match (source, signals.caught()) {
-        (BuildError::Interrupted, Some(number)) => Failure::Signal(number),
-        (source, _) => Failure::Build { image: args.image.clone(), source },
-    })
 }
 
 fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<Exit, Failure> {

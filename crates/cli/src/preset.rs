@@ -1,6 +1,9 @@
-//! Presets, and what `-z`, `-C` and `--kernel` make of them.
+//! Presets, and what the options that name more, and `--kernel`, make of them.
+//!
+//! What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
 
 use crate::exit::Failure;
+use kiln_build::{BuildOptions, Dedupe, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, KernelVersion};
@@ -11,91 +14,224 @@ const KERNEL_FLOOR: KernelVersion = KernelVersion::new(5, 15);
 /// Pclusters are multiples of the block size, in bytes.
 const BLOCK_LEN: u64 = 4096;
 
+/// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
+pub const SMALL_FILE_LEN: u64 = 128 << 10;
+
 /// Where a choice of options starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
     /// No compression
     Plain,
-    /// lz4 in pclusters of 64 KiB
+    /// lz4, 64 KiB; small files packed
     Fast,
-    /// zstd,3 in pclusters of 64 KiB
+    /// zstd,3, 64 KiB; small files packed, equal parts stored once
     #[default]
     Balanced,
-    /// lzma,6 in pclusters of 1 MiB
+    /// lzma,6, 1 MiB; files packed whatever their size, equal parts stored once
     Small,
+    /// zstd,3, 64 KiB; no file packed: for random reads of small files
+    Dataset,
+}
+
+/// What a preset stands for.
+struct Base {
+    method: Option<(Method, i32)>,
+    /// The largest pcluster in bytes.
+    pcluster_len: u32,
+    /// What is compressed as one piece of encoded extents, in bytes.
+    unit_len: u32,
+    fragments: Fragments,
+    dedupe: Dedupe,
 }
 
 impl Preset {
-    /// Method and level, and the largest pcluster in bytes.
-    fn choice(self) -> (Option<(Method, i32)>, u32) {
+    fn base(self) -> Base {
+        let small_files = Fragments::UpTo(SMALL_FILE_LEN);
+        let base =
+            |method, fragments, dedupe| Base { method, pcluster_len: 64 << 10, unit_len: 256 << 10, fragments, dedupe };
+        let zstd = Some((Method::Zstd, 3));
         match self {
-            Preset::Plain => (None, 64 << 10),
-            Preset::Fast => (Some((Method::Lz4, 1)), 64 << 10),
-            Preset::Balanced => (Some((Method::Zstd, 3)), 64 << 10),
-            Preset::Small => (Some((Method::Lzma, 6)), 1 << 20),
+            Preset::Plain => base(None, Fragments::Off, Dedupe::Files),
+            Preset::Fast => base(Some((Method::Lz4, 1)), small_files, Dedupe::Files),
+            Preset::Balanced => base(zstd, small_files, Dedupe::Parts),
+            Preset::Small => Base {
+                pcluster_len: 1 << 20,
+                unit_len: 1 << 20,
+                ..base(Some((Method::Lzma, 6)), Fragments::UpTo(u64::MAX), Dedupe::Parts)
+            },
+            Preset::Dataset => Base { unit_len: 64 << 10, ..base(zstd, Fragments::Off, Dedupe::Files) },
         }
     }
 }
 
-/// The compression that the options ask for together; `None` stores.
-///
-/// What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
-pub fn compression(
-    preset: Preset,
-    algorithm: Option<&str>,
-    pcluster_len: Option<u64>,
-    kernel: Option<KernelVersion>,
-) -> Result<Option<Spec>, Failure> {
+/// How compressed files tell where their data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Extents {
+    /// An index of whole blocks
+    Index,
+    /// Encoded extents: byte-granular, without padding (needs Linux 6.15)
+    Encoded,
+}
+
+/// A preset and what was asked for by name, with the names of the options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes<'a> {
+    /// `--preset`
+    pub preset: Preset,
+    /// `-z`
+    pub algorithm: Option<&'a str>,
+    /// `-C`, in bytes
+    pub pcluster_len: Option<u64>,
+    /// `--kernel`
+    pub kernel: Option<KernelVersion>,
+    /// `--dedupe`
+    pub dedupe: Option<Dedupe>,
+    /// `--fragments`
+    pub fragments: Option<Fragments>,
+    /// `--packed-pcluster`, in bytes
+    pub packed_pcluster_len: Option<u64>,
+    /// `--extents`
+    pub extents: Option<Extents>,
+}
+
+/// The options that this makes together, the others at their defaults.
+pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
+    let kernel = wishes.kernel;
     if let Some(kernel) = kernel.filter(|&kernel| kernel < KERNEL_FLOOR) {
-        let message = format!("--kernel {kernel}: images are made for Linux {KERNEL_FLOOR} and later");
-        return Err(Failure::Usage(message));
+        return usage(format!("--kernel {kernel}: images are made for Linux {KERNEL_FLOOR} and later"));
     }
-    let (default, default_len) = preset.choice();
-    let len = pcluster_len.map_or(Ok(default_len), check_pcluster_len)?;
-    let spec = match algorithm {
-        Some("none") => None,
-        Some(text) => {
-            let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("-z {text}: {error}")))?;
-            check_kernel(spec.method, kernel)?;
-            Some(spec)
-        }
-        None => default.map(|choice| best_for(choice, kernel)).map(|(method, level)| Spec {
-            method,
-            level,
-            pcluster_len: len,
-        }),
+    let base = wishes.preset.base();
+    let encoded_extents = wishes.encodes_extents()?;
+    let Some(compression) = wishes.compression(&base, encoded_extents)? else {
+        wishes.check_uncompressed()?;
+        let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
+        return Ok(BuildOptions { kernel, dedupe, ..BuildOptions::default() });
     };
-    match (spec, pcluster_len) {
-        (None, Some(_)) => Err(Failure::Usage("-C: nothing is compressed: name an algorithm with -z".into())),
-        _ => Ok(spec),
+    let fragments = wishes.fragments(base.fragments)?;
+    Ok(BuildOptions {
+        compression: Some(compression),
+        kernel,
+        dedupe: wishes.dedupe(base.dedupe, compression.method)?,
+        fragments,
+        packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
+        encoded_extents,
+        ..BuildOptions::default()
+    })
+}
+
+impl Wishes<'_> {
+    fn encodes_extents(&self) -> Result<bool, Failure> {
+        let since = Feature::Addr48Bit.since();
+        match self.extents {
+            Some(Extents::Encoded) => self.check_kernel("--extents encoded", since).map(|()| true),
+            Some(Extents::Index) => Ok(false),
+            // Unlike the other features it is not taken where nothing says that it can be had.
+            None => Ok(self.kernel.is_some_and(|kernel| kernel >= since)),
+        }
+    }
+
+    fn compression(&self, base: &Base, encoded_extents: bool) -> Result<Option<Spec>, Failure> {
+        let default_len = if encoded_extents { base.unit_len } else { base.pcluster_len };
+        let len = self.pcluster_len.map_or(Ok(default_len), |len| check_pcluster_len("-C", len))?;
+        match self.algorithm {
+            Some("none") => Ok(None),
+            Some(text) => {
+                let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("-z {text}: {error}")))?;
+                self.check_method(spec.method)?;
+                Ok(Some(spec))
+            }
+            None => Ok(base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
+                method,
+                level,
+                pcluster_len: len,
+            })),
+        }
+    }
+
+    /// Refuse what is about compression where there is none.
+    fn check_uncompressed(&self) -> Result<(), Failure> {
+        let about_compression = [
+            (self.pcluster_len.is_some(), "-C"),
+            (self.fragments.is_some_and(|fragments| fragments != Fragments::Off), "--fragments"),
+            (self.packed_pcluster_len.is_some(), "--packed-pcluster"),
+            (self.extents == Some(Extents::Encoded), "--extents encoded"),
+            (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
+        ];
+        match about_compression.into_iter().find(|(asked, _)| *asked) {
+            Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),
+            None => Ok(()),
+        }
+    }
+
+    fn fragments(&self, default: Fragments) -> Result<Fragments, Failure> {
+        match self.fragments {
+            Some(Fragments::Off) => Ok(Fragments::Off),
+            Some(asked) => self.check_kernel("--fragments", Feature::Fragments.since()).map(|()| asked),
+            None if self.has(Feature::Fragments.since()) => Ok(default),
+            None => Ok(Fragments::Off),
+        }
+    }
+
+    fn packed_pcluster_len(&self, fragments: Fragments) -> Result<Option<u32>, Failure> {
+        match (self.packed_pcluster_len, fragments) {
+            (None, _) => Ok(None),
+            (Some(_), Fragments::Off) => usage("--packed-pcluster: no files are packed: see --fragments".into()),
+            (Some(len), _) => check_pcluster_len("--packed-pcluster", len).map(Some),
+        }
+    }
+
+    fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, Failure> {
+        match self.dedupe {
+            // References to parts came with fragments.
+            Some(Dedupe::Parts) => {
+                self.check_kernel("--dedupe parts", Feature::Fragments.since()).map(|()| Dedupe::Parts)
+            }
+            Some(asked) => Ok(asked),
+            // To look for parts takes longer than lz4 does.
+            None if method == Method::Lz4 || !self.has(Feature::Fragments.since()) => Ok(Dedupe::Files),
+            None => Ok(default),
+        }
+    }
+
+    /// LZ4, the only algorithm of every kernel, at its best where the wish cannot be had.
+    fn best_for(&self, wish: (Method, i32)) -> (Method, i32) {
+        match self.has(feature_of(wish.0.algorithm()).since()) {
+            true => wish,
+            false => (Method::Lz4hc, Method::Lz4hc.default_level()),
+        }
+    }
+
+    fn check_method(&self, method: Method) -> Result<(), Failure> {
+        let feature = feature_of(method.algorithm());
+        match self.kernel.filter(|_| !self.has(feature.since())) {
+            Some(kernel) => {
+                let (name, since) = (feature.name(), feature.since());
+                usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_kernel(&self, option: &str, since: KernelVersion) -> Result<(), Failure> {
+        match self.kernel.filter(|_| !self.has(since)) {
+            Some(kernel) => usage(format!("{option} needs Linux {since}, but the image is for Linux {kernel}")),
+            None => Ok(()),
+        }
+    }
+
+    fn has(&self, since: KernelVersion) -> bool {
+        self.kernel.is_none_or(|kernel| kernel >= since)
     }
 }
 
-fn check_pcluster_len(len: u64) -> Result<u32, Failure> {
+fn usage<T>(message: String) -> Result<T, Failure> {
+    Err(Failure::Usage(message))
+}
+
+fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
     let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= 1 << 20;
-    let refuse = || Failure::Usage(format!("-C {len}: use a multiple of {BLOCK_LEN} bytes, up to 1M"));
+    let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {BLOCK_LEN} bytes, up to 1M"));
     u32::try_from(len).ok().filter(|_| fits).ok_or_else(refuse)
-}
-
-fn check_kernel(method: Method, kernel: Option<KernelVersion>) -> Result<(), Failure> {
-    let feature = feature_of(method.algorithm());
-    match kernel {
-        Some(kernel) if kernel < feature.since() => {
-            let (name, since) = (feature.name(), feature.since());
-            Err(Failure::Usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// LZ4, the only algorithm of every kernel, at its best where the wish cannot be had.
-fn best_for(wish: (Method, i32), kernel: Option<KernelVersion>) -> (Method, i32) {
-    match kernel {
-        Some(kernel) if kernel < feature_of(wish.0.algorithm()).since() => {
-            (Method::Lz4hc, Method::Lz4hc.default_level())
-        }
-        _ => wish,
-    }
 }
 
 fn feature_of(algorithm: Algorithm) -> Feature {
@@ -108,54 +244,4 @@ fn feature_of(algorithm: Algorithm) -> Feature {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn choose(preset: Preset, z: Option<&str>, c: Option<u64>, kernel: Option<&str>) -> Result<Option<Spec>, String> {
-        compression(preset, z, c, kernel.map(|kernel| kernel.parse().unwrap())).map_err(|error| error.to_string())
-    }
-
-    fn spec(method: Method, level: i32, pcluster_len: u32) -> Result<Option<Spec>, String> {
-        Ok(Some(Spec { method, level, pcluster_len }))
-    }
-
-    #[test]
-    fn options_override_presets() {
-        use Preset::*;
-        assert_eq!(choose(Balanced, None, None, None), spec(Method::Zstd, 3, 64 << 10));
-        assert_eq!(choose(Fast, None, Some(16 << 10), None), spec(Method::Lz4, 1, 16 << 10));
-        assert_eq!(choose(Small, Some("lzma,9"), None, None), spec(Method::Lzma, 9, 1 << 20));
-        assert_eq!(choose(Plain, None, None, None), Ok(None));
-        assert_eq!(choose(Plain, Some("deflate"), None, None), spec(Method::Deflate, 6, 64 << 10));
-        assert_eq!(choose(Small, Some("none"), None, None), Ok(None));
-    }
-
-    #[test]
-    fn defaults_give_way_to_the_kernel() {
-        use Preset::*;
-        assert_eq!(choose(Balanced, None, None, Some("6.10")), spec(Method::Zstd, 3, 64 << 10));
-        assert_eq!(choose(Balanced, None, None, Some("6.9")), spec(Method::Lz4hc, 9, 64 << 10));
-        assert_eq!(choose(Small, None, None, Some("5.15")), spec(Method::Lz4hc, 9, 1 << 20));
-        assert_eq!(choose(Fast, None, None, Some("5.15")), spec(Method::Lz4, 1, 64 << 10));
-    }
-
-    #[test]
-    fn wishes_are_refused_with_the_reason() {
-        use Preset::*;
-        for (preset, z, c, kernel, message) in [
-            (Balanced, Some("zstd"), None, Some("6.6"), "zstd came with Linux 6.10, but the image is for Linux 6.6"),
-            (Balanced, Some("deflate"), None, Some("6.1"), "deflate came with Linux 6.6"),
-            (Plain, Some("lzma"), None, Some("5.15"), "lzma came with Linux 5.16"),
-            (Plain, None, None, Some("5.14"), "images are made for Linux 5.15 and later"),
-            (Balanced, Some("gzip"), None, None, "-z gzip: unknown compression method"),
-            (Balanced, None, Some(1000), None, "multiple of 4096"),
-            (Balanced, None, Some(0), None, "multiple of 4096"),
-            (Balanced, None, Some(2 << 20), None, "up to 1M"),
-            (Balanced, None, Some(1 << 40), None, "up to 1M"),
-            (Plain, None, Some(8192), None, "nothing is compressed"),
-        ] {
-            let error = choose(preset, z, c, kernel).unwrap_err();
-            assert!(error.contains(message), "{error}");
-        }
-    }
-}
+mod tests;

@@ -63,7 +63,10 @@ fn what_is_packed_comes_out_again() {
         &["--preset", "small"],
         &["-z", "lzma", "-C", "64k"],
         &["-z", "deflate,9", "-C", "4096", "--dedupe", "off"],
+        &["--preset", "dataset"],
         &["--kernel", "5.15"],
+        &["--kernel", "6.15"],
+        &["--extents", "encoded", "--fragments", "all", "--packed-pcluster", "8k", "--dedupe", "parts", "-C", "16k"],
     ]
     .into_iter()
     .enumerate()
@@ -83,6 +86,72 @@ fn what_is_packed_comes_out_again() {
         assert_eq!(fs::read_link(format!("{out}/dir/link")).unwrap().as_os_str(), "../text");
         assert!(fs::read_dir(format!("{out}/dir/empty")).unwrap().next().is_none());
     }
+}
+
+/// Many small files, and a large one that another one contains.
+fn small_files(scratch: &Scratch) -> String {
+    let root = scratch.path("small");
+    fs::create_dir(&root).unwrap();
+    for idx in 0..40 {
+        fs::write(format!("{root}/{idx}"), text(idx, 500 * idx as usize)).unwrap();
+    }
+    let large = text(100, 400_000);
+    fs::write(format!("{root}/large"), &large).unwrap();
+    fs::write(format!("{root}/larger"), [&large[..], &text(101, 50_000)].concat()).unwrap();
+    root
+}
+
+#[test]
+fn presets_pack_and_share_as_the_kernel_allows() {
+    let scratch = Scratch::new();
+    let root = small_files(&scratch);
+    let image = scratch.path("image");
+    for (options, algorithm, packed, shared, encoded) in [
+        (&["--preset", "plain"][..], None, false, false, false),
+        (&["--preset", "plain", "--kernel", "6.15"], None, false, false, false),
+        (&["--preset", "fast"], Some("lz4"), true, false, false),
+        (&["--preset", "fast", "--dedupe", "parts"], Some("lz4"), true, true, false),
+        (&["--preset", "balanced"], Some("zstd"), true, true, false),
+        (&["--preset", "small"], Some("lzma"), true, true, false),
+        (&["--preset", "dataset"], Some("zstd"), false, false, false),
+        (&["--dedupe", "files", "--fragments", "off"], Some("zstd"), false, false, false),
+        (&["--kernel", "6.1"], Some("lz4"), true, true, false),
+        (&["--kernel", "6.0"], Some("lz4"), false, false, false),
+        (&["--kernel", "6.14"], Some("zstd"), true, true, false),
+        (&["--kernel", "6.15"], Some("zstd"), true, true, true),
+        (&["--kernel", "6.15", "--extents", "index"], Some("zstd"), true, true, false),
+        (&["--extents", "encoded"], Some("zstd"), true, true, true),
+    ] {
+        let args = [&["pack", "--force", "--quiet", "--json"], options, &[&root, &image]].concat();
+        let summary: Value = serde_json::from_slice(&stdout(&args)).unwrap();
+        let is_positive = |name: &str| summary[name].as_u64().unwrap() > 0;
+        assert_eq!((is_positive("packed_files"), is_positive("packed_bytes")), (packed, packed), "{options:?}");
+        assert_eq!(is_positive("shared_bytes"), shared, "{options:?}");
+        let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
+        assert_eq!(info["algorithms"][0]["name"].as_str(), algorithm, "{options:?}");
+        let features = info["features"].as_array().unwrap();
+        assert_eq!(features.iter().any(|one| one["name"] == "48-bit addresses"), encoded, "{options:?}");
+        assert_eq!(run(&["check", &image]).status.code(), Some(0), "{options:?}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0), "{options:?}");
+        if let Some(at) = options.iter().position(|option| *option == "--kernel") {
+            let number =
+                |text: &str| text.split_once('.').map(|(a, b)| (a.parse::<u32>().unwrap(), b.parse::<u32>().unwrap()));
+            assert!(number(info["oldest_kernel"].as_str().unwrap()) <= number(options[at + 1]), "{options:?}: {info}");
+        }
+    }
+}
+
+#[test]
+fn a_small_index_of_parts_is_mentioned() {
+    let scratch = Scratch::new();
+    let root = small_files(&scratch);
+    let output = run(&["pack", "--json", "--memory", "0", &root, &scratch.path("image")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(summary["dropped_chunks"], 0);
+    assert!(stderr(&output).contains("had no room in the index of parts: a higher --memory"), "{}", stderr(&output));
+    let enough = run(&["pack", &root, &scratch.path("enough")]);
+    assert!(!stderr(&enough).contains("--memory") && stderr(&enough).contains("parts stored once"));
 }
 
 #[test]
@@ -164,6 +233,13 @@ fn wishes_that_a_kernel_cannot_have_are_refused() {
     fails(&["pack", "--kernel", "new", &root, &image], 2, "X.Y");
     fails(&["pack", "-z", "gzip", &root, &image], 2, "gzip");
     fails(&["pack", "-C", "5000", &root, &image], 2, "multiple of 4096");
+    fails(&["pack", "--packed-pcluster", "2M", &root, &image], 2, "--packed-pcluster 2097152: use a multiple of 4096");
+    fails(&["pack", "--packed-pcluster", "8k", "--fragments", "off", &root, &image], 2, "no files are packed");
+    fails(&["pack", "--fragments", "all", "--kernel", "6.0", &root, &image], 2, "--fragments needs Linux 6.1");
+    fails(&["pack", "--fragments", "some", &root, &image], 2, "--fragments");
+    fails(&["pack", "--dedupe", "parts", "--kernel", "5.15", &root, &image], 2, "--dedupe parts needs Linux 6.1");
+    fails(&["pack", "--extents", "encoded", "--kernel", "6.12", &root, &image], 2, "encoded needs Linux 6.15");
+    fails(&["pack", "-z", "none", "--dedupe", "parts", &root, &image], 2, "nothing is compressed");
     fails(&["pack", &scratch.path("missing"), &image], 1, "missing");
     assert_eq!(scratch.names(), ["src"]);
 }
@@ -175,7 +251,9 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     }
     let scratch = Scratch::new();
     let root = tree(&scratch);
-    fs::set_permissions(format!("{root}/text"), fs::Permissions::from_mode(0o000)).unwrap();
+    for (path, mode) in [("text", 0o000), ("dir/small", 0o755)] {
+        fs::set_permissions(format!("{root}/{path}"), fs::Permissions::from_mode(mode)).unwrap();
+    }
     let out = scratch.path("out");
     fs::create_dir(&out).unwrap();
     std::os::unix::fs::chown(&out, Some(65534), Some(65534)).unwrap();

@@ -24,6 +24,9 @@ impl Default for Log {
 }
 
 impl Log {
+    /// Errors only.
+    pub const QUIET: Self = Self { level: 0 };
+
     /// The value of `-d`.
     pub fn parse(value: &OsString) -> Result<Self, Misuse> {
         let level = number(value).and_then(|level| u8::try_from(level).ok()).filter(|&level| level <= 9);

@@ -1,5 +1,5 @@
-//! The names that scripts already call: this program, run as `fsck.erofs`, `dump.erofs` or `erofsfuse`, takes the options
-//! of that program of erofs-utils, and answers in its words.
+//! The names that scripts already call: this program, run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, takes
+//! the options of that program of erofs-utils, and answers in its words.
 //!
 //! Exit codes are 0 and 1 only, and never 0 after an error.
 
@@ -8,6 +8,7 @@ mod fsck;
 mod fuse;
 mod getopt;
 mod log;
+mod mkfs;
 mod source;
 mod stored;
 
@@ -29,7 +30,8 @@ pub struct Program {
 }
 
 /// All of the names. `kiln install-names` installs these.
-pub const PROGRAMS: [Program; 3] = [
+pub const PROGRAMS: [Program; 4] = [
+    Program { name: "mkfs.erofs", run: mkfs::run, usage: mkfs::USAGE },
     Program { name: "fsck.erofs", run: fsck::run, usage: fsck::USAGE },
     Program { name: "dump.erofs", run: dump::run, usage: dump::USAGE },
     Program { name: "erofsfuse", run: fuse::run, usage: fuse::USAGE },
@@ -132,6 +134,7 @@ mod tests {
     fn only_the_last_component_counts() {
         for (argv0, name) in [
             ("fsck.erofs", Some("fsck.erofs")),
+            ("./mkfs.erofs", Some("mkfs.erofs")),
             ("/usr/sbin/dump.erofs", Some("dump.erofs")),
             ("../erofsfuse", Some("erofsfuse")),
             ("kiln", None),

@@ -18,7 +18,9 @@ pub fn tell(image: &Path, summary: &Summary) {
     let parts = [
         ("data", None, summary.data_bytes),
         ("metadata", None, summary.metadata_bytes),
+        ("packed", Some(summary.packed_files), summary.packed_bytes),
         ("deduplicated", Some(summary.duplicate_files), summary.duplicate_bytes),
+        ("parts stored once", None, summary.shared_bytes),
         ("left uncompressed", Some(summary.plain_files), summary.plain_bytes),
         ("holes", None, summary.hole_bytes),
     ];
@@ -28,6 +30,12 @@ pub fn tell(image: &Path, summary: &Summary) {
     });
     let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
     note(format_args!("{}", parts.chain(inline).collect::<Vec<_>>().join("; ")));
+    if summary.dropped_chunks > 0 {
+        let chunks = summary.dropped_chunks;
+        note(format_args!(
+            "{chunks} chunks had no room in the index of parts: a higher --memory may find more of them"
+        ));
+    }
     let phases: Vec<String> = summary.phases.iter().map(phase).collect();
     note(format_args!("{}", phases.join("; ")));
     if let Some(kernel) = summary.oldest_kernel {
@@ -64,6 +72,10 @@ pub struct PackJson {
     metadata_bytes: u64,
     duplicate_files: u64,
     duplicate_bytes: u64,
+    packed_files: u64,
+    packed_bytes: u64,
+    shared_bytes: u64,
+    dropped_chunks: u64,
     hole_bytes: u64,
     plain_files: u64,
     plain_bytes: u64,
@@ -100,6 +112,10 @@ impl PackJson {
             metadata_bytes: summary.metadata_bytes,
             duplicate_files: summary.duplicate_files,
             duplicate_bytes: summary.duplicate_bytes,
+            packed_files: summary.packed_files,
+            packed_bytes: summary.packed_bytes,
+            shared_bytes: summary.shared_bytes,
+            dropped_chunks: summary.dropped_chunks,
             hole_bytes: summary.hole_bytes,
             plain_files: summary.plain_files,
             plain_bytes: summary.plain_bytes,

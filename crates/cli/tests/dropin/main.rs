@@ -1,4 +1,4 @@
-//! The names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`.
+//! The names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`; for `mkfs.erofs` see `../mkfs`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,9 +13,9 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const NAMES: [&str; 3] = ["fsck.erofs", "dump.erofs", "erofsfuse"];
+const NAMES: [&str; 4] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse"];
 
-/// The three names in a directory of their own.
+/// The names in a directory of their own.
 struct Names(Scratch);
 
 impl Names {
@@ -110,7 +110,7 @@ fn names_are_installed_with_care() {
     let dir = scratch.path("bin");
     fs::create_dir(&dir).unwrap();
     let first = String::from_utf8(stdout(&["install-names", &dir])).unwrap();
-    assert_eq!(first.lines().count(), 3, "{first}");
+    assert_eq!(first.lines().count(), NAMES.len(), "{first}");
     for name in NAMES {
         assert!(fs::read_link(format!("{dir}/{name}")).unwrap().is_absolute());
     }

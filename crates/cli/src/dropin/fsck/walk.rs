@@ -15,7 +15,8 @@ pub fn check(image: &Image, start: &Named) -> u64 {
     let mut seen = HashSet::new();
     let mut errors = 0;
     for entry in image.walk(&start.inode, &start.name) {
-        let result = entry.and_then(|entry| check_once(image, &entry, &mut seen, &mut buffer).map(|same| (entry, same)));
+        let result =
+            entry.and_then(|entry| check_once(image, &entry, &mut seen, &mut buffer).map(|same| (entry, same)));
         match result {
             Ok((_, true)) => continue,
             Ok((entry, false)) => {

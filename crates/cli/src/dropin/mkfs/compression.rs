@@ -1,0 +1,225 @@
+//! `-z` and `-C`.
+
+use super::refused::not_yet;
+use super::{BLOCK_LEN, value};
+use crate::dropin::Stop;
+use crate::dropin::getopt::{Misuse, number};
+use kiln_codec::{Method, Spec};
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+
+/// The largest pcluster that kernels read, in bytes.
+const PCLUSTER_MAX_LEN: u64 = 1 << 20;
+
+/// One of the original's compressors.
+struct Compressor {
+    name: &'static str,
+    method: Method,
+    levels: &'static [RangeInclusive<i32>],
+    default_level: i32,
+    /// What level 0 is among ours.
+    level_zero: i32,
+    /// The longest dictionary in bytes, where one can be chosen.
+    dict_max_len: Option<u64>,
+}
+
+const COMPRESSORS: [Compressor; 6] = [
+    Compressor { name: "lz4", method: Method::Lz4, levels: &[], default_level: 1, level_zero: 1, dict_max_len: None },
+    Compressor {
+        name: "lz4hc",
+        method: Method::Lz4hc,
+        levels: &[0..=12],
+        default_level: 9,
+        level_zero: 9, // as the library has it
+        dict_max_len: None,
+    },
+    Compressor {
+        name: "lzma",
+        method: Method::Lzma,
+        levels: &[0..=9, 100..=109],
+        default_level: 6,
+        level_zero: 0,
+        dict_max_len: Some(8 << 20),
+    },
+    Compressor {
+        name: "deflate",
+        method: Method::Deflate,
+        levels: &[0..=9],
+        default_level: 1,
+        level_zero: 1,
+        dict_max_len: Some(32 << 10),
+    },
+    Compressor {
+        name: "libdeflate",
+        method: Method::Deflate,
+        levels: &[0..=12],
+        default_level: 1,
+        level_zero: 1,
+        dict_max_len: None,
+    },
+    Compressor {
+        name: "zstd",
+        method: Method::Zstd,
+        levels: &[0..=22],
+        default_level: 3,
+        level_zero: 3, // as the library has it
+        dict_max_len: Some(1 << 20),
+    },
+];
+
+/// The value of `-z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    method: Method,
+    level: i32,
+    /// In bytes.
+    dict_len: Option<u64>,
+}
+
+impl Compression {
+    /// Read `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`.
+    pub fn parse(value: &OsString) -> Result<Self, Stop> {
+        let invalid = || Misuse::Other(format!("invalid compressor {}", value.display()));
+        let text = value.to_str().ok_or_else(invalid)?;
+        if text.contains(':') {
+            return Err(not_yet(&format!("-z{text}"), "there is one compressor for all files"));
+        }
+        Ok(parse(text).ok_or_else(invalid)?)
+    }
+
+    /// For pclusters of `pcluster_len` bytes.
+    pub fn spec(self, pcluster_len: u32) -> Result<Spec, Stop> {
+        let spec = Spec { method: self.method, level: self.level, pcluster_len };
+        let ours = match self.method {
+            Method::Lz4 | Method::Lz4hc => 64 << 10,
+            Method::Lzma => spec.lzma_dict_size().into(),
+            Method::Deflate => 32 << 10,
+            Method::Zstd => 1_u64 << spec.zstd_window_log(),
+        };
+        // A longer one is for a smaller image, a shorter one for a reader with little memory.
+        match self.dict_len {
+            Some(len) if len < ours => {
+                Err(not_yet(&format!("-z: dictsize={len}"), &format!("with these options it is {ours} bytes")))
+            }
+            _ => Ok(spec),
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<Compression> {
+    let mut items = text.split(',');
+    let name = items.next()?;
+    let compressor = COMPRESSORS.iter().find(|compressor| compressor.name == name)?;
+    let mut compression = Compression { method: compressor.method, level: compressor.default_level, dict_len: None };
+    for (idx, item) in items.enumerate() {
+        match item.split_once('=') {
+            None if idx == 0 => compression.level = compressor.level(item)?,
+            Some(("level", level)) => compression.level = compressor.level(level)?,
+            Some(("dictsize", len)) => compression.dict_len = Some(compressor.dict_len(len)?),
+            // Our encoder chooses them itself.
+            Some(("lc" | "lp" | "pb", bits)) if compressor.method == Method::Lzma => {
+                number(&bits.into()).filter(|bits| *bits <= 4)?;
+            }
+            _ => return None,
+        }
+    }
+    Some(compression)
+}
+
+impl Compressor {
+    fn level(&self, text: &str) -> Option<i32> {
+        let level = i32::try_from(number(&text.into())?).ok()?;
+        let exists = self.levels.iter().any(|levels| levels.contains(&level));
+        exists.then_some(if level == 0 { self.level_zero } else { level })
+    }
+
+    fn dict_len(&self, text: &str) -> Option<u64> {
+        value::size(text).filter(|len| self.dict_max_len.is_some_and(|max| (1..=max).contains(len)))
+    }
+}
+
+/// The value of `-C`, in bytes.
+pub fn pcluster_len(value: &OsString) -> Result<u32, Misuse> {
+    let len = value.to_str().and_then(value::size).and_then(check_pcluster_len);
+    len.ok_or_else(|| value::invalid("physical clustersize", value))
+}
+
+/// `len`, if pclusters may be so long.
+pub fn check_pcluster_len(len: u64) -> Option<u32> {
+    let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= PCLUSTER_MAX_LEN;
+    u32::try_from(len).ok().filter(|_| fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressors_have_their_levels() {
+        for (text, method, level) in [
+            ("lz4", Method::Lz4, 1),
+            ("lz4hc", Method::Lz4hc, 9),
+            ("lz4hc,12", Method::Lz4hc, 12),
+            ("lz4hc,level=12", Method::Lz4hc, 12),
+            ("lz4hc,0", Method::Lz4hc, 9),
+            ("lzma,0", Method::Lzma, 0),
+            ("lzma,109,dictsize=8m", Method::Lzma, 109),
+            ("lzma,dictsize=1m,level=6,lc=3,lp=0,pb=2", Method::Lzma, 6),
+            ("deflate", Method::Deflate, 1),
+            ("deflate,9,dictsize=32768", Method::Deflate, 9),
+            ("libdeflate,12", Method::Deflate, 12),
+            ("zstd,level=22", Method::Zstd, 22),
+            ("zstd,0", Method::Zstd, 3),
+        ] {
+            let found = parse(text).unwrap_or_else(|| panic!("{text} is refused"));
+            assert_eq!((found.method, found.level), (method, level), "{text}");
+            assert!(Spec::new(method, Some(level), 4096).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "gzip",
+            "lz4,1",
+            "lz4,",
+            "lz4hc,13",
+            "lz4hc,-1",
+            "lzma,10",
+            "lzma,110",
+            "deflate,10",
+            "libdeflate,13",
+            "zstd,23",
+            "zstd,level",
+            "zstd,level=",
+            "zstd,dictsize=2m",
+            "zstd,dictsize=0",
+            "lz4,dictsize=4k",
+            "zstd,lc=1",
+            "lzma,lc=5",
+            "zstd,level=3,5",
+            "zstd,frob=1",
+            "ZSTD",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn dictionaries_may_be_longer_than_asked_for_only() {
+        let spec = |text: &str, len| parse(text).unwrap().spec(len);
+        assert!(spec("zstd,dictsize=1m", 64 << 10).is_ok());
+        assert!(spec("zstd,dictsize=32k", 64 << 10).is_err());
+        assert!(spec("zstd,dictsize=32k", 4096).is_ok());
+        assert!(spec("deflate,dictsize=16k", 4096).is_err());
+    }
+
+    #[test]
+    fn pclusters_are_whole_blocks() {
+        for (text, expected) in
+            [("4096", Some(4096)), ("64k", Some(65536)), ("1m", Some(1 << 20)), ("0x2000", Some(8192))]
+        {
+            assert_eq!(pcluster_len(&text.into()).ok(), expected, "{text}");
+        }
+        for text in ["0", "5000", "2m", "", "x", "18446744073709551615"] {
+            assert!(pcluster_len(&text.into()).is_err(), "{text}");
+        }
+    }
+}

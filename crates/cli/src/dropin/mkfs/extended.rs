@@ -1,0 +1,166 @@
+//! `-E` and `--zfeature-bits`.
+
+use super::value;
+use crate::dropin::getopt::{Misuse, number};
+use crate::preset::SMALL_FILE_LEN;
+use kiln_build::Fragments;
+use std::ffi::OsString;
+
+/// Names by bit of `--zfeature-bits`.
+const BITS: [&str; 8] =
+    ["legacy-compress", "ztailpacking", "fragments", "all-fragments", "dedupe", "fragdedupe", "48bit", "dot-omitted"];
+
+/// What changes nothing but where things lie in the image, or what is done anyway.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "dot-omitted",
+    "force-chunk-indexes",
+    "force-inode-blockmap",
+    "force-inode-extended",
+    "inline_data",
+    "nosbcrc",
+    "plain-xattr-prefixes",
+    "xattr-name-filter",
+];
+
+/// Extended options.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// Encoded extents, where anything is compressed.
+    pub encoded_extents: bool,
+    pub fragments: Fragments,
+    /// The largest pcluster of the packed inode, as asked for, in bytes.
+    pub packed_pcluster_len: Option<u64>,
+    pub dedupe: bool,
+    /// Only compact inodes, which have no times of their own.
+    pub compact_inodes: bool,
+    /// What was asked for, is not done, and could matter.
+    pub warnings: Vec<&'static str>,
+}
+
+impl Default for Extended {
+    fn default() -> Self {
+        Self {
+            encoded_extents: false,
+            fragments: Fragments::Off,
+            packed_pcluster_len: None,
+            dedupe: false,
+            compact_inodes: false,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Extended {
+    /// The value of `-E`: names between commas, with `^` in front to take them back.
+    pub fn read(&mut self, list: &OsString) -> Result<(), Misuse> {
+        let unknown = |item: &str| Misuse::Other(format!("unknown extended option {item}"));
+        let text = list.to_str().ok_or_else(|| unknown(&list.to_string_lossy()))?;
+        for item in text.split(',').filter(|_| !text.is_empty()) {
+            let (wanted, rest) = item.strip_prefix('^').map_or((true, item), |rest| (false, rest));
+            let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
+            if !self.set(name, wanted, value) {
+                return Err(unknown(item));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of `--zfeature-bits`.
+    pub fn read_bits(&mut self, value: &OsString) -> Result<(), Misuse> {
+        let bits = number(value).ok_or_else(|| value::invalid("zfeature bits", value))?;
+        if bits >> BITS.len() != 0 {
+            let bit = (bits >> BITS.len()).trailing_zeros() as usize + BITS.len();
+            return Err(Misuse::Other(format!("unsupported zfeature bit {bit}")));
+        }
+        for name in BITS.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 != 0).map(|(_, name)| name) {
+            self.set(name, true, None);
+        }
+        Ok(())
+    }
+
+    /// Whether there is such an option.
+    fn set(&mut self, name: &str, wanted: bool, value: Option<&str>) -> bool {
+        match (name, value) {
+            ("fragments", _) => self.set_fragments(wanted, Fragments::UpTo(SMALL_FILE_LEN), value),
+            ("all-fragments", _) => self.set_fragments(wanted, Fragments::UpTo(u64::MAX), value),
+            // Equal files are stored once anyway.
+            ("fragdedupe", None | Some("inode" | "full")) => true,
+            (_, Some(_)) => false,
+            ("48bit", _) => self.put(|it| it.encoded_extents = wanted),
+            ("dedupe", _) => self.put(|it| it.dedupe = wanted),
+            ("force-inode-compact", _) => self.put(|it| it.compact_inodes = wanted),
+            ("ztailpacking", _) => {
+                self.warn(wanted, "-Eztailpacking: not yet supported: tails lie in blocks of their own, or are packed")
+            }
+            ("noinline_data", _) => {
+                self.warn(wanted, "-Enoinline_data: not yet supported: tails may lie beside inodes")
+            }
+            ("inline_data", _) if !wanted => {
+                self.warn(true, "-E^inline_data: not yet supported: tails may lie beside inodes")
+            }
+            ("legacy-compress", _) => {
+                self.warn(wanted, "ancient !lz4_0padding layout (< Linux 5.4) is no longer supported")
+            }
+            _ => WITHOUT_EFFECT.contains(&name),
+        }
+    }
+
+    fn set_fragments(&mut self, wanted: bool, fragments: Fragments, len: Option<&str>) -> bool {
+        self.fragments = if wanted { fragments } else { Fragments::Off };
+        let len = len.map(value::size);
+        self.packed_pcluster_len = len.flatten();
+        len != Some(None)
+    }
+
+    fn warn(&mut self, wanted: bool, warning: &'static str) -> bool {
+        self.put(|it| it.warnings.extend(wanted.then_some(warning)))
+    }
+
+    fn put(&mut self, change: impl FnOnce(&mut Self)) -> bool {
+        change(self);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(list: &str) -> Result<Extended, Misuse> {
+        let mut extended = Extended::default();
+        extended.read(&list.into()).map(|()| extended)
+    }
+
+    #[test]
+    fn names_are_set_and_taken_back() {
+        let small = Fragments::UpTo(SMALL_FILE_LEN);
+        let all = Extended { fragments: Fragments::UpTo(u64::MAX), ..Extended::default() };
+        for (list, expected) in [
+            ("", Extended::default()),
+            ("48bit", Extended { encoded_extents: true, ..Extended::default() }),
+            ("48bit,^48bit", Extended::default()),
+            ("all-fragments,fragdedupe=inode", all),
+            ("fragments=64k", Extended { fragments: small, packed_pcluster_len: Some(65536), ..Extended::default() }),
+            ("dedupe,fragments", Extended { fragments: small, dedupe: true, ..Extended::default() }),
+            ("all-fragments=4096,^fragments", Extended::default()),
+            ("nosbcrc,xattr-name-filter,^fragdedupe,inline_data,^ztailpacking", Extended::default()),
+        ] {
+            assert_eq!(read(list), Ok(expected), "{list}");
+        }
+        for list in [",", "frob", "dedupe=1", "fragments=", "fragments=x", "fragdedupe=some", "48bit,", "^", "no48bit"]
+        {
+            assert!(read(list).is_err(), "{list}");
+        }
+        assert_eq!(read("ztailpacking,noinline_data,^inline_data,legacy-compress").unwrap().warnings.len(), 4);
+    }
+
+    #[test]
+    fn bits_stand_for_names() {
+        let mut extended = Extended::default();
+        extended.read_bits(&"0xd8".into()).unwrap();
+        assert_eq!(extended, read("all-fragments,dedupe,48bit,dot-omitted").unwrap());
+        let error = extended.read_bits(&"999".into()).unwrap_err();
+        assert_eq!(error.to_string(), "unsupported zfeature bit 8");
+        assert!(extended.read_bits(&"x".into()).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Options of the original that this program knows and cannot do yet. They end it before anything is written: an image
+//! that is not what was asked for would be worse than none.
+
+use crate::dropin::Stop;
+use crate::exit::Failure;
+use std::ffi::OsString;
+
+/// An option that is refused, unless its value asks for what is done anyway.
+struct Refused {
+    name: &'static str,
+    unless: &'static [&'static str],
+    /// What is done instead.
+    because: &'static str,
+}
+
+const fn always(name: &'static str, because: &'static str) -> Refused {
+    Refused { name, unless: &[], because }
+}
+
+const fn unless(name: &'static str, unless: &'static [&'static str], because: &'static str) -> Refused {
+    Refused { name, unless, because }
+}
+
+const DIRECTORIES_ONLY: &str = "the source is a directory";
+const ONE_FILE: &str = "all data lies in the image";
+const ONE_WAY: &str = "all files are compressed in one way";
+
+const REFUSED: [Refused; 29] = [
+    always("m", "metadata is not compressed"),
+    always("blobdev", ONE_FILE),
+    always("chunksize", "data is not in chunks of a fixed size"),
+    unless("clean", &["", "data"], "all data is written"),
+    always("compress-hints", ONE_WAY),
+    unless("dsunit", &["0", "1"], "data begins at any block"),
+    always("fs-config-file", "owners are those of the source"),
+    unless("fsalignblks", &["0", "1"], "images end at any block"),
+    always("gzinfo", DIRECTORIES_ONLY),
+    always("gzip", DIRECTORIES_ONLY),
+    always("incremental", "images are made from scratch"),
+    always("max-extent-bytes", "extents have any length"),
+    unless("MZ", &["0"], "all metadata lies in one zone"),
+    always("oci", DIRECTORIES_ONLY),
+    unless("offset", &["0"], "images begin where FILE does"),
+    always("product-out", "owners are those of the source"),
+    always("random-algorithms", ONE_WAY),
+    always("random-pclusterblks", ONE_WAY),
+    unless("root-xattr-isize", &["0"], "attributes take the room that they need"),
+    always("s3", DIRECTORIES_ONLY),
+    always("tar", DIRECTORIES_ONLY),
+    always("ungzip", DIRECTORIES_ONLY),
+    always("unlzma", DIRECTORIES_ONLY),
+    always("unxz", DIRECTORIES_ONLY),
+    always("vmdk-desc", ONE_FILE),
+    always("xattr-inode-digest", "there are no digests"),
+    always("xattr-prefix", "there are no long prefixes"),
+    unless("zD", &["0"], "directories are not compressed"),
+    unless("b", &["4096", "4k", "4K"], "blocks have 4096 bytes"),
+];
+
+/// Whether `name` may be ignored with this value, or must be refused. `None`: it is none of these options.
+pub fn check(name: &str, value: Option<&OsString>) -> Option<Result<(), Stop>> {
+    let option = REFUSED.iter().find(|option| option.name == name)?;
+    let text = value.map_or("", |value| value.to_str().unwrap_or("?"));
+    Some(match option.unless.contains(&text) {
+        true => Ok(()),
+        false => Err(not_yet(&dashed(name), option.because)),
+    })
+}
+
+/// The end because of an option that is not possible yet.
+pub fn not_yet(option: &str, because: &str) -> Stop {
+    Stop::Failed(Failure::Usage(format!("{option}: not yet supported: {because}")))
+}
+
+fn dashed(name: &str) -> String {
+    if name.len() == 1 { format!("-{name}") } else { format!("--{name}") }
+}

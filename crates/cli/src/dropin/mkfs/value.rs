@@ -1,0 +1,75 @@
+//! Values of options, as the original reads them.
+
+use crate::dropin::getopt::{Misuse, number};
+use std::ffi::OsString;
+
+/// A number of the original's, decimal, `0x` hexadecimal or `0` octal, that may be negative.
+pub fn signed(text: &OsString) -> Option<i64> {
+    let digits = text.to_str()?;
+    match digits.strip_prefix('-') {
+        Some(digits) => 0_i64.checked_sub_unsigned(number(&digits.into())?),
+        None => i64::try_from(number(text)?).ok(),
+    }
+}
+
+/// A number with `k`, `m` or `g` behind it, or none of them.
+pub fn size(text: &str) -> Option<u64> {
+    let shift = match text.as_bytes().last()? {
+        b'k' | b'K' => 10,
+        b'm' | b'M' => 20,
+        b'g' | b'G' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    number(&digits.into())?.checked_mul(1 << shift)
+}
+
+/// The value of `--force-uid` and its like.
+pub fn id(text: &OsString) -> Option<u32> {
+    // The highest number stands for no id in system calls.
+    number(text).and_then(|id| u32::try_from(id).ok()).filter(|&id| id != u32::MAX)
+}
+
+/// For values that make no sense: the original's words, which end with the value.
+pub fn invalid(what: &str, value: &OsString) -> Misuse {
+    Misuse::Other(format!("invalid {what} {}", value.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_be_negative() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("0x10", Some(16)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("-9223372036854775809", None),
+            ("9223372036854775808", None),
+            ("--1", None),
+            ("-", None),
+            ("1k", None),
+        ] {
+            assert_eq!(signed(&text.into()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("64k", Some(65536)),
+            ("1M", Some(1 << 20)),
+            ("0x1g", Some(1 << 30)),
+            ("", None),
+            ("k", None),
+            ("64kb", None),
+            ("1é", None),
+            ("99999999999g", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+use super::*;
+
+const SMALL: Fragments = Fragments::UpTo(SMALL_FILE_LEN);
+
+fn wishes<'a>(preset: Preset, kernel: &str) -> Wishes<'a> {
+    let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
+    Wishes { preset, kernel, ..Wishes::default() }
+}
+
+fn compression(preset: Preset, z: Option<&str>, c: Option<u64>, kernel: &str) -> Option<Spec> {
+    let wishes = Wishes { algorithm: z, pcluster_len: c, ..wishes(preset, kernel) };
+    choose(&wishes).unwrap().compression
+}
+
+fn spec(method: Method, level: i32, pcluster_len: u32) -> Option<Spec> {
+    Some(Spec { method, level, pcluster_len })
+}
+
+#[test]
+fn options_override_presets() {
+    use Preset::*;
+    assert_eq!(compression(Balanced, None, None, ""), spec(Method::Zstd, 3, 64 << 10));
+    assert_eq!(compression(Fast, None, Some(16 << 10), ""), spec(Method::Lz4, 1, 16 << 10));
+    assert_eq!(compression(Small, Some("lzma,9"), None, ""), spec(Method::Lzma, 9, 1 << 20));
+    assert_eq!(compression(Plain, None, None, ""), None);
+    assert_eq!(compression(Plain, Some("deflate"), None, ""), spec(Method::Deflate, 6, 64 << 10));
+    assert_eq!(compression(Small, Some("none"), None, ""), None);
+}
+
+#[test]
+fn defaults_give_way_to_the_kernel() {
+    use Preset::*;
+    assert_eq!(compression(Balanced, None, None, "6.10"), spec(Method::Zstd, 3, 64 << 10));
+    assert_eq!(compression(Balanced, None, None, "6.9"), spec(Method::Lz4hc, 9, 64 << 10));
+    assert_eq!(compression(Small, None, None, "5.16"), spec(Method::Lzma, 6, 1 << 20));
+    assert_eq!(compression(Small, None, None, "5.15"), spec(Method::Lz4hc, 9, 1 << 20));
+    assert_eq!(compression(Fast, None, None, "5.15"), spec(Method::Lz4, 1, 64 << 10));
+}
+
+#[test]
+fn packing_and_deduplication_follow_preset_method_and_kernel() {
+    use Preset::*;
+    let off = Fragments::Off;
+    for (preset, algorithm, kernel, fragments, dedupe) in [
+        (Plain, None, "", off, Dedupe::Files),
+        (Plain, Some("zstd"), "", off, Dedupe::Files),
+        (Fast, None, "", SMALL, Dedupe::Files),
+        (Fast, None, "6.0", off, Dedupe::Files),
+        (Balanced, None, "", SMALL, Dedupe::Parts),
+        (Balanced, None, "6.1", SMALL, Dedupe::Parts),
+        (Balanced, None, "6.0", off, Dedupe::Files),
+        (Balanced, Some("lz4"), "", SMALL, Dedupe::Files),
+        (Balanced, Some("lz4hc"), "", SMALL, Dedupe::Parts),
+        (Balanced, Some("none"), "", off, Dedupe::Files),
+        (Small, None, "", Fragments::UpTo(u64::MAX), Dedupe::Parts),
+        (Small, None, "5.16", off, Dedupe::Files),
+        (Dataset, None, "6.12", off, Dedupe::Files),
+    ] {
+        let options = choose(&Wishes { algorithm, ..wishes(preset, kernel) }).unwrap();
+        assert_eq!((options.fragments, options.dedupe), (fragments, dedupe), "{preset:?} {algorithm:?} {kernel}");
+    }
+    let named = Wishes {
+        dedupe: Some(Dedupe::Off),
+        fragments: Some(Fragments::UpTo(7)),
+        packed_pcluster_len: Some(8192),
+        ..wishes(Dataset, "6.1")
+    };
+    let options = choose(&named).unwrap();
+    assert_eq!((options.dedupe, options.fragments), (Dedupe::Off, Fragments::UpTo(7)));
+    assert_eq!(options.packed_pcluster_len, Some(8192));
+}
+
+#[test]
+fn encoded_extents_have_longer_units() {
+    use Preset::*;
+    for (preset, kernel, extents, pcluster_len, expected) in [
+        (Balanced, "", None, None, (false, 64 << 10)),
+        (Balanced, "6.14", None, None, (false, 64 << 10)),
+        (Balanced, "6.15", None, None, (true, 256 << 10)),
+        (Balanced, "6.15", None, Some(32 << 10), (true, 32 << 10)),
+        (Balanced, "6.15", Some(Extents::Index), None, (false, 64 << 10)),
+        (Balanced, "", Some(Extents::Encoded), None, (true, 256 << 10)),
+        (Small, "6.15", None, None, (true, 1 << 20)),
+        (Dataset, "6.15", None, None, (true, 64 << 10)),
+    ] {
+        let options = choose(&Wishes { extents, pcluster_len, ..wishes(preset, kernel) }).unwrap();
+        let chosen = (options.encoded_extents, options.compression.unwrap().pcluster_len);
+        assert_eq!(chosen, expected, "{preset:?} {kernel} {extents:?}");
+    }
+    assert!(!choose(&wishes(Plain, "6.15")).unwrap().encoded_extents);
+}
+
+#[test]
+fn wishes_are_refused_with_the_reason() {
+    use Preset::*;
+    let with = |preset, algorithm, pcluster_len, kernel| Wishes { algorithm, pcluster_len, ..wishes(preset, kernel) };
+    let parts = |preset, kernel| Wishes { dedupe: Some(Dedupe::Parts), ..wishes(preset, kernel) };
+    let packed = |preset, kernel| Wishes { fragments: Some(SMALL), ..wishes(preset, kernel) };
+    let packed_len = |preset, len| Wishes { packed_pcluster_len: Some(len), ..wishes(preset, "") };
+    let encoded = |preset, kernel| Wishes { extents: Some(Extents::Encoded), ..wishes(preset, kernel) };
+    for (wishes, message) in [
+        (with(Balanced, Some("zstd"), None, "6.6"), "zstd came with Linux 6.10, but the image is for Linux 6.6"),
+        (with(Balanced, Some("deflate"), None, "6.1"), "deflate came with Linux 6.6"),
+        (with(Plain, Some("lzma"), None, "5.15"), "lzma came with Linux 5.16"),
+        (with(Plain, None, None, "5.14"), "images are made for Linux 5.15 and later"),
+        (with(Balanced, Some("gzip"), None, ""), "-z gzip: unknown compression method"),
+        (with(Balanced, None, Some(1000), ""), "-C 1000: use a multiple of 4096"),
+        (with(Balanced, None, Some(0), ""), "multiple of 4096"),
+        (with(Balanced, None, Some(2 << 20), ""), "up to 1M"),
+        (with(Balanced, None, Some(1 << 40), ""), "up to 1M"),
+        (with(Plain, None, Some(8192), ""), "-C: nothing is compressed"),
+        (parts(Balanced, "6.0"), "--dedupe parts needs Linux 6.1, but the image is for Linux 6.0"),
+        (parts(Plain, ""), "--dedupe parts: nothing is compressed"),
+        (packed(Balanced, "5.15"), "--fragments needs Linux 6.1, but the image is for Linux 5.15"),
+        (packed(Plain, ""), "--fragments: nothing is compressed"),
+        (packed_len(Balanced, 5000), "--packed-pcluster 5000: use a multiple of 4096 bytes, up to 1M"),
+        (packed_len(Dataset, 4096), "--packed-pcluster: no files are packed"),
+        (packed_len(Plain, 4096), "--packed-pcluster: nothing is compressed"),
+        (encoded(Balanced, "6.14"), "--extents encoded needs Linux 6.15, but the image is for Linux 6.14"),
+        (encoded(Plain, ""), "--extents encoded: nothing is compressed"),
+    ] {
+        let error = choose(&wishes).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Every option, accepted or refused as MKFS.md says.
+
+use crate::common::stderr;
+use crate::{Place, UUID};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// All options but `-h` and `-V`, one command line for each way to write them.
+const ACCEPTED: [&[&str]; 67] = [
+    &[],
+    &["-b4096"],
+    &["-b", "4k"],
+    &["-C65536"],
+    &["-zlz4", "-C", "64k"],
+    &["-d0"],
+    &["-d", "9"],
+    &["-E", ""],
+    &["-E48bit"],
+    &["-zzstd", "-E48bit"],
+    &["-zlz4", "-Eall-fragments"],
+    &["-zlz4", "-Eall-fragments=16k,dedupe"],
+    &["-zlz4", "-Efragments=8192"],
+    &["-zlz4", "-Efragments,^fragments"],
+    &["-Ededupe"],
+    &["-Edot-omitted,force-chunk-indexes,force-inode-blockmap,force-inode-extended"],
+    &["-Efragdedupe", "-Efragdedupe=full,^fragdedupe"],
+    &["-E^inline_data,noinline_data,inline_data"],
+    &["-Elegacy-compress,nosbcrc,plain-xattr-prefixes,xattr-name-filter,^xattr-name-filter,ztailpacking"],
+    &["-L", "fifteen bytes.."],
+    &["-T", "100", "--mkfs-time"],
+    &["-Uclear"],
+    &["-U", "random"],
+    &["-U", UUID],
+    &["-x", "-1"],
+    &["-x0"],
+    &["-x1000"],
+    &["-zlz4"],
+    &["-z", "lz4hc,12"],
+    &["-zlz4hc,level=0"],
+    &["-zlzma,level=1,dictsize=1m,lc=3,lp=0,pb=2"],
+    &["-zlzma,100"],
+    &["-zdeflate,0"],
+    &["-zlibdeflate,12"],
+    &["-zzstd,level=22,dictsize=1048576"],
+    &["--async-queue-limit=16"],
+    &["--aufs"],
+    &["--clean"],
+    &["--clean=data"],
+    &["--dsunit=1"],
+    &["--exclude-path=nothing"],
+    &["--exclude-regex=^nothing$"],
+    &["--fsalignblks=1"],
+    &["--gid-offset=0"],
+    &["--uid-offset", "0"],
+    &["--mkfs-time"],
+    &["--mount-point=/system"],
+    &["--MZ=0"],
+    &["--offset=0"],
+    &["--ovlfs-strip"],
+    &["--ovlfs-strip=1"],
+    &["--ovlfs-strip=0"],
+    &["--preserve-mtime"],
+    &["--ignore-mtime", "--preserve-mtime"],
+    &["--quiet"],
+    &["--root-xattr-isize=0"],
+    &["--sort=path"],
+    &["--sort", "none"],
+    &["--workers=0"],
+    &["--workers", "1"],
+    &["--workers=1000"],
+    &["--work=2"],
+    &["--zD=0"],
+    &["--zfeature-bits=0"],
+    &["--zfeature-bits=0xff"],
+    &["-zlz4", "--zfeature-bits=215"],
+    &["--"],
+];
+
+/// With what is said about them.
+const REFUSED: [(&[&str], &str); 72] = [
+    (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
+    (&["-q"], "invalid option -- 'q'"),
+    (&["-b8192"], "<E> erofs: -b: not yet supported: blocks have 4096 bytes"),
+    (&["-b512"], "-b: not yet supported"),
+    (&["-C5000"], "<E> erofs: invalid physical clustersize 5000"),
+    (&["-C2m"], "clustersize 2m"),
+    (&["-C0"], "clustersize 0"),
+    (&["-d10"], "<E> erofs: invalid debug level 10"),
+    (&["-Efrob"], "<E> erofs: unknown extended option frob"),
+    (&["-Ededupe,"], "unknown extended option"),
+    (&["-Efragments=5000"], "invalid fragment size 5000"),
+    (&["-Efragdedupe=some"], "unknown extended option fragdedupe=some"),
+    (&["-Lsixteen bytes..."], "<E> erofs: invalid volume label"),
+    (&["-m4096"], "<E> erofs: -m: not yet supported"),
+    (&["-m", "4096:zstd"], "-m: not yet supported"),
+    (&["-Tnow"], "<E> erofs: invalid UNIX timestamp now"),
+    (&["-Unone"], "<E> erofs: invalid UUID none"),
+    (&["-xmany"], "<E> erofs: invalid xattr tolerance many"),
+    (&["-zgzip"], "<E> erofs: invalid compressor gzip"),
+    (&["-zlz4,3"], "lz4,3"),
+    (&["-zzstd,23"], "zstd,23"),
+    (&["-zlz4:zstd,3"], "<E> erofs: -zlz4:zstd,3: not yet supported"),
+    (&["-zzstd,dictsize=32k", "-C64k"], "dictsize=32768: not yet supported"),
+    (&["--all-root=1"], "doesn't allow an argument"),
+    (&["--async-queue-limit=x"], "invalid async-queue-limit x"),
+    (&["--blobdev=x"], "--blobdev: not yet supported"),
+    (&["--chunksize=4096"], "--chunksize: not yet supported"),
+    (&["--clean=rvsp"], "--clean: not yet supported"),
+    (&["--clean=0"], "--clean: not yet supported"),
+    (&["--compress-hints=x"], "--compress-hints: not yet supported"),
+    (&["--dsunit=512"], "--dsunit: not yet supported"),
+    (&["--exclude-regex=("], "<E> erofs: invalid regex ("),
+    (&["--file-contexts=/missing"], "/missing: cannot read"),
+    (&["--force-uid=x"], "<E> erofs: invalid uid x"),
+    (&["--force-uid=-1"], "invalid uid -1"),
+    (&["--force-gid=4294967295"], "<E> erofs: invalid gid 4294967295"),
+    (&["--uid-offset=x"], "<E> erofs: invalid uid offset x"),
+    (&["--gid-offset=x"], "<E> erofs: invalid gid offset x"),
+    (&["--uid-offset=-9999999"], "uid 0 with the offset -9999999"),
+    (&["--fs-config-file=x"], "--fs-config-file: not yet supported"),
+    (&["--product-out=x"], "--product-out: not yet supported"),
+    (&["--fsalignblks=512"], "--fsalignblks: not yet supported"),
+    (&["--gzinfo"], "--gzinfo: not yet supported"),
+    (&["--gzinfo=x"], "--gzinfo: not yet supported"),
+    (&["--gzip"], "--gzip: not yet supported"),
+    (&["--incremental"], "--incremental: not yet supported"),
+    (&["--incremental=data"], "--incremental: not yet supported"),
+    (&["--max-extent-bytes=65536"], "--max-extent-bytes: not yet supported"),
+    (&["--MZ"], "--MZ: not yet supported"),
+    (&["--MZ=id"], "--MZ: not yet supported"),
+    (&["--oci"], "--oci: not yet supported"),
+    (&["--oci=f,layer=0"], "--oci: not yet supported"),
+    (&["--offset=4096"], "--offset: not yet supported"),
+    (&["--ovlfs-strip=2"], "invalid --ovlfs-strip=2"),
+    (&["--random-algorithms"], "--random-algorithms: not yet supported"),
+    (&["--random-pclusterblks"], "--random-pclusterblks: not yet supported"),
+    (&["--root-xattr-isize=100"], "--root-xattr-isize: not yet supported"),
+    (&["--s3=example.org,sig=4"], "--s3: not yet supported"),
+    (&["--sort=size"], "invalid sort order size"),
+    (&["--tar=f"], "--tar: not yet supported: the source is a directory"),
+    (&["--ungzip"], "--ungzip: not yet supported"),
+    (&["--unlzma=x"], "--unlzma: not yet supported"),
+    (&["--unxz"], "--unxz: not yet supported"),
+    (&["--vmdk-desc=x"], "--vmdk-desc: not yet supported"),
+    (&["--workers=x"], "<E> erofs: invalid worker number x"),
+    (&["--workers=1025"], "invalid worker number 1025"),
+    (&["--xattr-inode-digest"], "--xattr-inode-digest: not yet supported"),
+    (&["--xattr-prefix=user.long."], "--xattr-prefix: not yet supported"),
+    (&["--zD"], "--zD: not yet supported"),
+    (&["--zD=1"], "--zD: not yet supported"),
+    (&["--zfeature-bits=999"], "<E> erofs: unsupported zfeature bit 8"),
+    (&["--quiet", "--tar=f"], "--tar: not yet supported"),
+];
+
+#[test]
+fn options_that_are_accepted_keep_the_tree() {
+    let place = Place::new();
+    for args in ACCEPTED {
+        place.makes(args);
+        place.holds_the_tree();
+    }
+}
+
+#[test]
+fn options_that_are_refused_leave_nothing() {
+    let place = Place::new();
+    for (args, words) in REFUSED {
+        place.refuses(args, words);
+    }
+    let missing = place.scratch.path("missing");
+    for (args, words) in [
+        (&[][..], "<E> erofs: missing argument: FILE"),
+        (&[&*place.image], "<E> erofs: missing argument: SOURCE"),
+        (&[&place.image, &place.src, "third"], "<E> erofs: unexpected argument: third"),
+        (&[&place.image, &missing], "missing: No such file"),
+        (&[&format!("{missing}/image"), &place.src], "missing/image"),
+        (&[&place.src, &place.src], "only a regular file is replaced"),
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains(words), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(place.scratch.names(), ["mkfs.erofs", "src"]);
+}
+
+/// The options in the first column of the tables, without what stands behind `=` or `[`.
+fn documented() -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("MKFS.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let names = rows.flat_map(|cell| cell.split('`').step_by(2));
+    names.map(|name| name.split(['=', '[']).next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_option_is_documented_and_tried() {
+    let mut tried = BTreeSet::from(["--help", "-h", "--version", "-V"].map(String::from));
+    let refused = REFUSED.iter().map(|(args, _)| *args).filter(|args| !["-q", "--frob"].contains(&args[0]));
+    let elsewhere: [&[&str]; 3] = [
+        &["--all-root", "--all-time", "--ignore-mtime", "--hard-dereference", "--file-contexts"],
+        &["--force-uid", "--force-gid", "-Eforce-inode-compact"],
+        &["-Edot-omitted"],
+    ];
+    for arg in ACCEPTED.into_iter().chain(refused).chain(elsewhere).flatten().filter(|arg| arg.starts_with('-')) {
+        match arg.strip_prefix("-E") {
+            Some(list) if !list.starts_with("frob") => {
+                let names = list.split(',').map(|name| name.split('=').next().unwrap());
+                tried.extend(names.filter(|name| !name.is_empty()).map(String::from));
+            }
+            _ if arg.starts_with("--") => drop(tried.insert(arg.split('=').next().unwrap().into())),
+            _ => drop(tried.insert(arg[..2].into())),
+        }
+    }
+    for written_otherwise in ["--", "--work", "^fragments", "^fragdedupe", "^xattr-name-filter", "-1"] {
+        tried.remove(written_otherwise);
+    }
+    tried.remove("-E");
+    let mut documented = documented();
+    documented.remove("-E");
+    assert_eq!(documented, tried, "left: in MKFS.md; right: in this file");
+}
