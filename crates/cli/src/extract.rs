@@ -8,6 +8,7 @@ use crate::signals::Signals;
 use crate::size::Human;
 use crate::text;
 use crate::threads::ThreadsArgs;
+use kiln_read::OpenOptions;
 use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners};
 use kiln_sink::{Selection, SinkError};
 use rustix::fs::Mode;
@@ -15,6 +16,9 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+
+/// Decoded data that is kept, in bytes: files that share pclusters are neighbours in a walk.
+pub const CACHE_LEN: u64 = 32 << 20;
 
 /// Write an image, or parts of it, as a directory
 ///
@@ -75,7 +79,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
             .map_err(|e| Failure::Usage(e.to_string()))?,
     };
-    let image = args.image.open()?;
+    let image = args.image.open_with(&OpenOptions { cache_bytes: CACHE_LEN, ..OpenOptions::default() })?;
     let signals = Signals::catch()?;
     let options = ExtractOptions {
         threads: args.threads.count(),

@@ -81,6 +81,10 @@ pub struct Args {
     #[arg(long, value_enum)]
     extents: Option<Extents>,
 
+    /// The end of a compressed file lies beside its inode where there is room: one read for a small file (needs Linux 5.17)
+    #[arg(long)]
+    tail_packing: bool,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -172,6 +176,7 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         fragments: args.fragments,
         packed_pcluster_len: args.packed_pcluster,
         extents: args.extents,
+        tail_packing: args.tail_packing,
     };
     Ok(BuildOptions {
         threads: args.threads.count(),

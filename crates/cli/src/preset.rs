@@ -29,7 +29,7 @@ pub enum Preset {
     Balanced,
     /// lzma,6, 1 MiB; files packed whatever their size, equal parts stored once
     Small,
-    /// zstd,3, 64 KiB; no file packed: for random reads of small files
+    /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes: for random reads of small files
     Dataset,
 }
 
@@ -41,14 +41,21 @@ struct Base {
     /// What is compressed as one piece of encoded extents, in bytes.
     unit_len: u32,
     fragments: Fragments,
+    tail_packing: bool,
     dedupe: Dedupe,
 }
 
 impl Preset {
     fn base(self) -> Base {
         let small_files = Fragments::UpTo(SMALL_FILE_LEN);
-        let base =
-            |method, fragments, dedupe| Base { method, pcluster_len: 64 << 10, unit_len: 256 << 10, fragments, dedupe };
+        let base = |method, fragments, dedupe| Base {
+            method,
+            pcluster_len: 64 << 10,
+            unit_len: 256 << 10,
+            fragments,
+            tail_packing: false,
+            dedupe,
+        };
         let zstd = Some((Method::Zstd, 3));
         match self {
             Preset::Plain => base(None, Fragments::Off, Dedupe::Files),
@@ -59,7 +66,9 @@ impl Preset {
                 unit_len: 1 << 20,
                 ..base(Some((Method::Lzma, 6)), Fragments::UpTo(u64::MAX), Dedupe::Parts)
             },
-            Preset::Dataset => Base { unit_len: 64 << 10, ..base(zstd, Fragments::Off, Dedupe::Files) },
+            Preset::Dataset => {
+                Base { unit_len: 64 << 10, tail_packing: true, ..base(zstd, Fragments::Off, Dedupe::Files) }
+            }
         }
     }
 }
@@ -92,6 +101,8 @@ pub struct Wishes<'a> {
     pub packed_pcluster_len: Option<u64>,
     /// `--extents`
     pub extents: Option<Extents>,
+    /// `--tail-packing`
+    pub tail_packing: bool,
 }
 
 /// The options that this makes together, the others at their defaults.
@@ -114,6 +125,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         dedupe: wishes.dedupe(base.dedupe, compression.method)?,
         fragments,
         packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
+        tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
         encoded_extents,
         ..BuildOptions::default()
     })
@@ -156,6 +168,7 @@ impl Wishes<'_> {
             (self.packed_pcluster_len.is_some(), "--packed-pcluster"),
             (self.extents == Some(Extents::Encoded), "--extents encoded"),
             (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
+            (self.tail_packing, "--tail-packing"),
         ];
         match about_compression.into_iter().find(|(asked, _)| *asked) {
             Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),
@@ -177,6 +190,15 @@ impl Wishes<'_> {
             (None, _) => Ok(None),
             (Some(_), Fragments::Off) => usage("--packed-pcluster: no files are packed: see --fragments".into()),
             (Some(len), _) => check_pcluster_len("--packed-pcluster", len).map(Some),
+        }
+    }
+
+    fn tail_packing(&self, default: bool, encoded_extents: bool) -> Result<bool, Failure> {
+        let since = Feature::TailPacking.since();
+        match (self.tail_packing, encoded_extents) {
+            (true, true) => usage("--tail-packing: not with encoded extents: see --extents".into()),
+            (true, false) => self.check_kernel("--tail-packing", since).map(|()| true),
+            (false, encoded_extents) => Ok(default && !encoded_extents && self.has(since)),
         }
     }
 

@@ -8,7 +8,7 @@ use super::source::{Named, Opened};
 use super::{Stop, getopt};
 use crate::check::forgive_checksum;
 use crate::exit::Failure;
-use crate::extract::umask;
+use crate::extract::{CACHE_LEN, umask};
 use crate::signals::Signals;
 use kiln_read::OpenOptions;
 use kiln_sink::dir::{Existing, ExtractOptions, Owners};
@@ -56,7 +56,7 @@ const DECOMPRESSORS: &str = "available decompressors: lz4, lz4hc, lzma, deflate,
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
-    let open = OpenOptions { verify_checksum: !options.no_sbcrc, ..OpenOptions::default() };
+    let open = OpenOptions { verify_checksum: !options.no_sbcrc, cache_bytes: CACHE_LEN, ..OpenOptions::default() };
     let opened = options.source.open(&open)?;
     if options.digests && !opened.image.has_content_digests() {
         log::error(format_args!("image has no inode digest xattrs (was --xattr-inode-digest used during mkfs?)"));

@@ -270,6 +270,7 @@ fn layout(
         dedupe: if extended.dedupe { Dedupe::Parts } else { Dedupe::Files },
         fragments: extended.fragments,
         packed_pcluster_len,
+        tail_packing: extended.tail_packing,
         encoded_extents: extended.encoded_extents && compression.is_some(),
         ..BuildOptions::default()
     })
