@@ -195,6 +195,18 @@ fn deflate_accepts_set_padding_bits() {
     }
 }
 
+/// Literal/length symbol 286, which is none, in a block of the fixed codes: libdeflate takes it for a length.
+#[test]
+fn deflate_symbols_that_are_none_are_found_by_who_verifies() {
+    const STREAM: [u8; 16] =
+        [0x63, 0x18, 0x05, 0xA3, 0x60, 0x14, 0x8C, 0x82, 0x51, 0x30, 0x0A, 0xC6, 0xC1, 0x90, 0x07, 0x00];
+    let mut decoder = Decoder::new(DecodeLimits::default());
+    let mut plain = vec![0; 2000];
+    assert!(decoder.decode(Algorithm::Deflate, &STREAM, &mut plain, Want::Whole).is_ok());
+    assert!(decoder.decode(Algorithm::Deflate, &STREAM, &mut plain, Want::Prefix).is_err());
+    assert!(Decoder::verify(Algorithm::Deflate, &STREAM, 2000).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
