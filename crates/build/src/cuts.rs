@@ -116,14 +116,6 @@ pub struct PartPlan {
     pub given_back_bytes: u64,
 }
 
-#[cfg(test)]
-impl PartPlan {
-    /// Index of the part that starts at `place`. Every Ref's source has one.
-    pub fn part_at(&self, place: Place) -> Option<usize> {
-        self.parts.binary_search_by_key(&place, |part| Place { stream: part.stream, off: part.range.start }).ok()
-    }
-}
-
 /// Decide on the parts of all streams.
 pub fn plan_parts(runs: &Runs, rules: IndexRules) -> PartPlan {
     let total = |refs: &[Ref]| refs.iter().map(|one| one.len).sum::<u64>();

@@ -213,7 +213,7 @@ impl<'a> Emitter<'a> {
                 encode_block(&block, used, view.block_bits.len(), &mut data)?;
                 block.clear();
             }
-            let file_type = file_type(&view.tree.node(node).kind).dirent_number();
+            let file_type = view.tree.node(node).kind.file_type().dirent_number();
             block.push(Dirent { nid: self.layout.nid(node)?, file_type, name });
         }
         encode_block(&block, filler.used, filler.used, &mut data)?;
@@ -251,18 +251,6 @@ fn encode_chunks(
     }
     holes(len.div_ceil(1 << bits) - next, out);
     Ok(())
-}
-
-fn file_type(kind: &Kind) -> FileType {
-    match kind {
-        Kind::Directory(_) => FileType::Directory,
-        Kind::File { .. } => FileType::Regular,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::CharDevice(_) => FileType::CharDevice,
-        Kind::BlockDevice(_) => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-    }
 }
 
 fn internal(node: NodeId, what: &str) -> BuildError {

@@ -104,41 +104,29 @@ impl Filler {
     }
 
     /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
-    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]).
+    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]). The end of a whole
+    /// file goes beside its inode if it fits `room` bytes there.
     ///
     /// # Errors
     /// A codec that fails; an interruption.
-    pub fn blocks(&mut self, text: &[u8], ends_stream: bool, control: &Control<'_>) -> Result<Filled, BuildError> {
+    pub fn blocks(
+        &mut self,
+        text: &[u8],
+        ends_stream: bool,
+        room: usize,
+        control: &Control<'_>,
+    ) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
         while !rest.is_empty() {
             // A part of slow compression takes many seconds.
             control.check()?;
-            let taken = match self.encoded(rest, ends_stream, &mut filled)? {
-                0 => self.plain(rest, ends_stream, &mut filled)?,
-                taken => taken,
-            };
-            rest = &rest[taken..];
-        }
-        Ok(filled)
-    }
-
-    /// As [`Filler::blocks`] for a whole file, whose end goes beside its inode if it fits `room` bytes there.
-    ///
-    /// # Errors
-    /// As [`Filler::blocks`].
-    pub fn blocks_and_tail(&mut self, text: &[u8], room: usize, control: &Control<'_>) -> Result<Filled, BuildError> {
-        self.encoder.reset();
-        let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        let mut rest = text;
-        while !rest.is_empty() {
-            control.check()?;
-            if self.tail(rest, room, &mut filled)? {
+            if room > 0 && self.tail(rest, room, &mut filled)? {
                 break;
             }
-            let taken = match self.encoded(rest, true, &mut filled)? {
-                0 => self.plain(rest, true, &mut filled)?,
+            let taken = match self.encoded(rest, ends_stream, &mut filled)? {
+                0 => self.plain(rest, ends_stream, &mut filled)?,
                 taken => taken,
             };
             rest = &rest[taken..];

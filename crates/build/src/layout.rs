@@ -111,8 +111,7 @@ impl<'a> View<'a> {
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, list, self.block_bits));
         }
-        let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
-        let scattered = !list.windows(2).all(follows) || list.iter().any(|extent| extent.partial);
+        let scattered = !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
         let inline_len = extents.inline.map_or(0, |tail| tail.len);
         MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, inline_len })
     }

@@ -341,4 +341,4 @@ impl Matcher {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -76,8 +76,26 @@ impl PackedStream {
         self.members.iter().zip(ends).map(|(member, end)| (member.file, member.off..end))
     }
 
+    /// Fill `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to fill.
+    ///
+    /// # Errors
+    /// Those of `read_piece`.
+    pub fn read<E>(
+        &self,
+        off: u64,
+        mut buf: &mut [u8],
+        mut read_piece: impl FnMut(u32, u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (file, range) in self.pieces(off..off + buf.len() as u64) {
+            let (piece, rest) = buf.split_at_mut((range.end - range.start) as usize);
+            read_piece(file, range.start, piece)?;
+            buf = rest;
+        }
+        Ok(())
+    }
+
     /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
             let end = self.members.get(first + idx + 1).map_or(self.len, |next| next.off);

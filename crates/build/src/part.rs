@@ -92,12 +92,10 @@ impl<'a> Packer<'a> {
     pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
         let unreadable = self.read(part)?;
         let packed = match part.task {
-            Task::Segment => self.compressed(part.stream, part.ends_stream)?,
+            Task::Segment => self.compressed(part.stream, part.ends_stream, 0)?,
             Task::Whole { compress: true, inode_len } => {
-                let packed = match self.inline_room(part.range.end, inode_len)? {
-                    0 => self.compressed(part.stream, part.ends_stream)?,
-                    room => self.compressed_with_tail(room)?,
-                };
+                let room = self.inline_room(part.range.end, inode_len)?;
+                let packed = self.compressed(part.stream, part.ends_stream, room)?;
                 if self.gains(&packed, part.range.end)? { packed } else { self.flat(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.flat(inode_len),
@@ -111,21 +109,20 @@ impl<'a> Packer<'a> {
     fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         self.text.resize(len, 0);
-        let mut text = &mut self.text[..];
+        let text = &mut self.text[..];
         if let Stream::File(file) = part.stream {
             read_file(self.tree, self.plan, file, part.range.start, text)?;
             return Ok(Vec::new());
         }
         let mut unreadable = Vec::new();
-        for (file, range) in self.plan.packed.pieces(part.range.clone()) {
-            let (piece, rest) = text.split_at_mut((range.end - range.start) as usize);
-            let read = read_file(self.tree, self.plan, file, range.start, piece);
+        self.plan.packed.read(part.range.start, text, |file, off, piece| {
+            let read = read_file(self.tree, self.plan, file, off, piece);
             if let Err(error) = skippable(read, self.options)? {
                 piece.fill(0);
                 unreadable.push((file, error));
             }
-            text = rest;
-        }
+            Ok::<_, BuildError>(())
+        })?;
         Ok(unreadable)
     }
 
@@ -147,14 +144,15 @@ impl<'a> Packer<'a> {
         if !self.options.packs_tails() {
             return Ok(0);
         }
-        let shape =
-            IndexShape { len, block_bits: self.block_bits, big: self.is_big(), scattered: false, inline_len: 0 };
+        let shape = self.index_shape(len);
         let taken = inode_len as u64 + zindex::len_behind(inode_len as u64, shape)? + INDEX_SLACK;
         Ok(self.block_bits.len().saturating_sub(taken) as usize)
     }
 
-    fn is_big(&self) -> bool {
-        self.options.max_pcluster_blocks() > 1
+    /// The index of a file of `len` bytes whose pclusters lie one behind the other.
+    fn index_shape(&self, len: u64) -> IndexShape {
+        let big = self.options.max_pcluster_blocks() > 1;
+        IndexShape { len, block_bits: self.block_bits, big, scattered: false, inline_len: 0 }
     }
 
     /// Whether a compressed file, its map included, is smaller than the plain one.
@@ -164,8 +162,7 @@ impl<'a> Packer<'a> {
             let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
             return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
         }
-        let shape =
-            IndexShape { len, block_bits: self.block_bits, big: self.is_big(), scattered: false, inline_len: 0 };
+        let shape = self.index_shape(len);
         let inline_len = match &packed.shape {
             Shape::Extents { inline, .. } => inline.len(),
             Shape::Flat { .. } => 0,
@@ -173,13 +170,8 @@ impl<'a> Packer<'a> {
         Ok((packed.bytes.len() + inline_len) as u64 + zindex::index_len(shape)? < len)
     }
 
-    fn compressed_with_tail(&mut self, room: usize) -> Result<PackedPart, BuildError> {
-        let no_filler = || BuildError::Internal("a file is to be compressed without an encoder".to_owned());
-        let filler = self.filler.as_mut().ok_or_else(no_filler)?;
-        Ok(PackedPart::of(filler.blocks_and_tail(&self.text, room, self.control)?))
-    }
-
-    fn compressed(&mut self, stream: Stream, ends_stream: bool) -> Result<PackedPart, BuildError> {
+    /// The text compressed; the end of a whole file beside its inode, if there are `room` bytes for it.
+    fn compressed(&mut self, stream: Stream, ends_stream: bool, room: usize) -> Result<PackedPart, BuildError> {
         let filler = match (stream, self.options.packed_spec()) {
             (Stream::Packed, Some(spec)) => match &mut self.packed_filler {
                 Some(filler) => filler,
@@ -192,7 +184,7 @@ impl<'a> Packer<'a> {
         };
         Ok(PackedPart::of(match self.options.encoded_extents {
             true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, ends_stream, self.control)?,
+            false => filler.blocks(&self.text, ends_stream, room, self.control)?,
         }))
     }
 }

@@ -5,7 +5,7 @@ use kiln_format::zmap::{Advise, ExtentRecord, HeadKind, MAP_HEADER_LEN, MapHeade
 use kiln_format::{Algorithm, BlockBits};
 
 use crate::BuildError;
-use crate::zindex::ZExtent;
+use crate::zindex::{self, ZExtent};
 
 /// What the length of a table of records depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,9 @@ impl RecordShape {
     /// The smallest records that can say where `extents`, the whole file, lie.
     pub fn of(len: u64, extents: &[ZExtent], block_bits: BlockBits) -> Self {
         let bits = equal_bits(extents, block_bits);
-        let follows = |w: &[ZExtent]| w[0].pa + u64::from(w[0].plen) == w[1].pa;
         let narrow = |extent: &ZExtent| extent.pa <= u64::from(u32::MAX);
         let size = match bits {
-            Some(_) if extents.windows(2).all(follows) => RecordSize::Four,
+            Some(_) if zindex::lie_in_a_row(extents) => RecordSize::Four,
             Some(_) if extents.iter().all(narrow) => RecordSize::Eight,
             _ if len <= u64::from(u32::MAX) => RecordSize::Sixteen,
             _ => RecordSize::ThirtyTwo,

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::cuts::{self, IndexRules, PartPlan, Ref, StoredPart};
 use crate::jobs::{Stream, segment_len};
-use crate::matching::{Chunk, MatchStats, Matcher, Place, Text};
+use crate::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
 use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Storage};
 use crate::pool::{self, Costed};
@@ -62,64 +62,15 @@ impl Streams {
     pub fn plan(
         files: &[FilePlan],
         packed: &PackedStream,
-        mut chunks: HashMap<u32, Box<[Chunk]>>,
+        chunks: HashMap<u32, Box<[Chunk]>>,
         tree: &Tree,
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let (min_match, min_saving) = (options.min_match(), options.min_saving());
-        let sources = sources(files, packed, min_match);
-        let mut text = PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
-        let mut matcher = Matcher::new(min_match, options.index_budget);
-        let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
-        let jobs = jobs.map(|mut window| {
-            window.known = window.whole_file.and_then(|file| chunks.remove(&file));
-            let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
-            Costed { job: window, cost }
-        });
-        let worker = || {
-            let mut chunker = Chunker::new(ChunkSizes::DEFAULT);
-            let mut reader =
-                PlainText { tree, files, packed, sources: &sources, min_saving, saved: 0, open: Vec::new() };
-            let mut buf = Vec::new();
-            Ok(move |window: Window| {
-                control.check()?;
-                let Some(known) = window.known else {
-                    buf.resize((window.range.end - window.range.start) as usize, 0);
-                    reader.read(window.stream, window.range.start, &mut buf)?;
-                    reader.close_all()?;
-                    return Ok((window.stream, chunks_of(&mut chunker, &buf)));
-                };
-                Ok::<_, BuildError>((window.stream, known))
-            })
-        };
-        let mut current = None;
-        let mut savings = vec![0; sources.len()];
-        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
-            if current != Some(stream) {
-                if current.is_some() {
-                    matcher.end();
-                }
-                matcher.begin(sources[stream as usize].len);
-                current = Some(stream);
-            }
-            text.saved = 0;
-            matcher.push(&chunks, &mut text)?;
-            savings[stream as usize] += text.saved;
-            Ok(())
-        })?;
-        if current.is_some() {
-            matcher.end();
-        }
-        text.close_all()?;
-        let (mut runs, stats) = matcher.finish();
+        let sources = sources(files, packed, options.min_match());
+        let text = || PlainText::new(tree, files, packed, &sources, options);
+        let (runs, stats) = matched(&sources, packed, chunks, text, options, control)?;
         let rules = rules(options);
-        for ((number, source), saved) in (0..).zip(&sources).zip(savings) {
-            // A file with references has the full index, the packed inode with a million lclusters too.
-            if !options.encoded_extents && saved < options.block_bits().blocks_for(source.len) * FULL_INDEX_COST {
-                runs.forget_refs(number);
-            }
-        }
         let plan = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
@@ -161,6 +112,65 @@ impl Streams {
     pub fn ends_stream(&self, one: &Ref) -> bool {
         one.target.off + one.len == self.sources[one.target.stream as usize].len
     }
+}
+
+/// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
+/// none.
+fn matched<'a>(
+    sources: &'a [Source],
+    packed: &'a PackedStream,
+    mut chunks: HashMap<u32, Box<[Chunk]>>,
+    new_text: impl Fn() -> PlainText<'a> + Sync,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Runs, MatchStats), BuildError> {
+    let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
+    let mut matcher = Matcher::new(options.min_match(), options.index_budget);
+    let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
+    let jobs = jobs.map(|mut window| {
+        window.known = window.whole_file.and_then(|file| chunks.remove(&file));
+        let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
+        Costed { job: window, cost }
+    });
+    let worker = || {
+        let (mut chunker, mut reader, mut buf) = (Chunker::new(ChunkSizes::DEFAULT), new_text(), Vec::new());
+        Ok(move |window: Window| {
+            control.check()?;
+            let Some(known) = window.known else {
+                buf.resize((window.range.end - window.range.start) as usize, 0);
+                reader.read(window.stream, window.range.start, &mut buf)?;
+                reader.close_all()?;
+                return Ok((window.stream, chunks_of(&mut chunker, &buf)));
+            };
+            Ok::<_, BuildError>((window.stream, known))
+        })
+    };
+    let mut current = None;
+    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
+        if current != Some(stream) {
+            if current.is_some() {
+                matcher.end();
+            }
+            matcher.begin(sources[stream as usize].len);
+            current = Some(stream);
+        }
+        text.saved = 0;
+        matcher.push(&chunks, &mut text)?;
+        savings[stream as usize] += text.saved;
+        Ok(())
+    })?;
+    if current.is_some() {
+        matcher.end();
+    }
+    text.close_all()?;
+    let (mut runs, stats) = matcher.finish();
+    for ((number, source), saved) in (0..).zip(sources).zip(savings) {
+        // A file with references has the full index, the packed inode with a million lclusters too.
+        if !options.encoded_extents && saved < options.block_bits().blocks_for(source.len) * FULL_INDEX_COST {
+            runs.forget_refs(number);
+        }
+    }
+    Ok((runs, stats))
 }
 
 /// What the maps of files ask of extents.
@@ -236,7 +246,17 @@ struct PlainText<'a> {
     open: Vec<(u32, Box<dyn Content>)>,
 }
 
-impl PlainText<'_> {
+impl<'a> PlainText<'a> {
+    fn new(
+        tree: &'a Tree,
+        files: &'a [FilePlan],
+        packed: &'a PackedStream,
+        sources: &'a [Source],
+        options: &BuildOptions,
+    ) -> Self {
+        Self { tree, files, packed, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
+    }
+
     fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
         let node = self.files[file as usize].node;
         let content = match self.open.iter().position(|(open, _)| *open == file) {
@@ -268,18 +288,12 @@ impl PlainText<'_> {
 impl Text for PlainText<'_> {
     type Error = BuildError;
 
-    fn read(&mut self, stream: u32, off: u64, mut buf: &mut [u8]) -> Result<(), BuildError> {
+    fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
         let source = self.sources[stream as usize];
-        let packed = match source.stream {
-            Stream::File(file) => return self.read_file(file, source.start + off, buf),
-            Stream::Packed => self.packed,
-        };
-        for (file, range) in packed.pieces(off..off + buf.len() as u64) {
-            let (piece, rest) = buf.split_at_mut((range.end - range.start) as usize);
-            self.read_file(file, range.start, piece)?;
-            buf = rest;
+        match source.stream {
+            Stream::File(file) => self.read_file(file, source.start + off, buf),
+            Stream::Packed => self.packed.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
         }
-        Ok(())
     }
 
     /// What compresses well is worth less than the pclusters that are cut for it.

@@ -1,6 +1,7 @@
 //! A tree of files, in memory: names and metadata, and handles to contents. It knows nothing of EROFS.
 
 use kiln_format::dirent::NAME_MAX_LEN;
+use kiln_format::inode::{FileType, Rdev};
 use std::io;
 use std::ops::Range;
 
@@ -76,13 +77,28 @@ pub enum Kind {
     /// Symbolic link with its target.
     Symlink(Box<[u8]>),
     /// Character device.
-    CharDevice(kiln_format::inode::Rdev),
+    CharDevice(Rdev),
     /// Block device.
-    BlockDevice(kiln_format::inode::Rdev),
+    BlockDevice(Rdev),
     /// Named pipe.
     Fifo,
     /// Socket.
     Socket,
+}
+
+impl Kind {
+    /// The type that directories and modes tell.
+    pub fn file_type(&self) -> FileType {
+        match self {
+            Kind::Directory(_) => FileType::Directory,
+            Kind::File { .. } => FileType::Regular,
+            Kind::Symlink(_) => FileType::Symlink,
+            Kind::CharDevice(_) => FileType::CharDevice,
+            Kind::BlockDevice(_) => FileType::BlockDevice,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+        }
+    }
 }
 
 /// A name in a directory.

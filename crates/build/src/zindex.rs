@@ -33,6 +33,11 @@ impl ZExtent {
     }
 }
 
+/// Whether the stored bytes of extents lie one behind the other.
+pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
+    extents.windows(2).all(|w| w[0].pa + u64::from(w[0].plen) == w[1].pa)
+}
+
 /// What the length of an index depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexShape {

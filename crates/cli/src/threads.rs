@@ -15,7 +15,7 @@ impl ThreadsArgs {
     pub fn count(&self) -> usize {
         match self.threads {
             Some(count) => count.into(),
-            None => available_parallelism().map_or(1, |count| count.get()),
+            None => processors(),
         }
     }
 
@@ -23,4 +23,9 @@ impl ThreadsArgs {
     pub fn given(&self) -> Option<u16> {
         self.threads
     }
+}
+
+/// Processors that we may use.
+pub fn processors() -> usize {
+    available_parallelism().map_or(1, |count| count.get())
 }

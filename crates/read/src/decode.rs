@@ -15,12 +15,34 @@ use crate::{Image, ReadError, Space};
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 use kiln_format::{Algorithm, Incompat};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// A front of at most one part in this many of an extent is decoded alone.
 const SMALL_FRONT: u64 = 8;
 /// Workspaces that are kept for the next reads; more threads than this make their own.
 const WORKSPACES_MAX: usize = 64;
+
+/// How part of an encoded extent is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The front, into the destination.
+    Direct,
+    /// The whole extent, into the cache.
+    Cache,
+    /// All up to the last byte wanted, into scratch memory.
+    Scratch,
+}
+
+impl Way {
+    /// Bytes that are decoded for bytes up to `end` of an extent.
+    pub fn decoded(self, stored: &Stored, end: u64) -> u64 {
+        match self {
+            Way::Direct | Way::Scratch => end,
+            Way::Cache => stored.llen.into(),
+        }
+    }
+}
 
 /// Where a pcluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,33 +128,46 @@ impl Image {
     /// Fill `buf` from byte `skip` of an encoded extent on.
     pub(crate) fn read_encoded(&self, stored: &Stored, buf: &mut [u8], skip: u64) -> Result<(), ReadError> {
         let (cache, workspaces) = (&self.core.decoded, &self.core.workspaces);
-        let (llen, end) = (u64::from(stored.llen), skip + buf.len() as u64);
+        let end = skip + buf.len() as u64;
         let wanted = skip as usize..end as usize;
-        let fits_cache = llen <= cache.largest();
-        if let Some(bytes) = fits_cache.then(|| cache.get(stored)).flatten() {
+        if let Some(bytes) = self.fits_cache(stored).then(|| cache.get(stored)).flatten() {
             buf.copy_from_slice(&bytes[wanted]);
             return Ok(());
         }
-        let is_whole = buf.len() as u64 == llen;
-        let is_small_front = skip == 0 && end * SMALL_FRONT <= llen;
-        if is_whole || is_small_front {
-            return workspaces.with(|w| self.decode(stored, buf, &mut w.engine));
+        match self.way(stored, &(skip..end)) {
+            Way::Direct => workspaces.with(|w| self.decode(stored, buf, &mut w.engine)),
+            Way::Cache => {
+                let bytes = cache.get_or_load(stored, || {
+                    let mut bytes = vec![0; stored.llen as usize].into_boxed_slice();
+                    workspaces.with(|w| self.decode(stored, &mut bytes, &mut w.engine))?;
+                    Ok(Bytes::new(bytes))
+                })?;
+                buf.copy_from_slice(&bytes[wanted]);
+                Ok(())
+            }
+            Way::Scratch => workspaces.with(|w| {
+                let prefix = sized(&mut w.scratch, end as usize);
+                self.decode(stored, prefix, &mut w.engine)?;
+                buf.copy_from_slice(&prefix[wanted]);
+                Ok(())
+            }),
         }
-        if fits_cache {
-            let bytes = cache.get_or_load(stored, || {
-                let mut bytes = vec![0; llen as usize].into_boxed_slice();
-                workspaces.with(|w| self.decode(stored, &mut bytes, &mut w.engine))?;
-                Ok(Bytes::new(bytes))
-            })?;
-            buf.copy_from_slice(&bytes[wanted]);
-            return Ok(());
+    }
+
+    /// The way to bytes `wanted` of an extent that is not in the cache.
+    pub(crate) fn way(&self, stored: &Stored, wanted: &Range<u64>) -> Way {
+        let llen = u64::from(stored.llen);
+        let is_whole = wanted.end == llen;
+        let is_small_front = wanted.end * SMALL_FRONT <= llen;
+        match wanted.start == 0 && (is_whole || is_small_front) {
+            true => Way::Direct,
+            false if self.fits_cache(stored) => Way::Cache,
+            false => Way::Scratch,
         }
-        workspaces.with(|w| {
-            let prefix = sized(&mut w.scratch, end as usize);
-            self.decode(stored, prefix, &mut w.engine)?;
-            buf.copy_from_slice(&prefix[wanted]);
-            Ok(())
-        })
+    }
+
+    fn fits_cache(&self, stored: &Stored) -> bool {
+        u64::from(stored.llen) <= self.core.decoded.largest()
     }
 
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.

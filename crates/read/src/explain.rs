@@ -15,11 +15,11 @@ pub use meter::{Cost, Decoding};
 pub(crate) use range_set::RangeSet;
 
 use crate::data::Fragments;
-use crate::decode::Stored;
+use crate::decode::{Stored, Way};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::{Image, Inode, ReadError};
 use index::Described;
-use meter::{Way, way};
+use meter::way;
 use std::iter::FusedIterator;
 use std::ops::Range;
 
@@ -129,13 +129,13 @@ impl Explanation<'_> {
     /// byte there.
     fn piece(&mut self, extent: Extent, part: Range<u64>, fragment: Option<(u64, u64)>) -> Result<Piece, ReadError> {
         let mut charge = self.meter.charge(&extent, part.clone(), Fragments::Refused)?;
-        if let Some(way) = way(self.image, &extent, &part)? {
+        if let Some((way, decoded)) = way(self.image, &extent, &part)? {
             self.cost.wanted_encoded += part.end - part.start;
             let stored = Stored::of(&extent)?;
             if self.cached.contains(&stored) {
-                charge.decoded -= way.decoded();
+                charge.decoded -= decoded;
                 charge.decoding = Decoding::Cached;
-            } else if let Way::Cache(_) = way {
+            } else if way == Way::Cache {
                 self.cached.push(stored);
             }
         }

@@ -3,16 +3,23 @@
 use super::resolve::{RefExtent, Resolved};
 use super::*;
 use crate::chunker::{ChunkHash, ChunkSizes, Chunker};
-use crate::matching::{Chunk, Matcher, Text};
+use crate::matching::tests::Memory;
+use crate::matching::{Chunk, Matcher};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 const BITS: BlockBits = BlockBits::DEFAULT;
 const B: u64 = 4096;
+
+impl PartPlan {
+    /// Index of the part that starts at `place`. Every Ref's source has one.
+    fn part_at(&self, place: Place) -> Option<usize> {
+        self.parts.binary_search_by_key(&place, |part| Place { stream: part.stream, off: part.range.start }).ok()
+    }
+}
 
 /// Seeded numbers.
 struct Random(u64);
@@ -245,21 +252,6 @@ proptest! {
         check_plan(&runs, &plan, rules);
         let late = pack(&runs, &plan, rules, true, &mut Random(seed >> 1));
         prop_assert_eq!(late, 0);
-    }
-}
-
-struct Memory<'a>(&'a [Vec<u8>]);
-
-impl Text for Memory<'_> {
-    type Error = Infallible;
-
-    fn gains(&mut self, _: Place, _: u64) -> Result<bool, Self::Error> {
-        Ok(true)
-    }
-
-    fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Infallible> {
-        buf.copy_from_slice(&self.0[stream as usize][off as usize..][..buf.len()]);
-        Ok(())
     }
 }
 

@@ -18,7 +18,8 @@ fn eight_bits(bytes: &[u8]) -> ChunkHash {
     ChunkHash([ChunkHash::of(bytes).0[0] & 0xFF, 0, 0])
 }
 
-struct Memory<'a>(&'a [Vec<u8>]);
+/// Streams in memory.
+pub struct Memory<'a>(pub &'a [Vec<u8>]);
 
 impl Text for Memory<'_> {
     type Error = Infallible;

@@ -2,15 +2,12 @@
 
 use super::{RangeSet, extent_over};
 use crate::data::{Fragments, fragment_error};
-use crate::decode::{Pcluster, Stored};
+use crate::decode::{Pcluster, Stored, Way};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
 use crate::{Image, Inode, ReadError, Space};
 use kiln_format::addr::align_up;
 use std::ops::Range;
-
-/// A front of at most one part in this many of an extent is decoded alone, as the decoder has it.
-const SMALL_FRONT: u64 = 8;
 
 /// What a read costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,36 +69,15 @@ pub enum Decoding {
     Cached,
 }
 
-/// How the decoder gets a part of an encoded extent, and how many bytes it decodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Into the destination, or into scratch memory.
-    Direct(u64),
-    /// Into the cache.
-    Cache(u64),
-}
-
-impl Way {
-    pub fn decoded(self) -> u64 {
-        match self {
-            Way::Direct(len) | Way::Cache(len) => len,
-        }
-    }
-}
-
-/// The way to bytes `part` of an extent; `None` if it is not encoded. The twin of `Image::read_encoded`.
-pub(super) fn way(image: &Image, extent: &Extent, part: &Range<u64>) -> Result<Option<Way>, ReadError> {
+/// How bytes `part` of an extent are decoded, and how many bytes are for them; `None` if it is not encoded.
+pub(super) fn way(image: &Image, extent: &Extent, part: &Range<u64>) -> Result<Option<(Way, u64)>, ReadError> {
     if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
         return Ok(None);
     }
-    Stored::of(extent)?;
-    let end = part.end - extent.la;
-    let is_front = part.start == extent.la;
-    let is_direct = is_front && (end == extent.llen || end * SMALL_FRONT <= extent.llen);
-    Ok(Some(match extent.llen <= image.core.decoded.largest() {
-        true if !is_direct => Way::Cache(extent.llen),
-        _ => Way::Direct(end),
-    }))
+    let stored = Stored::of(extent)?;
+    let wanted = part.start - extent.la..part.end - extent.la;
+    let way = image.way(&stored, &wanted);
+    Ok(Some((way, way.decoded(&stored, wanted.end))))
 }
 
 /// The cost of one piece.
@@ -145,7 +121,7 @@ impl<'a> Meter<'a> {
                 }
             }
             ExtentKind::Encoded { device, pa, plen, inline, .. } => {
-                let decoded = way(self.image, extent, &part)?.map_or(0, Way::decoded);
+                let decoded = way(self.image, extent, &part)?.map_or(0, |(_, decoded)| decoded);
                 let decoding = if decoded == extent.llen { Decoding::Whole } else { Decoding::Prefix { len: decoded } };
                 let pcluster = Pcluster { device, inline, pa, plen };
                 let mut charge = self.fetch_pcluster(&pcluster, 0, plen.into(), decoding)?;

@@ -98,19 +98,6 @@ pub enum XattrChange {
     Changed,
 }
 
-/// The type of a node.
-pub(super) fn file_type(kind: &Kind) -> FileType {
-    match kind {
-        Kind::Directory(_) => FileType::Directory,
-        Kind::File { .. } => FileType::Regular,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::CharDevice(_) => FileType::CharDevice,
-        Kind::BlockDevice(_) => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-    }
-}
-
 /// All that is different between two nodes, but for contents and links.
 pub(super) fn differences(a: &Node, b: &Node, ignore: &[Aspect]) -> Vec<Difference> {
     let mut list = Vec::from_iter(of_kind(&a.kind, &b.kind));
@@ -129,7 +116,7 @@ fn of_kind(a: &Kind, b: &Kind) -> Option<Difference> {
             (a != b).then_some(Difference::Rdev { a: *a, b: *b })
         }
         _ => {
-            let (a, b) = (file_type(a), file_type(b));
+            let (a, b) = (a.file_type(), b.file_type());
             (a != b).then_some(Difference::Type { a, b })
         }
     }

@@ -4,7 +4,7 @@ use kiln_build::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use std::collections::HashSet;
 
-use super::change::{differences, file_type};
+use super::change::differences;
 use super::links::Links;
 use super::pairs::{Pair, Pairs};
 use super::{Aspect, Difference};
@@ -85,8 +85,8 @@ impl Iterator for Walk<'_> {
     fn next(&mut self) -> Option<Step> {
         let pair = self.pairs.next()?;
         let visit = match pair {
-            Pair::A(a) => Visit::Removed(file_type(&self.a.node(a).kind)),
-            Pair::B(b) => Visit::Added(file_type(&self.b.node(b).kind)),
+            Pair::A(a) => Visit::Removed(self.a.node(a).kind.file_type()),
+            Pair::B(b) => Visit::Added(self.b.node(b).kind.file_type()),
             Pair::Both(a, b) => self.both(a, b),
         };
         Some(Step { path: self.pairs.path().to_vec(), visit })

@@ -109,23 +109,11 @@ impl Labels {
         if absolute.is_empty() {
             absolute.push(b'/');
         }
-        if let Some(context) = self.contexts.label(&absolute, file_type(kind)) {
+        if let Some(context) = self.contexts.label(&absolute, kind.file_type()) {
             // The kernel stores the label with a zero byte behind.
             let value = [context, b"\0"].concat();
             xattrs::set(xattrs, Xattr { name: XATTR_NAME.into(), value: value.into() });
         }
-    }
-}
-
-fn file_type(kind: &Kind) -> FileType {
-    match kind {
-        Kind::Directory(_) => FileType::Directory,
-        Kind::File { .. } => FileType::Regular,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::CharDevice(_) => FileType::CharDevice,
-        Kind::BlockDevice(_) => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
     }
 }
 

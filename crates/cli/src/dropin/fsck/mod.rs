@@ -10,13 +10,13 @@ use crate::check::forgive_checksum;
 use crate::exit::Failure;
 use crate::extract::{CACHE_LEN, umask};
 use crate::signals::Signals;
+use crate::threads::processors;
 use kiln_read::OpenOptions;
 use kiln_sink::dir::{Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
 use std::ffi::OsString;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 pub const USAGE: &str = "\
 [OPTIONS] IMAGE
@@ -79,10 +79,6 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn threads() -> usize {
-    available_parallelism().map_or(1, |count| count.get())
-}
-
 /// Everything is read and decoded, with or without `--extract`.
 fn check(opened: &Opened, target: Option<&Named>, options: &Options) -> Result<(), Stop> {
     let image = &opened.image;
@@ -92,7 +88,7 @@ fn check(opened: &Opened, target: Option<&Named>, options: &Options) -> Result<(
             _ => Err(Stop::Told),
         };
     }
-    let mut report = kiln_read::check(image, threads()).map_err(|error| opened.failure(error))?;
+    let mut report = kiln_read::check(image, processors()).map_err(|error| opened.failure(error))?;
     if options.no_sbcrc {
         forgive_checksum(&mut report);
     }
@@ -131,7 +127,7 @@ fn extract(opened: &Opened, target: Option<&Named>, dir: &Path, options: &Option
 fn sink_options(extract: &Extract, target: Option<&Named>) -> ExtractOptions {
     let is_root = rustix::process::geteuid().is_root();
     ExtractOptions {
-        threads: threads(),
+        threads: processors(),
         keep_going: false,
         owners: if extract.owners.unwrap_or(is_root) { Owners::Restore } else { Owners::Skip },
         umask: if extract.permissions.unwrap_or(is_root) { 0 } else { umask() },

@@ -11,13 +11,13 @@ use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short}
 use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{Label, source_date_epoch};
+use crate::threads::processors;
 use kiln_build::{BuildOptions, Dedupe};
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
@@ -243,7 +243,7 @@ impl Options {
     }
 
     fn threads(&self, warnings: &mut Vec<String>) -> usize {
-        let processors = available_parallelism().map_or(1, |count| count.get());
+        let processors = processors();
         if let Some(workers) = self.workers.filter(|&workers| workers > processors) {
             warnings
                 .push(format!("{workers} workers exceed {processors} processors, potentially impacting performance."));
