@@ -6,7 +6,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::KernelVersion;
 use kiln_format::inode::Rdev;
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, open, options};
+use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{diff, of_image, of_tree};
 use proptest::collection::{btree_map, vec};
@@ -178,18 +178,22 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<Option<bool>>(), clamp);
-    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
-        BuildOptions {
-            encoded_extents: encoded == Some(true) && kernel.is_none(),
-            tail_packing: encoded == Some(false),
-            fragments,
-            packed_pcluster_len,
-            kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
-            dedupe,
-            source_date_epoch: clamp,
-            ..options(method, pcluster_len, 1)
-        }
+    let block_bits = select(vec![9, 10, 11, 12, 12, 12, 13, 14, 15, 16]);
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<Option<bool>>(), clamp, block_bits);
+    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp, bits)| {
+        with_block_bits(
+            bits,
+            BuildOptions {
+                encoded_extents: encoded == Some(true) && kernel.is_none(),
+                tail_packing: encoded == Some(false),
+                fragments,
+                packed_pcluster_len,
+                kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
+                dedupe,
+                source_date_epoch: clamp,
+                ..options(method, pcluster_len, 1)
+            },
+        )
     })
 }
 

@@ -1,6 +1,7 @@
 //! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
 
 use kiln_format::inode::{Epoch, Form, Rdev};
+use kiln_format::xattr::BODY_HEADER_LEN;
 use std::collections::HashMap;
 
 use crate::error::InputProblem;
@@ -23,6 +24,8 @@ pub struct Facts {
     pub xattr_sets: Vec<Option<SetId>>,
     /// The attributes.
     pub xattrs: Xattrs,
+    /// Bytes of attributes beside the root inode at least.
+    root_xattr_len: usize,
     /// Nodes that cannot be represented and are left out.
     pub left_out: Vec<Skipped>,
     /// Whether a node is left out.
@@ -64,17 +67,37 @@ impl Facts {
             ids_fit && nlinks[id.idx()] <= 0xFFFF && len <= u64::from(u32::MAX)
         };
         let time = |meta: &Metadata| mtime(meta, options);
-        let epoch = most_frequent(tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta)));
+        let most = most_frequent(tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta)));
+        // The time of building counts from the epoch, forwards.
+        let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
+        let epoch = build_time.map_or(most, |time| most.min(time));
         let form = |id: NodeId, meta: &Metadata| {
-            if eligible(id) && time(meta) == epoch { Form::Compact } else { Form::Extended }
+            if options.compact_inodes && eligible(id) && time(meta) == epoch { Form::Compact } else { Form::Extended }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        Ok(Self { epoch, forms, nlinks, xattr_sets, xattrs: collector.finish(), left_out, is_left_out })
+        let xattrs = collector.finish(options.xattr_share_min);
+        // A header alone is no body.
+        let root_xattr_len = match options.root_xattr_len {
+            0 => 0,
+            len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
+        };
+        Ok(Self { epoch, forms, nlinks, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
     }
 
     /// Bytes of a node's inode with its xattrs.
     pub fn inode_len(&self, id: NodeId) -> usize {
-        self.forms[id.idx()].len() + self.xattrs.body_len(self.xattr_sets[id.idx()])
+        self.forms[id.idx()].len() + self.xattr_len(id)
+    }
+
+    /// Bytes of a node's xattrs.
+    pub fn xattr_len(&self, id: NodeId) -> usize {
+        let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
+        self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Whether any inode has xattrs, or room for some.
+    pub fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_empty() || self.root_xattr_len > 0
     }
 }
 

@@ -4,6 +4,7 @@
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
 use kiln_format::addr::SLOT_LEN;
+use kiln_format::chunk::ChunkEntry;
 use kiln_format::inode::{DataLayout, Form};
 use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
 use crate::zindex::{self, IndexShape, ZExtent};
-use crate::{BuildOptions, Tree};
+use crate::{BuildOptions, ChunkEntries, Tree};
 
 /// A piece of the metadata zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,16 +69,35 @@ pub struct View<'a> {
     pub encoded: bool,
     /// Files are compressed where that gains.
     pub compresses: bool,
+    /// Entries of the tables of chunks.
+    pub chunk_entry: ChunkEntry,
+    /// Directories have no entry for themselves.
+    pub omits_dot: bool,
 }
 
 impl<'a> View<'a> {
     /// A view for `options`.
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let big = options.max_pcluster_blocks() > 1;
         let compresses = options.compression.is_some();
         let encoded = options.encoded_extents;
-        Self { tree, facts, plan, packed, block_bits, big, encoded, compresses }
+        let chunk_entry = match options.chunk_entries {
+            ChunkEntries::Short if packed.blob_blocks.is_none() => ChunkEntry::BlockMap,
+            _ => ChunkEntry::Index,
+        };
+        Self {
+            tree,
+            facts,
+            plan,
+            packed,
+            block_bits,
+            big,
+            encoded,
+            compresses,
+            chunk_entry,
+            omits_dot: options.omit_dot,
+        }
     }
 
     /// Whether the node is not in the image.
@@ -153,8 +173,9 @@ impl<'a> View<'a> {
     /// Names of a directory with its dot entries, in the order of their bytes.
     pub fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
         let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| &*entry.name).collect();
-        for dot in [&b"."[..], b".."] {
-            let at = names.partition_point(|name| *name < dot);
+        let dots = [&b"."[..], b".."];
+        for dot in &dots[usize::from(self.omits_dot)..] {
+            let at = names.partition_point(|name| name < dot);
             names.insert(at, dot);
         }
         names
@@ -174,7 +195,9 @@ impl<'a> View<'a> {
             }
             (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
-                (4 * len.div_ceil(1 << chunk_bits), false)
+                let entry_len = self.chunk_entry.len();
+                let table_off = body_off.next_multiple_of(entry_len);
+                (table_off - body_off + entry_len * len.div_ceil(1 << chunk_bits), false)
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
                 let (_, tail) = self.own_data(node);
@@ -221,7 +244,7 @@ impl MapShape {
     /// The inode's layout.
     pub fn layout(&self) -> DataLayout {
         match self {
-            MapShape::Index(IndexShape { scattered: false, .. }) => DataLayout::CompressedCompact,
+            MapShape::Index(shape) if !shape.is_full() => DataLayout::CompressedCompact,
             _ => DataLayout::CompressedFull,
         }
     }

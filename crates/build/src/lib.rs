@@ -12,8 +12,10 @@
 #![forbid(unsafe_code)]
 
 mod chunker;
+mod chunks;
 mod cuts;
 mod dedupe;
+mod device;
 mod emit;
 mod error;
 mod facts;
@@ -23,6 +25,7 @@ mod jobs;
 mod layout;
 mod matching;
 mod options;
+mod out;
 mod pack;
 mod packed;
 mod part;
@@ -40,20 +43,25 @@ mod xattr;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
-pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
+pub use options::{BuildOptions, ChunkEntries, Control, Dedupe, Fragments, Progress};
+pub use out::{Blob, Out};
 pub use stats::{Phase, PhaseClock, Skipped, Summary};
 pub use tree::Tree;
 
-use std::fs::File;
-
-/// Build `tree` into `out`, an empty file open for reading and writing. On an error `out` holds rubbish: the caller
-/// gives it its final name only after success.
+/// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
+/// after success.
 ///
 /// # Errors
 /// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
 /// what the chosen kernel does not have; an interruption.
-pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<'_>) -> Result<Summary, BuildError> {
+pub fn build<'a>(
+    tree: &Tree,
+    out: impl Into<Out<'a>>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Summary, BuildError> {
     options.check()?;
+    let out = out.into();
     let mut clock = PhaseClock::start();
     let facts = facts::Facts::gather(tree, options)?;
     let plan = plan::Plan::make(tree, &facts, options, control)?;

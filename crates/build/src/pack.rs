@@ -5,10 +5,11 @@ use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use xxhash_rust::xxh3::xxh3_128;
 
+use crate::chunks::{ChunkRuns, ChunkStore, ChunkText};
 use crate::cuts::{self, Unit};
+use crate::device::Device;
 use crate::fill::{Filled, PartExtent};
 use crate::jobs::{self, Part, Stream, Task};
 use crate::part::{PackedPart, Packer, Shape};
@@ -18,7 +19,7 @@ use crate::streams::Streams;
 use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
-use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
+use crate::{BuildError, BuildOptions, Control, Out, Progress, Skipped, Tree, hole};
 
 /// Bytes of plain text between hand-out and writing.
 const BACKLOG: u64 = 64 << 20;
@@ -45,8 +46,8 @@ pub enum Stored {
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
-        /// Runs of stored chunks: number of the first chunk, count, first block. The rest are holes.
-        runs: Vec<(u64, u64, Blkaddr)>,
+        /// Where they lie.
+        runs: ChunkRuns,
     },
     /// Extents.
     Compressed(Extents),
@@ -75,6 +76,10 @@ pub struct Packed {
     pub tails: Tails,
     /// Byte behind the data.
     pub end: u64,
+    /// Blocks of the extra device, if there is one.
+    pub blob_blocks: Option<u64>,
+    /// Bytes of chunks that are stored once though they occur several times.
+    pub shared_chunk_bytes: u64,
     /// Running digest of the image's contents.
     pub digest: blake3::Hasher,
     /// Features in use.
@@ -97,7 +102,7 @@ impl Packed {
 pub fn pack(
     tree: &Tree,
     plan: &Plan,
-    out: &File,
+    out: Out<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
@@ -128,12 +133,25 @@ pub fn pack(
     packing.finish()
 }
 
+/// What bytes are, for the device that they go to.
+#[derive(Clone, Copy)]
+enum Home {
+    Image,
+    /// Data of a file in chunks.
+    Chunks,
+}
+
 /// The state of packing, on the one thread that writes.
 struct Packing<'a> {
     plan: &'a Plan,
-    out: &'a File,
+    image: Device<'a>,
+    /// The extra device, where chunks go if there is one.
+    blob: Option<Device<'a>>,
+    chunks: ChunkStore,
     control: &'a Control<'a>,
     block_bits: BlockBits,
+    /// Byte addresses where the data of files may start are multiples of this.
+    data_align: u64,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
     /// They are, and hold DEFLATE.
@@ -147,18 +165,15 @@ struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    fn new(
-        plan: &'a Plan,
-        out: &'a File,
-        options: &BuildOptions,
-        control: &'a Control<'a>,
-    ) -> Result<Self, BuildError> {
-        let block_bits = options.block_bits();
+    fn new(plan: &'a Plan, out: Out<'a>, options: &BuildOptions, control: &'a Control<'a>) -> Result<Self, BuildError> {
+        let block_bits = options.block_bits;
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             tails: Tails::new(options.scratch_dir.clone()),
-            end: crate::write::header_blocks(options)? << block_bits.bits(),
+            end: 0,
+            blob_blocks: None,
+            shared_chunk_bytes: 0,
             digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: BTreeMap::new(),
@@ -175,7 +190,22 @@ impl<'a> Packing<'a> {
         let encoded = options.encoded_extents;
         let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
         let encoded_deflate = encoded && is_deflate;
-        Ok(Self { plan, out, control, block_bits, encoded, encoded_deflate, packed, zeros: None, originals, progress })
+        let header_len = crate::write::header(options, out)?.blocks << block_bits.bits();
+        Ok(Self {
+            plan,
+            image: Device::new(out.image, out.offset, block_bits, header_len),
+            blob: out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0)),
+            chunks: ChunkStore::new(options),
+            control,
+            block_bits,
+            data_align: options.data_align,
+            encoded,
+            encoded_deflate,
+            packed,
+            zeros: None,
+            originals,
+            progress,
+        })
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
@@ -185,18 +215,26 @@ impl<'a> Packing<'a> {
             return Ok(());
         };
         let mut block = vec![0; self.block_bits.len() as usize];
-        let zeros = vec![0; ZEROS_MAX_LEN];
+        let longest = options.extent_max_len.map_or(ZEROS_MAX_LEN, |len| ZEROS_MAX_LEN.min(len as usize));
+        let zeros = vec![0; longest];
         let mut encoder = Encoder::new(&spec)?;
-        let most = self.block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
-        encoder.reset();
-        let filled = encoder.fill(&zeros[..most], &mut block)?;
-        if filled.consumed != most || most < hole::HOLE_MIN_LEN as usize {
-            return Err(BuildError::Internal(format!("a block holds {} of {most} zeros", filled.consumed)));
-        }
+        let mut most = self.block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
+        // What is filled may be a little more than what the same room takes at once.
+        let produced = loop {
+            if most < longest.min(hole::HOLE_MIN_LEN as usize) / 2 {
+                return Err(BuildError::Internal(format!("a block does not hold {most} zeros")));
+            }
+            encoder.reset();
+            match encoder.encode(&zeros[..most], &mut block)? {
+                Some(produced) => break produced,
+                None => most = self.block_bits.floor((most - most / 16) as u64) as usize,
+            }
+        };
         // Right-aligned, as every pcluster.
-        block[filled.produced..].fill(0);
-        block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let pa = self.append_bytes(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
+        block[produced..].fill(0);
+        block.rotate_right(self.block_bits.len() as usize - produced);
+        self.packed.digest.update(&xxh3_128(&block).to_le_bytes());
+        let pa = self.image.append(&block)?;
         let plen = self.block_bits.len() as u32;
         self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
@@ -205,21 +243,37 @@ impl<'a> Packing<'a> {
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
+        if matches!(part.stream, Stream::File(file) if self.packed.is_left_out(file)) {
+            return Ok(());
+        }
+        let (is_first, align) = (self.is_first(part.stream), self.data_align);
+        let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
+        let home = self.home(part.stream, &packed.shape);
+        let device = self.device(home);
+        if is_first && !packed.bytes.is_empty() {
+            device.align(align);
+        }
+        if !encoded {
+            device.align_to_block();
+        }
         let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
-        let start = match part.stream {
-            Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
-            _ => self.append_bytes(&packed)?,
-        };
+        if !packed.bytes.is_empty() {
+            self.packed.digest.update(&packed.digest.to_le_bytes());
+        }
         match (packed.shape, part.stream) {
-            (Shape::Flat { tail }, Stream::File(file)) => {
-                let start = Blkaddr(start >> self.block_bits.bits());
-                self.append_flat(file, part, start, &packed.bytes, &tail)?;
+            (Shape::Chunks { chunk_bits, texts }, Stream::File(file)) => {
+                self.append_chunks(file, part, chunk_bits, &packed.bytes, &texts)?;
             }
-            (Shape::Flat { .. }, Stream::Packed) => {
-                return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
+            (Shape::Flat { tail }, Stream::File(file)) => {
+                let start = self.device(home).append(&packed.bytes)?;
+                self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, &tail)?;
             }
             (Shape::Extents { list, inline }, stream) => {
+                let start = self.image.append(&packed.bytes)?;
                 self.append_extents(stream, part.range.start, start, &list, &inline)?;
+            }
+            (_, Stream::Packed) => {
+                return Err(BuildError::Internal("a part of the packed stream is not compressed".to_owned()));
             }
         }
         for (file, error) in packed.unreadable {
@@ -229,6 +283,53 @@ impl<'a> Packing<'a> {
         self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.control.progress)(self.progress);
         Ok(())
+    }
+
+    /// Where the bytes of a part go.
+    fn home(&self, stream: Stream, shape: &Shape) -> Home {
+        let is_in_chunks = |file: u32| matches!(self.plan.files[file as usize].storage, Storage::Chunks { .. });
+        match (shape, stream) {
+            (Shape::Chunks { .. }, _) => Home::Chunks,
+            (Shape::Flat { .. }, Stream::File(file)) if is_in_chunks(file) => Home::Chunks,
+            _ => Home::Image,
+        }
+    }
+
+    fn device(&mut self, home: Home) -> &mut Device<'a> {
+        match (home, &mut self.blob) {
+            (Home::Chunks, Some(blob)) => blob,
+            _ => &mut self.image,
+        }
+    }
+
+    fn append_chunks(
+        &mut self,
+        file: u32,
+        part: &Part,
+        chunk_bits: u8,
+        bytes: &[u8],
+        texts: &[ChunkText],
+    ) -> Result<(), BuildError> {
+        let stored = &mut self.packed.stored[file as usize];
+        if *stored == Stored::Nothing {
+            *stored = Stored::Chunks { chunk_bits, runs: Vec::new() };
+        }
+        let Stored::Chunks { runs, .. } = stored else {
+            return Err(BuildError::Internal(format!("file {file} is stored twice")));
+        };
+        let device = match &mut self.blob {
+            Some(blob) => blob,
+            None => &mut self.image,
+        };
+        self.chunks.append(device, (part.range.start >> chunk_bits, chunk_bits), bytes, texts, runs)
+    }
+
+    /// Whether nothing of a stream is stored yet.
+    fn is_first(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => self.packed.stored[file as usize] == Stored::Nothing,
+            Stream::Packed => self.packed.packed.list.is_empty(),
+        }
     }
 
     /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
@@ -366,30 +467,9 @@ impl<'a> Packing<'a> {
     fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
         let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
         let filled = Filled { bytes, extents, inline };
-        let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
+        let filled = filled.with_deflate_ends_off_page_starts(self.image.end, self.block_bits);
         let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
         PackedPart { bytes: filled.bytes, shape, ..packed }
-    }
-
-    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
-    fn append_bytes(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
-        let start = match packed.shape {
-            Shape::Extents { .. } if self.encoded => self.packed.end,
-            _ => self.packed.end.next_multiple_of(self.block_bits.len()),
-        };
-        if packed.bytes.is_empty() {
-            return Ok(start);
-        }
-        let end = start + packed.bytes.len() as u64;
-        if self.block_bits.blocks_for(end) >= Blkaddr::HOLE32.0 {
-            let blocks = self.block_bits.blocks_for(end);
-            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
-        }
-        let write = self.out.write_all_at(&packed.bytes, start);
-        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
-        self.packed.digest.update(&packed.digest.to_le_bytes());
-        self.packed.end = end;
-        Ok(start)
     }
 
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
@@ -436,6 +516,11 @@ impl<'a> Packing<'a> {
                 Stored::Compressed(_) if self.encoded => self.feature(Feature::Addr48Bit),
                 _ => {}
             }
+        }
+        (self.packed.end, self.packed.shared_chunk_bytes) = (self.image.end, self.chunks.shared_bytes);
+        if let Some(blob) = &self.blob {
+            self.packed.blob_blocks = Some(self.block_bits.blocks_for(blob.end));
+            self.feature(Feature::DeviceTable);
         }
         if self.encoded && !self.packed.packed.list.is_empty() {
             self.feature(Feature::Addr48Bit);

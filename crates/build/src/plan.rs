@@ -170,7 +170,7 @@ impl Plan {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<(), BuildError> {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let files = &self.files;
         let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
         let worker = || {
@@ -209,14 +209,19 @@ impl Plan {
 
 /// How a file with bytes of its own is stored.
 fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
-    let block_bits = options.block_bits();
+    let block_bits = options.block_bits;
     let holes = survey.holes;
-    let chunks =
-        |holes: Box<[Range<u64>]>| Storage::Chunks { chunk_bits: hole::chunk_bits(len, &holes, block_bits), holes };
+    let chunks = |holes: Box<[Range<u64>]>| {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
+        Storage::Chunks { chunk_bits, holes }
+    };
+    let plain = |holes: Box<[Range<u64>]>| match options.chunk_bits {
+        None if holes.is_empty() => Storage::Flat,
+        _ => chunks(holes),
+    };
     match (options.compression, holes.is_empty()) {
-        (None, true) => Storage::Flat,
-        (None, false) => chunks(holes),
-        (Some(_), true) if survey.incompressible => Storage::Flat,
+        (None, _) => plain(holes),
+        (Some(_), true) if survey.incompressible => plain(holes),
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.

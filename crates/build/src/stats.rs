@@ -27,8 +27,12 @@ pub struct Summary {
     pub bytes_in: u64,
     /// Size of the image in bytes.
     pub image_bytes: u64,
+    /// Bytes in a block. Kernels mount no blocks longer than their pages.
+    pub block_len: u64,
     /// Bytes of data blocks.
     pub data_bytes: u64,
+    /// Bytes of the extra device.
+    pub blob_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
     /// Files that share the data of an earlier one.
@@ -39,7 +43,7 @@ pub struct Summary {
     pub packed_files: u64,
     /// Their bytes.
     pub packed_bytes: u64,
-    /// Bytes of parts that are stored once though they occur several times.
+    /// Bytes of parts and chunks that are stored once though they occur several times.
     pub shared_bytes: u64,
     /// Chunks that the index of parts had no memory for.
     pub dropped_chunks: u64,
@@ -121,15 +125,18 @@ pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> 
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
+        block_len,
         data_bytes: view.packed.end - written.header_blocks * block_len,
+        blob_bytes: view.packed.blob_blocks.unwrap_or(0) * block_len,
         metadata_bytes: layout.len,
+        shared_bytes: view.packed.shared_chunk_bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         uuid: written.uuid,
         ..Summary::default()
     };
     if let Some(streams) = &view.plan.streams {
-        summary.shared_bytes = streams.plan.refs.iter().map(|one| one.len).sum();
+        summary.shared_bytes += streams.plan.refs.iter().map(|one| one.len).sum::<u64>();
         summary.dropped_chunks = streams.stats.dropped_chunks;
     }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {

@@ -2,17 +2,17 @@
 
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
+use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot};
 use kiln_format::feature::Feature;
 use kiln_format::superblock::{self, BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Algorithm, Compat, Incompat, Nid};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use kiln_format::{Algorithm, Blkaddr, Compat, Incompat, Nid};
+use zerocopy::IntoBytes;
 
 use crate::emit::Emitter;
 use crate::layout::{Layout, Region, View};
 use crate::pack::Stored;
 use crate::tree::NodeId;
-use crate::{BuildError, BuildOptions, Control};
+use crate::{BuildError, BuildOptions, Control, Out};
 
 /// Metadata gathered before it goes to the file.
 const WRITE_LEN: usize = 1 << 20;
@@ -29,13 +29,27 @@ pub struct Written {
     pub uuid: [u8; 16],
 }
 
-/// Blocks that hold the superblock and the configuration records.
+/// What lies before the data.
+pub struct Header {
+    /// Configuration records, behind the superblock.
+    records: Vec<u8>,
+    /// Byte of the device table behind them, if there is one.
+    devt_off: Option<u64>,
+    /// Length in blocks.
+    pub blocks: u64,
+}
+
+/// What lies before the data of an image at `out`.
 ///
 /// # Errors
 /// Options outside the kernel's limits: our own mistake.
-pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
-    let records = compr_cfgs(options).encode()?.len();
-    Ok(options.block_bits().blocks_for(SUPERBLOCK_OFF + (BASE_LEN + records) as u64))
+pub fn header(options: &BuildOptions, out: Out<'_>) -> Result<Header, BuildError> {
+    let records = compr_cfgs(options).encode()?;
+    let mut len = SUPERBLOCK_OFF + (BASE_LEN + records.len()) as u64;
+    let slot_len = DEVICE_SLOT_LEN as u64;
+    let devt_off = out.blob.map(|_| len.next_multiple_of(slot_len));
+    len = devt_off.map_or(len, |off| off + slot_len);
+    Ok(Header { records, devt_off, blocks: options.block_bits.blocks_for(len) })
 }
 
 /// Write metadata and superblock.
@@ -45,7 +59,7 @@ pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
 pub fn write(
     view: &View<'_>,
     layout: &Layout,
-    out: &File,
+    out: Out<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Written, BuildError> {
@@ -65,17 +79,28 @@ pub fn write(
         zone.put(*pos, &bytes, region)?;
     }
     let digest = zone.finish(layout.len)?;
-    let blocks = layout.start.0 + view.block_bits.blocks_for(layout.len);
+    let len = (layout.start.0 << view.block_bits.bits()) + layout.len;
+    let blocks = view.block_bits.blocks_for(len.next_multiple_of(options.image_align));
+    let header = header(options, out)?;
     let superblock = superblock(view, layout, options, blocks, emitter.serial)?;
-    let written = write_superblock(superblock, digest, out, options)?;
-    out.set_len(blocks * view.block_bits.len())
-        .map_err(|source| BuildError::Write { action: "set the size of the image", source })?;
+    let superblock = Superblock {
+        extra_devices: header.devt_off.is_some().into(),
+        devt_off: header.devt_off.unwrap_or(0),
+        ..superblock
+    };
+    let slot = view.packed.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
+        tag: blob.tag,
+        blocks: blob_blocks,
+        uniaddr: Some(Blkaddr(blocks)),
+    });
+    let written = write_header(header, superblock, slot, digest, out, options)?;
+    out.set_len(blocks * view.block_bits.len())?;
     Ok(written)
 }
 
 /// Writes the metadata zone front to back, zeros between its regions.
 struct ZoneWriter<'a> {
-    out: &'a File,
+    out: Out<'a>,
     /// Byte offset in the image of what is gathered.
     off: u64,
     /// Position in the zone behind what is gathered.
@@ -97,9 +122,7 @@ impl ZoneWriter<'_> {
 
     fn flush(&mut self) -> Result<(), BuildError> {
         self.digest.update(&self.buf);
-        self.out
-            .write_all_at(&self.buf, self.off)
-            .map_err(|source| BuildError::Write { action: "write the image", source })?;
+        self.out.write(&self.buf, self.off)?;
         self.off += self.buf.len() as u64;
         self.buf.clear();
         Ok(())
@@ -150,18 +173,26 @@ fn superblock(
     for feature in &view.packed.features {
         incompat |= match feature {
             Feature::ChunkedFile => Incompat::CHUNKED_FILE,
+            Feature::DeviceTable => Incompat::DEVICE_TABLE,
             Feature::TailPacking => Incompat::ZTAILPACKING,
             Feature::Fragments => Incompat::FRAGMENTS,
             Feature::Addr48Bit => Incompat::ADDR_48BIT,
             other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
         };
     }
-    let mut compat = Compat::SB_CHKSUM | Compat::MTIME;
-    if !view.facts.xattrs.is_empty() {
+    let mut compat = Compat::MTIME;
+    if options.checksum {
+        compat |= Compat::SB_CHKSUM;
+    }
+    if options.omit_dot {
+        incompat |= Incompat::ADDR_48BIT;
+    }
+    if view.facts.has_xattrs() {
         compat |= Compat::XATTR_FILTER;
     }
     let epoch = view.facts.epoch;
-    let build_time = options.source_date_epoch.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
+    let build_time = options.build_time.or(options.source_date_epoch);
+    let build_time = build_time.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
     Ok(Superblock {
         block_bits: view.block_bits,
         checksum: 0,
@@ -191,10 +222,12 @@ fn superblock(
 }
 
 /// Give the superblock its UUID and checksum, and write the blocks before the data.
-fn write_superblock(
+fn write_header(
+    header: Header,
     mut superblock: Superblock,
+    slot: Option<DeviceSlot>,
     mut digest: blake3::Hasher,
-    out: &File,
+    out: Out<'_>,
     options: &BuildOptions,
 ) -> Result<Written, BuildError> {
     let features = superblock.features();
@@ -204,21 +237,26 @@ fn write_superblock(
         return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
     }
     digest.update(&superblock.encode()?);
+    let slot = slot.map(|slot| slot.encode()).transpose()?;
+    digest.update(slot.as_ref().map_or(&[], |slot| slot.as_bytes()));
     superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
     let block_bits = superblock.block_bits;
-    let header_blocks = header_blocks(options)?;
-    let mut header = vec![0; (header_blocks * block_bits.len()) as usize];
+    let mut bytes = vec![0; (header.blocks * block_bits.len()) as usize];
     let start = SUPERBLOCK_OFF as usize;
     if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-        let records = compr_cfgs(options).encode()?;
-        header[start + BASE_LEN..][..records.len()].copy_from_slice(&records);
+        bytes[start + BASE_LEN..][..header.records.len()].copy_from_slice(&header.records);
     }
-    let bytes = superblock.encode()?;
-    header[start..][..bytes.len()].copy_from_slice(&bytes);
-    superblock.checksum = superblock::checksum(&header[start..][..superblock::checksum_len(block_bits)]);
-    header[start..][..bytes.len()].copy_from_slice(&superblock.encode()?);
-    out.write_all_at(&header, 0).map_err(|source| BuildError::Write { action: "write the image", source })?;
-    Ok(Written { blocks: superblock.blocks, header_blocks, features, uuid: superblock.uuid })
+    if let (Some(off), Some(slot)) = (header.devt_off, slot) {
+        bytes[off as usize..][..DEVICE_SLOT_LEN].copy_from_slice(slot.as_bytes());
+    }
+    let record = superblock.encode()?;
+    bytes[start..][..record.len()].copy_from_slice(&record);
+    if options.checksum {
+        superblock.checksum = superblock::checksum(&bytes[start..][..superblock::checksum_len(block_bits)]);
+    }
+    bytes[start..][..record.len()].copy_from_slice(&superblock.encode()?);
+    out.write(&bytes, 0)?;
+    Ok(Written { blocks: superblock.blocks, header_blocks: header.blocks, features, uuid: superblock.uuid })
 }
 
 /// Version 8 (custom) from the digest of everything but the UUID itself.

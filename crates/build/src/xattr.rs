@@ -1,7 +1,7 @@
 //! Extended attributes: which are shared, what each inode's body holds.
 //!
 //! Equal sets of attributes are kept once, whoever has them: a tree with one label on a million files has one set.
-//! A (name, value) pair with two owners or more goes to the shared area; ids count from the start of that area.
+//! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
@@ -111,11 +111,11 @@ impl Collector {
         Ok(pair)
     }
 
-    /// Decide what is shared.
-    pub fn finish(self) -> Xattrs {
+    /// Decide what is shared: pairs with `share_min` owners or more.
+    pub fn finish(self, share_min: u64) -> Xattrs {
         let mut xattrs = self.xattrs;
         for pair in &mut xattrs.pairs {
-            if pair.owners >= 2
+            if pair.owners >= share_min.max(1)
                 && let Ok(off) = u32::try_from(xattrs.shared_area.len())
             {
                 pair.shared_off = Some(off);
@@ -166,12 +166,12 @@ impl Xattrs {
         set.map_or(0, |set| self.sets[set.0 as usize].body_len)
     }
 
-    /// Append a set's body. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
+    /// Append a set's body, that of none for attributes to come. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
     /// from `xattr_blkaddr`.
-    pub fn encode_body(&self, set: SetId, shared_base: u32, out: &mut Vec<u8>) {
-        let set = &self.sets[set.0 as usize];
-        let (shared, inline) = split(&self.pairs, &set.pairs);
-        let present = set.pairs.iter().map(|&pair| self.pairs[pair as usize].name());
+    pub fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
+        let pairs = set.map_or(&[][..], |set| &self.sets[set.0 as usize].pairs);
+        let (shared, inline) = split(&self.pairs, pairs);
+        let present = pairs.iter().map(|&pair| self.pairs[pair as usize].name());
         let filter = present.fold(u32::MAX, |filter, (index, rest)| filter & !xattr::filter_bit(index, rest));
         let header = RawXattrBodyHeader {
             h_name_filter: filter.into(),

@@ -27,6 +27,7 @@ mod report;
 mod signals;
 mod size;
 mod stat;
+mod target;
 mod text;
 mod threads;
 mod tree;

@@ -2,24 +2,28 @@
 
 mod job;
 mod label;
+mod layout_args;
 mod summary;
 mod tree_args;
 
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
+pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{Existing, Output};
+use crate::output::Existing;
 use crate::preset::{self, Extents, Preset, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
+use crate::target::{Target, scratch_dir};
 use crate::threads::ThreadsArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
-use std::path::{Path, PathBuf};
+use layout_args::LayoutArgs;
+use std::path::PathBuf;
 use summary::PackJson;
 use tree_args::TreeArgs;
 use uuid::Uuid;
@@ -93,7 +97,7 @@ pub struct Args {
     #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
     label: Label,
 
-    /// Replace IMAGE if it exists
+    /// Replace IMAGE if it exists, or write to it if it is a block device or with --offset
     #[arg(long)]
     force: bool,
 
@@ -110,6 +114,9 @@ pub struct Args {
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
 
     // The last: its heading goes on to the end.
     #[command(flatten)]
@@ -149,18 +156,21 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let output = Output::create(&args.image, existing)?;
+    let mut target = Target::create(&args.image, existing, args.layout.offset)?;
+    if let Some(path) = &args.layout.blob_device {
+        target = target.with_blob(path, existing)?;
+    }
     let mut before = PhaseClock::start();
     let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy, options: &options };
     let scan = job.scan(&signals)?;
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, output.file(), &signals, &progress);
+    let built = job.build(&scan.tree, target.out(), &signals, &progress);
     drop(meter);
     let mut summary = built?;
     let mut after = PhaseClock::start();
-    output.commit()?;
+    target.commit()?;
     after.finish("sync");
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     report(args, &scan.skipped, &summary)
@@ -169,6 +179,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 fn options(args: &Args) -> Result<BuildOptions, Failure> {
     let wishes = Wishes {
         preset: args.preset,
+        block_len: args.layout.block_size,
         algorithm: args.compression.as_deref(),
         pcluster_len: args.pcluster_len,
         kernel: args.kernel,
@@ -185,14 +196,9 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
-        scratch_dir: parent_of(&args.image),
-        ..preset::choose(&wishes)?
+        scratch_dir: scratch_dir(&args.image),
+        ..args.layout.apply(preset::choose(&wishes)?)?
     })
-}
-
-/// Where the image goes there must be room: so there, too, for what the builder puts aside.
-fn parent_of(path: &Path) -> PathBuf {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
 fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<Exit, Failure> {

@@ -2,10 +2,9 @@
 
 use crate::exit::Failure;
 use crate::signals::Signals;
-use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
 use kiln_source::filter::{self, Filter, Policy};
-use std::fs::File;
 use std::path::Path;
 
 /// A directory to pack, and how.
@@ -35,11 +34,11 @@ impl Job<'_> {
         Ok(Scan { tree: filter::apply(scan.tree, self.policy).map_err(Failure::Policy)?, ..scan })
     }
 
-    /// Build it into `out`, which is empty.
+    /// Build it into `out`.
     pub fn build(
         &self,
         tree: &Tree,
-        out: &File,
+        out: Out<'_>,
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Summary, Failure> {

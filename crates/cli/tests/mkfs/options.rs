@@ -7,10 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// All options but `-h` and `-V`, one command line for each way to write them.
-const ACCEPTED: [&[&str]; 67] = [
+const ACCEPTED: [&[&str]; 79] = [
     &[],
     &["-b4096"],
     &["-b", "4k"],
+    &["-b512"],
+    &["-b1k", "-zzstd", "-C3072"],
+    &["-b64k", "-zlz4"],
     &["-C65536"],
     &["-zlz4", "-C", "64k"],
     &["-d0"],
@@ -45,16 +48,24 @@ const ACCEPTED: [&[&str]; 67] = [
     &["-zzstd,level=22,dictsize=1048576"],
     &["--async-queue-limit=16"],
     &["--aufs"],
+    &["--chunksize=4096"],
+    &["--chunksize=65536", "-zlz4", "-Eforce-chunk-indexes"],
+    &["--chunksize=8388608", "-Eforce-inode-blockmap,force-chunk-indexes,^force-chunk-indexes"],
     &["--clean"],
     &["--clean=data"],
     &["--dsunit=1"],
+    &["--dsunit=16", "-zlz4"],
+    &["-b1024", "--dsunit=3"],
     &["--exclude-path=nothing"],
     &["--exclude-regex=^nothing$"],
     &["--fsalignblks=1"],
+    &["--fsalignblks=512"],
     &["--gid-offset=0"],
     &["--uid-offset", "0"],
     &["--mkfs-time"],
     &["--mount-point=/system"],
+    &["--max-extent-bytes=8192", "-zlz4", "-C64k"],
+    &["--max-extent-bytes=-16384", "-zzstd", "-E48bit"],
     &["--MZ=0"],
     &["--offset=0"],
     &["--ovlfs-strip"],
@@ -64,6 +75,7 @@ const ACCEPTED: [&[&str]; 67] = [
     &["--ignore-mtime", "--preserve-mtime"],
     &["--quiet"],
     &["--root-xattr-isize=0"],
+    &["--root-xattr-isize=1000"],
     &["--sort=path"],
     &["--sort", "none"],
     &["--workers=0"],
@@ -78,13 +90,15 @@ const ACCEPTED: [&[&str]; 67] = [
 ];
 
 /// With what is said about them.
-const REFUSED: [(&[&str], &str); 72] = [
+const REFUSED: [(&[&str], &str); 81] = [
     (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
     (&["-q"], "invalid option -- 'q'"),
-    (&["-b8192"], "<E> erofs: -b: not yet supported: blocks have 4096 bytes"),
-    (&["-b512"], "-b: not yet supported"),
+    (&["-b8000"], "<E> erofs: invalid block size 8000"),
+    (&["-b256"], "invalid block size 256"),
+    (&["-b1k", "-zlz4", "-C512"], "invalid physical clustersize 512"),
+    (&["-b512", "-zlz4", "-C256k"], "invalid physical clustersize 262144"),
     (&["-C5000"], "<E> erofs: invalid physical clustersize 5000"),
-    (&["-C2m"], "clustersize 2m"),
+    (&["-C2m"], "clustersize 2097152"),
     (&["-C0"], "clustersize 0"),
     (&["-d10"], "<E> erofs: invalid debug level 10"),
     (&["-Efrob"], "<E> erofs: unknown extended option frob"),
@@ -104,12 +118,20 @@ const REFUSED: [(&[&str], &str); 72] = [
     (&["-zzstd,dictsize=32k", "-C64k"], "dictsize=32768: not yet supported"),
     (&["--all-root=1"], "doesn't allow an argument"),
     (&["--async-queue-limit=x"], "invalid async-queue-limit x"),
-    (&["--blobdev=x"], "--blobdev: not yet supported"),
-    (&["--chunksize=4096"], "--chunksize: not yet supported"),
+    (&["--blobdev=x"], "<E> erofs: --blobdev must be used together with --chunksize"),
+    (
+        &["--blobdev=x", "--chunksize=4096", "-Eforce-inode-blockmap"],
+        "<E> erofs: --blobdev cannot work with block map currently",
+    ),
+    (&["--chunksize=5000"], "<E> erofs: chunksize 5000 must be a power of two"),
+    (&["--chunksize=2048"], "<E> erofs: chunksize 2048 must be larger than block size"),
+    (&["--chunksize=2147483648"], "up to 1073741824"),
+    (&["--chunksize=64k"], "invalid chunksize 64k"),
     (&["--clean=rvsp"], "--clean: not yet supported"),
     (&["--clean=0"], "--clean: not yet supported"),
     (&["--compress-hints=x"], "--compress-hints: not yet supported"),
-    (&["--dsunit=512"], "--dsunit: not yet supported"),
+    (&["--dsunit=262145"], "<E> erofs: invalid dsunit 262145"),
+    (&["--dsunit=x"], "invalid dsunit x"),
     (&["--exclude-regex=("], "<E> erofs: invalid regex ("),
     (&["--file-contexts=/missing"], "/missing: cannot read"),
     (&["--force-uid=x"], "<E> erofs: invalid uid x"),
@@ -120,22 +142,24 @@ const REFUSED: [(&[&str], &str); 72] = [
     (&["--uid-offset=-9999999"], "uid 0 with the offset -9999999"),
     (&["--fs-config-file=x"], "--fs-config-file: not yet supported"),
     (&["--product-out=x"], "--product-out: not yet supported"),
-    (&["--fsalignblks=512"], "--fsalignblks: not yet supported"),
+    (&["--fsalignblks=18446744073709551615"], "invalid fsalignblks 18446744073709551615"),
     (&["--gzinfo"], "--gzinfo: not yet supported"),
     (&["--gzinfo=x"], "--gzinfo: not yet supported"),
     (&["--gzip"], "--gzip: not yet supported"),
     (&["--incremental"], "--incremental: not yet supported"),
     (&["--incremental=data"], "--incremental: not yet supported"),
-    (&["--max-extent-bytes=65536"], "--max-extent-bytes: not yet supported"),
+    (&["--max-extent-bytes=0"], "<E> erofs: invalid max extent bytes 0"),
+    (&["--max-extent-bytes=2048", "-zlz4"], "extents of at most 2048 bytes: use 4096 or more"),
     (&["--MZ"], "--MZ: not yet supported"),
     (&["--MZ=id"], "--MZ: not yet supported"),
     (&["--oci"], "--oci: not yet supported"),
     (&["--oci=f,layer=0"], "--oci: not yet supported"),
-    (&["--offset=4096"], "--offset: not yet supported"),
+    (&["--offset=1000"], "--offset 1000: use a multiple of 512 bytes"),
+    (&["--offset=x"], "invalid disk offset x"),
     (&["--ovlfs-strip=2"], "invalid --ovlfs-strip=2"),
     (&["--random-algorithms"], "--random-algorithms: not yet supported"),
     (&["--random-pclusterblks"], "--random-pclusterblks: not yet supported"),
-    (&["--root-xattr-isize=100"], "--root-xattr-isize: not yet supported"),
+    (&["--root-xattr-isize=1000000"], "<E> erofs: invalid root xattr isize 1000000"),
     (&["--s3=example.org,sig=4"], "--s3: not yet supported"),
     (&["--sort=size"], "invalid sort order size"),
     (&["--tar=f"], "--tar: not yet supported: the source is a directory"),
@@ -211,7 +235,9 @@ fn every_option_is_documented_and_tried() {
             _ => drop(tried.insert(arg[..2].into())),
         }
     }
-    for written_otherwise in ["--", "--work", "^fragments", "^fragdedupe", "^xattr-name-filter", "-1"] {
+    for written_otherwise in
+        ["--", "--work", "^fragments", "^fragdedupe", "^xattr-name-filter", "-1", "^force-chunk-indexes"]
+    {
         tried.remove(written_otherwise);
     }
     tried.remove("-E");

@@ -1,15 +1,12 @@
 //! `-z` and `-C`.
 
 use super::refused::not_yet;
-use super::{BLOCK_LEN, value};
+use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use kiln_codec::{Method, Spec};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
-
-/// The largest pcluster that kernels read, in bytes.
-const PCLUSTER_MAX_LEN: u64 = 1 << 20;
 
 /// One of the original's compressors.
 struct Compressor {
@@ -70,7 +67,7 @@ const COMPRESSORS: [Compressor; 6] = [
 /// The value of `-z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
-    method: Method,
+    pub method: Method,
     level: i32,
     /// In bytes.
     dict_len: Option<u64>,
@@ -138,18 +135,6 @@ impl Compressor {
     }
 }
 
-/// The value of `-C`, in bytes.
-pub fn pcluster_len(value: &OsString) -> Result<u32, Misuse> {
-    let len = value.to_str().and_then(value::size).and_then(check_pcluster_len);
-    len.ok_or_else(|| value::invalid("physical clustersize", value))
-}
-
-/// `len`, if pclusters may be so long.
-pub fn check_pcluster_len(len: u64) -> Option<u32> {
-    let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= PCLUSTER_MAX_LEN;
-    u32::try_from(len).ok().filter(|_| fits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,17 +194,5 @@ mod tests {
         assert!(spec("zstd,dictsize=32k", 64 << 10).is_err());
         assert!(spec("zstd,dictsize=32k", 4096).is_ok());
         assert!(spec("deflate,dictsize=16k", 4096).is_err());
-    }
-
-    #[test]
-    fn pclusters_are_whole_blocks() {
-        for (text, expected) in
-            [("4096", Some(4096)), ("64k", Some(65536)), ("1m", Some(1 << 20)), ("0x2000", Some(8192))]
-        {
-            assert_eq!(pcluster_len(&text.into()).ok(), expected, "{text}");
-        }
-        for text in ["0", "5000", "2m", "", "x", "18446744073709551615"] {
-            assert!(pcluster_len(&text.into()).is_err(), "{text}");
-        }
     }
 }
