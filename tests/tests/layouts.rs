@@ -120,6 +120,7 @@ const PLACES: &[&[(&str, fn(&mut Place))]] = &[
         }),
         ("all attributes shared", |place| {
             (place.options.xattr_share_min, place.options.root_xattr_len) = (1, 1);
+            place.options.xattr_prefixes = vec![b"user.l".to_vec(), b"security.capa".to_vec()];
         }),
         ("extents of 64K", |place| place.options.extent_max_len = Some(64 << 10)),
         ("extents of 300K", |place| place.options.extent_max_len = Some(300_000)),

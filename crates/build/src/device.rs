@@ -42,7 +42,7 @@ impl<'a> Device<'a> {
         if blocks >= Blkaddr::HOLE32.0 {
             return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
         }
-        let written = self.file.write_all_at(bytes, self.offset + start);
+        let written = self.file.write_all_at(bytes, self.offset.saturating_add(start));
         written.map_err(|source| BuildError::Write { action: "write the image", source })?;
         self.end = end;
         Ok(start)
@@ -54,7 +54,7 @@ impl<'a> Device<'a> {
     /// Those of the file.
     pub fn holds(&self, bytes: &[u8], pa: u64, buf: &mut Vec<u8>) -> Result<bool, BuildError> {
         buf.resize(bytes.len(), 0);
-        let read = self.file.read_exact_at(buf, self.offset + pa);
+        let read = self.file.read_exact_at(buf, self.offset.saturating_add(pa));
         read.map_err(|source| BuildError::Write { action: "read back the image", source })?;
         Ok(buf == bytes)
     }

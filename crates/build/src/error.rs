@@ -84,6 +84,14 @@ pub enum BuildError {
         /// What was asked for.
         len: usize,
     },
+    /// A prefix of attributes' names that cannot be had.
+    #[error("prefix {} of extended attributes: {reason}", lossy(name))]
+    XattrPrefix {
+        /// What was asked for.
+        name: Vec<u8>,
+        /// Why not.
+        reason: &'static str,
+    },
     /// Chunks that the format does not have.
     #[error("chunks of 2^{bits} bytes: use a block, {block_len} bytes, to 2^31 of them")]
     ChunkBits {

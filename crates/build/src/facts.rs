@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::error::InputProblem;
 use crate::tree::{Kind, Metadata, NodeId};
-use crate::xattr::{Collector, SetId, Xattrs};
+use crate::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::{BuildError, BuildOptions, Skipped, Tree};
 
 /// Longest symbolic link that Linux follows.
@@ -38,7 +38,7 @@ impl Facts {
     /// # Errors
     /// The first node that the format cannot represent, unless such nodes are to be skipped.
     pub fn gather(tree: &Tree, options: &BuildOptions) -> Result<Self, BuildError> {
-        let mut collector = Collector::default();
+        let mut collector = Collector::new(Prefixes::new(&options.xattr_prefixes)?);
         let mut xattr_sets = vec![None; tree.len()];
         let mut left_out = Vec::new();
         let mut is_left_out = vec![false; tree.len()];

@@ -77,6 +77,10 @@ pub struct BuildOptions {
     pub omit_dot: bool,
     /// Owners from which on an extended attribute is stored once for all of them, at least 1.
     pub xattr_share_min: u64,
+    /// Fronts of names of extended attributes, `user.long.` for example, that are stored once for all names. Needs Linux 6.4.
+    pub xattr_prefixes: Vec<Vec<u8>>,
+    /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
+    pub plain_xattr_prefixes: bool,
     /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
     pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
@@ -132,6 +136,8 @@ impl Default for BuildOptions {
             compact_inodes: true,
             omit_dot: false,
             xattr_share_min: 2,
+            xattr_prefixes: Vec::new(),
+            plain_xattr_prefixes: false,
             root_xattr_len: 0,
             compression: None,
             threads: 1,

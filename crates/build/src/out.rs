@@ -38,7 +38,7 @@ impl Out<'_> {
     /// # Errors
     /// Those of the file.
     pub(crate) fn write(&self, bytes: &[u8], pa: u64) -> Result<(), BuildError> {
-        let written = self.image.write_all_at(bytes, self.offset + pa);
+        let written = self.image.write_all_at(bytes, self.offset.saturating_add(pa));
         written.map_err(|source| BuildError::Write { action: "write the image", source })
     }
 
@@ -47,7 +47,7 @@ impl Out<'_> {
     /// # Errors
     /// Those of the file.
     pub(crate) fn set_len(&self, len: u64) -> Result<(), BuildError> {
-        let set = self.image.set_len(self.offset + len);
+        let set = self.image.set_len(self.offset.saturating_add(len));
         set.map_err(|source| BuildError::Write { action: "set the size of the image", source })
     }
 }

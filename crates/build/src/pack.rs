@@ -1,5 +1,7 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
+mod plain;
+
 use kiln_codec::{Encoder, Method};
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -7,7 +9,7 @@ use kiln_format::{Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashSet};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::chunks::{ChunkRuns, ChunkStore, ChunkText};
+use crate::chunks::{ChunkRuns, ChunkStore};
 use crate::cuts::{self, Unit};
 use crate::device::Device;
 use crate::fill::{Filled, PartExtent};
@@ -131,14 +133,6 @@ pub fn pack(
         })?;
     }
     packing.finish()
-}
-
-/// What bytes are, for the device that they go to.
-#[derive(Clone, Copy)]
-enum Home {
-    Image,
-    /// Data of a file in chunks.
-    Chunks,
 }
 
 /// The state of packing, on the one thread that writes.
@@ -285,45 +279,6 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// Where the bytes of a part go.
-    fn home(&self, stream: Stream, shape: &Shape) -> Home {
-        let is_in_chunks = |file: u32| matches!(self.plan.files[file as usize].storage, Storage::Chunks { .. });
-        match (shape, stream) {
-            (Shape::Chunks { .. }, _) => Home::Chunks,
-            (Shape::Flat { .. }, Stream::File(file)) if is_in_chunks(file) => Home::Chunks,
-            _ => Home::Image,
-        }
-    }
-
-    fn device(&mut self, home: Home) -> &mut Device<'a> {
-        match (home, &mut self.blob) {
-            (Home::Chunks, Some(blob)) => blob,
-            _ => &mut self.image,
-        }
-    }
-
-    fn append_chunks(
-        &mut self,
-        file: u32,
-        part: &Part,
-        chunk_bits: u8,
-        bytes: &[u8],
-        texts: &[ChunkText],
-    ) -> Result<(), BuildError> {
-        let stored = &mut self.packed.stored[file as usize];
-        if *stored == Stored::Nothing {
-            *stored = Stored::Chunks { chunk_bits, runs: Vec::new() };
-        }
-        let Stored::Chunks { runs, .. } = stored else {
-            return Err(BuildError::Internal(format!("file {file} is stored twice")));
-        };
-        let device = match &mut self.blob {
-            Some(blob) => blob,
-            None => &mut self.image,
-        };
-        self.chunks.append(device, (part.range.start >> chunk_bits, chunk_bits), bytes, texts, runs)
-    }
-
     /// Whether nothing of a stream is stored yet.
     fn is_first(&self, stream: Stream) -> bool {
         match stream {
@@ -421,46 +376,6 @@ impl<'a> Packing<'a> {
     fn unit(&self, extent: &ZExtent) -> Unit {
         let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
         Unit { llen: extent.llen, blocks }
-    }
-
-    fn append_flat(
-        &mut self,
-        file: u32,
-        part: &Part,
-        at: Blkaddr,
-        blocks: &[u8],
-        tail: &[u8],
-    ) -> Result<(), BuildError> {
-        let tail = if tail.is_empty() { None } else { Some(self.packed.tails.push(tail)?) };
-        let block_bits = self.block_bits;
-        let stored = &mut self.packed.stored[file as usize];
-        match (&self.plan.files[file as usize].storage, &mut *stored) {
-            (Storage::Chunks { chunk_bits, .. }, stored) => {
-                let bits = *chunk_bits;
-                if *stored == Stored::Nothing {
-                    *stored = Stored::Chunks { chunk_bits: bits, runs: Vec::new() };
-                }
-                let Stored::Chunks { runs, .. } = stored else {
-                    return Err(BuildError::Internal(format!("file {file} is stored twice")));
-                };
-                let (first, end) = (part.range.start >> bits, part.range.end.div_ceil(1 << bits));
-                let blocks_per_chunk = 1 << (bits - block_bits.bits());
-                match runs.last_mut() {
-                    // The part continues the run before it, perhaps inside a chunk.
-                    Some((run, count, _)) if *run + *count >= first => *count = end - *run,
-                    _ => {
-                        debug_assert!(part.range.start.is_multiple_of(blocks_per_chunk << block_bits.bits()));
-                        runs.push((first, end - first, at));
-                    }
-                }
-            }
-            (_, Stored::Flat { tail: old, .. }) => *old = tail.or(*old),
-            (_, stored) => {
-                let start = if blocks.is_empty() { Blkaddr(0) } else { at };
-                *stored = Stored::Flat { start, tail };
-            }
-        }
-        Ok(())
     }
 
     /// See [`Filled::with_deflate_ends_off_page_starts`].

@@ -12,10 +12,14 @@ use crate::emit::Emitter;
 use crate::layout::{Layout, Region, View};
 use crate::pack::Stored;
 use crate::tree::NodeId;
+use crate::xattr::Prefixes;
 use crate::{BuildError, BuildOptions, Control, Out};
 
 /// Metadata gathered before it goes to the file.
 const WRITE_LEN: usize = 1 << 20;
+
+/// Where the table of prefixes may lie, in bytes.
+const PREFIX_ALIGN: u64 = 4;
 
 /// What was written.
 pub struct Written {
@@ -35,21 +39,41 @@ pub struct Header {
     records: Vec<u8>,
     /// Byte of the device table behind them, if there is one.
     devt_off: Option<u64>,
+    /// The table of long xattr prefixes, its byte, and how many there are.
+    prefixes: (Vec<u8>, u64, u8),
     /// Length in blocks.
     pub blocks: u64,
+}
+
+impl Header {
+    /// The superblock with the place of the prefixes. Without a packed inode every kernel looks for them in the image itself.
+    fn with_prefixes(&self, mut superblock: Superblock, options: &BuildOptions) -> Superblock {
+        let (_, off, count) = self.prefixes;
+        if count > 0 {
+            (superblock.xattr_prefix_count, superblock.xattr_prefix_off) = (count, off);
+            superblock.incompat |= Incompat::XATTR_PREFIXES;
+            if options.plain_xattr_prefixes || superblock.packed_nid.is_some() {
+                superblock.compat |= Compat::PLAIN_XATTR_PFX;
+            }
+        }
+        superblock
+    }
 }
 
 /// What lies before the data of an image at `out`.
 ///
 /// # Errors
-/// Options outside the kernel's limits: our own mistake.
+/// Prefixes that cannot be had; options outside the kernel's limits: our own mistake.
 pub fn header(options: &BuildOptions, out: Out<'_>) -> Result<Header, BuildError> {
     let records = compr_cfgs(options).encode()?;
     let mut len = SUPERBLOCK_OFF + (BASE_LEN + records.len()) as u64;
     let slot_len = DEVICE_SLOT_LEN as u64;
     let devt_off = out.blob.map(|_| len.next_multiple_of(slot_len));
-    len = devt_off.map_or(len, |off| off + slot_len);
-    Ok(Header { records, devt_off, blocks: options.block_bits.blocks_for(len) })
+    len = devt_off.map_or(len, |off| off + slot_len).next_multiple_of(PREFIX_ALIGN);
+    let prefixes = Prefixes::new(&options.xattr_prefixes)?;
+    let prefixes = (prefixes.table(), len, prefixes.count());
+    len += prefixes.0.len() as u64;
+    Ok(Header { records, devt_off, prefixes, blocks: options.block_bits.blocks_for(len) })
 }
 
 /// Write metadata and superblock.
@@ -88,6 +112,7 @@ pub fn write(
         devt_off: header.devt_off.unwrap_or(0),
         ..superblock
     };
+    let superblock = header.with_prefixes(superblock, options);
     let slot = view.packed.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
         tag: blob.tag,
         blocks: blob_blocks,
@@ -239,6 +264,7 @@ fn write_header(
     digest.update(&superblock.encode()?);
     let slot = slot.map(|slot| slot.encode()).transpose()?;
     digest.update(slot.as_ref().map_or(&[], |slot| slot.as_bytes()));
+    digest.update(&header.prefixes.0);
     superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
     let block_bits = superblock.block_bits;
     let mut bytes = vec![0; (header.blocks * block_bits.len()) as usize];
@@ -249,6 +275,8 @@ fn write_header(
     if let (Some(off), Some(slot)) = (header.devt_off, slot) {
         bytes[off as usize..][..DEVICE_SLOT_LEN].copy_from_slice(slot.as_bytes());
     }
+    let (table, off, _) = &header.prefixes;
+    bytes[*off as usize..][..table.len()].copy_from_slice(table);
     let record = superblock.encode()?;
     bytes[start..][..record.len()].copy_from_slice(&record);
     if options.checksum {

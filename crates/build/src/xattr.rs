@@ -7,12 +7,64 @@ use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
+use crate::BuildError;
 use crate::error::InputProblem;
 use crate::tree::{Node, Xattr};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetId(u32);
+
+/// Fronts of names that are stored once.
+#[derive(Debug, Default)]
+pub struct Prefixes {
+    /// Index of the base, and what follows it.
+    list: Vec<(u8, Box<[u8]>)>,
+}
+
+impl Prefixes {
+    /// Prefixes of these full names.
+    ///
+    /// # Errors
+    /// A name without a base, or with nothing behind it; too many of them.
+    pub fn new(names: &[Vec<u8>]) -> Result<Self, BuildError> {
+        let prefix = |name: &Vec<u8>| {
+            let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
+            match xattr::split_name(name) {
+                Some((index, infix)) if !infix.is_empty() && infix.len() < xattr::NAME_MAX_LEN => {
+                    Ok((index, infix.into()))
+                }
+                _ => Err(refuse("begin it with user., trusted. or security., and go on for up to 254 bytes")),
+            }
+        };
+        if let Some(name) = names.get(xattr::LONG_PREFIX_MAX) {
+            return Err(BuildError::XattrPrefix { name: name.clone(), reason: "an image has 128 prefixes at most" });
+        }
+        Ok(Self { list: names.iter().map(prefix).collect::<Result<_, _>>()? })
+    }
+
+    /// How many.
+    pub fn count(&self) -> u8 {
+        self.list.len() as u8
+    }
+
+    /// The table of them.
+    pub fn table(&self) -> Vec<u8> {
+        let mut table = Vec::new();
+        for (index, infix) in &self.list {
+            xattr::encode_long_prefix(*index, infix, &mut table).expect("lengths were checked");
+        }
+        table
+    }
+
+    /// The number of the longest prefix of a name, and its length behind the base.
+    fn longest(&self, index: u8, rest: &[u8]) -> Option<(u8, usize)> {
+        let fits = |(base, infix): &(u8, Box<[u8]>)| *base == index && rest.starts_with(infix);
+        let fitting = (0..).zip(&self.list).filter(|(_, prefix)| fits(prefix));
+        let longest = fitting.max_by_key(|(number, (_, infix))| (infix.len(), u8::MAX - number));
+        longest.map(|(number, (_, infix))| (number, infix.len()))
+    }
+}
 
 /// All attributes of a tree.
 #[derive(Debug, Default)]
@@ -29,6 +81,8 @@ pub struct Xattrs {
 struct Pair {
     index: u8,
     rest: Box<[u8]>,
+    /// Number of the long prefix that the name begins with, and its length behind the base.
+    prefix: Option<(u8, usize)>,
     value: Box<[u8]>,
     /// Inodes that have it.
     owners: u64,
@@ -45,12 +99,18 @@ struct Set {
 /// Collects the sets of a tree.
 #[derive(Default)]
 pub struct Collector {
+    prefixes: Prefixes,
     xattrs: Xattrs,
     set_by_pairs: HashMap<Box<[u32]>, SetId>,
     pair_by_attr: HashMap<Xattr, u32>,
 }
 
 impl Collector {
+    /// For names that may have these prefixes.
+    pub fn new(prefixes: Prefixes) -> Self {
+        Self { prefixes, ..Self::default() }
+    }
+
     /// The set of `node`; `None` for a node without attributes.
     ///
     /// # Errors
@@ -105,8 +165,9 @@ impl Collector {
             return refuse("the value is longer than 65535 bytes");
         }
         let pair = self.xattrs.pairs.len() as u32;
+        let prefix = self.prefixes.longest(index, rest);
         let (rest, value) = (rest.into(), attr.value.clone());
-        self.xattrs.pairs.push(Pair { index, rest, value, owners: 0, shared_off: None });
+        self.xattrs.pairs.push(Pair { index, rest, prefix, value, owners: 0, shared_off: None });
         self.pair_by_attr.insert(attr.clone(), pair);
         Ok(pair)
     }
@@ -119,8 +180,7 @@ impl Collector {
                 && let Ok(off) = u32::try_from(xattrs.shared_area.len())
             {
                 pair.shared_off = Some(off);
-                xattr::encode_entry(pair.index, &pair.rest, &pair.value, &mut xattrs.shared_area)
-                    .expect("lengths were checked when the pair was collected");
+                pair.encode(&mut xattrs.shared_area);
             }
         }
         for set in &mut xattrs.sets {
@@ -134,7 +194,20 @@ impl Collector {
 
 impl Pair {
     fn entry_len(&self) -> usize {
-        xattr::entry_len(self.rest.len(), self.value.len())
+        xattr::entry_len(self.stored_name().1.len(), self.value.len())
+    }
+
+    /// The index that is stored, and what is stored behind it.
+    fn stored_name(&self) -> (u8, &[u8]) {
+        match self.prefix {
+            Some((number, len)) => (xattr::LONG_PREFIX | number, &self.rest[len..]),
+            None => self.name(),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (index, rest) = self.stored_name();
+        xattr::encode_entry(index, rest, &self.value, out).expect("lengths were checked when the pair was collected");
     }
 
     fn name(&self) -> (u8, &[u8]) {
@@ -184,7 +257,7 @@ impl Xattrs {
             out.extend_from_slice(&id.to_le_bytes());
         }
         for pair in inline {
-            xattr::encode_entry(pair.index, &pair.rest, &pair.value, out).expect("lengths were checked");
+            pair.encode(out);
         }
     }
 }

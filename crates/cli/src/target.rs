@@ -19,6 +19,7 @@ const SECTOR_LEN: u64 = 512;
 
 /// Where an image goes.
 pub struct Target {
+    path: PathBuf,
     output: Output,
     offset: u64,
     place: Option<Place>,
@@ -41,7 +42,8 @@ impl Target {
         let found = fs::metadata(path).ok().map(|found| found.file_type());
         let is_device = found.is_some_and(|found| found.is_block_device());
         if !is_device && (offset == 0 || found.is_none_or(|found| !found.is_file())) {
-            return Ok(Self { output: Output::create(path, existing)?, offset, place: None, blob: None });
+            let output = Output::create(path, existing)?;
+            return Ok(Self { path: path.to_owned(), output, offset, place: None, blob: None });
         }
         if existing == Existing::Keep {
             return Err(Failure::Exists { path: path.to_owned() });
@@ -53,11 +55,15 @@ impl Target {
         // Builders want a file that grows; this one never gets its name.
         let name = format!("kiln-image-{}", std::process::id());
         let output = Output::create(&scratch_dir(&path).join(name), Existing::Keep)?;
-        Ok(Self { output, offset, place: Some(Place { path, file, is_device }), blob: None })
+        let place = Some(Place { path: path.clone(), file, is_device });
+        Ok(Self { path, output, offset, place, blob: None })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
     pub fn with_blob(self, path: &Path, existing: Existing) -> Result<Self, Failure> {
+        if path == self.path {
+            return Err(Failure::Usage(format!("{}: the chunks need a file of their own", path.display())));
+        }
         let mut tag = [0; TAG_LEN];
         // A name that is cut still says more than none. A zero ends it.
         let name = path.file_name().unwrap_or_default().as_bytes();

@@ -4,6 +4,8 @@ use crate::exit::Failure;
 use crate::size;
 use kiln_build::{BuildOptions, ChunkEntries};
 use kiln_format::BlockBits;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// The largest alignment in bytes.
@@ -58,6 +60,10 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u64).range(1..))]
     xattr_share: u64,
 
+    /// Store PREFIX, as user.long., once for all names of extended attributes that begin with it (needs Linux 6.4)
+    #[arg(long, value_name = "PREFIX")]
+    xattr_prefix: Vec<OsString>,
+
     /// Leave SIZE bytes for extended attributes of the root
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     root_xattr_size: u64,
@@ -88,6 +94,7 @@ impl LayoutArgs {
             compact_inodes: !self.extended_inodes,
             omit_dot: self.omit_dot,
             xattr_share_min: self.xattr_share,
+            xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
             root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
             extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
             build_time: self.build_time,

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// All options but `-h` and `-V`, one command line for each way to write them.
-const ACCEPTED: [&[&str]; 79] = [
+const ACCEPTED: [&[&str]; 80] = [
     &[],
     &["-b4096"],
     &["-b", "4k"],
@@ -82,6 +82,7 @@ const ACCEPTED: [&[&str]; 79] = [
     &["--workers", "1"],
     &["--workers=1000"],
     &["--work=2"],
+    &["--xattr-prefix=user.long.", "--xattr-prefix", "trusted.x", "-Eplain-xattr-prefixes"],
     &["--zD=0"],
     &["--zfeature-bits=0"],
     &["--zfeature-bits=0xff"],
@@ -90,7 +91,7 @@ const ACCEPTED: [&[&str]; 79] = [
 ];
 
 /// With what is said about them.
-const REFUSED: [(&[&str], &str); 81] = [
+const REFUSED: [(&[&str], &str); 82] = [
     (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
     (&["-q"], "invalid option -- 'q'"),
     (&["-b8000"], "<E> erofs: invalid block size 8000"),
@@ -170,7 +171,8 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--workers=x"], "<E> erofs: invalid worker number x"),
     (&["--workers=1025"], "invalid worker number 1025"),
     (&["--xattr-inode-digest"], "--xattr-inode-digest: not yet supported"),
-    (&["--xattr-prefix=user.long."], "--xattr-prefix: not yet supported"),
+    (&["--xattr-prefix=long."], "prefix long. of extended attributes: begin it with user., trusted. or security."),
+    (&["--xattr-prefix=user."], "prefix user. of extended attributes"),
     (&["--zD"], "--zD: not yet supported"),
     (&["--zD=1"], "--zD: not yet supported"),
     (&["--zfeature-bits=999"], "<E> erofs: unsupported zfeature bit 8"),

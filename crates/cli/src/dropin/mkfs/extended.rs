@@ -11,7 +11,7 @@ const BITS: [&str; 8] =
     ["legacy-compress", "ztailpacking", "fragments", "all-fragments", "dedupe", "fragdedupe", "48bit", "dot-omitted"];
 
 /// What changes nothing but where things lie in the image, or what is done anyway.
-const WITHOUT_EFFECT: [&str; 2] = ["plain-xattr-prefixes", "xattr-name-filter"];
+const WITHOUT_EFFECT: [&str; 1] = ["xattr-name-filter"];
 
 /// Extended options.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Extended {
     pub inline_tails: bool,
     /// No entries of directories for themselves.
     pub omit_dot: bool,
+    /// Prefixes of attributes in the image itself.
+    pub plain_xattr_prefixes: bool,
     /// The superblock's.
     pub checksum: bool,
     /// What was asked for, is not done, and could matter.
@@ -56,6 +58,7 @@ impl Default for Extended {
             extended_inodes: false,
             inline_tails: true,
             omit_dot: false,
+            plain_xattr_prefixes: false,
             checksum: true,
             warnings: Vec::new(),
         }
@@ -116,6 +119,7 @@ impl Extended {
             ("inline_data", _) => self.put(|it| it.inline_tails = wanted),
             ("noinline_data", _) => self.put(|it| it.inline_tails = !wanted),
             ("dot-omitted", _) => self.put(|it| it.omit_dot = wanted),
+            ("plain-xattr-prefixes", _) => self.put(|it| it.plain_xattr_prefixes = wanted),
             ("nosbcrc", _) => self.put(|it| it.checksum = !wanted),
             ("force-inode-extended", _) => self.put(|it| {
                 it.extended_inodes = wanted;

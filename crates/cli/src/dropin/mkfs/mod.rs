@@ -64,17 +64,18 @@ General options:
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
  --workers=#           number of threads (default one for each processor)
+ --xattr-prefix=X      store X once for all names of attributes that begin so
  --zfeature-bits=#     extended options by number
 
 Extended options: 48bit, all-fragments[=#], dedupe, dot-omitted,
 force-chunk-indexes, force-inode-blockmap, force-inode-compact,
-force-inode-extended, fragments[=#], [^]inline_data, nosbcrc, ztailpacking.
-Without effect are fragdedupe, legacy-compress, plain-xattr-prefixes and
-xattr-name-filter, and also --async-queue-limit and --sort.
+force-inode-extended, fragments[=#], [^]inline_data, nosbcrc,
+plain-xattr-prefixes, ztailpacking. Without effect are fragdedupe,
+legacy-compress and xattr-name-filter, and also --async-queue-limit and --sort.
 
-Not possible yet, and refused: -m, --compress-hints, --fs-config-file, --gzinfo, --gzip, --incremental, --MZ, --oci, --product-out,
---s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc, --xattr-inode-digest,
---xattr-prefix, --zD, several compressors.
+Not possible yet, and refused: -m, --compress-hints, --fs-config-file, --gzinfo,
+--gzip, --incremental, --MZ, --oci, --product-out, --s3, --tar, --ungzip,
+--unlzma, --unxz, --vmdk-desc, --xattr-inode-digest, --zD, several compressors.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";

@@ -115,6 +115,7 @@ pub struct Options {
     file_contexts: Option<PathBuf>,
     mount_point: Vec<u8>,
     blob: Option<PathBuf>,
+    xattr_prefixes: Vec<Vec<u8>>,
     /// Owners of an attribute up to which it is not shared.
     xattr_tolerance: Option<u64>,
     /// In bytes.
@@ -215,6 +216,7 @@ impl Options {
             "mount-point" => self.mount_point = value.as_bytes().to_vec(),
             "sort" if value != "path" && value != "none" => return Err(invalid("sort order", &value).into()),
             "workers" => self.workers = Some(workers(&value)?),
+            "xattr-prefix" => self.xattr_prefixes.push(value.as_bytes().to_vec()),
             "zfeature-bits" => self.extended.read_bits(&value)?,
             // --sort, which is for archives: a directory's files are always in the order of a walk.
             _ => {}
@@ -271,6 +273,8 @@ impl Options {
             // Two owners are enough for a smaller image, where nothing is named.
             xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
             root_xattr_len: self.root_xattr_len,
+            xattr_prefixes: self.xattr_prefixes,
+            plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
             extent_max_len: self.extent_max_len,
             build_time,
             data_align: align("dsunit", self.dsunit)?,
