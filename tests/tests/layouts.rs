@@ -82,8 +82,11 @@ struct Place {
     has_blob: bool,
 }
 
+/// A choice of a place: its name and how it is made.
+type PlaceChoice = (&'static str, fn(&mut Place));
+
 /// As [`DIMENSIONS`], for where bytes lie.
-const PLACES: &[&[(&str, fn(&mut Place))]] = &[
+const PLACES: &[&[PlaceChoice]] = &[
     &[
         ("plain", |place| place.options.compression = None),
         ("lz4", |place| compress(&mut place.options, Method::Lz4, 1)),

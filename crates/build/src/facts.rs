@@ -33,18 +33,22 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Look at every node.
+    /// Look at every node. `digests` are attributes of contents.
     ///
     /// # Errors
     /// The first node that the format cannot represent, unless such nodes are to be skipped.
-    pub fn gather(tree: &Tree, options: &BuildOptions) -> Result<Self, BuildError> {
-        let mut collector = Collector::new(Prefixes::new(&options.xattr_prefixes)?);
+    pub fn gather(
+        tree: &Tree,
+        digests: &HashMap<NodeId, Box<[u8]>>,
+        options: &BuildOptions,
+    ) -> Result<Self, BuildError> {
+        let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
         let mut left_out = Vec::new();
         let mut is_left_out = vec![false; tree.len()];
         for id in tree.walk() {
             let node = tree.node(id);
-            match representable(&node.kind).and_then(|()| collector.add(node)) {
+            match representable(&node.kind).and_then(|()| collector.add(node, digests.get(&id).map(|value| &**value))) {
                 Ok(set) => xattr_sets[id.idx()] = set,
                 Err(reason) => {
                     let error = BuildError::Input { path: tree.path(id), reason };

@@ -16,6 +16,7 @@ mod chunks;
 mod cuts;
 mod dedupe;
 mod device;
+mod digest;
 mod emit;
 mod error;
 mod facts;
@@ -63,7 +64,8 @@ pub fn build<'a>(
     options.check()?;
     let out = out.into();
     let mut clock = PhaseClock::start();
-    let facts = facts::Facts::gather(tree, options)?;
+    let digests = digest::all(tree, options, control)?;
+    let facts = facts::Facts::gather(tree, &digests, options)?;
     let plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
     let packed = pack::pack(tree, &plan, out, options, control)?;

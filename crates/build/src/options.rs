@@ -81,6 +81,10 @@ pub struct BuildOptions {
     pub xattr_prefixes: Vec<Vec<u8>>,
     /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
     pub plain_xattr_prefixes: bool,
+    /// Store the SHA-256 of each file's contents as an attribute of this name, `erofs.fingerprint.v1` as a rule, so that readers
+    /// can share what is equal. A name that does not begin with `user.` and the like is hidden. Files are read once more. Needs
+    /// Linux 6.4.
+    pub content_digests: Option<Vec<u8>>,
     /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
     pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
@@ -138,6 +142,7 @@ impl Default for BuildOptions {
             xattr_share_min: 2,
             xattr_prefixes: Vec::new(),
             plain_xattr_prefixes: false,
+            content_digests: None,
             root_xattr_len: 0,
             compression: None,
             threads: 1,

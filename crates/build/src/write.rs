@@ -33,14 +33,24 @@ pub struct Written {
     pub uuid: [u8; 16],
 }
 
+/// The table of long xattr prefixes.
+struct PrefixTable {
+    table: Vec<u8>,
+    /// Its byte in the image.
+    off: u64,
+    /// How many prefixes there are.
+    count: u8,
+    /// Number of the one that names digests of contents, if there are any.
+    digest_id: Option<u8>,
+}
+
 /// What lies before the data.
 pub struct Header {
     /// Configuration records, behind the superblock.
     records: Vec<u8>,
     /// Byte of the device table behind them, if there is one.
     devt_off: Option<u64>,
-    /// The table of long xattr prefixes, its byte, and how many there are.
-    prefixes: (Vec<u8>, u64, u8),
+    prefixes: PrefixTable,
     /// Length in blocks.
     pub blocks: u64,
 }
@@ -48,7 +58,11 @@ pub struct Header {
 impl Header {
     /// The superblock with the place of the prefixes. Without a packed inode every kernel looks for them in the image itself.
     fn with_prefixes(&self, mut superblock: Superblock, options: &BuildOptions) -> Superblock {
-        let (_, off, count) = self.prefixes;
+        let PrefixTable { off, count, digest_id, .. } = self.prefixes;
+        if let Some(id) = digest_id {
+            superblock.compat |= Compat::ISHARE_XATTRS;
+            superblock.ishare_xattr_prefix_id = id;
+        }
         if count > 0 {
             (superblock.xattr_prefix_count, superblock.xattr_prefix_off) = (count, off);
             superblock.incompat |= Incompat::XATTR_PREFIXES;
@@ -70,9 +84,10 @@ pub fn header(options: &BuildOptions, out: Out<'_>) -> Result<Header, BuildError
     let slot_len = DEVICE_SLOT_LEN as u64;
     let devt_off = out.blob.map(|_| len.next_multiple_of(slot_len));
     len = devt_off.map_or(len, |off| off + slot_len).next_multiple_of(PREFIX_ALIGN);
-    let prefixes = Prefixes::new(&options.xattr_prefixes)?;
-    let prefixes = (prefixes.table(), len, prefixes.count());
-    len += prefixes.0.len() as u64;
+    let prefixes = Prefixes::new(options)?;
+    let (off, table) = (len, prefixes.table());
+    len += table.len() as u64;
+    let prefixes = PrefixTable { table, off, count: prefixes.count(), digest_id: prefixes.digest_id() };
     Ok(Header { records, devt_off, prefixes, blocks: options.block_bits.blocks_for(len) })
 }
 
@@ -264,7 +279,7 @@ fn write_header(
     digest.update(&superblock.encode()?);
     let slot = slot.map(|slot| slot.encode()).transpose()?;
     digest.update(slot.as_ref().map_or(&[], |slot| slot.as_bytes()));
-    digest.update(&header.prefixes.0);
+    digest.update(&header.prefixes.table);
     superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
     let block_bits = superblock.block_bits;
     let mut bytes = vec![0; (header.blocks * block_bits.len()) as usize];
@@ -275,7 +290,7 @@ fn write_header(
     if let (Some(off), Some(slot)) = (header.devt_off, slot) {
         bytes[off as usize..][..DEVICE_SLOT_LEN].copy_from_slice(slot.as_bytes());
     }
-    let (table, off, _) = &header.prefixes;
+    let PrefixTable { table, off, .. } = &header.prefixes;
     bytes[*off as usize..][..table.len()].copy_from_slice(table);
     let record = superblock.encode()?;
     bytes[start..][..record.len()].copy_from_slice(&record);

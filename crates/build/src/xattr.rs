@@ -7,27 +7,33 @@ use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
-use crate::BuildError;
 use crate::error::InputProblem;
 use crate::tree::{Node, Xattr};
+use crate::{BuildError, BuildOptions};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetId(u32);
+
+/// The base of attributes that nobody is shown.
+const HIDDEN: u8 = 0;
 
 /// Fronts of names that are stored once.
 #[derive(Debug, Default)]
 pub struct Prefixes {
     /// Index of the base, and what follows it.
     list: Vec<(u8, Box<[u8]>)>,
+    /// The last one names digests of contents, and nothing else.
+    has_digests: bool,
 }
 
 impl Prefixes {
-    /// Prefixes of these full names.
+    /// The prefixes that were chosen.
     ///
     /// # Errors
     /// A name without a base, or with nothing behind it; too many of them.
-    pub fn new(names: &[Vec<u8>]) -> Result<Self, BuildError> {
+    pub fn new(options: &BuildOptions) -> Result<Self, BuildError> {
+        let names = &options.xattr_prefixes;
         let prefix = |name: &Vec<u8>| {
             let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
             match xattr::split_name(name) {
@@ -37,10 +43,25 @@ impl Prefixes {
                 _ => Err(refuse("begin it with user., trusted. or security., and go on for up to 254 bytes")),
             }
         };
-        if let Some(name) = names.get(xattr::LONG_PREFIX_MAX) {
-            return Err(BuildError::XattrPrefix { name: name.clone(), reason: "an image has 128 prefixes at most" });
+        let refuse = |name: &Vec<u8>, reason| Err(BuildError::XattrPrefix { name: name.clone(), reason });
+        let mut list: Vec<(u8, Box<[u8]>)> = names.iter().map(prefix).collect::<Result<_, _>>()?;
+        if let Some(name) = &options.content_digests {
+            if name.is_empty() || name.len() > xattr::NAME_MAX_LEN {
+                return refuse(name, "names of digests have 1 to 255 bytes");
+            }
+            let visible = xattr::split_name(name).filter(|(_, infix)| !infix.is_empty());
+            let (index, infix) = visible.unwrap_or((HIDDEN, name));
+            list.push((index, infix.into()));
         }
-        Ok(Self { list: names.iter().map(prefix).collect::<Result<_, _>>()? })
+        if list.len() > xattr::LONG_PREFIX_MAX {
+            return refuse(&list[xattr::LONG_PREFIX_MAX].1.to_vec(), "an image has 128 prefixes at most");
+        }
+        Ok(Self { list, has_digests: options.content_digests.is_some() })
+    }
+
+    /// The number of the prefix that names digests of contents, if there are any.
+    pub fn digest_id(&self) -> Option<u8> {
+        self.has_digests.then(|| self.count() - 1)
     }
 
     /// How many.
@@ -60,7 +81,8 @@ impl Prefixes {
     /// The number of the longest prefix of a name, and its length behind the base.
     fn longest(&self, index: u8, rest: &[u8]) -> Option<(u8, usize)> {
         let fits = |(base, infix): &(u8, Box<[u8]>)| *base == index && rest.starts_with(infix);
-        let fitting = (0..).zip(&self.list).filter(|(_, prefix)| fits(prefix));
+        let of_trees = &self.list[..self.list.len() - usize::from(self.has_digests)];
+        let fitting = (0..).zip(of_trees).filter(|(_, prefix)| fits(prefix));
         let longest = fitting.max_by_key(|(number, (_, infix))| (infix.len(), u8::MAX - number));
         longest.map(|(number, (_, infix))| (number, infix.len()))
     }
@@ -111,15 +133,16 @@ impl Collector {
         Self { prefixes, ..Self::default() }
     }
 
-    /// The set of `node`; `None` for a node without attributes.
+    /// The set of `node` with a digest of its contents; `None` for a node without attributes.
     ///
     /// # Errors
     /// An attribute that the format cannot hold.
-    pub fn add(&mut self, node: &Node) -> Result<Option<SetId>, InputProblem> {
-        if node.xattrs.is_empty() {
+    pub fn add(&mut self, node: &Node, digest: Option<&[u8]>) -> Result<Option<SetId>, InputProblem> {
+        let mut pairs = Vec::with_capacity(node.xattrs.len() + 1);
+        pairs.extend(digest.and_then(|value| self.digest_pair(value)));
+        if node.xattrs.is_empty() && pairs.is_empty() {
             return Ok(None);
         }
-        let mut pairs = Vec::with_capacity(node.xattrs.len());
         for attr in &node.xattrs {
             pairs.push(self.pair(attr)?);
         }
@@ -148,6 +171,19 @@ impl Collector {
             xattrs.sets.push(Set { pairs, body_len: 0 });
         }
         Ok(Some(id))
+    }
+
+    /// The pair of a digest, whose name is a prefix with nothing behind it.
+    fn digest_pair(&mut self, value: &[u8]) -> Option<u32> {
+        let number = self.prefixes.digest_id()?;
+        let (index, rest) = self.prefixes.list.last()?.clone();
+        // No attribute of a tree has an empty name.
+        let key = Xattr { name: Box::default(), value: value.into() };
+        let (pairs, prefix) = (&mut self.xattrs.pairs, Some((number, rest.len())));
+        Some(*self.pair_by_attr.entry(key).or_insert_with(|| {
+            pairs.push(Pair { index, rest, prefix, value: value.into(), owners: 0, shared_off: None });
+            pairs.len() as u32 - 1
+        }))
     }
 
     fn pair(&mut self, attr: &Xattr) -> Result<u32, InputProblem> {

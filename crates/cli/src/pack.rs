@@ -8,7 +8,7 @@ mod tree_args;
 
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
-pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
+pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
 
 use crate::exit::{Exit, Failure};
 use crate::output::Existing;

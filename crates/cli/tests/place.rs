@@ -179,8 +179,12 @@ fn inodes_are_as_asked_for() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
     let make = |options: &[&str]| {
-        stdout(&[&["pack", "--preset", "plain", "--quiet", "--force", &root, &image][..], options].concat());
-        holds_the_tree(&scratch, &root, &image, "0");
+        let preset: &[&str] = if options.contains(&"--preset") { &[] } else { &["--preset", "plain"] };
+        stdout(&[&["pack", "--quiet", "--force", &root, &image], preset, options].concat());
+        match options.iter().any(|option| option.starts_with("--mtime") || option.starts_with("--set-xattr")) {
+            true => drop(stdout(&["check", &image])),
+            false => holds_the_tree(&scratch, &root, &image, "0"),
+        }
         let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
         let stat: Value = serde_json::from_slice(&stdout(&["stat", "--json", &image, "dir/5"])).unwrap();
         (info, stat)
@@ -217,6 +221,19 @@ fn inodes_are_as_asked_for() {
     assert!(size(&["--root-xattr-size", "5000"]).0 > 5000);
     let prefixed = size(&["--xattr-share", "9", "--xattr-prefix", "user.lon", "--xattr-prefix", "user.lo"]);
     assert_eq!(prefixed.0, alone.0 - 8 * 4);
+    // `check` verifies digests of contents.
+    let (info, _) = make(&["--content-digests"]);
+    assert_eq!(info["feature_compat"].as_u64().unwrap() & 0x20, 0x20);
+    let (mut bytes, mut found) = (fs::read(&image).unwrap(), 0);
+    for at in 0..bytes.len() - 7 {
+        if &bytes[at..at + 7] == b"sha256:" {
+            (bytes[at + 7], found) = (bytes[at + 7] ^ 1, found + 1);
+        }
+    }
+    assert_eq!(found, 5, "all files but the empty one");
+    fs::write(&image, bytes).unwrap();
+    let checked = run(&["check", "--no-sbcrc", &image]);
+    assert_eq!(checked.status.code(), Some(4), "{}", stderr(&checked));
     // With a packed inode, too.
     let set = format!("user.long={value}");
     let options = ["--preset", "balanced", "--set-xattr", &set, "--xattr-prefix", "user.l"];

@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+/// The usual name of digests of contents.
+pub const DIGEST_NAME: &[u8] = b"erofs.fingerprint.v1";
 /// The largest alignment in bytes.
 pub const ALIGN_MAX: u64 = 1 << 30;
 /// The largest chunk in bytes.
@@ -64,6 +66,10 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "PREFIX")]
     xattr_prefix: Vec<OsString>,
 
+    /// Store the SHA-256 of each file's contents, which readers verify and may share by (needs Linux 6.4)
+    #[arg(long)]
+    content_digests: bool,
+
     /// Leave SIZE bytes for extended attributes of the root
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     root_xattr_size: u64,
@@ -95,6 +101,7 @@ impl LayoutArgs {
             omit_dot: self.omit_dot,
             xattr_share_min: self.xattr_share,
             xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            content_digests: self.content_digests.then(|| DIGEST_NAME.into()),
             root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
             extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
             build_time: self.build_time,

@@ -255,6 +255,14 @@ fn metadata_is_as_asked_for() {
     let labelled = entry(&["--file-contexts", &contexts, "--mount-point=/system"]);
     assert_eq!(labelled["xattrs"][0]["name"], "security.selinux");
     assert_eq!(entry(&["--file-contexts", &contexts])["xattrs"], Value::Array(Vec::new()));
+    // Digests under a name that has a base are there for all to see, and must not meet another attribute.
+    let digests = entry(&["--xattr-inode-digest=user.sum"]);
+    assert_eq!((&digests["xattrs"][0]["name"], digests["xattrs"].as_array().unwrap().len()), (&"user.sum".into(), 1));
+    assert_eq!(place.entry("dir/0")["xattrs"], Value::Array(Vec::new()));
+    let clash = ["--xattr-inode-digest=security.selinux", "--file-contexts", &contexts, "--mount-point=/system"];
+    fs::remove_file(&place.image).unwrap();
+    place.refuses(&clash, "security.selinux: is there twice");
+    assert_eq!(entry(&["--xattr-inode-digest"])["xattrs"], Value::Array(Vec::new()));
 
     place.makes(&["--exclude-path=dir/1", "--exclude-path=/dir/2/", "--exclude-regex=^dir/1[0-9]$"]);
     let listed = String::from_utf8(stdout(&["ls", &place.image, "dir"])).unwrap();

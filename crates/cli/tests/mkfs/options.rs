@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// All options but `-h` and `-V`, one command line for each way to write them.
-const ACCEPTED: [&[&str]; 80] = [
+const ACCEPTED: [&[&str]; 82] = [
     &[],
     &["-b4096"],
     &["-b", "4k"],
@@ -82,6 +82,8 @@ const ACCEPTED: [&[&str]; 80] = [
     &["--workers", "1"],
     &["--workers=1000"],
     &["--work=2"],
+    &["--xattr-inode-digest"],
+    &["--xattr-inode-digest=name", "--xattr-prefix=security.x", "-Efragments", "-zlz4"],
     &["--xattr-prefix=user.long.", "--xattr-prefix", "trusted.x", "-Eplain-xattr-prefixes"],
     &["--zD=0"],
     &["--zfeature-bits=0"],
@@ -170,7 +172,7 @@ const REFUSED: [(&[&str], &str); 82] = [
     (&["--vmdk-desc=x"], "--vmdk-desc: not yet supported"),
     (&["--workers=x"], "<E> erofs: invalid worker number x"),
     (&["--workers=1025"], "invalid worker number 1025"),
-    (&["--xattr-inode-digest"], "--xattr-inode-digest: not yet supported"),
+    (&["--xattr-inode-digest="], "names of digests have 1 to 255 bytes"),
     (&["--xattr-prefix=long."], "prefix long. of extended attributes: begin it with user., trusted. or security."),
     (&["--xattr-prefix=user."], "prefix user. of extended attributes"),
     (&["--zD"], "--zD: not yet supported"),

@@ -64,6 +64,8 @@ General options:
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
  --workers=#           number of threads (default one for each processor)
+ --xattr-inode-digest[=X]
+                       store SHA-256 digests of contents as attribute X
  --xattr-prefix=X      store X once for all names of attributes that begin so
  --zfeature-bits=#     extended options by number
 
@@ -75,7 +77,7 @@ legacy-compress and xattr-name-filter, and also --async-queue-limit and --sort.
 
 Not possible yet, and refused: -m, --compress-hints, --fs-config-file, --gzinfo,
 --gzip, --incremental, --MZ, --oci, --product-out, --s3, --tar, --ungzip,
---unlzma, --unxz, --vmdk-desc, --xattr-inode-digest, --zD, several compressors.
+--unlzma, --unxz, --vmdk-desc, --zD, several compressors.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";

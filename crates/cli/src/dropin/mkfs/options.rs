@@ -9,7 +9,7 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
+use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
 use crate::preset::PclusterLimits;
 use crate::target::scratch_dir;
 use crate::threads::processors;
@@ -116,6 +116,7 @@ pub struct Options {
     mount_point: Vec<u8>,
     blob: Option<PathBuf>,
     xattr_prefixes: Vec<Vec<u8>>,
+    content_digests: Option<Vec<u8>>,
     /// Owners of an attribute up to which it is not shared.
     xattr_tolerance: Option<u64>,
     /// In bytes.
@@ -166,6 +167,10 @@ impl Options {
 
     fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
         match (name, value) {
+            ("xattr-inode-digest", value) => {
+                let name = value.map(|value| value.as_bytes().to_vec());
+                self.content_digests = Some(name.unwrap_or_else(|| DIGEST_NAME.into()));
+            }
             ("ovlfs-strip", value) => self.policy.strip_overlay = flag(name, value)?,
             (_, Some(value)) => self.with_value(name, value)?,
             ("all-root", _) => {
@@ -274,6 +279,7 @@ impl Options {
             xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
             root_xattr_len: self.root_xattr_len,
             xattr_prefixes: self.xattr_prefixes,
+            content_digests: self.content_digests,
             plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
             extent_max_len: self.extent_max_len,
             build_time,

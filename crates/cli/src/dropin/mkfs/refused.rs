@@ -24,7 +24,7 @@ const fn unless(name: &'static str, unless: &'static [&'static str], because: &'
 const DIRECTORIES_ONLY: &str = "the source is a directory";
 const ONE_WAY: &str = "all files are compressed in one way";
 
-const REFUSED: [Refused; 20] = [
+const REFUSED: [Refused; 19] = [
     always("m", "metadata is not compressed"),
     unless("clean", &["", "data"], "all data is written"),
     always("compress-hints", ONE_WAY),
@@ -43,7 +43,6 @@ const REFUSED: [Refused; 20] = [
     always("unlzma", DIRECTORIES_ONLY),
     always("unxz", DIRECTORIES_ONLY),
     always("vmdk-desc", "no descriptors are written"),
-    always("xattr-inode-digest", "there are no digests"),
     unless("zD", &["0"], "directories are not compressed"),
 ];
 
