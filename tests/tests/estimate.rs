@@ -1,11 +1,11 @@
 //! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
 
 use kiln_build::tree::{NodeId, Tree};
-use kiln_build::{BuildOptions, Control, Dedupe, Estimate, Fragments, estimate};
+use kiln_build::{BuildError, BuildOptions, Control, Dedupe, Estimate, Fragments, estimate};
 use kiln_codec::Method;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
-use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use std::sync::atomic::AtomicBool;
 
@@ -79,6 +79,41 @@ fn larger_trees_are_within_the_error() {
         assert_eq!(Some(estimate.oldest_kernel), built.oldest_kernel);
         let sizes = [1, 7].map(|threads| estimated(&tree, &BuildOptions { threads, ..options.clone() }).image_bytes);
         assert_eq!(sizes, [figure; 2], "the same whatever the threads");
+    }
+}
+
+#[test]
+fn large_trees_are_not_read_for_their_parts() {
+    let options = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 64 << 10, 2) };
+    let with_hole = |len: u64| {
+        let mut tree = MemTree::default();
+        let mut file = MemFile::whole(Texture::Text.bytes(1, 100_000));
+        file.push_hole(len);
+        tree.file(NodeId::ROOT, b"file", file);
+        tree.finish().unwrap()
+    };
+    let (small, large) = (estimated(&with_hole(1 << 30), &options), estimated(&with_hole(1 << 35), &options));
+    assert!(!small.parts_ignored && large.parts_ignored);
+    assert!(large.text_bytes < 1 << 20, "{large:?}");
+}
+
+#[test]
+fn files_that_cannot_be_read_end_it_or_are_left_out() {
+    for (_, options) in choices() {
+        let mut tree = MemTree::default();
+        let file = |seed| MemFile::whole(Texture::Text.bytes(seed, 50_000));
+        let broken = tree.file(NodeId::ROOT, b"broken", file(1));
+        tree.file(NodeId::ROOT, b"sound", file(2));
+        tree.fault(broken, Fault::Open);
+        let tree = tree.finish().unwrap();
+        let stop = AtomicBool::new(false);
+        let control = Control { stop: &stop, progress: &|_| {} };
+        let error = estimate(&tree, &options, &control).unwrap_err();
+        assert!(error.to_string().contains("broken"), "{error}");
+        let found = estimate(&tree, &BuildOptions { keep_going: true, ..options }, &control).unwrap();
+        assert!(found.image_bytes.value > 4096.0 && found.image_bytes.value < 70_000.0, "{found:?}");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(estimate(&tree, &choices()[0].1, &control), Err(BuildError::Interrupted)));
     }
 }
 

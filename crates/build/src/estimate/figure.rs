@@ -47,6 +47,9 @@ impl Figure {
     /// The mean of y, from a few pairs (z, y) and many more `glances` at z alone, which have seen the share `seen` of the
     /// population: y is nearly linear in z.
     pub fn regression(pairs: &[(f64, f64)], glances: &[f64], seen: f64) -> Self {
+        if pairs.is_empty() {
+            return Self::default();
+        }
         let n = pairs.len() as f64;
         let mean_z = pairs.iter().map(|pair| pair.0).sum::<f64>() / n;
         let mean_y = pairs.iter().map(|pair| pair.1).sum::<f64>() / n;
