@@ -178,19 +178,23 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<Option<bool>>(), clamp);
-    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
-        BuildOptions {
-            encoded_extents: encoded == Some(true) && kernel.is_none(),
-            tail_packing: encoded == Some(false),
-            fragments,
-            packed_pcluster_len,
-            kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
-            dedupe,
-            source_date_epoch: clamp,
-            ..options(method, pcluster_len, 1)
-        }
-    })
+    let encoded = any::<Option<bool>>();
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, encoded, clamp, any::<bool>());
+    choices.prop_map(
+        |(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp, own_mtimes)| {
+            BuildOptions {
+                encoded_extents: encoded == Some(true) && kernel.is_none(),
+                tail_packing: encoded == Some(false),
+                own_mtimes,
+                fragments,
+                packed_pcluster_len,
+                kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
+                dedupe,
+                source_date_epoch: clamp,
+                ..options(method, pcluster_len, 1)
+            }
+        },
+    )
 }
 
 /// The law. Whether an image could be made at all.

@@ -58,6 +58,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("files", |options| options.dedupe = Dedupe::Files),
         ("parts", |options| options.dedupe = Dedupe::Parts),
     ],
+    &[("one time", |options| options.own_mtimes = false), ("own times", |options| options.own_mtimes = true)],
 ];
 
 /// Rows of choices, one of each dimension, in which every pair of choices occurs: greedily, the row with most new pairs

@@ -38,7 +38,7 @@ impl<'a> Emitter<'a> {
         let view = self.view;
         self.serial += 1;
         let inode = self.record(id)?;
-        out.extend_from_slice(&inode.encode(view.facts.epoch)?);
+        out.extend_from_slice(&inode.encode(view.facts.epoch, view.facts.compact_times)?);
         if let Some(set) = view.facts.xattr_sets[id.idx()] {
             let shared_base = u32::try_from(self.layout.shared_pos / 4)
                 .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
@@ -103,7 +103,7 @@ impl<'a> Emitter<'a> {
             mtime_nsec: epoch.nsec,
             nlink: 1,
         };
-        out.extend_from_slice(&inode.encode(epoch)?);
+        out.extend_from_slice(&inode.encode(epoch, self.view.facts.compact_times)?);
         shape.encode(self.algorithm()?, &extents.list, out)
     }
 

@@ -15,6 +15,7 @@ mod chunker;
 mod cuts;
 mod dedupe;
 mod emit;
+mod epoch;
 mod error;
 mod facts;
 mod fill;

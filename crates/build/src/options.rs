@@ -2,6 +2,7 @@
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
+use kiln_format::inode::CompactTimes;
 use kiln_format::{BlockBits, KernelVersion};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,8 @@ pub struct BuildOptions {
     /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
     /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
     pub encoded_extents: bool,
+    /// Compact inodes have mtimes of their own, so that more inodes are compact. Needs Linux 6.15; before, not done.
+    pub own_mtimes: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -79,6 +82,7 @@ impl Default for BuildOptions {
             packed_pcluster_len: None,
             tail_packing: false,
             encoded_extents: false,
+            own_mtimes: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
@@ -119,6 +123,14 @@ impl BuildOptions {
     /// Whether compressed tails go beside inodes.
     pub(crate) fn packs_tails(&self) -> bool {
         self.tail_packing && !self.encoded_extents && self.kernel_has(Feature::TailPacking.since())
+    }
+
+    /// What the mtimes of compact inodes can be.
+    pub(crate) fn compact_times(&self) -> CompactTimes {
+        match self.own_mtimes && self.kernel_has(Feature::Addr48Bit.since()) {
+            true => CompactTimes::Own,
+            false => CompactTimes::Shared,
+        }
     }
 
     /// Whether parts of files are looked for.

@@ -3,6 +3,7 @@
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::feature::Feature;
+use kiln_format::inode::CompactTimes;
 use kiln_format::superblock::{self, BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Algorithm, Compat, Incompat, Nid};
 use std::fs::File;
@@ -155,6 +156,9 @@ fn superblock(
             Feature::Addr48Bit => Incompat::ADDR_48BIT,
             other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
         };
+    }
+    if view.facts.compact_times == CompactTimes::Own {
+        incompat |= Incompat::ADDR_48BIT;
     }
     let mut compat = Compat::SB_CHKSUM | Compat::MTIME;
     if !view.facts.xattrs.is_empty() {

@@ -113,10 +113,12 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
     }
     let base = wishes.preset.base();
     let encoded_extents = wishes.encodes_extents()?;
+    // Where the image needs such a kernel anyway, inodes may be as small as it reads them.
+    let own_mtimes = encoded_extents || kernel.is_some_and(|kernel| kernel >= Feature::Addr48Bit.since());
     let Some(compression) = wishes.compression(&base, encoded_extents)? else {
         wishes.check_uncompressed()?;
         let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
-        return Ok(BuildOptions { kernel, dedupe, ..BuildOptions::default() });
+        return Ok(BuildOptions { kernel, dedupe, own_mtimes, ..BuildOptions::default() });
     };
     let fragments = wishes.fragments(base.fragments)?;
     Ok(BuildOptions {
@@ -127,6 +129,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
         encoded_extents,
+        own_mtimes,
         ..BuildOptions::default()
     })
 }

@@ -262,7 +262,7 @@ fn layout(
         Some(len) => Some(check_pcluster_len(len).ok_or_else(|| invalid("fragment size", &len.to_string().into()))?),
         None => None,
     };
-    let default_len = if extended.encoded_extents { UNIT_LEN } else { PCLUSTER_LEN };
+    let default_len = if extended.bits48 { UNIT_LEN } else { PCLUSTER_LEN };
     let spec = |compression: Compression| compression.spec(pcluster_len.unwrap_or(default_len));
     let compression = compression.map(spec).transpose()?;
     Ok(BuildOptions {
@@ -271,7 +271,8 @@ fn layout(
         fragments: extended.fragments,
         packed_pcluster_len,
         tail_packing: extended.tail_packing,
-        encoded_extents: extended.encoded_extents && compression.is_some(),
+        encoded_extents: extended.bits48 && compression.is_some(),
+        own_mtimes: extended.bits48,
         ..BuildOptions::default()
     })
 }
