@@ -11,9 +11,11 @@
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod append;
 mod chunker;
 mod cuts;
 mod dedupe;
+mod directory;
 mod emit;
 mod epoch;
 mod error;
@@ -23,6 +25,7 @@ mod hole;
 mod jobs;
 mod layout;
 mod matching;
+mod metadata;
 mod options;
 mod pack;
 mod packed;
@@ -59,13 +62,16 @@ pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<
     let facts = facts::Facts::gather(tree, options)?;
     let plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let packed = pack::pack(tree, &plan, out, options, control)?;
+    let mut data = append::Appender::new(out, write::header_blocks(options)?, options);
+    let packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    let data_end = data.end;
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
-    let written = write::write(&view, &layout, out, options, control)?;
+    let metadata = metadata::Metadata::pack(&view, &layout, &mut data, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, out, options, control)?;
     clock.finish("write");
-    let mut summary = stats::summarize(&view, &layout, &written);
+    let mut summary = stats::summarize(&view, data_end, &written);
     summary.phases = clock.phases();
     summary.skipped = facts.left_out;
     summary.skipped.extend(plan.left_out);

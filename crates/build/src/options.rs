@@ -50,6 +50,10 @@ pub struct BuildOptions {
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
     /// costs; the larger, the smaller the image.
     pub packed_pcluster_len: Option<u32>,
+    /// Large directories lie in the packed inode, too. Needs Linux 6.1, and compression.
+    pub pack_directories: bool,
+    /// How inodes, and what lies beside them, are compressed in the metabox; `None`: not. Needs Linux 6.17.
+    pub metabox: Option<Spec>,
     /// The end of a compressed file lies beside its inode where there is room for it: small files need one read. Needs Linux
     /// 5.17; not for encoded extents.
     pub tail_packing: bool,
@@ -80,6 +84,8 @@ impl Default for BuildOptions {
             index_budget: 256 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
+            pack_directories: false,
+            metabox: None,
             tail_packing: false,
             encoded_extents: false,
             own_mtimes: false,
@@ -106,7 +112,12 @@ impl BuildOptions {
             len if u64::from(len).is_multiple_of(block_len) => Ok(()),
             len => Err(BuildError::PclusterLen { len, block_len }),
         };
-        self.specs().try_for_each(whole)
+        self.specs().try_for_each(whole)?;
+        let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
+        match self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
+            Some(kernel) => Err(BuildError::Kernel { feature, needs: since, kernel }),
+            None => Ok(()),
+        }
     }
 
     /// How the packed inode is compressed, if anything is.
@@ -117,7 +128,13 @@ impl BuildOptions {
 
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
-        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+        let packs = self.fragment_max_len() > 0 || self.packs_directories();
+        self.compression.into_iter().chain(self.packed_spec().filter(|_| packs)).chain(self.metabox)
+    }
+
+    /// Whether directories go into the packed inode.
+    pub(crate) fn packs_directories(&self) -> bool {
+        self.pack_directories && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
     }
 
     /// Whether compressed tails go beside inodes.

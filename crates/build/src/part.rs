@@ -182,11 +182,26 @@ impl<'a> Packer<'a> {
                 .as_mut()
                 .ok_or_else(|| BuildError::Internal("a part is to be compressed without an encoder".to_owned()))?,
         };
-        Ok(PackedPart::of(match self.options.encoded_extents {
-            true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, ends_stream, room, self.control)?,
-        }))
+        compress(filler, &self.text, ends_stream, room, self.options, self.control)
     }
+}
+
+/// `text` compressed; its end beside an inode, if there are `room` bytes for it.
+///
+/// # Errors
+/// A codec that fails; an interruption.
+pub fn compress(
+    filler: &mut Filler,
+    text: &[u8],
+    ends_stream: bool,
+    room: usize,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<PackedPart, BuildError> {
+    Ok(PackedPart::of(match options.encoded_extents {
+        true => filler.units(text, control)?,
+        false => filler.blocks(text, ends_stream, room, control)?,
+    }))
 }
 
 /// Fill `text` from byte `off` of a file of the plan.

@@ -113,7 +113,7 @@ impl Plan {
             }
         }
         plan.confirm(pairs, tree, options, control)?;
-        plan.pack(small);
+        plan.pack(small, options);
         if options.dedupes_parts() {
             plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
         }
@@ -121,9 +121,12 @@ impl Plan {
     }
 
     /// Lay out the packed stream.
-    fn pack(&mut self, mut small: Vec<Candidate>) {
+    fn pack(&mut self, mut small: Vec<Candidate>, options: &BuildOptions) {
         small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
         self.packed = PackedStream::of(&mut small);
+        if options.packs_directories() {
+            self.packed.pad(options.block_bits());
+        }
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
         }

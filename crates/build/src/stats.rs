@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 use crate::BuildError;
-use crate::layout::{Layout, View};
+use crate::layout::View;
 use crate::pack::Stored;
 use crate::plan::Storage;
 use crate::tree::Kind;
@@ -116,13 +116,13 @@ fn process_cpu() -> Duration {
 }
 
 /// Count what is in the image.
-pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> Summary {
+pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
-        data_bytes: view.packed.end - written.header_blocks * block_len,
-        metadata_bytes: layout.len,
+        data_bytes: data_end - written.header_blocks * block_len,
+        metadata_bytes: (written.blocks * block_len).saturating_sub(data_end.next_multiple_of(block_len)),
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         uuid: written.uuid,
