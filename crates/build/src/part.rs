@@ -158,9 +158,11 @@ impl<'a> Packer<'a> {
     /// Whether a compressed file, its map included, is smaller than the plain one.
     fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
         if self.options.encoded_extents {
-            // Small plain files, too, do without padding; blocks of their own suit large ones.
+            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
+            // inode, but not into the metabox, where a walk would have to decode them.
             let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
-            return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
+            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
         let inline_len = match &packed.shape {

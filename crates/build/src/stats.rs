@@ -21,6 +21,8 @@ pub struct Summary {
     pub directories: u64,
     /// Symbolic links, devices, pipes and sockets.
     pub others: u64,
+    /// Inodes that no name leads to: those of packed files and directories, and of the metabox.
+    pub special_inodes: u64,
     /// Names beyond the first of their inode.
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
@@ -125,6 +127,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         metadata_bytes: (written.blocks * block_len).saturating_sub(data_end.next_multiple_of(block_len)),
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
+        special_inodes: written.special_inodes,
         uuid: written.uuid,
         ..Summary::default()
     };

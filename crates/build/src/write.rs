@@ -23,6 +23,8 @@ pub struct Written {
     pub blocks: u64,
     /// Blocks before the first data block.
     pub header_blocks: u64,
+    /// Inodes that no name leads to.
+    pub special_inodes: u64,
     /// Features of the image.
     pub features: Vec<Feature>,
     /// Its UUID.
@@ -241,7 +243,8 @@ fn write_superblock(
     superblock.checksum = superblock::checksum(&header[start..][..superblock::checksum_len(block_bits)]);
     header[start..][..bytes.len()].copy_from_slice(&superblock.encode()?);
     out.write_all_at(&header, 0).map_err(|source| BuildError::Write { action: "write the image", source })?;
-    Ok(Written { blocks: superblock.blocks, header_blocks, features, uuid: superblock.uuid })
+    let special_inodes = [superblock.packed_nid, superblock.metabox_nid].iter().flatten().count() as u64;
+    Ok(Written { blocks: superblock.blocks, header_blocks, special_inodes, features, uuid: superblock.uuid })
 }
 
 /// Version 8 (custom) from the digest of everything but the UUID itself.

@@ -124,6 +124,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
     let Some(compression) = compression else {
         wishes.check_uncompressed()?;
         let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
+        let encoded_extents = encoded_extents && metabox.is_some();
         return Ok(BuildOptions { kernel, dedupe, own_mtimes, metabox, encoded_extents, ..BuildOptions::default() });
     };
     let fragments = wishes.fragments(base.fragments)?;

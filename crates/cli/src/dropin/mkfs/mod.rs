@@ -112,8 +112,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
 
 /// In the words of the original, which scripts read.
 fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
-    let packed_inode = u64::from(summary.packed_files > 0);
-    let inodes = summary.files + summary.directories + summary.others + packed_inode;
+    let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     writeln!(out, "Build completed.\n\n------")?;
     writeln!(out, "Filesystem UUID: {}", Uuid::from_bytes(summary.uuid))?;
