@@ -3,9 +3,9 @@
 //! Building is a sequence of values, each complete when it is made:
 //!
 //! ```text
-//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► bytes
-//! names,   inode     order,   where      nids,      every region filled
-//! contents forms     dedupe   data lies  addresses  to its last byte
+//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► Metadata ──► bytes
+//! names,   inode     order,   where      nids       what of it   every region filled
+//! contents forms     dedupe   data lies             is packed    to its last byte
 //! ```
 //!
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
