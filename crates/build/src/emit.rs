@@ -105,7 +105,7 @@ impl<'a> Emitter<'a> {
     /// As [`Emitter::region`].
     pub fn special(&mut self, contents: &Contents, out: &mut Vec<u8>) -> Result<(), BuildError> {
         self.serial += 1;
-        let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view));
+        let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
         let inode = Inode {
             form: contents.form(),
             layout: shape.layout(),

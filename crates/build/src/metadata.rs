@@ -15,6 +15,7 @@ use crate::layout::{Layout, MapShape, Run, View};
 use crate::pack::{BACKLOG, Extents};
 use crate::part::{self, PackedPart, Shape};
 use crate::pool::{self, Costed};
+use crate::zindex::{self, IndexShape};
 use crate::{BuildError, BuildOptions, Control, directory};
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.
@@ -37,8 +38,17 @@ impl Contents {
     }
 
     /// What its map looks like.
-    pub fn shape(&self, view: &View<'_>) -> MapShape {
-        view.map_shape(self.len, &self.extents)
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
+        Ok(match view.map_shape(self.len, &self.extents) {
+            MapShape::Index(shape) => {
+                let fit = zindex::lie_in_packs(&self.extents.list, shape, self.form().len() as u64)?;
+                MapShape::Index(IndexShape { scattered: !fit, ..shape })
+            }
+            records => records,
+        })
     }
 }
 

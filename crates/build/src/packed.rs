@@ -5,7 +5,6 @@
 //! with ELF and PNG with PNG without knowing either. The window keeps a directory's files near each other, so that reading
 //! a tree in order decodes each pcluster about once.
 
-use kiln_format::BlockBits;
 use std::ops::Range;
 
 /// Plain text of files in plan order that are sorted together.
@@ -64,9 +63,10 @@ impl PackedStream {
         stream
     }
 
-    /// Zeros behind the last member up to a block boundary, so that something else can follow.
-    pub fn pad(&mut self, block_bits: BlockBits) {
-        self.len = self.text_len.next_multiple_of(block_bits.len());
+    /// Zeros behind the last member, so that all has `len` bytes and something else can follow.
+    pub fn pad(&mut self, len: u64) {
+        debug_assert!(len >= self.text_len);
+        self.len = len;
     }
 
     /// Length in bytes.
@@ -150,7 +150,7 @@ mod tests {
     fn zeros_fill_the_last_block() {
         let mut stream = PackedStream::of(&mut [candidate(1, 5000, 1), candidate(2, 7, 2)]);
         assert_eq!(stream.len(), 5007);
-        stream.pad(BlockBits::DEFAULT);
+        stream.pad(8192);
         assert_eq!(stream.len(), 8192);
         let mut buf = vec![9; 3300];
         let read = stream.read(4900, &mut buf, |file, _, piece| {
