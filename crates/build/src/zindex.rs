@@ -61,7 +61,7 @@ pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Re
 /// # Errors
 /// As [`len_behind`].
 pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
-    let longer = len + (2 * PACK_MAX_ENTRIES << block_bits.bits());
+    let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
     let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, inline_len: 0 };
     let compact = shape.compact(compact_off(Form::Compact.len() as u64))?;
     let first = (block_bits.blocks_for(len)..).find(|lcn| compact.starts_pack(*lcn));
