@@ -137,6 +137,21 @@ fn the_kernel_must_have_the_metabox() {
 }
 
 #[test]
+fn compression_that_does_not_exist_is_refused() {
+    let tree = MemTree::default().finish().unwrap();
+    let zstd = |level, pcluster_len| Some(Spec { method: Method::Zstd, level, pcluster_len });
+    for (metabox, message) in [
+        (zstd(3, 5000), "pclusters of 5000 bytes: use a multiple of the block size, 4096 bytes"),
+        (zstd(3, 0), "0 bytes"),
+        (zstd(3, 2 << 20), "2097152 bytes"),
+        (zstd(99, 4096), "zstd has no level 99: use 1 to 22"),
+    ] {
+        let error = build(&tree, &BuildOptions { metabox, ..BuildOptions::default() }).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn the_uuid_covers_compressed_metadata() {
     for (what, options) in ways() {
         let uuid = |name: &str, mtime| {

@@ -105,14 +105,15 @@ impl BuildOptions {
     }
 
     /// # Errors
-    /// Options that contradict each other, before anything is read.
+    /// Options that contradict each other or mean nothing, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let block_len = self.block_bits().len();
-        let whole = |spec: Spec| match spec.pcluster_len {
-            len if u64::from(len).is_multiple_of(block_len) => Ok(()),
-            len => Err(BuildError::PclusterLen { len, block_len }),
-        };
-        self.specs().try_for_each(whole)?;
+        for Spec { method, level, pcluster_len: len } in self.specs() {
+            if !u64::from(len).is_multiple_of(block_len) {
+                return Err(BuildError::PclusterLen { len, block_len });
+            }
+            Spec::new(method, Some(level), len)?;
+        }
         let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
         match self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
             Some(kernel) => Err(BuildError::Kernel { feature, needs: since, kernel }),
