@@ -1,6 +1,6 @@
 //! Equal files: digests to find candidates, bytes to decide.
 
-use kiln_format::BlockBits;
+use kiln_format::{Algorithm, BlockBits};
 use std::collections::HashMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -92,16 +92,19 @@ pub fn same_bytes(
     Ok(true)
 }
 
-/// Finds, in plan order, the first file with the same length and digest.
+/// As [`reading`](crate::options::reading) has it.
+type Reading = Option<(Algorithm, u32)>;
+
+/// Finds, in plan order, the first file with the same length and digest that is read alike.
 #[derive(Default)]
 pub struct Candidates {
-    first: HashMap<(u64, u128), u32>,
+    first: HashMap<(u64, u128, Reading), u32>,
 }
 
 impl Candidates {
     /// The earlier file that `file` may equal; the first of its kind is remembered.
-    pub fn earlier(&mut self, file: u32, len: u64, digest: u128) -> Option<u32> {
-        let first = *self.first.entry((len, digest)).or_insert(file);
+    pub fn earlier(&mut self, file: u32, len: u64, digest: u128, reading: Reading) -> Option<u32> {
+        let first = *self.first.entry((len, digest, reading)).or_insert(file);
         (first != file).then_some(first)
     }
 }

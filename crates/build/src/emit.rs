@@ -1,5 +1,6 @@
 //! From nodes to the bytes of their inodes and directory blocks.
 
+use kiln_codec::Spec;
 use kiln_format::dirent::{self, Dirent};
 use kiln_format::inode::{DataLayout, FileType, Inode};
 use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, chunk, xattr};
@@ -18,7 +19,6 @@ pub struct Emitter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
     options: &'a BuildOptions,
-    algorithm: Option<Algorithm>,
     /// Inodes so far.
     pub serial: u64,
 }
@@ -26,8 +26,7 @@ pub struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     /// Before the first inode.
     pub fn new(view: &'a View<'a>, layout: &'a Layout, options: &'a BuildOptions) -> Self {
-        let algorithm = options.compression.map(|spec| spec.method.algorithm());
-        Self { view, layout, options, algorithm, serial: 0 }
+        Self { view, layout, options, serial: 0 }
     }
 
     /// An inode and all that lies behind it.
@@ -47,7 +46,7 @@ impl<'a> Emitter<'a> {
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, extents).encode(self.algorithm()?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
                     view.packed.tails.get(inline, out)?;
                 }
@@ -70,10 +69,6 @@ impl<'a> Emitter<'a> {
             return Err(internal(id, &format!("has {} bytes, {measured} were measured", out.len())));
         }
         Ok(())
-    }
-
-    fn algorithm(&self) -> Result<Algorithm, BuildError> {
-        self.algorithm.ok_or_else(|| BuildError::Internal("a file is compressed by nothing".to_owned()))
     }
 
     /// The packed inode and all that lies behind it.
@@ -104,7 +99,7 @@ impl<'a> Emitter<'a> {
             nlink: 1,
         };
         out.extend_from_slice(&inode.encode(epoch)?);
-        shape.encode(self.algorithm()?, &extents.list, out)
+        shape.encode(algorithm(self.view.plan.packed_way)?, &extents.list, out)
     }
 
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
@@ -219,6 +214,11 @@ impl<'a> Emitter<'a> {
         encode_block(&block, filler.used, filler.used, &mut data)?;
         Ok(data)
     }
+}
+
+fn algorithm(way: Option<Spec>) -> Result<Algorithm, BuildError> {
+    let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
+    way.map(|way| way.method.algorithm()).ok_or_else(nothing)
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {

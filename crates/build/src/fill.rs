@@ -98,11 +98,6 @@ impl Filler {
         Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster })
     }
 
-    /// Bytes of what [`Filler::units`] encodes.
-    pub fn unit_len(&self) -> u64 {
-        self.spec.pcluster_len.into()
-    }
-
     /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
     /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]). The end of a whole
     /// file goes beside its inode if it fits `room` bytes there.

@@ -67,7 +67,7 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
     let packed = match &plan.streams {
         Some(streams) if streams.is_shared(Stream::Packed) => stored_parts(streams, Stream::Packed),
         _ => {
-            let step = options.packed_spec().map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let step = plan.packed_way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
             Box::new(steps(0..plan.packed.len(), step).map(segment))
         }
@@ -119,7 +119,7 @@ fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<
             Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, Task::Copy)))
         }
         Storage::Compressed { holes } => {
-            let segment = options.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             if holes.is_empty() && len <= segment {
                 return whole(true);
             }

@@ -3,6 +3,7 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::inode::{DataLayout, Form};
 use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
@@ -66,8 +67,6 @@ pub struct View<'a> {
     pub big: bool,
     /// Compressed files have encoded extents instead of an index.
     pub encoded: bool,
-    /// Files are compressed where that gains.
-    pub compresses: bool,
 }
 
 impl<'a> View<'a> {
@@ -75,9 +74,8 @@ impl<'a> View<'a> {
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits();
         let big = options.max_pcluster_blocks() > 1;
-        let compresses = options.compression.is_some();
         let encoded = options.encoded_extents;
-        Self { tree, facts, plan, packed, block_bits, big, encoded, compresses }
+        Self { tree, facts, plan, packed, block_bits, big, encoded }
     }
 
     /// Whether the node is not in the image.
@@ -103,6 +101,11 @@ impl<'a> View<'a> {
             idx = original;
         }
         Some(&self.packed.stored[idx as usize])
+    }
+
+    /// How a regular file is compressed, where it is.
+    pub fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.plan.files[self.plan.file_of_node[file.idx()]? as usize].way
     }
 
     /// What the map of a compressed file of `len` bytes looks like.

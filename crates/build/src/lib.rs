@@ -37,11 +37,13 @@ mod tails;
 pub mod tree;
 mod write;
 mod xattr;
+mod zeros;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
-pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
-pub use stats::{Phase, PhaseClock, Skipped, Summary};
+pub use kiln_codec::Spec;
+pub use options::{BuildOptions, Control, Dedupe, Fragments, Hints, Progress};
+pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;
 
 use std::fs::File;

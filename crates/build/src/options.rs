@@ -2,11 +2,13 @@
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
-use kiln_format::{BlockBits, KernelVersion};
+use kiln_format::{Algorithm, BlockBits, KernelVersion};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
+use crate::tree::NodeId;
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,46 @@ pub enum Fragments {
     UpTo(u64),
 }
 
+/// Files that are stored otherwise than the rest.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Each way once.
+    ways: Vec<Option<Spec>>,
+    /// Place in `ways`.
+    way_of: HashMap<NodeId, usize>,
+}
+
+impl Hints {
+    /// Compress a file in this way, or not at all. A later hint for the same file replaces an earlier one.
+    pub fn insert(&mut self, file: NodeId, way: Option<Spec>) {
+        let idx = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
+            self.ways.push(way);
+            self.ways.len() - 1
+        });
+        self.way_of.insert(file, idx);
+    }
+
+    /// The hint for a file; `None`: there is none.
+    pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
+        self.way_of.get(&file).map(|&idx| self.ways[idx])
+    }
+
+    /// Files with a hint.
+    pub fn len(&self) -> usize {
+        self.way_of.len()
+    }
+
+    /// Whether there is no hint.
+    pub fn is_empty(&self) -> bool {
+        self.way_of.is_empty()
+    }
+}
+
+/// What readers see of how a file is compressed: files that share data agree in it.
+pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
+}
+
 /// Blocks of the longest pcluster that holds the rest of a part.
 pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 
@@ -36,6 +78,9 @@ pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 pub struct BuildOptions {
     /// Compression of file data; `None` stores it.
     pub compression: Option<Spec>,
+    /// Files for which something else was asked. They are not packed, unless it is what `compression` says, and share data
+    /// only with files that are read alike: of the same algorithm and pcluster length.
+    pub hints: Hints,
     /// Worker threads, at least 1. The image does not depend on it.
     pub threads: usize,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
@@ -71,6 +116,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             compression: None,
+            hints: Hints::default(),
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
@@ -113,7 +159,13 @@ impl BuildOptions {
 
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
-        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+        let packed = self.packed_spec().filter(|_| self.fragment_max_len() > 0);
+        self.compression.into_iter().chain(packed).chain(self.hints.ways.iter().copied().flatten())
+    }
+
+    /// How a file is compressed, if it is.
+    pub(crate) fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.hints.get(file).unwrap_or(self.compression)
     }
 
     /// Whether compressed tails go beside inodes.
@@ -123,7 +175,7 @@ impl BuildOptions {
 
     /// Whether parts of files are looked for.
     pub(crate) fn dedupes_parts(&self) -> bool {
-        self.dedupe == Dedupe::Parts && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+        self.dedupe == Dedupe::Parts && self.specs().next().is_some() && self.kernel_has(Feature::Fragments.since())
     }
 
     /// Least bytes of a part that is stored once.

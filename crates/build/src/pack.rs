@@ -1,11 +1,12 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
-use kiln_codec::{Encoder, Method};
+use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use kiln_format::{Blkaddr, BlockBits};
-use std::collections::{BTreeMap, HashSet};
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::cuts::{self, Unit};
@@ -18,14 +19,12 @@ use crate::streams::Streams;
 use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
-use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
+use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, zeros};
 
 /// Bytes of plain text between hand-out and writing.
 const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
-const ZEROS_MAX_LEN: usize = 1 << 20;
 /// Longest hole in one encoded extent, in bytes.
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
@@ -102,9 +101,9 @@ pub fn pack(
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, out, options, control)?;
-    packing.write_zeros(options)?;
+    packing.write_zeros()?;
     let worker = || {
-        let mut packer = Packer::new(tree, plan, options, control)?;
+        let mut packer = Packer::new(tree, plan, options, control);
         Ok(move |part: Part| {
             let packed = skippable(packer.pack(&part), options)?;
             Ok((part, packed))
@@ -136,11 +135,9 @@ struct Packing<'a> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// They are, and hold DEFLATE.
-    encoded_deflate: bool,
     packed: Packed,
-    /// The pcluster of zeros, as an extent of all that it decodes to.
-    zeros: Option<ZExtent>,
+    /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
+    zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
     progress: Progress,
@@ -172,40 +169,35 @@ impl<'a> Packing<'a> {
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        let encoded = options.encoded_extents;
-        let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
-        let encoded_deflate = encoded && is_deflate;
-        Ok(Self { plan, out, control, block_bits, encoded, encoded_deflate, packed, zeros: None, originals, progress })
+        let (encoded, zeros) = (options.encoded_extents, HashMap::new());
+        Ok(Self { plan, out, control, block_bits, encoded, packed, zeros, originals, progress })
     }
 
-    /// Store the pcluster of zeros, if any file has a hole that names it.
-    fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
-        let needed = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        let Some(spec) = options.compression.filter(|_| !self.encoded && self.plan.files.iter().any(needed)) else {
+    /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
+    fn write_zeros(&mut self) -> Result<(), BuildError> {
+        let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+        if self.encoded {
             return Ok(());
-        };
-        let mut block = vec![0; self.block_bits.len() as usize];
-        let zeros = vec![0; ZEROS_MAX_LEN];
-        let mut encoder = Encoder::new(&spec)?;
-        let most = self.block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
-        encoder.reset();
-        let filled = encoder.fill(&zeros[..most], &mut block)?;
-        if filled.consumed != most || most < hole::HOLE_MIN_LEN as usize {
-            return Err(BuildError::Internal(format!("a block holds {} of {most} zeros", filled.consumed)));
         }
-        // Right-aligned, as every pcluster.
-        block[filled.produced..].fill(0);
-        block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let pa = self.append_bytes(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
-        let plen = self.block_bits.len() as u32;
-        self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
-        self.feature(Feature::Fragments);
+        let plan = self.plan;
+        for way in plan.files.iter().filter(has_holes).filter_map(|file| file.way) {
+            let algorithm = way.method.algorithm();
+            if self.zeros.contains_key(&algorithm) {
+                continue;
+            }
+            let (block, llen) = zeros::pcluster(&way, self.block_bits)?;
+            let plen = block.len() as u32;
+            let pa = self.append_bytes(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
+            self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
+            self.feature(Feature::Fragments);
+        }
         Ok(())
     }
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
+        let is_deflate = self.plan.way_of(part.stream).is_some_and(|way| way.method == Method::Deflate);
+        let packed = if self.encoded && is_deflate { self.off_page_starts(packed) } else { packed };
         let start = match part.stream {
             Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
             _ => self.append_bytes(&packed)?,
@@ -426,8 +418,10 @@ impl<'a> Packing<'a> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Extents::default(), file.len)?,
-                (Stored::Compressed(extents), _) => self.complete(extents, file.len)?,
+                (Stored::Nothing, Storage::Compressed { .. }) => {
+                    self.complete(Extents::default(), file.len, file.way)?
+                }
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,
             };
             match self.packed.stored[idx] {
@@ -441,29 +435,36 @@ impl<'a> Packing<'a> {
             self.feature(Feature::Addr48Bit);
         }
         let packed = std::mem::take(&mut self.packed.packed);
-        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {
+        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len(), self.plan.packed_way)? {
             self.packed.packed = extents;
         }
         Ok(self.packed)
     }
 
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+    fn complete(&self, mut extents: Extents, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
+        let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;
         for extent in extents.list {
-            self.append_hole(&mut list, end, extent.la)?;
+            self.append_hole(&mut list, end..extent.la, zeros)?;
             end = extent.end();
             list.push(extent);
         }
-        self.append_hole(&mut list, end, len)?;
+        self.append_hole(&mut list, end..len, zeros)?;
         Ok(Stored::Compressed(Extents { list, ..extents }))
     }
 
-    /// Zeros from `la` to `end`.
-    fn append_hole(&self, list: &mut Vec<ZExtent>, mut la: u64, end: u64) -> Result<(), BuildError> {
-        let most = match (self.encoded, self.zeros) {
+    /// Zeros in this range, made of that pcluster if there are no other holes.
+    fn append_hole(
+        &self,
+        list: &mut Vec<ZExtent>,
+        range: Range<u64>,
+        zeros: Option<&ZExtent>,
+    ) -> Result<(), BuildError> {
+        let Range { start: mut la, end } = range;
+        let most = match (self.encoded, zeros) {
             _ if la == end => return Ok(()),
             (true, _) => HOLE_EXTENT_MAX_LEN,
             (false, Some(zeros)) => zeros.llen.into(),
@@ -475,7 +476,7 @@ impl<'a> Packing<'a> {
         let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
         while la < end {
             let llen = (end - la).min(most) as u32;
-            let extent = self.zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..zeros });
+            let extent = zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..*zeros });
             list.push(ZExtent { la, llen, ..extent });
             la += u64::from(llen);
         }

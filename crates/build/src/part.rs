@@ -1,6 +1,9 @@
 //! What one worker does with a part: read it, store it.
 
+use kiln_codec::Spec;
 use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::fill::{Filled, Filler, PartExtent};
@@ -62,27 +65,16 @@ pub struct Packer<'a> {
     options: &'a BuildOptions,
     control: &'a Control<'a>,
     block_bits: BlockBits,
-    /// For files.
-    filler: Option<Filler>,
-    /// For the packed stream.
-    packed_filler: Option<Filler>,
+    /// Each made when it is first needed.
+    fillers: HashMap<Spec, Filler>,
     text: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
     /// A packer for `options`.
-    ///
-    /// # Errors
-    /// An encoder that cannot be made.
-    pub fn new(
-        tree: &'a Tree,
-        plan: &'a Plan,
-        options: &'a BuildOptions,
-        control: &'a Control<'a>,
-    ) -> Result<Self, BuildError> {
+    pub fn new(tree: &'a Tree, plan: &'a Plan, options: &'a BuildOptions, control: &'a Control<'a>) -> Self {
         let block_bits = options.block_bits();
-        let filler = options.compression.map(|spec| Filler::new(&spec, block_bits)).transpose()?;
-        Ok(Self { tree, plan, options, control, block_bits, filler, packed_filler: None, text: Vec::new() })
+        Self { tree, plan, options, control, block_bits, fillers: HashMap::new(), text: Vec::new() }
     }
 
     /// Do a job.
@@ -96,7 +88,7 @@ impl<'a> Packer<'a> {
             Task::Whole { compress: true, inode_len } => {
                 let room = self.inline_room(part.range.end, inode_len)?;
                 let packed = self.compressed(part.stream, part.ends_stream, room)?;
-                if self.gains(&packed, part.range.end)? { packed } else { self.flat(inode_len) }
+                if self.gains(&packed, part)? { packed } else { self.flat(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.flat(inode_len),
             Task::Copy => self.split_at(self.text.len()),
@@ -156,10 +148,11 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether a compressed file, its map included, is smaller than the plain one.
-    fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
+    fn gains(&self, packed: &PackedPart, part: &Part) -> Result<bool, BuildError> {
+        let len = part.range.end;
         if self.options.encoded_extents {
             // Small plain files, too, do without padding; blocks of their own suit large ones.
-            let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
+            let small = self.plan.way_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
             return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
@@ -172,15 +165,13 @@ impl<'a> Packer<'a> {
 
     /// The text compressed; the end of a whole file beside its inode, if there are `room` bytes for it.
     fn compressed(&mut self, stream: Stream, ends_stream: bool, room: usize) -> Result<PackedPart, BuildError> {
-        let filler = match (stream, self.options.packed_spec()) {
-            (Stream::Packed, Some(spec)) => match &mut self.packed_filler {
-                Some(filler) => filler,
-                none => none.insert(Filler::new(&spec, self.block_bits)?),
-            },
-            _ => self
-                .filler
-                .as_mut()
-                .ok_or_else(|| BuildError::Internal("a part is to be compressed without an encoder".to_owned()))?,
+        let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
+        let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let filler = Filler::new(entry.key(), self.block_bits)?;
+                entry.insert(filler)
+            }
         };
         Ok(PackedPart::of(match self.options.encoded_extents {
             true => filler.units(&self.text, self.control)?,

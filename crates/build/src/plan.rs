@@ -3,13 +3,15 @@
 //! Files stand in walk order. What the decisions need (digests of files of equal length, holes, samples of large files)
 //! is gathered on all cores; the decisions themselves are taken in order.
 
+use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::dedupe::{self, Candidates};
 use crate::facts::Facts;
-use crate::jobs::segment_len;
+use crate::jobs::{Stream, segment_len};
+use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
@@ -23,6 +25,8 @@ pub struct Plan {
     pub files: Vec<FilePlan>,
     /// Small files that are compressed together.
     pub packed: PackedStream,
+    /// How they are.
+    pub packed_way: Option<Spec>,
     /// Parts of files that are stored once, if they are looked for.
     pub streams: Option<Streams>,
     /// Place in `files` of each node, by node.
@@ -43,6 +47,8 @@ pub struct FilePlan {
     pub inode_len: usize,
     /// How it is stored.
     pub storage: Storage,
+    /// How it is compressed, where that gains.
+    pub way: Option<Spec>,
 }
 
 /// How a file is stored.
@@ -86,30 +92,27 @@ impl Plan {
         for node in tree.walk().filter(|node| !facts.is_left_out[node.idx()]) {
             if let Kind::File { len, .. } = tree.node(node).kind {
                 file_of_node[node.idx()] = Some(files.len() as u32);
-                let inode_len = facts.inode_len(node);
-                files.push(FilePlan {
-                    node,
-                    len,
-                    inode_len,
-                    storage: if len == 0 { Storage::Empty } else { Storage::Flat },
-                });
+                let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
+                let (inode_len, way) = (facts.inode_len(node), options.way_of(node));
+                files.push(FilePlan { node, len, inode_len, storage, way });
             }
         }
-        let mut plan =
-            Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
+        let packed_way = options.packed_spec();
+        let (packed, left_out) = (PackedStream::default(), Vec::new());
+        let mut plan = Self { files, packed, packed_way, streams: None, file_of_node, left_out };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
         let (mut small, mut chunks) = (Vec::new(), HashMap::new());
         for (idx, file) in plan.files.iter_mut().enumerate() {
             let mut survey = surveys.remove(&(idx as u32)).unwrap_or_default();
-            if let Some(first) = survey.digest.and_then(|digest| candidates.earlier(idx as u32, file.len, digest)) {
-                pairs.push([first, idx as u32]);
-            }
+            let read_as = reading(file.way);
+            let earlier = |digest| candidates.earlier(idx as u32, file.len, digest, read_as);
+            pairs.extend(survey.digest.and_then(earlier).map(|first| [first, idx as u32]));
             chunks.extend(survey.chunks.take().map(|chunks| (idx as u32, chunks)));
             if file.storage == Storage::Flat {
                 small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
-                file.storage = storage(file.len, survey, options);
+                file.storage = storage(file, survey, options);
             }
         }
         plan.confirm(pairs, tree, options, control)?;
@@ -129,6 +132,14 @@ impl Plan {
         }
     }
 
+    /// How a stream is compressed, if it is.
+    pub fn way_of(&self, stream: Stream) -> Option<Spec> {
+        match stream {
+            Stream::File(file) => self.files[file as usize].way,
+            Stream::Packed => self.packed_way,
+        }
+    }
+
     /// Find out on all cores what the decisions need.
     fn survey(
         &mut self,
@@ -144,9 +155,11 @@ impl Plan {
             let (node, len) = (plan.node, plan.len);
             let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
             let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
-            let samples = options.compression.is_some_and(|spec| len > segment_len(spec.pcluster_len));
-            let head = !holes && !samples && len <= options.fragment_max_len();
-            let chunks = options.dedupes_parts() && !holes && (head || len >= options.min_match());
+            let samples = plan.way.is_some_and(|spec| len > segment_len(spec.pcluster_len));
+            let packs = plan.way.is_some() && plan.way == options.compression;
+            let head = !holes && !samples && packs && len <= options.fragment_max_len();
+            let parts = options.dedupes_parts() && plan.way.is_some();
+            let chunks = parts && !holes && (head || len >= options.min_match());
             let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
@@ -191,10 +204,11 @@ impl Plan {
         for (first, second, same) in found {
             // What cannot be compared is stored on its own, and fails there if it must.
             if matches!(same, Ok(true)) {
-                let inode_len = self.files[second as usize].inode_len;
-                self.files[second as usize].storage = Storage::Duplicate(first);
-                let first = &mut self.files[first as usize];
-                first.inode_len = first.inode_len.max(inode_len);
+                let [first_file, second_file] =
+                    self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
+                second_file.storage = Storage::Duplicate(first);
+                second_file.way = first_file.way;
+                first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
             }
         }
         Ok(())
@@ -208,12 +222,12 @@ impl Plan {
 }
 
 /// How a file with bytes of its own is stored.
-fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
+fn storage(file: &FilePlan, survey: Survey, options: &BuildOptions) -> Storage {
     let block_bits = options.block_bits();
-    let holes = survey.holes;
+    let (len, holes) = (file.len, survey.holes);
     let chunks =
         |holes: Box<[Range<u64>]>| Storage::Chunks { chunk_bits: hole::chunk_bits(len, &holes, block_bits), holes };
-    match (options.compression, holes.is_empty()) {
+    match (file.way, holes.is_empty()) {
         (None, true) => Storage::Flat,
         (None, false) => chunks(holes),
         (Some(_), true) if survey.incompressible => Storage::Flat,

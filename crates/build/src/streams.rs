@@ -4,7 +4,7 @@
 //! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
 //! so that a reference can name it, is decided here.
 
-use kiln_codec::probe;
+use kiln_codec::{Spec, probe};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -12,6 +12,7 @@ use crate::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::cuts::{self, IndexRules, PartPlan, Ref, StoredPart};
 use crate::jobs::{Stream, segment_len};
 use crate::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
+use crate::options::reading;
 use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Storage};
 use crate::pool::{self, Costed};
@@ -36,6 +37,8 @@ pub struct Source {
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
+    /// Only streams of the same group share text: they are read alike.
+    pub group: u32,
 }
 
 /// All streams, and what is stored of them.
@@ -67,7 +70,7 @@ impl Streams {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let sources = sources(files, packed, options.min_match());
+        let sources = sources(files, packed, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
         let (runs, stats) = matched(&sources, packed, chunks, text, options, control)?;
         let rules = rules(options);
@@ -151,7 +154,8 @@ fn matched<'a>(
             if current.is_some() {
                 matcher.end();
             }
-            matcher.begin(sources[stream as usize].len);
+            let source = &sources[stream as usize];
+            matcher.begin(source.len, source.group);
             current = Some(stream);
         }
         text.saved = 0;
@@ -175,7 +179,8 @@ fn matched<'a>(
 
 /// What the maps of files ask of extents.
 fn rules(options: &BuildOptions) -> IndexRules {
-    let segment = options.compression.map_or(4 << 20, |spec| segment_len(spec.pcluster_len));
+    let longest = options.specs().map(|spec| spec.pcluster_len).max();
+    let segment = segment_len(longest.unwrap_or(0));
     match options.encoded_extents {
         true => IndexRules::encoded_extents(segment),
         false => IndexRules::lclusters(options.block_bits(), segment),
@@ -183,18 +188,28 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(files: &[FilePlan], packed: &PackedStream, min_match: u64) -> Vec<Source> {
+fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) -> Vec<Source> {
+    let min_match = options.min_match();
+    // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
+    let mut groups = vec![reading(options.compression)];
+    let mut group_of = |way: Option<Spec>| {
+        let group = groups.iter().position(|group| *group == reading(way)).unwrap_or(groups.len());
+        if group == groups.len() {
+            groups.push(reading(way));
+        }
+        group as u32
+    };
     let mut sources = Vec::new();
     for (file, plan) in (0..).zip(files) {
         let Storage::Compressed { holes } = &plan.storage else { continue };
         if plan.len - hole::total(holes) >= min_match {
-            let source =
-                |run: Range<u64>| Source { stream: Stream::File(file), start: run.start, len: run.end - run.start };
+            let (stream, group) = (Stream::File(file), group_of(plan.way));
+            let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
             sources.extend(hole::data_runs(plan.len, holes).map(source));
         }
     }
     if packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len() });
+        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len(), group: 0 });
     }
     sources
 }

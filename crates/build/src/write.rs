@@ -1,5 +1,6 @@
 //! From the layout to bytes: the metadata zone front to back, the superblock last.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::feature::Feature;
@@ -34,7 +35,7 @@ pub struct Written {
 /// # Errors
 /// Options outside the kernel's limits: our own mistake.
 pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
-    let records = compr_cfgs(options).encode()?.len();
+    let records = compr_cfgs(options.specs(), options).encode()?.len();
     Ok(options.block_bits().blocks_for(SUPERBLOCK_OFF + (BASE_LEN + records) as u64))
 }
 
@@ -66,8 +67,9 @@ pub fn write(
     }
     let digest = zone.finish(layout.len)?;
     let blocks = layout.start.0 + view.block_bits.blocks_for(layout.len);
-    let superblock = superblock(view, layout, options, blocks, emitter.serial)?;
-    let written = write_superblock(superblock, digest, out, options)?;
+    let records = compr_cfgs(ways_in_use(view, layout), options);
+    let superblock = superblock(view, layout, options, &records, blocks, emitter.serial)?;
+    let written = write_superblock(superblock, &records, digest, out, options)?;
     out.set_len(blocks * view.block_bits.len())
         .map_err(|source| BuildError::Write { action: "set the size of the image", source })?;
     Ok(written)
@@ -116,36 +118,44 @@ impl ZoneWriter<'_> {
     }
 }
 
-/// Configuration records of the chosen algorithm.
-fn compr_cfgs(options: &BuildOptions) -> ComprCfgs {
+/// Configuration records of the algorithms of `ways`. What suits the larger pclusters suits the smaller ones.
+fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
-    // What suits the larger pclusters suits the smaller ones.
-    let Some(spec) = options.specs().max_by_key(|spec| spec.pcluster_len) else { return cfgs };
-    match spec.method.algorithm() {
-        Algorithm::Lz4 => {
-            let max_pclusterblks = options.max_pcluster_blocks() as u16;
-            cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
+    for way in ways {
+        match way.method.algorithm() {
+            Algorithm::Lz4 => {
+                let max_pclusterblks = options.max_pcluster_blocks() as u16;
+                cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
+            }
+            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
+            Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),
+            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
         }
-        Algorithm::Lzma => cfgs.lzma_dict_size = Some(spec.lzma_dict_size()),
-        Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),
-        Algorithm::Zstd => cfgs.zstd_windowlog = Some(spec.zstd_window_log()),
     }
     cfgs
+}
+
+/// The ways in which something is compressed: a hint that fits no file needs no kernel that knows its algorithm.
+fn ways_in_use<'a>(view: &View<'a>, layout: &Layout) -> impl Iterator<Item = Spec> + use<'a> {
+    let plan = view.plan;
+    let files = view.packed.stored.iter().zip(&plan.files);
+    let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
+    files.chain(plan.packed_way.filter(|_| layout.packed_pos.is_some()))
 }
 
 fn superblock(
     view: &View<'_>,
     layout: &Layout,
     options: &BuildOptions,
+    records: &ComprCfgs,
     blocks: u64,
     inos: u64,
 ) -> Result<Superblock, BuildError> {
     let mut incompat = Incompat::empty();
     let mut compr_info = ComprInfo::Lz4MaxDistance(0);
-    let is_compressed = |stored: &Stored| matches!(stored, Stored::Compressed(_));
-    if layout.packed_pos.is_some() || view.packed.stored.iter().any(is_compressed) {
+    if records.algorithms() != 0 {
         incompat |= Incompat::LZ4_0PADDING | Incompat::COMPR_CFGS;
-        compr_info = ComprInfo::AvailableAlgs(compr_cfgs(options).algorithms());
+        compr_info = ComprInfo::AvailableAlgs(records.algorithms());
     }
     for feature in &view.packed.features {
         incompat |= match feature {
@@ -193,6 +203,7 @@ fn superblock(
 /// Give the superblock its UUID and checksum, and write the blocks before the data.
 fn write_superblock(
     mut superblock: Superblock,
+    records: &ComprCfgs,
     mut digest: blake3::Hasher,
     out: &File,
     options: &BuildOptions,
@@ -210,7 +221,7 @@ fn write_superblock(
     let mut header = vec![0; (header_blocks * block_bits.len()) as usize];
     let start = SUPERBLOCK_OFF as usize;
     if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-        let records = compr_cfgs(options).encode()?;
+        let records = records.encode()?;
         header[start + BASE_LEN..][..records.len()].copy_from_slice(&records);
     }
     let bytes = superblock.encode()?;

@@ -1,11 +1,12 @@
 //! `kiln pack`
 
+mod by_path;
 mod job;
 mod label;
 mod summary;
 mod tree_args;
 
-pub use job::{Job, source_date_epoch};
+pub use job::{ByPath, Job, source_date_epoch};
 pub use label::Label;
 
 use crate::exit::{Exit, Failure};
@@ -16,6 +17,7 @@ use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
+use by_path::ByPathArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
@@ -35,6 +37,7 @@ Examples:
   kiln pack --preset small rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
+  kiln pack --hint '*.so=lz4' --hint '/boot/=none' rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
@@ -111,6 +114,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
+    #[command(flatten)]
+    by_path: ByPathArgs,
+
     // The last: its heading goes on to the end.
     #[command(flatten)]
     tree: TreeArgs,
@@ -146,12 +152,20 @@ fn parse_fragments(text: &str) -> Result<Fragments, String> {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = options(args)?;
+    let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(&args.image, existing)?;
     let mut before = PhaseClock::start();
-    let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy, options: &options };
+    let job = Job {
+        src: &args.src,
+        image: &args.image,
+        filter: &filter,
+        policy: &policy,
+        options: &options,
+        by_path: &by_path,
+    };
     let scan = job.scan(&signals)?;
     before.finish("scan");
     let meter = Meter::bar(&args.progress);

@@ -149,7 +149,7 @@ impl Wishes<'_> {
             Some("none") => Ok(None),
             Some(text) => {
                 let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("-z {text}: {error}")))?;
-                self.check_method(spec.method)?;
+                check_method(spec.method, self.kernel)?;
                 Ok(Some(spec))
             }
             None => Ok(base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
@@ -223,17 +223,6 @@ impl Wishes<'_> {
         }
     }
 
-    fn check_method(&self, method: Method) -> Result<(), Failure> {
-        let feature = feature_of(method.algorithm());
-        match self.kernel.filter(|_| !self.has(feature.since())) {
-            Some(kernel) => {
-                let (name, since) = (feature.name(), feature.since());
-                usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn check_kernel(&self, option: &str, since: KernelVersion) -> Result<(), Failure> {
         match self.kernel.filter(|_| !self.has(since)) {
             Some(kernel) => usage(format!("{option} needs Linux {since}, but the image is for Linux {kernel}")),
@@ -250,7 +239,20 @@ fn usage<T>(message: String) -> Result<T, Failure> {
     Err(Failure::Usage(message))
 }
 
-fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
+/// See that the kernel, if one is chosen, knows the algorithm.
+pub fn check_method(method: Method, kernel: Option<KernelVersion>) -> Result<(), Failure> {
+    let feature = feature_of(method.algorithm());
+    match kernel.filter(|&kernel| kernel < feature.since()) {
+        Some(kernel) => {
+            let (name, since) = (feature.name(), feature.since());
+            usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// See that pclusters may have `len` bytes.
+pub fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
     let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= 1 << 20;
     let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {BLOCK_LEN} bytes, up to 1M"));
     u32::try_from(len).ok().filter(|_| fits).ok_or_else(refuse)

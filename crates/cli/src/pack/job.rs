@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::signals::Signals;
 use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
-use kiln_source::filter::{self, Filter, Policy};
+use kiln_source::filter::{self, Filter, HintRules, Policy};
 use std::fs::File;
 use std::path::Path;
 
@@ -20,6 +20,15 @@ pub struct Job<'a> {
     pub policy: &'a Policy,
     /// How the image is built; its threads scan, too.
     pub options: &'a BuildOptions,
+    /// What is said of single paths.
+    pub by_path: &'a ByPath,
+}
+
+/// Choices about files by their paths: they need the tree.
+#[derive(Default)]
+pub struct ByPath {
+    /// How they are compressed.
+    pub hints: HintRules,
 }
 
 impl Job<'_> {
@@ -44,7 +53,8 @@ impl Job<'_> {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Summary, Failure> {
         let control = Control { stop: signals.stop(), progress };
-        kiln_build::build(tree, out, self.options, &control).map_err(|source| match (source, signals.caught()) {
+        let options = BuildOptions { hints: self.by_path.hints.of(tree), ..self.options.clone() };
+        kiln_build::build(tree, out, &options, &control).map_err(|source| match (source, signals.caught()) {
             (BuildError::Interrupted, Some(number)) => Failure::Signal(number),
             (source, _) => Failure::Build { image: self.image.to_owned(), source },
         })

@@ -208,7 +208,8 @@ fn xattr(text: OsString) -> Result<Xattr, SyntaxError> {
     parse_xattr(text.as_bytes())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A file's bytes.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })
 }
 
@@ -222,7 +223,8 @@ fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-fn named(option: &str, error: &SyntaxError) -> Failure {
+/// An error of the value of an option.
+pub fn named(option: &str, error: &SyntaxError) -> Failure {
     Failure::Usage(format!("{option}: {error}"))
 }
 

@@ -67,7 +67,7 @@ const COMPRESSORS: [Compressor; 6] = [
     },
 ];
 
-/// The value of `-z`.
+/// One of the compressors of `-z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     method: Method,
@@ -77,14 +77,11 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Read `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`.
-    pub fn parse(value: &OsString) -> Result<Self, Stop> {
+    /// Read compressors between colons: `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`. The first is that of all files for which
+    /// no hint names another one.
+    pub fn parse(value: &OsString) -> Result<Vec<Self>, Misuse> {
         let invalid = || Misuse::Other(format!("invalid compressor {}", value.display()));
-        let text = value.to_str().ok_or_else(invalid)?;
-        if text.contains(':') {
-            return Err(not_yet(&format!("-z{text}"), "there is one compressor for all files"));
-        }
-        Ok(parse(text).ok_or_else(invalid)?)
+        value.to_str().and_then(|text| text.split(':').map(parse).collect()).ok_or_else(invalid)
     }
 
     /// For pclusters of `pcluster_len` bytes.

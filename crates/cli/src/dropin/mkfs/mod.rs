@@ -2,6 +2,7 @@
 
 mod compression;
 mod extended;
+mod hints;
 mod options;
 mod refused;
 mod target;
@@ -38,11 +39,15 @@ General options:
     --mkfs-time        -T is for the image only
  -UX                   set the UUID: X, clear or random (default from contents)
  -x#                   < 0: no extended attributes
- -zX[,level=#]         compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
-                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22)
+ -zX[,level=#][:...]   compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
+                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22);
+                       others than the first are for --compress-hints
 
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
+ --compress-hints=X    compress files as file X says, line by line: the largest
+                       unit in bytes (0: not at all), perhaps the number of a
+                       compressor of -z (from 0 on), a regular expression
  --exclude-path=X      leave out X, an exact path
  --exclude-regex=X     leave out paths that match X, a regular expression
  --file-contexts=X     SELinux labels as file X says
@@ -66,11 +71,11 @@ force-inode-extended, fragdedupe, legacy-compress, nosbcrc,
 plain-xattr-prefixes, xattr-name-filter, [^]inline_data, ztailpacking.
 --async-queue-limit and --sort have none either.
 
-Not possible yet, and refused: -m, --blobdev, --chunksize, --compress-hints,
---dsunit, --fsalignblks, --fs-config-file, --gzinfo, --gzip, --incremental,
+Not possible yet, and refused: -m, --blobdev, --chunksize, --dsunit,
+--fsalignblks, --fs-config-file, --gzinfo, --gzip, --incremental,
 --max-extent-bytes, --MZ, --oci, --offset, --product-out, --root-xattr-isize,
 --s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc, --xattr-inode-digest,
---xattr-prefix, --zD, several compressors.
+--xattr-prefix, --zD.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -98,6 +103,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         filter: &request.filter,
         policy: &request.policy,
         options: &request.build,
+        by_path: &request.by_path,
     };
     let scan = job.scan(&signals)?;
     let summary = job.build(&scan.tree, target.file(), &signals, &|_| {})?;

@@ -2,15 +2,15 @@
 
 use super::compression::{Compression, check_pcluster_len, pcluster_len};
 use super::extended::Extended;
-use super::refused;
 use super::target::scratch_dir;
 use super::times::{Scope, TimeWishes};
 use super::value::{id, invalid, signed};
+use super::{hints, refused};
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{Label, source_date_epoch};
+use crate::pack::{ByPath, Label, source_date_epoch};
 use crate::threads::processors;
 use kiln_build::{BuildOptions, Dedupe};
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
@@ -100,7 +100,8 @@ pub struct Options {
     log: Log,
     quiet: bool,
     operands: Vec<PathBuf>,
-    compression: Option<Compression>,
+    compressors: Vec<Compression>,
+    hints: Option<PathBuf>,
     pcluster_len: Option<u32>,
     extended: Extended,
     times: TimeWishes,
@@ -122,6 +123,7 @@ pub struct Request {
     pub filter: Filter,
     pub policy: Policy,
     pub build: BuildOptions,
+    pub by_path: ByPath,
     pub warnings: Vec<String>,
 }
 
@@ -170,7 +172,8 @@ impl Options {
             "U" => self.uuid = Some(uuid(&value)?),
             "d" => self.log = Log::parse(&value)?,
             "x" => self.xattr_tolerance(&value)?,
-            "z" => self.compression = Some(Compression::parse(&value)?),
+            "z" => self.compressors = Compression::parse(&value)?,
+            "compress-hints" => self.hints = Some(value.into()),
             "async-queue-limit" => drop(number(&value).ok_or_else(|| invalid("async-queue-limit", &value))?),
             "exclude-path" => self.filter.exclude_path(value.as_bytes()),
             "exclude-regex" => self.exclude_regex(&value)?,
@@ -208,7 +211,7 @@ impl Options {
         let (file, source) = self.operands()?;
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
         let threads = self.threads(&mut warnings);
-        if self.extended.dedupe && self.compression.is_none() {
+        if self.extended.dedupe && self.compressors.is_empty() {
             warnings.push("-Ededupe: nothing is compressed: only whole files are stored once".into());
         }
         let mut times = self.times;
@@ -223,10 +226,14 @@ impl Options {
             label: self.label.padded(),
             source_date_epoch: latest,
             scratch_dir: scratch_dir(&file),
-            ..layout(self.compression, self.pcluster_len, &self.extended)?
+            ..layout(self.compressors.first().copied(), self.pcluster_len, &self.extended)?
         };
+        let mut by_path = ByPath::default();
+        if let Some(path) = &self.hints {
+            by_path.hints = hints::read(path, &self.compressors, build.compression, &mut warnings)?;
+        }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, warnings })
+        Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, by_path, warnings })
     }
 
     fn operands(&self) -> Result<(PathBuf, PathBuf), Stop> {
