@@ -1,8 +1,8 @@
 //! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
-use kiln_build::tree::Kind;
-use kiln_build::{BuildOptions, Dedupe, Fragments, Hints, Tree};
+use kiln_build::tree::{Kind, NodeId};
+use kiln_build::{BuildOptions, Dedupe, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::data::Texture;
@@ -43,6 +43,7 @@ const DIMENSIONS: &[&[Choice]] = &[
     &[
         ("nothing packed", |options, _| options.fragments = Fragments::Off),
         ("small files packed", |options, _| options.fragments = Fragments::UpTo(64 << 10)),
+        ("small files and ends packed", |options, _| options.fragments = Fragments::Tails(16 << 10)),
         ("all packed", |options, _| options.fragments = Fragments::UpTo(u64::MAX)),
     ],
     &[
@@ -60,6 +61,22 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("parts", |options, _| options.dedupe = Dedupe::Parts),
     ],
     &[("alike", |_, _| {}), ("hints", |options, tree| options.hints = hints(tree))],
+    &[
+        ("one way", |_, _| {}),
+        ("others tried", |options, _| {
+            let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
+            let ways = [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len });
+            options.trial = Trial { ways: ways.into(), budget_percent: 400 };
+        }),
+    ],
+    &[
+        ("by path", |_, _| {}),
+        ("every third file backwards", |options, tree| {
+            let mut nodes: Vec<NodeId> = tree.walk().collect();
+            nodes.reverse();
+            options.order = nodes.into_iter().step_by(3).collect();
+        }),
+    ],
 ];
 
 /// All algorithms and lengths, and none, in turn; every sixth file has no hint.

@@ -88,7 +88,7 @@ impl<'a> Emitter<'a> {
             xattr_icount: 0,
             file_type: FileType::Regular,
             permissions: PACKED_PERMISSIONS,
-            size: self.view.plan.packed.len(),
+            size: self.view.packed.packed_len,
             i_u: compressed_blocks(extents)?,
             startblk_hi: 0,
             ino: self.serial as u32,

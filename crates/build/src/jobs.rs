@@ -1,8 +1,10 @@
 //! What the workers are given: the parts of files and of the packed stream, in plan order.
 
+use kiln_codec::Spec;
 use std::ops::Range;
 
 use crate::cuts::StoredPart;
+use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::space::inline_tail_len;
 use crate::streams::Streams;
@@ -73,6 +75,12 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
         }
     };
     files.chain(packed)
+}
+
+/// The jobs of ends of files, which go on with the packed stream.
+pub fn ends(stream: &PackedStream, way: Spec) -> impl Iterator<Item = Part> + Send + use<> {
+    let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+    steps(stream.filled(), segment_len(way.pcluster_len)).map(segment)
 }
 
 /// What is stored of a file or of the packed stream that has references, or is referred to.

@@ -16,7 +16,7 @@ use crate::plan::{Plan, Storage};
 use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
-use crate::zindex::{self, IndexShape, ZExtent};
+use crate::zindex::{self, IndexShape, MapEnd, ZExtent};
 use crate::{BuildOptions, Tree};
 
 /// A piece of the metadata zone.
@@ -96,16 +96,21 @@ impl<'a> View<'a> {
 
     /// Where the data of a regular file lies; a duplicate has that of its original.
     pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
-        let mut idx = self.plan.file_of_node[file.idx()]?;
-        if let Storage::Duplicate(original) = self.plan.files[idx as usize].storage {
-            idx = original;
+        Some(&self.packed.stored[self.original(file)?])
+    }
+
+    /// The file of the plan that a regular file has its data from.
+    fn original(&self, file: NodeId) -> Option<usize> {
+        let idx = self.plan.file_of_node[file.idx()]? as usize;
+        match self.plan.files[idx].storage {
+            Storage::Duplicate(original) => Some(original as usize),
+            _ => Some(idx),
         }
-        Some(&self.packed.stored[idx as usize])
     }
 
     /// How a regular file is compressed, where it is.
     pub fn way_of(&self, file: NodeId) -> Option<Spec> {
-        self.plan.files[self.plan.file_of_node[file.idx()]? as usize].way
+        self.plan.files[self.original(file)?].way
     }
 
     /// What the map of a compressed file of `len` bytes looks like.
@@ -114,20 +119,25 @@ impl<'a> View<'a> {
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, list, self.block_bits));
         }
-        let scattered = !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
-        let inline_len = extents.inline.map_or(0, |tail| tail.len);
-        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, inline_len })
+        let end = match (extents.inline, extents.fragment) {
+            (Some(tail), _) => MapEnd::Inline(tail.len),
+            (None, Some(off)) => MapEnd::Fragment(off),
+            (None, None) => MapEnd::Stored,
+        };
+        let is_far = matches!(end, MapEnd::Fragment(off) if off >> 32 != 0);
+        let scattered = is_far || !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, end })
     }
 
     /// The packed inode, if there is one: its extents, and what its map looks like.
     pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
-        let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
+        let (len, extents) = (self.packed.packed_len, &self.packed.packed);
         (len > 0).then(|| (extents, self.map_shape(len, extents)))
     }
 
     /// Form of the packed inode.
     pub fn packed_form(&self) -> Form {
-        if self.plan.packed.len() <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
+        if self.packed.packed_len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
     }
 
     /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.

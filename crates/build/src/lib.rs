@@ -35,6 +35,7 @@ mod streams;
 mod survey;
 mod tails;
 pub mod tree;
+mod trial;
 mod write;
 mod xattr;
 mod zeros;
@@ -45,6 +46,7 @@ pub use kiln_codec::Spec;
 pub use options::{BuildOptions, Control, Dedupe, Fragments, Hints, Progress};
 pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;
+pub use trial::Trial;
 
 use std::fs::File;
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
 use crate::tree::NodeId;
+use crate::trial::Trial;
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Fragments {
     Off,
     /// Whole files of at most this many bytes that look compressible.
     UpTo(u64),
+    /// These, and the ends of longer files that do not fill a block. Encoded extents have no such ends.
+    Tails(u64),
 }
 
 /// Files that are stored otherwise than the rest.
@@ -81,6 +84,10 @@ pub struct BuildOptions {
     /// Files for which something else was asked. They are not packed, unless it is what `compression` says, and share data
     /// only with files that are read alike: of the same algorithm and pcluster length.
     pub hints: Hints,
+    /// Ways that are tried for files without a hint.
+    pub trial: Trial,
+    /// Files whose data comes first, in this order, also among packed files; the others follow by path.
+    pub order: Vec<NodeId>,
     /// Worker threads, at least 1. The image does not depend on it.
     pub threads: usize,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
@@ -117,6 +124,8 @@ impl Default for BuildOptions {
         Self {
             compression: None,
             hints: Hints::default(),
+            trial: Trial::default(),
+            order: Vec::new(),
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
@@ -160,7 +169,8 @@ impl BuildOptions {
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
         let packed = self.packed_spec().filter(|_| self.fragment_max_len() > 0);
-        self.compression.into_iter().chain(packed).chain(self.hints.ways.iter().copied().flatten())
+        let tried = self.trial.ways.iter().copied().filter(|_| self.compression.is_some());
+        self.compression.into_iter().chain(packed).chain(tried).chain(self.hints.ways.iter().copied().flatten())
     }
 
     /// How a file is compressed, if it is.
@@ -199,9 +209,18 @@ impl BuildOptions {
     /// Longest file in bytes that may go into the packed inode.
     pub(crate) fn fragment_max_len(&self) -> u64 {
         match self.fragments {
-            Fragments::UpTo(len) if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) => len,
+            Fragments::UpTo(len) | Fragments::Tails(len)
+                if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) =>
+            {
+                len
+            }
             _ => 0,
         }
+    }
+
+    /// Whether the ends of longer files go there, too.
+    pub(crate) fn packs_ends(&self) -> bool {
+        matches!(self.fragments, Fragments::Tails(_)) && !self.encoded_extents && self.fragment_max_len() > 0
     }
 
     /// Whether the chosen kernel, if one is chosen, is `version` or newer.

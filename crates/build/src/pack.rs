@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use crate::cuts::{self, Unit};
 use crate::fill::{Filled, PartExtent};
 use crate::jobs::{self, Part, Stream, Task};
+use crate::packed::PackedStream;
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
@@ -62,6 +63,8 @@ pub struct Extents {
     pub blocks: u64,
     /// The pcluster of the last extent, if it lies beside the inode.
     pub inline: Option<TailRef>,
+    /// Where the text of the last extent lies in the packed inode, if it does.
+    pub fragment: Option<u64>,
 }
 
 /// The data of an image.
@@ -70,6 +73,8 @@ pub struct Packed {
     pub stored: Vec<Stored>,
     /// The packed stream.
     pub packed: Extents,
+    /// Its length in bytes, ends of files included.
+    pub packed_len: u64,
     /// Inline tails.
     pub tails: Tails,
     /// Byte behind the data.
@@ -103,7 +108,7 @@ pub fn pack(
     let mut packing = Packing::new(plan, out, options, control)?;
     packing.write_zeros()?;
     let worker = || {
-        let mut packer = Packer::new(tree, plan, options, control);
+        let mut packer = Packer::new(tree, plan, &plan.packed, options, control);
         Ok(move |part: Part| {
             let packed = skippable(packer.pack(&part), options)?;
             Ok((part, packed))
@@ -124,7 +129,30 @@ pub fn pack(
             packing.append(tree, &part, packed?)
         })?;
     }
+    if let Some(way) = plan.packed_way.filter(|_| !packing.ends.is_empty()) {
+        let ends = packing.place_ends();
+        let worker = || {
+            let mut packer = Packer::new(tree, plan, &ends, options, control);
+            Ok(move |part: Part| {
+                let packed = skippable(packer.pack(&part), options)?;
+                Ok((part, packed))
+            })
+        };
+        let jobs = jobs::ends(&ends, way).map(costed);
+        pool::run(options.threads, BACKLOG, jobs, worker, |(part, packed)| {
+            control.check()?;
+            packing.append(tree, &part, packed?)
+        })?;
+    }
     packing.finish()
+}
+
+/// The end of a file, left for the packed stream.
+struct LeftEnd {
+    file: u32,
+    /// First byte of the file that is left.
+    start: u64,
+    len: u64,
 }
 
 /// The state of packing, on the one thread that writes.
@@ -140,6 +168,8 @@ struct Packing<'a> {
     zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
+    /// What files leave for the packed stream, in plan order.
+    ends: Vec<LeftEnd>,
     progress: Progress,
 }
 
@@ -154,6 +184,7 @@ impl<'a> Packing<'a> {
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
+            packed_len: plan.packed.len(),
             tails: Tails::new(options.scratch_dir.clone()),
             end: crate::write::header_blocks(options)? << block_bits.bits(),
             digest: blake3::Hasher::new(),
@@ -170,7 +201,7 @@ impl<'a> Packing<'a> {
         };
         let originals = plan.files.iter().filter_map(original).collect();
         let (encoded, zeros) = (options.encoded_extents, HashMap::new());
-        Ok(Self { plan, out, control, block_bits, encoded, packed, zeros, originals, progress })
+        Ok(Self { plan, out, control, block_bits, encoded, packed, zeros, originals, ends: Vec::new(), progress })
     }
 
     /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
@@ -214,6 +245,10 @@ impl<'a> Packing<'a> {
                 self.append_extents(stream, part.range.start, start, &list, &inline)?;
             }
         }
+        if let (Stream::File(file), 1..) = (part.stream, packed.left) {
+            let len = packed.left as u64;
+            self.ends.push(LeftEnd { file, start: part.range.end - len, len });
+        }
         for (file, error) in packed.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
         }
@@ -247,6 +282,26 @@ impl<'a> Packing<'a> {
         extents.blocks += block_bits.blocks_for(pa - inline.len() as u64) - first;
         extents.inline = tail;
         Ok(())
+    }
+
+    /// Give the ends of files their places in the packed stream, behind the files that are in it. Returns that part of it.
+    fn place_ends(&mut self) -> PackedStream {
+        let mut stream = PackedStream::behind(self.packed.packed_len);
+        for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
+            let off = stream.push(file, start, len);
+            if start == 0 {
+                self.packed.stored[file as usize] = Stored::Fragment(off);
+                continue;
+            }
+            let extents = self.extents_mut(Stream::File(file));
+            let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+            let (llen, kind) = (len as u32, HeadKind::Head1);
+            extents.list.push(ZExtent { la: start, llen, plen: 0, pa, kind, partial: false });
+            extents.fragment = Some(off);
+        }
+        self.feature(Feature::Fragments);
+        self.packed.packed_len = stream.len();
+        stream
     }
 
     /// The extents of a stream that is compressed.
@@ -357,7 +412,7 @@ impl<'a> Packing<'a> {
     /// See [`Filled::with_deflate_ends_off_page_starts`].
     fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
         let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
-        let filled = Filled { bytes, extents, inline };
+        let filled = Filled { bytes, extents, inline, left: 0 };
         let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
         let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
         PackedPart { bytes: filled.bytes, shape, ..packed }
@@ -435,7 +490,7 @@ impl<'a> Packing<'a> {
             self.feature(Feature::Addr48Bit);
         }
         let packed = std::mem::take(&mut self.packed.packed);
-        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len(), self.plan.packed_way)? {
+        if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
             self.packed.packed = extents;
         }
         Ok(self.packed)

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::fill::{Filled, Filler, PartExtent};
+use crate::fill::{End, Filled, Filler, PartExtent};
 use crate::jobs::{Part, Stream, Task};
+use crate::packed::PackedStream;
 use crate::plan::Plan;
 use crate::space::inline_tail_len;
 use crate::survey::skippable;
-use crate::zindex::{self, IndexShape};
+use crate::zindex::{self, IndexShape, MapEnd};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
 /// Bytes that the index of a file may take more behind the inode of another one that shares its data.
@@ -26,6 +27,8 @@ pub struct PackedPart {
     pub digest: u128,
     /// How they are to be read.
     pub shape: Shape,
+    /// Bytes at the end of a file that are left for the packed stream.
+    pub left: usize,
     /// Members of the packed stream that cannot be read; zeros stand in their place.
     pub unreadable: Vec<(u32, BuildError)>,
 }
@@ -50,11 +53,12 @@ pub enum Shape {
 impl PackedPart {
     /// A part of these bytes.
     pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
-        Self { digest: xxh3_128(&bytes), bytes, shape, unreadable: Vec::new() }
+        Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, unreadable: Vec::new() }
     }
 
     fn of(filled: Filled) -> Self {
-        Self::new(filled.bytes, Shape::Extents { list: filled.extents, inline: filled.inline })
+        let Filled { bytes, extents, inline, left } = filled;
+        Self { left, ..Self::new(bytes, Shape::Extents { list: extents, inline }) }
     }
 }
 
@@ -62,6 +66,7 @@ impl PackedPart {
 pub struct Packer<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
+    packed: &'a PackedStream,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
     block_bits: BlockBits,
@@ -71,10 +76,16 @@ pub struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// A packer for `options`.
-    pub fn new(tree: &'a Tree, plan: &'a Plan, options: &'a BuildOptions, control: &'a Control<'a>) -> Self {
+    /// A packer for `options`. `packed` is what parts of the packed stream are read from.
+    pub fn new(
+        tree: &'a Tree,
+        plan: &'a Plan,
+        packed: &'a PackedStream,
+        options: &'a BuildOptions,
+        control: &'a Control<'a>,
+    ) -> Self {
         let block_bits = options.block_bits();
-        Self { tree, plan, options, control, block_bits, fillers: HashMap::new(), text: Vec::new() }
+        Self { tree, plan, packed, options, control, block_bits, fillers: HashMap::new(), text: Vec::new() }
     }
 
     /// Do a job.
@@ -84,10 +95,13 @@ impl<'a> Packer<'a> {
     pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
         let unreadable = self.read(part)?;
         let packed = match part.task {
-            Task::Segment => self.compressed(part.stream, part.ends_stream, 0)?,
+            Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
             Task::Whole { compress: true, inode_len } => {
-                let room = self.inline_room(part.range.end, inode_len)?;
-                let packed = self.compressed(part.stream, part.ends_stream, room)?;
+                let end = match self.plan.packs_end(part.stream) {
+                    true => End::Packed,
+                    false => End::Inline(self.inline_room(part.range.end, inode_len)?),
+                };
+                let packed = self.compressed(part.stream, part.ends_stream, end)?;
                 if self.gains(&packed, part)? { packed } else { self.flat(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.flat(inode_len),
@@ -107,7 +121,7 @@ impl<'a> Packer<'a> {
             return Ok(Vec::new());
         }
         let mut unreadable = Vec::new();
-        self.plan.packed.read(part.range.start, text, |file, off, piece| {
+        self.packed.read(part.range.start, text, |file, off, piece| {
             let read = read_file(self.tree, self.plan, file, off, piece);
             if let Err(error) = skippable(read, self.options)? {
                 piece.fill(0);
@@ -144,7 +158,7 @@ impl<'a> Packer<'a> {
     /// The index of a file of `len` bytes whose pclusters lie one behind the other.
     fn index_shape(&self, len: u64) -> IndexShape {
         let big = self.options.max_pcluster_blocks() > 1;
-        IndexShape { len, block_bits: self.block_bits, big, scattered: false, inline_len: 0 }
+        IndexShape { len, block_bits: self.block_bits, big, scattered: false, end: MapEnd::Stored }
     }
 
     /// Whether a compressed file, its map included, is smaller than the plain one.
@@ -160,11 +174,12 @@ impl<'a> Packer<'a> {
             Shape::Extents { inline, .. } => inline.len(),
             Shape::Flat { .. } => 0,
         };
-        Ok((packed.bytes.len() + inline_len) as u64 + zindex::index_len(shape)? < len)
+        let left_len = packed.left.min(self.block_bits.len() as usize);
+        Ok((packed.bytes.len() + inline_len + left_len) as u64 + zindex::index_len(shape)? < len)
     }
 
-    /// The text compressed; the end of a whole file beside its inode, if there are `room` bytes for it.
-    fn compressed(&mut self, stream: Stream, ends_stream: bool, room: usize) -> Result<PackedPart, BuildError> {
+    /// The text compressed; the end of a whole file goes where `end` says.
+    fn compressed(&mut self, stream: Stream, ends_stream: bool, end: End) -> Result<PackedPart, BuildError> {
         let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
         let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -175,7 +190,7 @@ impl<'a> Packer<'a> {
         };
         Ok(PackedPart::of(match self.options.encoded_extents {
             true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, ends_stream, room, self.control)?,
+            false => filler.blocks(&self.text, ends_stream, end, self.control)?,
         }))
     }
 }

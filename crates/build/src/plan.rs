@@ -1,11 +1,11 @@
 //! What is stored how, and in which order: decided in plain-text coordinates, before anything is compressed.
 //!
-//! Files stand in walk order. What the decisions need (digests of files of equal length, holes, samples of large files)
+//! Files stand in walk order, but for those that a caller puts first. What the decisions need (digests of files of equal length, holes, samples of large files)
 //! is gathered on all cores; the decisions themselves are taken in order.
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::dedupe::{self, Candidates};
@@ -17,16 +17,18 @@ use crate::pool::{self, Costed};
 use crate::streams::Streams;
 use crate::survey::{self, SURVEY_BUDGET, SURVEY_COST, Survey, Wanted, skippable};
 use crate::tree::{Kind, NodeId};
-use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial};
 
 /// Everything that will be stored.
 pub struct Plan {
-    /// Regular files in walk order.
+    /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
     /// Small files that are compressed together.
     pub packed: PackedStream,
     /// How they are.
     pub packed_way: Option<Spec>,
+    /// The ends of files that are compressed like this go there, too.
+    pub ends_way: Option<Spec>,
     /// Parts of files that are stored once, if they are looked for.
     pub streams: Option<Streams>,
     /// Place in `files` of each node, by node.
@@ -88,18 +90,23 @@ impl Plan {
     /// The first file that cannot be read, unless such files are to be skipped.
     pub fn make(tree: &Tree, facts: &Facts, options: &BuildOptions, control: &Control<'_>) -> Result<Self, BuildError> {
         let mut files = Vec::new();
-        let mut file_of_node = vec![None; tree.len()];
-        for node in tree.walk().filter(|node| !facts.is_left_out[node.idx()]) {
-            if let Kind::File { len, .. } = tree.node(node).kind {
+        let mut file_of_node: Vec<Option<u32>> = vec![None; tree.len()];
+        let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
+            Kind::File { len, .. } if !facts.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
                 file_of_node[node.idx()] = Some(files.len() as u32);
                 let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
                 let (inode_len, way) = (facts.inode_len(node), options.way_of(node));
                 files.push(FilePlan { node, len, inode_len, storage, way });
             }
-        }
+            _ => {}
+        };
+        options.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
+        let ordered_count = files.len() as u32;
+        tree.walk().for_each(|node| add(node, &mut files));
         let packed_way = options.packed_spec();
         let (packed, left_out) = (PackedStream::default(), Vec::new());
-        let mut plan = Self { files, packed, packed_way, streams: None, file_of_node, left_out };
+        let ends_way = options.compression.filter(|_| options.packs_ends());
+        let mut plan = Self { files, packed, packed_way, ends_way, streams: None, file_of_node, left_out };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
@@ -116,7 +123,13 @@ impl Plan {
             }
         }
         plan.confirm(pairs, tree, options, control)?;
-        plan.pack(small);
+        let packable: HashSet<u32> = small.iter().map(|candidate: &Candidate| candidate.file).collect();
+        trial::choose(&mut plan.files, |file| packable.contains(&file), tree, options, control)?;
+        small.retain(|candidate| plan.files[candidate.file as usize].way == options.compression);
+        plan.pack(small, ordered_count);
+        if plan.ends_way.is_some() {
+            plan.packed.pad(options.block_bits());
+        }
         if options.dedupes_parts() {
             plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
         }
@@ -124,9 +137,9 @@ impl Plan {
     }
 
     /// Lay out the packed stream.
-    fn pack(&mut self, mut small: Vec<Candidate>) {
+    fn pack(&mut self, mut small: Vec<Candidate>, ordered_count: u32) {
         small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
-        self.packed = PackedStream::of(&mut small);
+        self.packed = PackedStream::of(&mut small, ordered_count);
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
         }
@@ -138,6 +151,11 @@ impl Plan {
             Stream::File(file) => self.files[file as usize].way,
             Stream::Packed => self.packed_way,
         }
+    }
+
+    /// Whether the end of a file may go to the packed stream.
+    pub fn packs_end(&self, stream: Stream) -> bool {
+        self.ends_way.is_some() && self.way_of(stream) == self.ends_way
     }
 
     /// Find out on all cores what the decisions need.
@@ -207,7 +225,6 @@ impl Plan {
                 let [first_file, second_file] =
                     self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
                 second_file.storage = Storage::Duplicate(first);
-                second_file.way = first_file.way;
                 first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
             }
         }

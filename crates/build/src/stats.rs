@@ -41,6 +41,10 @@ pub struct Summary {
     pub packed_files: u64,
     /// Their bytes.
     pub packed_bytes: u64,
+    /// Files whose last bytes are in the packed inode.
+    pub end_files: u64,
+    /// Their bytes there.
+    pub end_bytes: u64,
     /// Bytes of parts that are stored once though they occur several times.
     pub shared_bytes: u64,
     /// Chunks that the index of parts had no memory for.
@@ -183,8 +187,15 @@ impl Summary {
                     self.plain_bytes += len;
                 }
             }
-            (Some(Stored::Compressed(_)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
+            (Some(Stored::Compressed(extents)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
                 self.compressed(way, len);
+                let end = extents.fragment.and(extents.list.last());
+                self.end_files += u64::from(end.is_some());
+                self.end_bytes += end.map_or(0, |end| end.llen.into());
+            }
+            (Some(Stored::Fragment(_)), _) if matches!(storage, Some(Storage::Compressed { .. })) => {
+                self.end_files += 1;
+                self.end_bytes += len;
             }
             _ => {}
         }

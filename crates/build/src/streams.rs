@@ -231,12 +231,12 @@ fn windows<'a>(
 ) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
     let stream = number as u32;
     match source.stream {
-        Stream::Packed => Box::new(packed.ranges().map(move |(file, range)| Window {
-            stream,
-            range,
-            whole_file: Some(file),
-            known: None,
-        })),
+        Stream::Packed => {
+            let file = |(file, range)| (Some(file), range);
+            let padding = (None, packed.filled().end..packed.len());
+            let windows = packed.ranges().map(file).chain((!padding.1.is_empty()).then_some(padding));
+            Box::new(windows.map(move |(whole_file, range)| Window { stream, range, whole_file, known: None }))
+        }
         Stream::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
             let len = source.len;

@@ -11,7 +11,7 @@ pub use label::Label;
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Existing, Output};
-use crate::preset::{self, Extents, Preset, Wishes};
+use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
@@ -59,6 +59,15 @@ pub struct Args {
     #[arg(short = 'C', value_name = "SIZE", value_parser = size::parse)]
     pcluster_len: Option<u64>,
 
+    /// Try these for each file, on samples, and take the one that makes it smallest, as far as --try-budget goes
+    #[arg(long = "try", value_name = "ALGORITHM[,LEVEL],...")]
+    tries: Option<String>,
+
+    /// What compression may cost with --try, by a model of CPU time that is the same on all machines: FACTOR times what it
+    /// costs otherwise
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, requires = "tries", default_value = "2")]
+    try_budget: u32,
+
     /// Use only what Linux X.Y can mount
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
@@ -72,8 +81,9 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     memory: u64,
 
-    /// Files that are packed, which is compressed together: off, all, or those up to a size (needs Linux 6.1)
-    #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
+    /// Files that are packed, which is compressed together: off, small (up to 128K), tails (these and the ends of longer
+    /// files), all, or those up to a size (needs Linux 6.1)
+    #[arg(long, value_name = "off|small|tails|all|SIZE", value_parser = parse_fragments)]
     fragments: Option<Fragments>,
 
     /// The largest pcluster of packed files; the default is as for other files
@@ -145,38 +155,47 @@ impl From<DedupeArg> for Dedupe {
 fn parse_fragments(text: &str) -> Result<Fragments, String> {
     match text {
         "off" | "0" => Ok(Fragments::Off),
+        "small" => Ok(Fragments::UpTo(SMALL_FILE_LEN)),
+        "tails" => Ok(Fragments::Tails(SMALL_FILE_LEN)),
         "all" => Ok(Fragments::UpTo(u64::MAX)),
         len => size::parse(len).map(Fragments::UpTo),
     }
 }
 
+/// A factor, in percent.
+fn parse_factor(text: &str) -> Result<u32, &'static str> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (1.0..=1000.0).contains(factor));
+    factor.map(|factor| (factor * 100.0).round() as u32).ok_or("use a number from 1 to 1000")
+}
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let options = options(args)?;
+    let mut options = options(args)?;
     let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(&args.image, existing)?;
     let mut before = PhaseClock::start();
-    let job = Job {
-        src: &args.src,
-        image: &args.image,
-        filter: &filter,
-        policy: &policy,
-        options: &options,
-        by_path: &by_path,
-    };
-    let scan = job.scan(&signals)?;
+    let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy };
+    let scan = job.scan(&options, &signals)?;
+    let missing = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, output.file(), &signals, &progress);
+    let built = job.build(&scan.tree, output.file(), &options, &signals, &progress);
     drop(meter);
     let mut summary = built?;
     let mut after = PhaseClock::start();
     output.commit()?;
     after.finish("sync");
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
+    if let Some(first) = missing.first().filter(|_| !args.progress.quiet) {
+        let (count, first) = (missing.len(), String::from_utf8_lossy(first));
+        note(format_args!(
+            "{count} paths of --order are not in the image: {first}{}",
+            if count > 1 { ", ..." } else { "" }
+        ));
+    }
     report(args, &scan.skipped, &summary)
 }
 
@@ -191,6 +210,8 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         packed_pcluster_len: args.packed_pcluster,
         extents: args.extents,
         tail_packing: args.tail_packing,
+        tries: args.tries.as_deref(),
+        try_budget: args.try_budget,
     };
     Ok(BuildOptions {
         threads: args.threads.count(),

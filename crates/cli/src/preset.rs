@@ -3,7 +3,7 @@
 //! What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
 
 use crate::exit::Failure;
-use kiln_build::{BuildOptions, Dedupe, Fragments};
+use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, KernelVersion};
@@ -103,6 +103,10 @@ pub struct Wishes<'a> {
     pub extents: Option<Extents>,
     /// `--tail-packing`
     pub tail_packing: bool,
+    /// `--try`
+    pub tries: Option<&'a str>,
+    /// `--try-budget`, in percent
+    pub try_budget: u32,
 }
 
 /// The options that this makes together, the others at their defaults.
@@ -126,6 +130,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         fragments,
         packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
+        trial: wishes.trial(compression.pcluster_len)?,
         encoded_extents,
         ..BuildOptions::default()
     })
@@ -169,6 +174,7 @@ impl Wishes<'_> {
             (self.extents == Some(Extents::Encoded), "--extents encoded"),
             (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
             (self.tail_packing, "--tail-packing"),
+            (self.tries.is_some(), "--try"),
         ];
         match about_compression.into_iter().find(|(asked, _)| *asked) {
             Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),
@@ -200,6 +206,24 @@ impl Wishes<'_> {
             (true, false) => self.check_kernel("--tail-packing", since).map(|()| true),
             (false, encoded_extents) => Ok(default && !encoded_extents && self.has(since)),
         }
+    }
+
+    /// What is tried; a number belongs to the algorithm before it.
+    fn trial(&self, pcluster_len: u32) -> Result<Trial, Failure> {
+        let mut texts: Vec<String> = Vec::new();
+        for item in self.tries.iter().flat_map(|tries| tries.split(',')) {
+            match texts.last_mut() {
+                Some(before) if item.starts_with(|c: char| c.is_ascii_digit()) => *before = format!("{before},{item}"),
+                _ => texts.push(item.to_owned()),
+            }
+        }
+        let way = |text: &String| {
+            let spec = Spec::parse(text, pcluster_len);
+            let spec = spec.map_err(|error| Failure::Usage(format!("--try {text}: {error}")))?;
+            check_method(spec.method, self.kernel).map(|()| spec)
+        };
+        let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
+        Ok(Trial { ways, budget_percent: self.try_budget })
     }
 
     fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, Failure> {

@@ -40,7 +40,7 @@ fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
         let list = prop_oneof![vec(one.clone(), 1..5), vec(one, 1..100)];
         (list, 1..=BLOCK, 8..u32::MAX - 100_000).prop_map(move |(made, last, start)| {
             let (extents, len) = place(&made, last, start);
-            (IndexShape { len, block_bits: BITS, big, scattered, inline_len: 0 }, extents)
+            (IndexShape { len, block_bits: BITS, big, scattered, end: MapEnd::Stored }, extents)
         })
     })
 }

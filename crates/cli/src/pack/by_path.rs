@@ -1,14 +1,14 @@
 //! Options about single files, by their paths.
 
 use super::ByPath;
-use super::tree_args::{named, read};
+use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
 use crate::preset::{check_method, check_pcluster_len};
 use crate::size;
 use kiln_build::BuildOptions;
 use kiln_codec::Spec;
 use kiln_format::KernelVersion;
-use kiln_source::filter::{Hint, HintRules, lines};
+use kiln_source::filter::{Hint, HintRules, PathOrder, lines};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -26,6 +26,11 @@ pub struct ByPathArgs {
     /// Hints, one a line; --hint overrides them
     #[arg(long, value_name = "FILE")]
     hints: Vec<PathBuf>,
+
+    /// Data of these files comes first, in this order (of a boot, for example): paths from SRC on, one a line or
+    /// zero-terminated; - is standard input. Of paths that lead nowhere only their number is told
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
 }
 
 impl ByPathArgs {
@@ -45,7 +50,12 @@ impl ByPathArgs {
         for hint in &self.hint {
             hints.push(base.hint(hint.as_bytes()).map_err(|reason| Failure::Usage(format!("--hint: {reason}")))?);
         }
-        Ok(ByPath { hints: HintRules::new(hints).map_err(|error| named("--hint", &error))? })
+        let hints = HintRules::new(hints).map_err(|error| named("--hint", &error))?;
+        let order = match &self.order {
+            Some(path) => PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?,
+            None => PathOrder::default(),
+        };
+        Ok(ByPath { hints, order })
     }
 }
 

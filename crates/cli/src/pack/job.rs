@@ -4,11 +4,11 @@ use crate::exit::Failure;
 use crate::signals::Signals;
 use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
-use kiln_source::filter::{self, Filter, HintRules, Policy};
+use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
 use std::fs::File;
 use std::path::Path;
 
-/// A directory to pack, and how.
+/// A directory to pack.
 pub struct Job<'a> {
     /// The directory.
     pub src: &'a Path,
@@ -18,10 +18,6 @@ pub struct Job<'a> {
     pub filter: &'a Filter,
     /// As what.
     pub policy: &'a Policy,
-    /// How the image is built; its threads scan, too.
-    pub options: &'a BuildOptions,
-    /// What is said of single paths.
-    pub by_path: &'a ByPath,
 }
 
 /// Choices about files by their paths: they need the tree.
@@ -29,12 +25,23 @@ pub struct Job<'a> {
 pub struct ByPath {
     /// How they are compressed.
     pub hints: HintRules,
+    /// Whose data comes first.
+    pub order: PathOrder,
+}
+
+impl ByPath {
+    /// Make them choices about the files of `tree`. Returns the paths at which nothing is.
+    pub fn settle(&self, tree: &Tree, options: &mut BuildOptions) -> Vec<Vec<u8>> {
+        let (order, missing) = self.order.of(tree);
+        (options.hints, options.order) = (self.hints.of(tree), order);
+        missing
+    }
 }
 
 impl Job<'_> {
     /// The tree that goes in.
-    pub fn scan(&self, signals: &Signals) -> Result<Scan, Failure> {
-        let BuildOptions { threads, keep_going, .. } = *self.options;
+    pub fn scan(&self, options: &BuildOptions, signals: &Signals) -> Result<Scan, Failure> {
+        let BuildOptions { threads, keep_going, .. } = *options;
         let options = ScanOptions { threads, keep_going, filter: self.filter, stop: signals.stop() };
         let scan = kiln_source::dir::scan(self.src, &options);
         let scan = scan.map_err(|error| match (error, signals.caught()) {
@@ -49,12 +56,12 @@ impl Job<'_> {
         &self,
         tree: &Tree,
         out: &File,
+        options: &BuildOptions,
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Summary, Failure> {
         let control = Control { stop: signals.stop(), progress };
-        let options = BuildOptions { hints: self.by_path.hints.of(tree), ..self.options.clone() };
-        kiln_build::build(tree, out, &options, &control).map_err(|source| match (source, signals.caught()) {
+        kiln_build::build(tree, out, options, &control).map_err(|source| match (source, signals.caught()) {
             (BuildError::Interrupted, Some(number)) => Failure::Signal(number),
             (source, _) => Failure::Build { image: self.image.to_owned(), source },
         })

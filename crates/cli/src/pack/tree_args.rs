@@ -213,7 +213,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })
 }
 
-fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A file's bytes, or those of standard input.
+pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     if path != Path::new("-") {
         return read(path);
     }
@@ -228,6 +229,7 @@ pub fn named(option: &str, error: &SyntaxError) -> Failure {
     Failure::Usage(format!("{option}: {error}"))
 }
 
-fn usage(error: impl std::fmt::Display) -> Failure {
+/// An error of what was given.
+pub fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }

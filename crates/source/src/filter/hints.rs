@@ -107,7 +107,7 @@ impl HintRules {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node};
     use kiln_codec::Method;
@@ -120,8 +120,8 @@ mod tests {
         }
     }
 
-    /// `a.so`, `lib/a.so`, `lib/b`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is another name of `lib/b`.
-    fn tree() -> Tree {
+    /// `a.so`, `lib/a.so`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is also `lib/b`.
+    pub(in super::super) fn tree() -> Tree {
         let node = |kind| Node { meta: Metadata::default(), xattrs: Box::default(), kind };
         let file = || node(Kind::File { len: 1, content: ContentId(0), sparse: false });
         let dir = |entries: &[(&str, u32)]| {
@@ -160,12 +160,13 @@ mod tests {
             levels(globs.iter().map(|&(glob, level)| Hint::glob(glob.as_bytes(), way(level)).unwrap()).collect())
         };
         assert_eq!(globs(&[]), "     ");
-        assert_eq!(globs(&[("*.so", 1)]), "11 1 ");
+        assert_eq!(globs(&[("*.so", 1)]), "111  ");
         assert_eq!(globs(&[("/*.so", 1)]), "1    ");
-        assert_eq!(globs(&[("lib/", 1), ("*.so", 0)]), "00101");
-        assert_eq!(globs(&[("*.so", 0), ("lib", 1)]), "01111");
-        assert_eq!(globs(&[("lib", 1), ("deep/", 2), ("/lib/deep/b", 3)]), " 1123");
-        assert_eq!(globs(&[("z", 1)]), "     ", "not its first name");
+        assert_eq!(globs(&[("lib/", 1), ("*.so", 0)]), "0001 ");
+        assert_eq!(globs(&[("*.so", 0), ("lib", 1)]), "0111 ");
+        assert_eq!(globs(&[("lib", 1), ("deep/", 2), ("/lib/deep/b", 3)]), " 123 ");
+        assert_eq!(globs(&[("z", 1)]), "    1");
+        assert_eq!(globs(&[("/lib/b", 1)]), "     ", "not its first name");
         assert_eq!(globs(&[("a.so/", 1)]), "     ", "no directory");
     }
 
@@ -174,8 +175,8 @@ mod tests {
         let regexes = |regexes: &[(&str, i32)]| {
             levels(regexes.iter().map(|&(regex, level)| Hint::regex(regex, way(level)).unwrap()).collect())
         };
-        assert_eq!(regexes(&[("^lib/", 1), (r"b$", 0)]), " 1010");
-        assert_eq!(regexes(&[("^lib$|a", 1)]), "11 1 ");
+        assert_eq!(regexes(&[("^lib/", 1), (r"b$", 0)]), " 110 ");
+        assert_eq!(regexes(&[("^lib$|a", 1)]), "111  ");
         assert!(Hint::regex("a)(b", None).is_err());
         assert!(Hint::glob(b"[", None).is_err());
     }

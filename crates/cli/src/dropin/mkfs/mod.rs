@@ -86,7 +86,7 @@ const BLOCK_LEN: u64 = 4096;
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
     options.read(getopt::parse(&options::OPTIONS, args)?)?;
-    let request = options.request()?;
+    let mut request = options.request()?;
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
     }
@@ -97,16 +97,10 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     }
     let signals = Signals::catch()?;
     let target = Target::create(&request.file)?;
-    let job = Job {
-        src: &request.source,
-        image: &request.file,
-        filter: &request.filter,
-        policy: &request.policy,
-        options: &request.build,
-        by_path: &request.by_path,
-    };
-    let scan = job.scan(&signals)?;
-    let summary = job.build(&scan.tree, target.file(), &signals, &|_| {})?;
+    let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
+    let scan = job.scan(&request.build, &signals)?;
+    request.by_path.settle(&scan.tree, &mut request.build);
+    let summary = job.build(&scan.tree, target.file(), &request.build, &signals, &|_| {})?;
     target.commit()?;
     if !request.quiet {
         report(&mut out, &summary)?;
@@ -116,7 +110,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
 
 /// In the words of the original, which scripts read.
 fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
-    let packed_inode = u64::from(summary.packed_files > 0);
+    let packed_inode = u64::from(summary.packed_files + summary.end_files > 0);
     let inodes = summary.files + summary.directories + summary.others + packed_inode;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     writeln!(out, "Build completed.\n\n------")?;
