@@ -39,7 +39,7 @@ pub enum End {
     Padded,
     /// Beside the inode, where there is room for this many bytes; else into a block.
     Inline(usize),
-    /// Into the packed stream, if that saves something.
+    /// Into the packed stream.
     Packed,
 }
 
@@ -92,10 +92,6 @@ impl Filled {
 
 /// How much longer than the room beside its inode text may be to be tried there.
 const RATIO_MAX: usize = 16;
-
-/// The end of a file goes to the packed stream if it would fill less than one block in this many: there it has other
-/// neighbours, and takes more bytes than at the end of its own pcluster.
-const PACKED_END_SHARE: usize = 1;
 
 /// Fills pclusters; one for each thread.
 pub struct Filler {
@@ -169,14 +165,11 @@ impl Filler {
         Ok(false)
     }
 
-    /// Leave the end of `rest` for the packed stream, if one pcluster holds all of it and hardly needs its last block. Whether
+    /// Leave the end of `rest` for the packed stream, if one pcluster holds all of it and does not fill its last block. Whether
     /// it was done; what fills whole blocks is then stored.
     fn leave(&mut self, rest: &[u8], filled: &mut Filled) -> Result<bool, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let Some(produced) = self.last_pcluster(rest)? else { return Ok(false) };
-        if produced % block_len > block_len / PACKED_END_SHARE {
-            return Ok(false);
-        }
         let taken = if produced < block_len { Some(0) } else { self.front(rest, produced / block_len, filled)? };
         filled.left = taken.map_or(0, |taken| rest.len() - taken);
         Ok(taken.is_some())

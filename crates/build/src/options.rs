@@ -94,8 +94,10 @@ pub struct BuildOptions {
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
-    /// Bytes of memory for the index of parts. What does not fit is forgotten, which makes the image larger, not wrong.
-    pub index_budget: usize,
+    /// Bytes of memory for what can do with less: half for the index of parts, which forgets what does not fit (that makes the
+    /// image larger, not wrong), the rest for data on its way and inline tails. The tree, what each thread works on, and its
+    /// encoders come on top.
+    pub memory: usize,
     /// Packing.
     pub fragments: Fragments,
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
@@ -129,7 +131,7 @@ impl Default for BuildOptions {
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
-            index_budget: 256 << 20,
+            memory: 512 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
             tail_packing: false,
@@ -186,6 +188,16 @@ impl BuildOptions {
     /// Whether parts of files are looked for.
     pub(crate) fn dedupes_parts(&self) -> bool {
         self.dedupe == Dedupe::Parts && self.specs().next().is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// Bytes of memory for the index of parts.
+    pub(crate) fn index_budget(&self) -> usize {
+        self.memory / 2
+    }
+
+    /// Bytes of memory for data between reading and writing, and as much again for inline tails. More helps nobody.
+    pub(crate) fn backlog(&self) -> u64 {
+        (self.memory as u64 / 8).min(64 << 20)
     }
 
     /// Least bytes of a part that is stored once.

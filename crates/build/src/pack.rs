@@ -22,8 +22,6 @@ use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
 use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, zeros};
 
-/// Bytes of plain text between hand-out and writing.
-const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
 /// Longest hole in one encoded extent, in bytes.
@@ -107,42 +105,14 @@ pub fn pack(
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, out, options, control)?;
     packing.write_zeros()?;
-    let worker = || {
-        let mut packer = Packer::new(tree, plan, &plan.packed, options, control);
-        Ok(move |part: Part| {
-            let packed = skippable(packer.pack(&part), options)?;
-            Ok((part, packed))
-        })
-    };
-    let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
-    pool::run(options.threads, BACKLOG, jobs::jobs(plan, options).map(costed), worker, |(part, packed)| {
-        control.check()?;
-        match packed {
-            Ok(packed) => packing.append(tree, &part, packed),
-            Err(error) => packing.leave_out(tree, part.stream, error),
-        }
-    })?;
+    packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
     if let Some(streams) = &plan.streams {
         let late = packing.resolve(streams)?;
-        pool::run(options.threads, BACKLOG, late.into_iter().map(costed), worker, |(part, packed)| {
-            control.check()?;
-            packing.append(tree, &part, packed?)
-        })?;
+        packing.run(late.into_iter(), &plan.packed, tree, options)?;
     }
     if let Some(way) = plan.packed_way.filter(|_| !packing.ends.is_empty()) {
         let ends = packing.place_ends();
-        let worker = || {
-            let mut packer = Packer::new(tree, plan, &ends, options, control);
-            Ok(move |part: Part| {
-                let packed = skippable(packer.pack(&part), options)?;
-                Ok((part, packed))
-            })
-        };
-        let jobs = jobs::ends(&ends, way).map(costed);
-        pool::run(options.threads, BACKLOG, jobs, worker, |(part, packed)| {
-            control.check()?;
-            packing.append(tree, &part, packed?)
-        })?;
+        packing.run(jobs::ends(&ends, way), &ends, tree, options)?;
     }
     packing.finish()
 }
@@ -185,7 +155,7 @@ impl<'a> Packing<'a> {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             packed_len: plan.packed.len(),
-            tails: Tails::new(options.scratch_dir.clone()),
+            tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
             end: crate::write::header_blocks(options)? << block_bits.bits(),
             digest: blake3::Hasher::new(),
             features: Vec::new(),
@@ -202,6 +172,32 @@ impl<'a> Packing<'a> {
         let originals = plan.files.iter().filter_map(original).collect();
         let (encoded, zeros) = (options.encoded_extents, HashMap::new());
         Ok(Self { plan, out, control, block_bits, encoded, packed, zeros, originals, ends: Vec::new(), progress })
+    }
+
+    /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
+    fn run(
+        &mut self,
+        parts: impl Iterator<Item = Part> + Send,
+        packed: &PackedStream,
+        tree: &Tree,
+        options: &BuildOptions,
+    ) -> Result<(), BuildError> {
+        let (plan, control) = (self.plan, self.control);
+        let worker = || {
+            let mut packer = Packer::new(tree, plan, packed, options, control);
+            Ok(move |part: Part| {
+                let packed = skippable(packer.pack(&part), options)?;
+                Ok((part, packed))
+            })
+        };
+        let jobs = parts.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
+        pool::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
+            control.check()?;
+            match packed {
+                Ok(packed) => self.append(tree, &part, packed),
+                Err(error) => self.leave_out(tree, part.stream, error),
+            }
+        })
     }
 
     /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.

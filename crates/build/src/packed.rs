@@ -179,7 +179,11 @@ mod tests {
         stream.pad(BlockBits::DEFAULT);
         assert_eq!((stream.len(), stream.filled()), (4096, 100..115));
         let mut buf = [1; 10];
-        stream.read(110, &mut buf, |_, _, piece| Ok::<_, ()>(piece.fill(2))).unwrap();
+        let fill = |_, _, piece: &mut [u8]| {
+            piece.fill(2);
+            Ok::<_, ()>(())
+        };
+        stream.read(110, &mut buf, fill).unwrap();
         assert_eq!(buf, [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
     }
 

@@ -15,7 +15,7 @@ use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
-use crate::survey::{self, SURVEY_BUDGET, SURVEY_COST, Survey, Wanted, skippable};
+use crate::survey::{self, SURVEY_COST, Survey, Wanted, skippable};
 use crate::tree::{Kind, NodeId};
 use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial};
 
@@ -215,7 +215,7 @@ impl Plan {
             })
         };
         let mut found = Vec::new();
-        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |outcome| {
+        pool::run(options.threads, options.backlog(), jobs, worker, |outcome| {
             found.push(outcome);
             Ok(())
         })?;

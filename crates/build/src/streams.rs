@@ -16,7 +16,7 @@ use crate::options::reading;
 use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Storage};
 use crate::pool::{self, Costed};
-use crate::survey::{SURVEY_BUDGET, SURVEY_COST, chunks_of};
+use crate::survey::{SURVEY_COST, chunks_of};
 use crate::tree::Content;
 use crate::{BuildError, BuildOptions, Control, Tree, hole};
 
@@ -128,7 +128,7 @@ fn matched<'a>(
     control: &Control<'_>,
 ) -> Result<(Runs, MatchStats), BuildError> {
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
-    let mut matcher = Matcher::new(options.min_match(), options.index_budget);
+    let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.remove(&file));
@@ -149,7 +149,7 @@ fn matched<'a>(
         })
     };
     let mut current = None;
-    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
+    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 
 use crate::plan::{FilePlan, Storage};
 use crate::pool::{self, Costed};
-use crate::survey::{SURVEY_BUDGET, SURVEY_COST, skippable};
+use crate::survey::{SURVEY_COST, skippable};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
@@ -83,7 +83,7 @@ pub fn choose(
         })
     };
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: SURVEY_COST + sampled_len(default, job.len) });
-    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(one, lens)| {
+    pool::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
         // What cannot be read fails where it is stored.
         offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens)));
         Ok(())

@@ -16,7 +16,7 @@ use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
-use crate::threads::ThreadsArgs;
+use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
 use kiln_format::KernelVersion;
@@ -77,8 +77,9 @@ pub struct Args {
     #[arg(long, value_enum)]
     dedupe: Option<DedupeArg>,
 
-    /// Memory for the index of parts; a smaller one finds fewer of them
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    /// Memory for what can do with less: half for the index of parts, which then finds fewer of them, the rest for data on its
+    /// way. The list of files and the threads' encoders come on top
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     memory: u64,
 
     /// Files that are packed, which is compressed together: off, small (up to 128K), tails (these and the ends of longer
@@ -116,6 +117,9 @@ pub struct Args {
 
     #[command(flatten)]
     threads: ThreadsArgs,
+
+    #[command(flatten)]
+    nice: NiceArgs,
 
     #[command(flatten)]
     progress: ProgressArgs,
@@ -172,6 +176,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut options = options(args)?;
     let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    args.nice.apply()?;
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(&args.image, existing)?;
@@ -215,7 +220,7 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
     };
     Ok(BuildOptions {
         threads: args.threads.count(),
-        index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,

@@ -291,6 +291,38 @@ fn data_lies_in_the_order_of_a_list() {
 }
 
 #[test]
+fn ends_of_files_are_packed() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    for seed in 40..60 {
+        fs::write(format!("{root}/{seed}"), text(seed, 140_000 + 1000 * seed as usize)).unwrap();
+    }
+    let size = |fragments: &str| {
+        let document = stdout(&["pack", "--json", "--force", "--nice", "1", "--fragments", fragments, &root, &image]);
+        assert_eq!(run(&["check", &image]).status.code(), Some(0));
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+        let summary: Value = serde_json::from_slice(&document).unwrap();
+        assert_eq!(summary["end_files"].as_u64().unwrap() > 10, fragments == "tails", "{summary}");
+        summary["image_bytes"].as_u64().unwrap()
+    };
+    assert!(size("tails") < size("small"));
+    let dir = scratch.path("mnt");
+    stdout(&["pack", "--force", "--fragments", "tails", "--kernel", "6.10", &root, &image]);
+    fs::create_dir(&dir).unwrap();
+    if !run(&["mount", "--via", "kernel", &image, &dir]).status.success() {
+        return skip("the kernel does not mount EROFS for us");
+    }
+    let diff = run(&["diff", &root, &dir]);
+    stdout(&["umount", &dir]);
+    assert_eq!(diff.status.code(), Some(0), "{}", stderr(&diff));
+    fails(
+        &["pack", "--fragments", "tails", "--kernel", "5.15", &root, &scratch.path("none")],
+        2,
+        "--fragments needs Linux 6.1",
+    );
+}
+
+#[test]
 fn uuid_and_label_are_as_given() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
