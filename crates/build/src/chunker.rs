@@ -64,6 +64,11 @@ impl ChunkHash {
         Self([hash as u32, (hash >> 32) as u32, (hash >> 64) as u32])
     }
 
+    /// The lowest bits.
+    pub fn low(self) -> u32 {
+        self.0[0]
+    }
+
     /// As the hash of a chunk that equals only those of its group. Group 0 changes nothing.
     pub fn in_group(self, group: u32) -> Self {
         let Self([a, b, c]) = self;

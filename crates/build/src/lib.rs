@@ -11,6 +11,7 @@
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod checks;
 mod chunker;
 mod cuts;
 mod dedupe;

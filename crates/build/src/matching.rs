@@ -210,7 +210,8 @@ impl Matcher {
         }
     }
 
-    /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of those before it, at most `u32::MAX - 1`.
+    /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of
+    /// those before it, at most `u32::MAX - 1`.
     pub fn begin(&mut self, len: u64, group: u32) {
         assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
         self.runs.begin();

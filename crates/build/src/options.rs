@@ -95,8 +95,8 @@ pub struct BuildOptions {
     /// Deduplication.
     pub dedupe: Dedupe,
     /// Bytes of memory for what can do with less: half for the index of parts, which forgets what does not fit (that makes the
-    /// image larger, not wrong), the rest for data on its way and inline tails. The tree, what each thread works on, and its
-    /// encoders come on top.
+    /// image larger, not wrong), the rest for data on its way and inline tails. On top come the tree, what each thread works
+    /// on with its encoders, and what is seen of text whose parts are matched, some 2 MB for each GB.
     pub memory: usize,
     /// Packing.
     pub fragments: Fragments,

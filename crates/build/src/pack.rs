@@ -438,7 +438,7 @@ impl<'a> Packing<'a> {
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
-            self.originals.contains(&file) || streams.is_some_and(|streams| streams.is_shared(stream))
+            self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
         };
         let file = match stream {
             Stream::File(file) if !is_shared(file) => file,

@@ -126,7 +126,7 @@ impl PackedStream {
     }
 
     /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
             let end = self.members.get(first + idx + 1).map_or(self.end, |next| next.off);

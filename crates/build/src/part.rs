@@ -195,12 +195,13 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Fill `text` from byte `off` of a file of the plan.
+/// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with.
 fn read_file(tree: &Tree, plan: &Plan, file: u32, off: u64, text: &mut [u8]) -> Result<(), BuildError> {
     let node = plan.files[file as usize].node;
     let mut content = tree.open(node)?;
     content
         .read_exact_at(text, off)
+        .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
         .and_then(|()| content.verify_unchanged())
         .map_err(|source| BuildError::Read { path: tree.path(node), source })
 }

@@ -1,14 +1,15 @@
 //! What is stored how, and in which order: decided in plain-text coordinates, before anything is compressed.
 //!
-//! Files stand in walk order, but for those that a caller puts first. What the decisions need (digests of files of equal length, holes, samples of large files)
-//! is gathered on all cores; the decisions themselves are taken in order.
+//! Files stand in walk order, but for those that a caller puts first. What the decisions need (digests of files of equal
+//! length, holes, samples of large files) is gathered on all cores; the decisions themselves are taken in order.
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::dedupe::{self, Candidates};
+use crate::checks::Checks;
+use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
 use crate::jobs::{Stream, segment_len};
 use crate::options::reading;
@@ -16,7 +17,7 @@ use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
 use crate::survey::{self, SURVEY_COST, Survey, Wanted, skippable};
-use crate::tree::{Kind, NodeId};
+use crate::tree::{ContentError, Kind, NodeId};
 use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial};
 
 /// Everything that will be stored.
@@ -31,6 +32,8 @@ pub struct Plan {
     pub ends_way: Option<Spec>,
     /// Parts of files that are stored once, if they are looked for.
     pub streams: Option<Streams>,
+    /// Of files that others equal.
+    pub originals: Checks,
     /// Place in `files` of each node, by node.
     pub file_of_node: Vec<Option<u32>>,
     /// Inputs that cannot be read and are left out.
@@ -106,7 +109,8 @@ impl Plan {
         let packed_way = options.packed_spec();
         let (packed, left_out) = (PackedStream::default(), Vec::new());
         let ends_way = options.compression.filter(|_| options.packs_ends());
-        let mut plan = Self { files, packed, packed_way, ends_way, streams: None, file_of_node, left_out };
+        let originals = Checks::default();
+        let mut plan = Self { files, packed, packed_way, ends_way, streams: None, originals, file_of_node, left_out };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
@@ -143,6 +147,11 @@ impl Plan {
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
         }
+    }
+
+    /// What was seen of files that share data.
+    pub fn checks(&self) -> impl Iterator<Item = &Checks> {
+        [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
     }
 
     /// How a stream is compressed, if it is.
@@ -219,14 +228,22 @@ impl Plan {
             found.push(outcome);
             Ok(())
         })?;
+        let mut originals = BTreeMap::<u32, Seen>::new();
         for (first, second, same) in found {
             // What cannot be compared is stored on its own, and fails there if it must.
-            if matches!(same, Ok(true)) {
+            if let Ok(Some(seen)) = same {
+                if *originals.entry(first).or_insert_with(|| seen.clone()) != seen {
+                    let path = tree.path(self.files[first as usize].node);
+                    return Err(BuildError::Read { path, source: ContentError::Changed("its contents") });
+                }
                 let [first_file, second_file] =
                     self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
                 second_file.storage = Storage::Duplicate(first);
                 first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
             }
+        }
+        for (file, seen) in originals {
+            seen.into_iter().for_each(|(start, cells)| self.originals.push(file, start, cells));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use kiln_codec::{Spec, probe};
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::checks::{Cell, Checks};
 use crate::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::cuts::{self, IndexRules, PartPlan, Ref, StoredPart};
 use crate::jobs::{Stream, segment_len};
@@ -51,6 +52,8 @@ pub struct Streams {
     pub rules: IndexRules,
     /// What was found.
     pub stats: MatchStats,
+    /// Of files that have references, or are referred to.
+    pub checks: Checks,
     numbers: HashMap<Stream, Range<u32>>,
     /// By number: whether it has, or is, the source of a reference.
     shared: Vec<bool>,
@@ -72,7 +75,7 @@ impl Streams {
     ) -> Result<Self, BuildError> {
         let sources = sources(files, packed, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats) = matched(&sources, packed, chunks, text, options, control)?;
+        let (runs, stats, checks) = matched(&sources, packed, chunks, text, options, control)?;
         let rules = rules(options);
         let plan = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
@@ -84,7 +87,20 @@ impl Streams {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        Ok(Self { sources, plan, rules, stats, numbers, shared })
+        let mut streams = Self { sources, plan, rules, stats, checks: Checks::default(), numbers, shared };
+        let refs = streams.plan.refs.iter();
+        let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
+        let files = files.flatten().collect();
+        streams.checks = checks.of_files(&files);
+        Ok(streams)
+    }
+
+    /// The files that have `len` bytes of a stream.
+    fn files(&self, place: Place, len: u64, packed: &PackedStream) -> Vec<u32> {
+        match self.locate(place) {
+            (Stream::File(file), _) => vec![file],
+            (Stream::Packed, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
+        }
     }
 
     /// The numbers of the streams that a file or the packed stream has, if it takes part.
@@ -126,7 +142,7 @@ fn matched<'a>(
     new_text: impl Fn() -> PlainText<'a> + Sync,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<(Runs, MatchStats), BuildError> {
+) -> Result<(Runs, MatchStats, Checks), BuildError> {
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
@@ -143,13 +159,13 @@ fn matched<'a>(
                 buf.resize((window.range.end - window.range.start) as usize, 0);
                 reader.read(window.stream, window.range.start, &mut buf)?;
                 reader.close_all()?;
-                return Ok((window.stream, chunks_of(&mut chunker, &buf)));
+                return Ok((window.stream, window.place, chunks_of(&mut chunker, &buf)));
             };
-            Ok::<_, BuildError>((window.stream, known))
+            Ok::<_, BuildError>((window.stream, window.place, known))
         })
     };
-    let mut current = None;
-    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, chunks)| {
+    let (mut current, mut checks) = (None, Checks::default());
+    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();
@@ -157,6 +173,9 @@ fn matched<'a>(
             let source = &sources[stream as usize];
             matcher.begin(source.len, source.group);
             current = Some(stream);
+        }
+        if let Some((file, start)) = place {
+            checks.push(file, start, chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low())));
         }
         text.saved = 0;
         matcher.push(&chunks, &mut text)?;
@@ -174,7 +193,7 @@ fn matched<'a>(
             runs.forget_refs(number);
         }
     }
-    Ok((runs, stats))
+    Ok((runs, stats, checks))
 }
 
 /// What the maps of files ask of extents.
@@ -218,6 +237,8 @@ fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) ->
 struct Window {
     stream: u32,
     range: Range<u64>,
+    /// The file that it comes from, and its first byte there, unless it is padding.
+    place: Option<(u32, u64)>,
     /// The file that it is all of.
     whole_file: Option<u32>,
     known: Option<Box<[Chunk]>>,
@@ -235,13 +256,19 @@ fn windows<'a>(
             let file = |(file, range)| (Some(file), range);
             let padding = (None, packed.filled().end..packed.len());
             let windows = packed.ranges().map(file).chain((!padding.1.is_empty()).then_some(padding));
-            Box::new(windows.map(move |(whole_file, range)| Window { stream, range, whole_file, known: None }))
+            Box::new(windows.map(move |(whole_file, range)| {
+                let place = whole_file.map(|file| (file, 0));
+                Window { stream, range, place, whole_file, known: None }
+            }))
         }
         Stream::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
+            let window = move |start| {
+                let range = start..source.len.min(start + WINDOW_LEN);
+                let place = Some((file, source.start + start));
+                Window { stream, range, place, whole_file, known: None }
+            };
             let len = source.len;
-            let window =
-                move |start| Window { stream, range: start..len.min(start + WINDOW_LEN), whole_file, known: None };
             Box::new((0..len).step_by(WINDOW_LEN as usize).map(window))
         }
     }
