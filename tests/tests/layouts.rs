@@ -1,7 +1,8 @@
 //! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
-use kiln_build::{BuildOptions, Dedupe, Fragments};
+use kiln_build::tree::{Kind, NodeId};
+use kiln_build::{BuildOptions, Dedupe, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::data::Texture;
@@ -16,7 +17,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 /// A choice: its name, and what it does to the options.
-type Choice = (&'static str, fn(&mut BuildOptions));
+type Choice = (&'static str, fn(&mut BuildOptions, &Tree));
 
 fn compress(options: &mut BuildOptions, method: Method, level: i32) {
     let spec = options.compression.as_mut().expect("compressed from the start");
@@ -33,47 +34,85 @@ fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
 
 const DIMENSIONS: &[&[Choice]] = &[
     &[
-        ("lz4", |options| compress(options, Method::Lz4, 1)),
-        ("zstd", |options| compress(options, Method::Zstd, 3)),
-        ("deflate", |options| compress(options, Method::Deflate, 3)),
-        ("lzma", |options| compress(options, Method::Lzma, 0)),
+        ("lz4", |options, _| compress(options, Method::Lz4, 1)),
+        ("zstd", |options, _| compress(options, Method::Zstd, 3)),
+        ("deflate", |options, _| compress(options, Method::Deflate, 3)),
+        ("lzma", |options, _| compress(options, Method::Lzma, 0)),
     ],
     &[
-        ("4K", |options| unit(options, 4 << 10)),
-        ("64K", |options| unit(options, 64 << 10)),
-        ("1M", |options| unit(options, 1 << 20)),
+        ("4K", |options, _| unit(options, 4 << 10)),
+        ("64K", |options, _| unit(options, 64 << 10)),
+        ("1M", |options, _| unit(options, 1 << 20)),
     ],
     &[
-        ("nothing packed", |options| options.fragments = Fragments::Off),
-        ("small files packed", |options| options.fragments = Fragments::UpTo(64 << 10)),
-        ("all packed", |options| options.fragments = Fragments::UpTo(u64::MAX)),
+        ("nothing packed", |options, _| options.fragments = Fragments::Off),
+        ("small files packed", |options, _| options.fragments = Fragments::UpTo(64 << 10)),
+        ("small files and ends packed", |options, _| options.fragments = Fragments::Tails(16 << 10)),
+        ("all packed", |options, _| options.fragments = Fragments::UpTo(u64::MAX)),
     ],
     &[
-        ("packed alike", |options| options.packed_pcluster_len = None),
-        ("packed in 4K", |options| options.packed_pcluster_len = Some(4 << 10)),
+        ("packed alike", |options, _| options.packed_pcluster_len = None),
+        ("packed in 4K", |options, _| options.packed_pcluster_len = Some(4 << 10)),
     ],
     &[
-        ("index", |options| options.encoded_extents = false),
-        ("index and tails", |options| options.tail_packing = true),
-        ("encoded extents", |options| options.encoded_extents = true),
+        ("index", |options, _| options.encoded_extents = false),
+        ("index and tails", |options, _| options.tail_packing = true),
+        ("encoded extents", |options, _| options.encoded_extents = true),
     ],
     &[
-        ("no dedupe", |options| options.dedupe = Dedupe::Off),
-        ("files", |options| options.dedupe = Dedupe::Files),
-        ("parts", |options| options.dedupe = Dedupe::Parts),
+        ("no dedupe", |options, _| options.dedupe = Dedupe::Off),
+        ("files", |options, _| options.dedupe = Dedupe::Files),
+        ("parts", |options, _| options.dedupe = Dedupe::Parts),
     ],
-    &[("one time", |options| options.own_mtimes = false), ("own times", |options| options.own_mtimes = true)],
+    &[("alike", |_, _| {}), ("hints", |options, tree| options.hints = hints(tree))],
     &[
-        ("directories among inodes", |options| options.pack_directories = false),
-        ("directories packed", |options| options.pack_directories = true),
+        ("one way", |_, _| {}),
+        ("others tried", |options, _| {
+            let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
+            let ways = [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len });
+            options.trial = Trial { ways: ways.into(), budget_percent: 400 };
+        }),
     ],
     &[
-        ("metadata as it is", |options| options.metabox = None),
-        ("metadata in 4K", |options| options.metabox = spec(Method::Zstd, 4 << 10)),
-        ("metadata in 32K by another method", |options| options.metabox = spec(Method::Deflate, 32 << 10)),
-        ("metadata in 1M", |options| options.metabox = spec(Method::Lz4hc, 1 << 20)),
+        ("by path", |_, _| {}),
+        ("every third file backwards", |options, tree| {
+            let mut nodes: Vec<NodeId> = tree.walk().collect();
+            nodes.reverse();
+            options.order = nodes.into_iter().step_by(3).collect();
+        }),
+    ],
+    &[("one time", |options, _| options.own_mtimes = false), ("own times", |options, _| options.own_mtimes = true)],
+    &[
+        ("directories among inodes", |options, _| options.pack_directories = false),
+        ("directories packed", |options, _| options.pack_directories = true),
+    ],
+    &[
+        ("metadata as it is", |options, _| options.metabox = None),
+        ("metadata in 4K", |options, _| options.metabox = spec(Method::Zstd, 4 << 10)),
+        ("metadata in 32K by another method", |options, _| options.metabox = spec(Method::Deflate, 32 << 10)),
+        ("metadata in 1M", |options, _| options.metabox = spec(Method::Lz4hc, 1 << 20)),
     ],
 ];
+
+/// All algorithms and lengths, and none, in turn; every sixth file has no hint.
+fn hints(tree: &Tree) -> Hints {
+    let mut hints = Hints::default();
+    let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len });
+    let ways = [
+        None,
+        spec(Method::Lz4hc, 9, 64 << 10),
+        spec(Method::Lzma, 0, 128 << 10),
+        spec(Method::Zstd, 1, 4 << 10),
+        spec(Method::Deflate, 1, 12 << 10),
+    ];
+    let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
+    for (idx, file) in files.enumerate() {
+        if let Some(way) = ways.get(idx % 6) {
+            hints.insert(file, *way);
+        }
+    }
+    hints
+}
 
 /// Rows of choices, one of each dimension, in which every pair of choices occurs: greedily, the row with most new pairs
 /// among all rows next.
@@ -141,10 +180,10 @@ fn every_pair_of_choices_round_trips() {
         let out = TempDir::new("image").unwrap();
         let [image, two, seven] = [1, 2, 7].map(|threads| {
             let mut options = options(Some((Method::Zstd, 3)), 64 << 10, threads);
-            chosen.iter().for_each(|(_, choose)| choose(&mut options));
             let path = out.path().join(format!("{threads}.erofs"));
             let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
             let scan = scan_dir(source.path(), threads).unwrap();
+            chosen.iter().for_each(|(_, choose)| choose(&mut options, &scan.tree));
             build_to(&scan.tree, &file, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
             path
         });

@@ -1,6 +1,6 @@
 //! The data of an image, which grows at its end. Only one thread holds it.
 
-use kiln_codec::Method;
+use kiln_codec::{Method, Spec};
 use kiln_format::{Blkaddr, BlockBits, FormatError};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,14 +34,14 @@ impl<'a> Appender<'a> {
         Blkaddr(self.block_bits.blocks_for(self.end))
     }
 
-    /// What was packed by `method`, as it must be to lie where the data ends. See
+    /// What was packed in this way, as it must be to lie where the data ends. See
     /// [`Filled::with_deflate_ends_off_page_starts`].
-    pub fn settled(&self, packed: PackedPart, method: Option<Method>) -> PackedPart {
-        if !self.encoded || method != Some(Method::Deflate) {
+    pub fn settled(&self, packed: PackedPart, way: Option<Spec>) -> PackedPart {
+        if !self.encoded || way.is_none_or(|way| way.method != Method::Deflate) {
             return packed;
         }
         let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
-        let filled = Filled { bytes, extents, inline };
+        let filled = Filled { bytes, extents, inline, left: 0 };
         let filled = filled.with_deflate_ends_off_page_starts(self.end, self.block_bits);
         let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
         PackedPart { bytes: filled.bytes, shape, ..packed }

@@ -1,5 +1,6 @@
 //! From nodes to the bytes of their inodes and directory blocks.
 
+use kiln_codec::Spec;
 use kiln_format::inode::{DataLayout, FileType, Inode};
 use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, chunk, xattr};
 
@@ -18,7 +19,6 @@ pub struct Emitter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
     options: &'a BuildOptions,
-    algorithm: Option<Algorithm>,
     /// Where [`Region::Blocks`] count from.
     blocks_start: Blkaddr,
     /// Inodes so far.
@@ -34,8 +34,7 @@ impl<'a> Emitter<'a> {
         blocks_start: Blkaddr,
         serial: u64,
     ) -> Self {
-        let algorithm = options.compression.map(|spec| spec.method.algorithm());
-        Self { view, layout, options, algorithm, blocks_start, serial }
+        Self { view, layout, options, blocks_start, serial }
     }
 
     /// A piece of metadata.
@@ -67,7 +66,7 @@ impl<'a> Emitter<'a> {
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, extents).encode(self.algorithm()?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
                     view.packed.tails.get(inline, out)?;
                 }
@@ -93,10 +92,6 @@ impl<'a> Emitter<'a> {
             return Err(internal(id, &format!("has {} bytes, {measured} were measured", out.len())));
         }
         Ok(())
-    }
-
-    fn algorithm(&self) -> Result<Algorithm, BuildError> {
-        self.algorithm.ok_or_else(|| BuildError::Internal("a file is compressed by nothing".to_owned()))
     }
 
     /// A special inode and all that lies behind it.
@@ -219,6 +214,11 @@ impl<'a> Emitter<'a> {
             _ => directory::data(self.view, self.layout, id),
         }
     }
+}
+
+fn algorithm(way: Option<Spec>) -> Result<Algorithm, BuildError> {
+    let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
+    way.map(|way| way.method.algorithm()).ok_or_else(nothing)
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {

@@ -23,7 +23,7 @@ use crate::facts::Facts;
 use crate::layout::{Layout, View};
 use crate::plan::Plan;
 use crate::tree::Kind;
-use crate::{BuildError, BuildOptions, Control, Dedupe, PhaseClock, Tree, write};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Tree, write};
 use frame::{Frame, Stratum};
 use observe::Observed;
 
@@ -65,7 +65,12 @@ pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> R
     options.check()?;
     let parts_ignored = options.dedupes_parts() && len(tree) > PARTS_MAX_LEN;
     let dedupe = if parts_ignored { Dedupe::Files } else { options.dedupe };
-    let options = &BuildOptions { dedupe, ..options.clone() };
+    // What ends of files would save, half a percent or less, is not known before they are packed.
+    let fragments = match options.fragments {
+        Fragments::Tails(len) => Fragments::UpTo(len),
+        other => other,
+    };
+    let options = &BuildOptions { dedupe, fragments, ..options.clone() };
     let mut clock = PhaseClock::start();
     let facts = Facts::gather(tree, options)?;
     let plan = Plan::make(tree, &facts, options, control)?;
@@ -89,7 +94,8 @@ pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> R
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Figure::exact(layout_time.cpu.as_secs_f64());
     let busy_secs = (pack_secs + write_secs).with_error(TIME_ERROR);
-    let features = write::superblock(&view, &layout, special, options)?.features();
+    let records = write::records(&view, special, options);
+    let features = write::superblock(&view, &layout, special, &records, options)?.features();
     let because = features.into_iter().max_by_key(|feature| feature.since());
     Ok(Estimate {
         bytes_in: len(tree),

@@ -1,5 +1,6 @@
 //! Why each file is stored as it is: what the plan decided, and what became of it.
 
+use kiln_codec::Spec;
 use kiln_format::inode::Form;
 use kiln_format::zmap::HeadKind;
 use std::collections::BTreeSet;
@@ -21,10 +22,23 @@ pub struct Explanation {
     pub len: u64,
     /// Where its contents are.
     pub how: How,
+    /// How it is compressed, where that gains, and who decided that.
+    pub way: Option<(Spec, Decision)>,
     /// Why it is not in the packed inode, if others are.
     pub unpacked: Option<Unpacked>,
     /// What a compact inode could not hold; of none, the inode is compact.
     pub too_much: Vec<TooMuch>,
+}
+
+/// Who decided how a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is so for all files.
+    Default,
+    /// A hint.
+    Hint,
+    /// Samples of it became smallest so.
+    Trial,
 }
 
 /// How the contents of a file are stored.
@@ -74,6 +88,8 @@ pub enum How {
         holes: u64,
         /// Bytes of the last pcluster, if it lies beside the inode.
         inline: u64,
+        /// Bytes of text at the end that lie in the packed inode.
+        packed: u64,
     },
 }
 
@@ -82,6 +98,8 @@ pub enum How {
 pub enum Uncompressed {
     /// No file is.
     NoCompression,
+    /// A hint says so.
+    Hint,
     /// Samples all over it do not compress.
     Incompressible {
         /// Their mean entropy.
@@ -102,6 +120,8 @@ pub enum Unpacked {
     Sparse,
     /// Its first bytes do not compress.
     Incompressible,
+    /// It is compressed in another way than the packed inode, or not at all.
+    OtherWay,
 }
 
 /// What a build has decided, to be asked when it is done.
@@ -142,6 +162,7 @@ impl<'a> Reasons<'a> {
                 path: self.tree.path(file.node),
                 len: file.len,
                 how: self.how(idx)?,
+                way: file.way.map(|way| (way, self.decision(file.node, way))),
                 unpacked: self.unpacked(idx),
                 too_much: self.too_much(file.node),
             })
@@ -163,6 +184,7 @@ impl<'a> Reasons<'a> {
             (Storage::Chunks { chunk_bits, holes }, _) => {
                 How::Chunks { chunk_len: 1 << chunk_bits, holes: hole::total(holes) }
             }
+            (Storage::Compressed { .. }, Stored::Fragment(off)) => How::Packed { off: *off, referenced: 0 },
             (Storage::Compressed { holes }, Stored::Compressed(extents)) => {
                 compressed(file.len, hole::total(holes), extents)
             }
@@ -176,9 +198,18 @@ impl<'a> Reasons<'a> {
         })
     }
 
+    fn decision(&self, node: NodeId, way: Spec) -> Decision {
+        match self.options.hints.get(node) {
+            Some(_) => Decision::Hint,
+            None if Some(way) == self.options.compression => Decision::Default,
+            None => Decision::Trial,
+        }
+    }
+
     fn uncompressed(&self, idx: u32) -> Uncompressed {
         match self.plan.entropies.get(&idx) {
-            _ if self.options.compression.is_none() => Uncompressed::NoCompression,
+            _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
+            _ if self.plan.files[idx as usize].way.is_none() => Uncompressed::NoCompression,
             Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },
             None if self.plan.files[idx as usize].len <= self.options.block_bits().len() => Uncompressed::OneBlock,
             None => Uncompressed::NoGain,
@@ -192,6 +223,7 @@ impl<'a> Reasons<'a> {
         match self.tree.node(file.node).kind {
             _ if most == 0 || !has_own => None,
             _ if file.len > most => Some(Unpacked::TooLong),
+            _ if file.way != self.options.compression => Some(Unpacked::OtherWay),
             Kind::File { sparse: true, .. } => Some(Unpacked::Sparse),
             _ => Some(Unpacked::Incompressible),
         }
@@ -206,15 +238,17 @@ impl<'a> Reasons<'a> {
 }
 
 fn compressed(len: u64, holes: u64, extents: &Extents) -> How {
-    let Extents { list, text, bytes, inline, .. } = extents;
+    let Extents { list, text, bytes, inline, fragment, .. } = extents;
+    let packed = list.last().filter(|_| fragment.is_some()).map_or(0, |end| end.llen.into());
     How::Compressed {
-        extents: list.len() as u64,
+        extents: (list.len() - usize::from(fragment.is_some())) as u64,
         plain: list.iter().filter(|extent| extent.kind == HeadKind::Plain && extent.plen > 0).count() as u64,
         text: *text,
         stored: *bytes,
-        referenced: len - holes - text,
+        referenced: len - holes - text - packed,
         holes,
         inline: inline.map_or(0, |tail| tail.len.into()),
+        packed,
     }
 }
 

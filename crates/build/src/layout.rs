@@ -3,6 +3,7 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::inode::DataLayout;
 use kiln_format::{Algorithm, BlockBits, Nid};
@@ -15,7 +16,7 @@ use crate::plan::{Plan, Storage};
 use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
-use crate::zindex::{self, IndexShape, ZExtent};
+use crate::zindex::{self, IndexShape, MapEnd, ZExtent};
 use crate::{BuildOptions, Tree, directory};
 
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
@@ -77,8 +78,6 @@ pub struct View<'a> {
     pub big: bool,
     /// Compressed files have encoded extents instead of an index.
     pub encoded: bool,
-    /// Files are compressed where that gains.
-    pub compresses: bool,
     /// Large directories lie in the packed inode.
     pub packs_directories: bool,
     /// Inodes lie in the metabox.
@@ -90,10 +89,9 @@ impl<'a> View<'a> {
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits();
         let big = options.max_pcluster_blocks() > 1;
-        let compresses = options.compression.is_some();
         let encoded = options.encoded_extents;
         let (packs_directories, has_metabox) = (options.packs_directories(), options.metabox.is_some());
-        Self { tree, facts, plan, packed, block_bits, big, encoded, compresses, packs_directories, has_metabox }
+        Self { tree, facts, plan, packed, block_bits, big, encoded, packs_directories, has_metabox }
     }
 
     /// Whether the node is not in the image.
@@ -114,11 +112,21 @@ impl<'a> View<'a> {
 
     /// Where the data of a regular file lies; a duplicate has that of its original.
     pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
-        let mut idx = self.plan.file_of_node[file.idx()]?;
-        if let Storage::Duplicate(original) = self.plan.files[idx as usize].storage {
-            idx = original;
+        Some(&self.packed.stored[self.original(file)?])
+    }
+
+    /// The file of the plan that a regular file has its data from.
+    fn original(&self, file: NodeId) -> Option<usize> {
+        let idx = self.plan.file_of_node[file.idx()]? as usize;
+        match self.plan.files[idx].storage {
+            Storage::Duplicate(original) => Some(original as usize),
+            _ => Some(idx),
         }
-        Some(&self.packed.stored[idx as usize])
+    }
+
+    /// How a regular file is compressed, where it is.
+    pub fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.plan.files[self.original(file)?].way
     }
 
     /// What the map of a compressed file of `len` bytes looks like.
@@ -127,9 +135,14 @@ impl<'a> View<'a> {
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, list, self.block_bits));
         }
-        let scattered = !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
-        let inline_len = extents.inline.map_or(0, |tail| tail.len);
-        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, inline_len })
+        let end = match (extents.inline, extents.fragment) {
+            (Some(tail), _) => MapEnd::Inline(tail.len),
+            (None, Some(off)) => MapEnd::Fragment(off),
+            (None, None) => MapEnd::Stored,
+        };
+        let is_far = matches!(end, MapEnd::Fragment(off) if off >> 32 != 0);
+        let scattered = is_far || !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, end })
     }
 
     /// Size of a directory that lies in the packed inode.
@@ -243,7 +256,7 @@ impl Layout {
         if shared_len > 0 {
             layout.inodes.regions.push((layout.shared_pos, Region::SharedXattrs));
         }
-        let mut packed_end = view.plan.packed.len();
+        let mut packed_end = view.packed.packed_len;
         for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
             if let Some(len) = view.packed_directory_len(node) {
                 layout.packed_directories.push(node);

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod checks;
 mod chunker;
 mod cuts;
 mod dedupe;
@@ -41,17 +42,21 @@ mod streams;
 mod survey;
 mod tails;
 pub mod tree;
+mod trial;
 mod write;
 mod xattr;
+mod zeros;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
 pub use estimate::{Estimate, Figure, estimate};
-pub use explain::{Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use facts::TooMuch;
-pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
-pub use stats::{Phase, PhaseClock, Skipped, Summary};
+pub use kiln_codec::Spec;
+pub use options::{BuildOptions, Control, Dedupe, Fragments, Hints, Progress};
+pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;
+pub use trial::Trial;
 
 use std::fs::File;
 

@@ -9,10 +9,10 @@ use kiln_format::inode::Form;
 
 use crate::append::Appender;
 use crate::emit::Emitter;
-use crate::fill::Filler;
+use crate::fill::{End, Filler};
 use crate::jobs::segment_len;
 use crate::layout::{Layout, MapShape, Run, View};
-use crate::pack::{BACKLOG, Extents};
+use crate::pack::Extents;
 use crate::part::{self, PackedPart, Shape};
 use crate::pool::{self, Costed};
 use crate::zindex::{self, IndexShape};
@@ -97,7 +97,7 @@ impl Packer<'_, '_> {
     fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Contents, BuildError> {
         let algorithm = spec.method.algorithm();
         let extents = view.packed.packed.clone();
-        let files = Contents { len: view.plan.packed.len(), extents, algorithm };
+        let files = Contents { len: view.packed.packed_len, extents, algorithm };
         let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
         self.compress(directories, spec, files)
     }
@@ -128,15 +128,15 @@ impl Packer<'_, '_> {
             let mut filler = Filler::new(&spec, block_bits)?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
-                let part = part::compress(&mut filler, &text, true, 0, options, control)?;
+                let part = part::compress(&mut filler, &text, true, End::Padded, options, control)?;
                 Ok::<_, BuildError>((text.len() as u64, part))
             })
         };
         let segment = segment_len(spec.pcluster_len);
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
-        pool::run(options.threads, BACKLOG, jobs, worker, |(len, part)| {
+        pool::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
             control.check()?;
-            let part = data.settled(part, Some(spec.method));
+            let part = data.settled(part, Some(spec));
             let pa = data.append(&part)?;
             if let Shape::Extents { list, .. } = &part.shape {
                 contents.extents.extend(contents.len, pa, list, None, block_bits);

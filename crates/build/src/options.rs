@@ -3,11 +3,14 @@
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
-use kiln_format::{BlockBits, KernelVersion};
+use kiln_format::{Algorithm, BlockBits, KernelVersion};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
+use crate::tree::NodeId;
+use crate::trial::Trial;
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,48 @@ pub enum Fragments {
     Off,
     /// Whole files of at most this many bytes that look compressible.
     UpTo(u64),
+    /// These, and the ends of longer files that do not fill a block. Encoded extents have no such ends.
+    Tails(u64),
+}
+
+/// Files that are stored otherwise than the rest.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Each way once.
+    ways: Vec<Option<Spec>>,
+    /// Place in `ways`.
+    way_of: HashMap<NodeId, usize>,
+}
+
+impl Hints {
+    /// Compress a file in this way, or not at all. A later hint for the same file replaces an earlier one.
+    pub fn insert(&mut self, file: NodeId, way: Option<Spec>) {
+        let idx = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
+            self.ways.push(way);
+            self.ways.len() - 1
+        });
+        self.way_of.insert(file, idx);
+    }
+
+    /// The hint for a file; `None`: there is none.
+    pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
+        self.way_of.get(&file).map(|&idx| self.ways[idx])
+    }
+
+    /// Files with a hint.
+    pub fn len(&self) -> usize {
+        self.way_of.len()
+    }
+
+    /// Whether there is no hint.
+    pub fn is_empty(&self) -> bool {
+        self.way_of.is_empty()
+    }
+}
+
+/// What readers see of how a file is compressed: files that share data agree in it.
+pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }
 
 /// Blocks of the longest pcluster that holds the rest of a part.
@@ -37,14 +82,23 @@ pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 pub struct BuildOptions {
     /// Compression of file data; `None` stores it.
     pub compression: Option<Spec>,
+    /// Files for which something else was asked. They are not packed, unless it is what `compression` says, and share data
+    /// only with files that are read alike: of the same algorithm and pcluster length.
+    pub hints: Hints,
+    /// Ways that are tried for files without a hint.
+    pub trial: Trial,
+    /// Files whose data comes first, in this order, also among packed files; the others follow by path.
+    pub order: Vec<NodeId>,
     /// Worker threads, at least 1. The image does not depend on it.
     pub threads: usize,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
-    /// Bytes of memory for the index of parts. What does not fit is forgotten, which makes the image larger, not wrong.
-    pub index_budget: usize,
+    /// Bytes of memory for what can do with less: half for the index of parts, which forgets what does not fit (that makes the
+    /// image larger, not wrong), the rest for data on its way and inline tails. On top come the tree, what each thread works
+    /// on with its encoders, and what is seen of text whose parts are matched, some 2 MB for each GB.
+    pub memory: usize,
     /// Packing.
     pub fragments: Fragments,
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
@@ -78,10 +132,13 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             compression: None,
+            hints: Hints::default(),
+            trial: Trial::default(),
+            order: Vec::new(),
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
-            index_budget: 256 << 20,
+            memory: 512 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
             pack_directories: false,
@@ -130,12 +187,20 @@ impl BuildOptions {
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
         let packs = self.fragment_max_len() > 0 || self.packs_directories();
-        self.compression.into_iter().chain(self.packed_spec().filter(|_| packs)).chain(self.metabox)
+        let packed = self.packed_spec().filter(|_| packs);
+        let tried = self.trial.ways.iter().copied().filter(|_| self.compression.is_some());
+        let hinted = self.hints.ways.iter().copied().flatten();
+        self.compression.into_iter().chain(packed).chain(self.metabox).chain(tried).chain(hinted)
     }
 
     /// Whether directories go into the packed inode.
     pub(crate) fn packs_directories(&self) -> bool {
         self.pack_directories && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// How a file is compressed, if it is.
+    pub(crate) fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.hints.get(file).unwrap_or(self.compression)
     }
 
     /// Whether compressed tails go beside inodes.
@@ -153,7 +218,17 @@ impl BuildOptions {
 
     /// Whether parts of files are looked for.
     pub(crate) fn dedupes_parts(&self) -> bool {
-        self.dedupe == Dedupe::Parts && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+        self.dedupe == Dedupe::Parts && self.specs().next().is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// Bytes of memory for the index of parts.
+    pub(crate) fn index_budget(&self) -> usize {
+        self.memory / 2
+    }
+
+    /// Bytes of memory for data between reading and writing, and as much again for inline tails. More helps nobody.
+    pub(crate) fn backlog(&self) -> u64 {
+        (self.memory as u64 / 8).min(64 << 20)
     }
 
     /// Least bytes of a part that is stored once.
@@ -177,9 +252,18 @@ impl BuildOptions {
     /// Longest file in bytes that may go into the packed inode.
     pub(crate) fn fragment_max_len(&self) -> u64 {
         match self.fragments {
-            Fragments::UpTo(len) if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) => len,
+            Fragments::UpTo(len) | Fragments::Tails(len)
+                if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) =>
+            {
+                len
+            }
             _ => 0,
         }
+    }
+
+    /// Whether the ends of longer files go there, too.
+    pub(crate) fn packs_ends(&self) -> bool {
+        matches!(self.fragments, Fragments::Tails(_)) && !self.encoded_extents && self.fragment_max_len() > 0
     }
 
     /// Whether the chosen kernel, if one is chosen, is `version` or newer.

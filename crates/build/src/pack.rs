@@ -1,30 +1,28 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
-use kiln_codec::{Encoder, Method};
+use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use kiln_format::{Blkaddr, BlockBits};
-use std::collections::{BTreeMap, HashSet};
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 use crate::append::Appender;
 use crate::cuts::{self, Unit};
 use crate::fill::PartExtent;
 use crate::jobs::{self, Part, Stream, Task};
+use crate::packed::PackedStream;
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
 use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
-use crate::zindex::ZExtent;
-use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
+use crate::zindex::{self, ZExtent};
+use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, zeros};
 
-/// Bytes of plain text between hand-out and writing.
-pub const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
-const ZEROS_MAX_LEN: usize = 1 << 20;
 /// Longest hole in one encoded extent, in bytes.
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
@@ -66,6 +64,8 @@ pub struct Extents {
     pub bytes: u64,
     /// The pcluster of the last extent, if it lies beside the inode.
     pub inline: Option<TailRef>,
+    /// Where the text of the last extent lies in the packed inode, if it does.
+    pub fragment: Option<u64>,
 }
 
 impl Extents {
@@ -98,6 +98,8 @@ pub struct Packed {
     pub stored: Vec<Stored>,
     /// The packed stream.
     pub packed: Extents,
+    /// Its length in bytes, ends of files included.
+    pub packed_len: u64,
     /// Inline tails.
     pub tails: Tails,
     /// Features in use.
@@ -125,30 +127,25 @@ pub fn pack(
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, data, options, control);
-    packing.write_zeros(options)?;
-    let worker = || {
-        let mut packer = Packer::new(tree, plan, options, control)?;
-        Ok(move |part: Part| {
-            let packed = skippable(packer.pack(&part), options)?;
-            Ok((part, packed))
-        })
-    };
-    let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
-    pool::run(options.threads, BACKLOG, jobs::jobs(plan, options).map(costed), worker, |(part, packed)| {
-        control.check()?;
-        match packed {
-            Ok(packed) => packing.append(tree, &part, packed),
-            Err(error) => packing.leave_out(tree, part.stream, error),
-        }
-    })?;
+    packing.write_zeros()?;
+    packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
     if let Some(streams) = &plan.streams {
         let late = packing.resolve(streams)?;
-        pool::run(options.threads, BACKLOG, late.into_iter().map(costed), worker, |(part, packed)| {
-            control.check()?;
-            packing.append(tree, &part, packed?)
-        })?;
+        packing.run(late.into_iter(), &plan.packed, tree, options)?;
+    }
+    if let Some(way) = plan.packed_way.filter(|_| !packing.ends.is_empty()) {
+        let ends = packing.place_ends(options)?;
+        packing.run(jobs::ends(&ends, way), &ends, tree, options)?;
     }
     packing.finish()
+}
+
+/// The end of a file, left for the packed stream.
+struct LeftEnd {
+    file: u32,
+    /// First byte of the file that is left.
+    start: u64,
+    len: u64,
 }
 
 /// The state of packing, on the one thread that writes.
@@ -159,13 +156,13 @@ struct Packing<'a, 'b> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// How files are compressed.
-    method: Option<Method>,
     packed: Packed,
-    /// The pcluster of zeros, as an extent of all that it decodes to.
-    zeros: Option<ZExtent>,
+    /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
+    zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
+    /// What files leave for the packed stream, in plan order.
+    ends: Vec<LeftEnd>,
     progress: Progress,
 }
 
@@ -175,7 +172,8 @@ impl<'a, 'b> Packing<'a, 'b> {
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
-            tails: Tails::new(options.scratch_dir.clone()),
+            packed_len: plan.packed.len(),
+            tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
             features: Vec::new(),
             left_out: BTreeMap::new(),
         };
@@ -188,39 +186,60 @@ impl<'a, 'b> Packing<'a, 'b> {
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        let encoded = options.encoded_extents;
-        let method = options.compression.map(|spec| spec.method);
-        Self { plan, data, control, block_bits, encoded, method, packed, zeros: None, originals, progress }
+        let (encoded, zeros) = (options.encoded_extents, HashMap::new());
+        Self { plan, data, control, block_bits, encoded, packed, zeros, originals, ends: Vec::new(), progress }
     }
 
-    /// Store the pcluster of zeros, if any file has a hole that names it.
-    fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
-        let needed = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        let Some(spec) = options.compression.filter(|_| !self.encoded && self.plan.files.iter().any(needed)) else {
-            return Ok(());
+    /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
+    fn run(
+        &mut self,
+        parts: impl Iterator<Item = Part> + Send,
+        packed: &PackedStream,
+        tree: &Tree,
+        options: &BuildOptions,
+    ) -> Result<(), BuildError> {
+        let (plan, control) = (self.plan, self.control);
+        let worker = || {
+            let mut packer = Packer::new(tree, plan, packed, options, control);
+            Ok(move |part: Part| {
+                let packed = skippable(packer.pack(&part), options)?;
+                Ok((part, packed))
+            })
         };
-        let mut block = vec![0; self.block_bits.len() as usize];
-        let zeros = vec![0; ZEROS_MAX_LEN];
-        let mut encoder = Encoder::new(&spec)?;
-        let most = self.block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
-        encoder.reset();
-        let filled = encoder.fill(&zeros[..most], &mut block)?;
-        if filled.consumed != most || most < hole::HOLE_MIN_LEN as usize {
-            return Err(BuildError::Internal(format!("a block holds {} of {most} zeros", filled.consumed)));
+        let jobs = parts.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
+        pool::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
+            control.check()?;
+            match packed {
+                Ok(packed) => self.append(tree, &part, packed),
+                Err(error) => self.leave_out(tree, part.stream, error),
+            }
+        })
+    }
+
+    /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
+    fn write_zeros(&mut self) -> Result<(), BuildError> {
+        let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+        if self.encoded {
+            return Ok(());
         }
-        // Right-aligned, as every pcluster.
-        block[filled.produced..].fill(0);
-        block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
-        let plen = self.block_bits.len() as u32;
-        self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
-        self.feature(Feature::Fragments);
+        let plan = self.plan;
+        for way in plan.files.iter().filter(has_holes).filter_map(|file| file.way) {
+            let algorithm = way.method.algorithm();
+            if self.zeros.contains_key(&algorithm) {
+                continue;
+            }
+            let (block, llen) = zeros::pcluster(&way, self.block_bits)?;
+            let plen = block.len() as u32;
+            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
+            self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
+            self.feature(Feature::Fragments);
+        }
         Ok(())
     }
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        let packed = self.data.settled(packed, self.method);
+        let packed = self.data.settled(packed, self.plan.way_of(part.stream));
         let start = match part.stream {
             Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
             _ => self.data.append(&packed)?,
@@ -236,6 +255,10 @@ impl<'a, 'b> Packing<'a, 'b> {
             (Shape::Extents { list, inline }, stream) => {
                 self.append_extents(stream, part.range.start, start, &list, &inline)?;
             }
+        }
+        if let (Stream::File(file), 1..) = (part.stream, packed.left) {
+            let len = packed.left as u64;
+            self.ends.push(LeftEnd { file, start: part.range.end - len, len });
         }
         for (file, error) in packed.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
@@ -262,6 +285,29 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
         self.extents_mut(stream).extend(la, pa, new, tail, block_bits);
         Ok(())
+    }
+
+    /// Give the ends of files their places in the packed stream, behind the files that are in it. Returns that part of it.
+    fn place_ends(&mut self, options: &BuildOptions) -> Result<PackedStream, BuildError> {
+        let mut stream = PackedStream::behind(self.packed.packed_len);
+        for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
+            let off = stream.push(file, start, len);
+            if start == 0 {
+                self.packed.stored[file as usize] = Stored::Fragment(off);
+                continue;
+            }
+            let extents = self.extents_mut(Stream::File(file));
+            let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+            let (llen, kind) = (len as u32, HeadKind::Head1);
+            extents.list.push(ZExtent { la: start, llen, plen: 0, pa, kind, partial: false });
+            extents.fragment = Some(off);
+        }
+        self.feature(Feature::Fragments);
+        if options.packs_directories() {
+            stream.pad(zindex::pack_start(stream.len(), self.block_bits)?);
+        }
+        self.packed.packed_len = stream.len();
+        Ok(stream)
     }
 
     /// The extents of a stream that is compressed.
@@ -372,7 +418,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
-            self.originals.contains(&file) || streams.is_some_and(|streams| streams.is_shared(stream))
+            self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
         };
         let file = match stream {
             Stream::File(file) if !is_shared(file) => file,
@@ -403,8 +449,10 @@ impl<'a, 'b> Packing<'a, 'b> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Extents::default(), file.len)?,
-                (Stored::Compressed(extents), _) => self.complete(extents, file.len)?,
+                (Stored::Nothing, Storage::Compressed { .. }) => {
+                    self.complete(Extents::default(), file.len, file.way)?
+                }
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,
             };
             match self.packed.stored[idx] {
@@ -415,29 +463,36 @@ impl<'a, 'b> Packing<'a, 'b> {
             }
         }
         let packed = std::mem::take(&mut self.packed.packed);
-        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {
+        if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
             self.packed.packed = extents;
         }
         Ok(self.packed)
     }
 
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+    fn complete(&self, mut extents: Extents, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
+        let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;
         for extent in extents.list {
-            self.append_hole(&mut list, end, extent.la)?;
+            self.append_hole(&mut list, end..extent.la, zeros)?;
             end = extent.end();
             list.push(extent);
         }
-        self.append_hole(&mut list, end, len)?;
+        self.append_hole(&mut list, end..len, zeros)?;
         Ok(Stored::Compressed(Extents { list, ..extents }))
     }
 
-    /// Zeros from `la` to `end`.
-    fn append_hole(&self, list: &mut Vec<ZExtent>, mut la: u64, end: u64) -> Result<(), BuildError> {
-        let most = match (self.encoded, self.zeros) {
+    /// Zeros in this range, made of that pcluster if there are no other holes.
+    fn append_hole(
+        &self,
+        list: &mut Vec<ZExtent>,
+        range: Range<u64>,
+        zeros: Option<&ZExtent>,
+    ) -> Result<(), BuildError> {
+        let Range { start: mut la, end } = range;
+        let most = match (self.encoded, zeros) {
             _ if la == end => return Ok(()),
             (true, _) => HOLE_EXTENT_MAX_LEN,
             (false, Some(zeros)) => zeros.llen.into(),
@@ -449,7 +504,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
         while la < end {
             let llen = (end - la).min(most) as u32;
-            let extent = self.zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..zeros });
+            let extent = zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..*zeros });
             list.push(ZExtent { la, llen, ..extent });
             la += u64::from(llen);
         }

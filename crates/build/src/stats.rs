@@ -1,8 +1,10 @@
 //! What a build did.
 
+use kiln_codec::Spec;
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::BuildError;
@@ -41,6 +43,10 @@ pub struct Summary {
     pub packed_files: u64,
     /// Their bytes.
     pub packed_bytes: u64,
+    /// Files whose last bytes are in the packed inode.
+    pub end_files: u64,
+    /// Their bytes there.
+    pub end_bytes: u64,
     /// Bytes of parts that are stored once though they occur several times.
     pub shared_bytes: u64,
     /// Chunks that the index of parts had no memory for.
@@ -51,6 +57,8 @@ pub struct Summary {
     pub plain_files: u64,
     /// Their bytes.
     pub plain_bytes: u64,
+    /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
+    pub ways: Vec<WayUse>,
     /// Files whose last bytes (or all) lie beside their inode.
     pub inline_files: u64,
     /// The oldest kernel that mounts the image.
@@ -63,6 +71,17 @@ pub struct Summary {
     pub phases: Vec<Phase>,
     /// Inputs left out, with `keep_going`.
     pub skipped: Vec<Skipped>,
+}
+
+/// What is compressed in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayUse {
+    /// The way.
+    pub way: Spec,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// An input that was left out.
@@ -151,6 +170,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         }
         summary.hard_links += u64::from(view.tree.names_of(id) - 1);
     }
+    summary.ways.sort_by_key(|used| Reverse(used.bytes));
     summary
 }
 
@@ -170,12 +190,32 @@ impl Summary {
             self.packed_files += 1;
             self.packed_bytes += len;
         }
-        if let Some(Stored::Flat { tail, .. }) = view.stored(id) {
-            self.inline_files += u64::from(tail.is_some());
-            if view.compresses && len > 0 {
-                self.plain_files += 1;
-                self.plain_bytes += len;
+        match (view.stored(id), view.way_of(id)) {
+            (Some(Stored::Flat { tail, .. }), way) => {
+                self.inline_files += u64::from(tail.is_some());
+                if way.is_some() && len > 0 {
+                    self.plain_files += 1;
+                    self.plain_bytes += len;
+                }
             }
+            (Some(Stored::Compressed(extents)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
+                self.compressed(way, len);
+                let end = extents.fragment.and(extents.list.last());
+                self.end_files += u64::from(end.is_some());
+                self.end_bytes += end.map_or(0, |end| end.llen.into());
+            }
+            (Some(Stored::Fragment(_)), _) if matches!(storage, Some(Storage::Compressed { .. })) => {
+                self.end_files += 1;
+                self.end_bytes += len;
+            }
+            _ => {}
+        }
+    }
+
+    fn compressed(&mut self, way: Spec, len: u64) {
+        match self.ways.iter_mut().find(|known| known.way == way) {
+            Some(known) => (known.files, known.bytes) = (known.files + 1, known.bytes + len),
+            None => self.ways.push(WayUse { way, files: 1, bytes: len }),
         }
     }
 }

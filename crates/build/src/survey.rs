@@ -15,8 +15,6 @@ use crate::{BuildError, BuildOptions, Control, Tree, dedupe, hole};
 
 /// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
 pub const SURVEY_COST: u64 = 4096;
-/// Bytes of jobs handed out at a time.
-pub const SURVEY_BUDGET: u64 = 64 << 20;
 /// Samples of a large file, and the length of each.
 const SAMPLES: u64 = 8;
 const SAMPLE_LEN: usize = 64 << 10;
@@ -94,7 +92,7 @@ pub fn survey(
         })
     };
     let mut surveys = HashMap::new();
-    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(file, survey)| {
+    pool::run(options.threads, options.backlog(), jobs, worker, |(file, survey)| {
         surveys.insert(file, survey);
         Ok(())
     })?;

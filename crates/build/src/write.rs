@@ -1,5 +1,6 @@
 //! From the layout to bytes: the metadata zone front to back, the superblock last.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::feature::Feature;
@@ -45,7 +46,7 @@ pub struct SpecialNids {
 /// # Errors
 /// Options outside the kernel's limits: our own mistake.
 pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
-    let records = compr_cfgs(options).encode()?.len();
+    let records = compr_cfgs(options.specs(), options).encode()?.len();
     Ok(options.block_bits().blocks_for(SUPERBLOCK_OFF + record_len(options) + records as u64))
 }
 
@@ -91,14 +92,15 @@ pub fn write(
     if end >= Blkaddr::HOLE32 {
         return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
     }
+    let records = records(view, special, options);
     let superblock = Superblock {
         inos,
         blocks: end.0,
         meta_blkaddr: start,
         xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
-        ..superblock(view, layout, special, options)?
+        ..superblock(view, layout, special, &records, options)?
     };
-    let written = write_superblock(superblock, zone.digest, out, options)?;
+    let written = write_superblock(superblock, &records, zone.digest, out, options)?;
     out.set_len(end.0 * view.block_bits.len())
         .map_err(|source| BuildError::Write { action: "set the size of the image", source })?;
     Ok(written)
@@ -142,22 +144,39 @@ fn record_len(options: &BuildOptions) -> u64 {
     BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 }
 }
 
-/// Configuration records of the algorithms.
-fn compr_cfgs(options: &BuildOptions) -> ComprCfgs {
+/// Configuration records of the algorithms of `ways`. What suits the larger pclusters suits the smaller ones.
+fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
-    for spec in options.specs() {
-        // What suits the larger pclusters suits the smaller ones.
-        match spec.method.algorithm() {
+    for way in ways {
+        match way.method.algorithm() {
             Algorithm::Lz4 => {
                 let max_pclusterblks = options.max_pcluster_blocks() as u16;
                 cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
             }
-            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(spec.lzma_dict_size())),
+            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
             Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),
-            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(spec.zstd_window_log())),
+            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
         }
     }
     cfgs
+}
+
+/// The ways in which something is compressed: a hint that fits no file needs no kernel that knows its algorithm.
+fn ways_in_use<'a>(
+    view: &View<'a>,
+    special: SpecialNids,
+    options: &BuildOptions,
+) -> impl Iterator<Item = Spec> + use<'a> {
+    let plan = view.plan;
+    let files = view.packed.stored.iter().zip(&plan.files);
+    let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
+    let packed = plan.packed_way.filter(|_| special.packed.is_some());
+    files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
+}
+
+/// Configuration records of what is in use.
+pub fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
+    compr_cfgs(ways_in_use(view, special, options), options)
 }
 
 /// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
@@ -168,9 +187,10 @@ pub fn superblock(
     view: &View<'_>,
     layout: &Layout,
     special: SpecialNids,
+    records: &ComprCfgs,
     options: &BuildOptions,
 ) -> Result<Superblock, BuildError> {
-    let (incompat, compr_info) = incompat(view, special, options)?;
+    let (incompat, compr_info) = incompat(view, special, records)?;
     let epoch = view.facts.epoch;
     let build_time = options.source_date_epoch.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
     Ok(Superblock {
@@ -212,18 +232,13 @@ fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     compat
 }
 
-fn incompat(
-    view: &View<'_>,
-    special: SpecialNids,
-    options: &BuildOptions,
-) -> Result<(Incompat, ComprInfo), BuildError> {
+fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Result<(Incompat, ComprInfo), BuildError> {
     let mut incompat = Incompat::empty();
     let mut compr_info = ComprInfo::Lz4MaxDistance(0);
-    let is_compressed = |stored: &Stored| matches!(stored, Stored::Compressed(_));
     let any_special = special.packed.is_some() || special.metabox.is_some();
-    if any_special || view.packed.stored.iter().any(is_compressed) {
+    if records.algorithms() != 0 {
         incompat |= Incompat::LZ4_0PADDING | Incompat::COMPR_CFGS;
-        compr_info = ComprInfo::AvailableAlgs(compr_cfgs(options).algorithms());
+        compr_info = ComprInfo::AvailableAlgs(records.algorithms());
     }
     for feature in &view.packed.features {
         incompat |= match feature {
@@ -251,6 +266,7 @@ fn incompat(
 /// Give the superblock its UUID and checksum, and write the blocks before the data.
 fn write_superblock(
     mut superblock: Superblock,
+    records: &ComprCfgs,
     mut digest: blake3::Hasher,
     out: &File,
     options: &BuildOptions,
@@ -268,7 +284,7 @@ fn write_superblock(
     let mut header = vec![0; (header_blocks * block_bits.len()) as usize];
     let start = SUPERBLOCK_OFF as usize;
     if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-        let records = compr_cfgs(options).encode()?;
+        let records = records.encode()?;
         header[start + superblock.record_len as usize..][..records.len()].copy_from_slice(&records);
     }
     let bytes = superblock.encode()?;

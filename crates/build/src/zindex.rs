@@ -62,7 +62,7 @@ pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Re
 /// As [`len_behind`].
 pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
     let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
-    let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, inline_len: 0 };
+    let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, end: MapEnd::Stored };
     let compact = shape.compact(compact_off(Form::Compact.len() as u64))?;
     let first = (block_bits.blocks_for(len)..).find(|lcn| compact.starts_pack(*lcn));
     Ok(first.unwrap_or_default() << block_bits.bits())
@@ -84,8 +84,19 @@ pub struct IndexShape {
     pub big: bool,
     /// Pclusters do not lie one behind the other, or are referenced in part: the full index is needed.
     pub scattered: bool,
-    /// Bytes of the last extent's pcluster behind the index; 0: it lies elsewhere.
-    pub inline_len: u16,
+    /// Where the last extent is.
+    pub end: MapEnd,
+}
+
+/// Where the last extent of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapEnd {
+    /// In blocks, as all others.
+    Stored,
+    /// Behind the index: a pcluster of this many bytes.
+    Inline(u16),
+    /// In the packed inode, from this byte on.
+    Fragment(u64),
 }
 
 impl IndexShape {
@@ -159,15 +170,19 @@ pub fn encode(
         advise |=
             if shape.scattered { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
     }
-    if shape.inline_len > 0 {
-        advise |= Advise::INLINE_PCLUSTER;
+    let (mut fragment_off, mut idata_len) = (0, 0);
+    match shape.end {
+        MapEnd::Stored => {}
+        MapEnd::Inline(len) => (advise, idata_len) = (advise | Advise::INLINE_PCLUSTER, len),
+        // The high half stands in the entry of its head.
+        MapEnd::Fragment(off) => (advise, fragment_off) = (advise | Advise::FRAGMENT_PCLUSTER, off as u32),
     }
     let header = MapHeader {
         advise,
         algorithms: [algorithm as u8, 0],
         lcluster_bits: shape.block_bits.bits(),
-        fragment_off: 0,
-        idata_len: shape.inline_len,
+        fragment_off,
+        idata_len,
         extent_count: 0,
     };
     let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
@@ -207,13 +222,17 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
 
 /// The head at lcluster `head` and the nonheads up to `next`.
 fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+    let blkaddr = match shape.end {
+        MapEnd::Fragment(off) if shape.scattered && extent.end() == shape.len => off >> 32,
+        _ => extent.pa >> shape.block_bits.bits(),
+    };
     let first = Lcluster::Head {
         kind: extent.kind,
         clusterofs: shape.block_bits.within(extent.la) as u32,
-        blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
+        blkaddr: Blkaddr(blkaddr),
         partial: extent.partial,
     };
-    // An inline pcluster has no blocks, but the entry must have a count.
+    // An inline pcluster and a fragment have no blocks, but the entry must have a count.
     let blocks = (extent.plen >> shape.block_bits.bits()).max(1);
     std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
         back: (lcn - head).min(u64::from(u32::MAX)) as u32,

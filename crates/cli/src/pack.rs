@@ -1,5 +1,6 @@
 //! `kiln pack`
 
+mod by_path;
 mod estimate;
 mod explain;
 mod job;
@@ -7,17 +8,18 @@ mod label;
 mod summary;
 mod tree_args;
 
-pub use job::{Job, source_date_epoch};
+pub use job::{ByPath, Job, source_date_epoch};
 pub use label::Label;
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Existing, Output};
-use crate::preset::{self, Extents, Preset, Wishes};
+use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
-use crate::threads::ThreadsArgs;
+use crate::threads::{NiceArgs, ThreadsArgs};
+use by_path::ByPathArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
@@ -40,6 +42,7 @@ Examples:
   kiln pack --estimate rootfs/
   kiln pack --explain --dry-run rootfs/ rootfs.erofs
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
+  kiln pack --hint '*.so=lz4' --hint '/boot/=none' rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
@@ -62,6 +65,15 @@ pub struct Args {
     #[arg(short = 'C', value_name = "SIZE", value_parser = size::parse)]
     pcluster_len: Option<u64>,
 
+    /// Try these for each file, on samples, and take the one that makes it smallest, as far as --try-budget goes
+    #[arg(long = "try", value_name = "ALGORITHM[,LEVEL],...")]
+    tries: Option<String>,
+
+    /// What compression may cost with --try, by a model of CPU time that is the same on all machines: FACTOR times what it
+    /// costs otherwise
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, requires = "tries", default_value = "2")]
+    try_budget: u32,
+
     /// Use only what Linux X.Y can mount
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
@@ -71,12 +83,14 @@ pub struct Args {
     #[arg(long, value_enum)]
     dedupe: Option<DedupeArg>,
 
-    /// Memory for the index of parts; a smaller one finds fewer of them
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    /// Memory for what can do with less: half for the index of parts, which then finds fewer of them, the rest for data on its
+    /// way. The list of files and the threads' encoders come on top
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     memory: u64,
 
-    /// Files that are packed, which is compressed together: off, all, or those up to a size (needs Linux 6.1)
-    #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
+    /// Files that are packed, which is compressed together: off, small (up to 128K), tails (these and the ends of longer
+    /// files), all, or those up to a size (needs Linux 6.1)
+    #[arg(long, value_name = "off|small|tails|all|SIZE", value_parser = parse_fragments)]
     fragments: Option<Fragments>,
 
     /// The largest pcluster of packed files; the default is as for other files
@@ -133,11 +147,17 @@ pub struct Args {
     threads: ThreadsArgs,
 
     #[command(flatten)]
+    nice: NiceArgs,
+
+    #[command(flatten)]
     progress: ProgressArgs,
 
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    by_path: ByPathArgs,
 
     // The last: its heading goes on to the end.
     #[command(flatten)]
@@ -186,25 +206,36 @@ impl FromStr for MetadataArg {
 fn parse_fragments(text: &str) -> Result<Fragments, String> {
     match text {
         "off" | "0" => Ok(Fragments::Off),
+        "small" => Ok(Fragments::UpTo(SMALL_FILE_LEN)),
+        "tails" => Ok(Fragments::Tails(SMALL_FILE_LEN)),
         "all" => Ok(Fragments::UpTo(u64::MAX)),
         len => size::parse(len).map(Fragments::UpTo),
     }
 }
 
+/// A factor, in percent.
+fn parse_factor(text: &str) -> Result<u32, &'static str> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (1.0..=1000.0).contains(factor));
+    factor.map(|factor| (factor * 100.0).round() as u32).ok_or("use a number from 1 to 1000")
+}
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some(image) = &args.image else { return estimate::run(args) };
-    let options = options(args, args.preset, &parent_of(image))?;
+    let mut options = options(args, args.preset, &parent_of(image))?;
+    let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    args.nice.apply()?;
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let output = Output::create(image, existing)?;
     let mut before = PhaseClock::start();
-    let job = Job { src: &args.src, image, filter: &filter, policy: &policy, options: &options };
-    let scan = job.scan(&signals)?;
+    let job = Job { src: &args.src, image, filter: &filter, policy: &policy };
+    let scan = job.scan(&options, &signals)?;
+    let missing = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, output.file(), &signals, &progress);
+    let built = job.build(&scan.tree, output.file(), &options, &signals, &progress);
     drop(meter);
     let (mut summary, reasons) = built?;
     let mut after = PhaseClock::start();
@@ -213,6 +244,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         after.finish("sync");
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
+    if let Some(first) = missing.first().filter(|_| !args.progress.quiet) {
+        let (count, first) = (missing.len(), String::from_utf8_lossy(first));
+        note(format_args!(
+            "{count} paths of --order are not in the image: {first}{}",
+            if count > 1 { ", ..." } else { "" }
+        ));
+    }
     report(args, image, &scan.skipped, &summary, &reasons)
 }
 
@@ -230,10 +268,12 @@ fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptio
         tail_packing: args.tail_packing,
         compress_dirs: args.compress_dirs,
         metadata: metadata.map(|MetadataArg { len, algorithm }| (*len, algorithm.as_deref())),
+        tries: args.tries.as_deref(),
+        try_budget: args.try_budget,
     };
     Ok(BuildOptions {
         threads: args.threads.count(),
-        index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,

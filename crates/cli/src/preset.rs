@@ -3,7 +3,7 @@
 //! What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
 
 use crate::exit::Failure;
-use kiln_build::{BuildOptions, Dedupe, Fragments};
+use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, KernelVersion};
@@ -107,6 +107,10 @@ pub struct Wishes<'a> {
     pub compress_dirs: bool,
     /// `--compress-metadata`: bytes in a piece, and an algorithm
     pub metadata: Option<(u64, Option<&'a str>)>,
+    /// `--try`
+    pub tries: Option<&'a str>,
+    /// `--try-budget`, in percent
+    pub try_budget: u32,
 }
 
 /// The options that this makes together, the others at their defaults.
@@ -137,6 +141,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         pack_directories: wishes.packs_directories()?,
         metabox,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
+        trial: wishes.trial(compression.pcluster_len)?,
         encoded_extents,
         own_mtimes,
         ..BuildOptions::default()
@@ -170,7 +175,7 @@ impl Wishes<'_> {
 
     fn spec(&self, option: &str, text: &str, len: u32) -> Result<Spec, Failure> {
         let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("{option}{text}: {error}")))?;
-        self.check_method(spec.method)?;
+        check_method(spec.method, self.kernel)?;
         Ok(spec)
     }
 
@@ -204,6 +209,7 @@ impl Wishes<'_> {
             (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
             (self.tail_packing, "--tail-packing"),
             (self.compress_dirs, "--compress-dirs"),
+            (self.tries.is_some(), "--try"),
         ];
         match about_compression.into_iter().find(|(asked, _)| *asked) {
             Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),
@@ -237,6 +243,24 @@ impl Wishes<'_> {
         }
     }
 
+    /// What is tried; a number belongs to the algorithm before it.
+    fn trial(&self, pcluster_len: u32) -> Result<Trial, Failure> {
+        let mut texts: Vec<String> = Vec::new();
+        for item in self.tries.iter().flat_map(|tries| tries.split(',')) {
+            match texts.last_mut() {
+                Some(before) if item.starts_with(|c: char| c.is_ascii_digit()) => *before = format!("{before},{item}"),
+                _ => texts.push(item.to_owned()),
+            }
+        }
+        let way = |text: &String| {
+            let spec = Spec::parse(text, pcluster_len);
+            let spec = spec.map_err(|error| Failure::Usage(format!("--try {text}: {error}")))?;
+            check_method(spec.method, self.kernel).map(|()| spec)
+        };
+        let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
+        Ok(Trial { ways, budget_percent: self.try_budget })
+    }
+
     fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, Failure> {
         match self.dedupe {
             // References to parts came with fragments.
@@ -258,17 +282,6 @@ impl Wishes<'_> {
         }
     }
 
-    fn check_method(&self, method: Method) -> Result<(), Failure> {
-        let feature = feature_of(method.algorithm());
-        match self.kernel.filter(|_| !self.has(feature.since())) {
-            Some(kernel) => {
-                let (name, since) = (feature.name(), feature.since());
-                usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn check_kernel(&self, option: &str, since: KernelVersion) -> Result<(), Failure> {
         match self.kernel.filter(|_| !self.has(since)) {
             Some(kernel) => usage(format!("{option} needs Linux {since}, but the image is for Linux {kernel}")),
@@ -285,7 +298,20 @@ fn usage<T>(message: String) -> Result<T, Failure> {
     Err(Failure::Usage(message))
 }
 
-fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
+/// See that the kernel, if one is chosen, knows the algorithm.
+pub fn check_method(method: Method, kernel: Option<KernelVersion>) -> Result<(), Failure> {
+    let feature = feature_of(method.algorithm());
+    match kernel.filter(|&kernel| kernel < feature.since()) {
+        Some(kernel) => {
+            let (name, since) = (feature.name(), feature.since());
+            usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// See that pclusters may have `len` bytes.
+pub fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
     let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= 1 << 20;
     let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {BLOCK_LEN} bytes, up to 1M"));
     u32::try_from(len).ok().filter(|_| fits).ok_or_else(refuse)

@@ -45,9 +45,10 @@ pub fn packed(plan: &Plan, frame: &Frame, observed: &[Vec<Observed>], options: &
     let stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
     let features = features(&stored, plan, options);
     Packed {
+        packed_len: plan.packed.len(),
         packed: shape(Stream::Packed, plan.packed.len(), false),
         stored,
-        tails: Tails::new(options.scratch_dir.clone()),
+        tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
         features,
         left_out: BTreeMap::new(),
     }
@@ -90,8 +91,7 @@ fn flat(file: &FilePlan, options: &BuildOptions) -> Stored {
 fn extents(stream: Stream, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
     let is_shared = plan.streams.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
-    let spec = if stream == Stream::Packed { options.packed_spec() } else { options.compression };
-    let unit = match spec.filter(|_| options.encoded_extents) {
+    let unit = match plan.way_of(stream).filter(|_| options.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
         // Of an index only the kind matters.
         None => len.max(1),

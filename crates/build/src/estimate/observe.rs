@@ -11,7 +11,7 @@ use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::Plan;
 use crate::pool::{self, Costed};
 use crate::stats::thread_cpu;
-use crate::survey::{SURVEY_BUDGET, SURVEY_COST, skippable};
+use crate::survey::{SURVEY_COST, skippable};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
 /// What was seen of a job, of a piece, or at a glance.
@@ -71,7 +71,7 @@ pub fn observe(
         })
     };
     let mut observed = vec![Vec::new(); frame.strata.len()];
-    pool::run(options.threads, SURVEY_BUDGET, probes.map(costed), worker, |(stratum, seen)| {
+    pool::run(options.threads, options.backlog(), probes.map(costed), worker, |(stratum, seen)| {
         observed[stratum].extend(seen.ok());
         Ok(())
     })?;
@@ -96,8 +96,8 @@ impl<'a> Observer<'a> {
         options: &'a BuildOptions,
         control: &'a Control<'a>,
     ) -> Result<Self, BuildError> {
-        let whole = Packer::new(tree, plan, options, control)?;
-        let pieces = Packer::new(tree, plan, options, control)?.with_enough(PIECE_LEN);
+        let whole = Packer::new(tree, plan, &plan.packed, options, control);
+        let pieces = Packer::new(tree, plan, &plan.packed, options, control).with_enough(PIECE_LEN);
         Ok(Self { whole, pieces })
     }
 

@@ -21,7 +21,7 @@ const LEFT_ERROR: f64 = 0.2;
 pub fn measure(view: &View<'_>, layout: &Layout, options: &BuildOptions) -> Result<(Figure, SpecialNids), BuildError> {
     let directories: u64 = layout.packed_directories.iter().filter_map(|dir| view.packed_directory_len(*dir)).sum();
     let mut zone = if view.has_metabox { SLOT_LEN } else { layout.inodes.len };
-    let packed_len = view.plan.packed.len() + directories;
+    let packed_len = view.packed.packed_len + directories;
     if let Some(spec) = options.packed_spec().filter(|_| packed_len > 0) {
         let extents = view.packed.packed.clone();
         zone = inode_end(zone, view, &Contents { len: packed_len, extents, algorithm: spec.method.algorithm() })?;

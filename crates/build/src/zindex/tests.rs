@@ -40,7 +40,7 @@ fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
         let list = prop_oneof![vec(one.clone(), 1..5), vec(one, 1..100)];
         (list, 1..=BLOCK, 8..u32::MAX - 100_000).prop_map(move |(made, last, start)| {
             let (extents, len) = place(&made, last, start);
-            (IndexShape { len, block_bits: BITS, big, scattered, inline_len: 0 }, extents)
+            (IndexShape { len, block_bits: BITS, big, scattered, end: MapEnd::Stored }, extents)
         })
     })
 }
@@ -183,7 +183,7 @@ fn pclusters_may_lie_elsewhere_where_a_pack_starts() {
         let (la, llen, plen) = (lcn * 4096, 4096, 4096);
         ZExtent { la, llen, plen, pa: pa * 4096, kind: HeadKind::Head1, partial }
     };
-    let shape = IndexShape { len: 60 * 4096, block_bits: bits, big: true, scattered: false, inline_len: 0 };
+    let shape = IndexShape { len: 60 * 4096, block_bits: bits, big: true, scattered: false, end: MapEnd::Stored };
     for far in 1..60 {
         let list: Vec<_> = (0..60).map(|lcn| extent(lcn, if lcn < far { 900 } else { 7 } + lcn, false)).collect();
         // 54 entries behind the first 6: three packs of 16, three of 2.

@@ -25,16 +25,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         // None is possible: the first reason is as good as the others.
         return choices.swap_remove(0).1.map(|_| Exit::Done);
     };
-    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy, options: &options };
+    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy };
     let mut clock = PhaseClock::start();
-    let scan = job.scan(&signals)?;
+    let scan = job.scan(&options, &signals)?;
     clock.finish("scan");
     let scanned = clock.phases()[0];
     let mut rows = Vec::new();
     for (preset, options) in choices {
         let outcome = match options {
-            Ok(options) => {
-                let mut estimate = Job { options: &options, ..job }.estimate(&scan.tree, &signals)?;
+            Ok(mut options) => {
+                options.hints = args.by_path.hints(&options, args.kernel)?.of(&scan.tree);
+                let mut estimate = job.estimate(&scan.tree, &options, &signals)?;
                 estimate.cpu_secs = estimate.cpu_secs + Figure::exact(scanned.cpu.as_secs_f64());
                 estimate.wall_secs = estimate.wall_secs + Figure::exact(scanned.wall.as_secs_f64());
                 Ok(estimate)

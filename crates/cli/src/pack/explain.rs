@@ -1,9 +1,10 @@
 //! `kiln pack --explain`: why each file is stored as it is.
 
+use super::summary;
 use crate::exit::Failure;
 use crate::report::{Bytes, JsonList, Out};
 use crate::size::Human;
-use kiln_build::{Explanation, How, Reasons, TooMuch, Uncompressed, Unpacked};
+use kiln_build::{Decision, Explanation, How, Reasons, TooMuch, Uncompressed, Unpacked};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -19,6 +20,11 @@ pub fn tell(reasons: &Reasons<'_>) -> Result<(), Failure> {
                 out.name(of)?;
             }
             how => write!(out, ": {}", InWords(how))?,
+        }
+        match explanation.way {
+            Some((way, Decision::Hint)) => write!(out, "; by a hint: {}", summary::way(way))?,
+            Some((way, Decision::Trial)) => write!(out, "; by trial: {}", summary::way(way))?,
+            Some((_, Decision::Default)) | None => {}
         }
         if let Some(unpacked) = explanation.unpacked {
             write!(out, "; not packed: {}", unpacked_because(unpacked))?;
@@ -67,7 +73,7 @@ impl fmt::Display for InWords<'_> {
             How::Chunks { chunk_len, holes } => {
                 write!(f, "sparse: chunks of {}, {} of holes", Human(chunk_len), Human(holes))
             }
-            How::Compressed { extents, plain, text, stored, referenced, holes, inline } => {
+            How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => {
                 write!(f, "compressed: {} to {}", Human(text), Human(stored))?;
                 if let Some(ratio) = ratio(text, stored) {
                     write!(f, " ({:.1} %)", 100.0 * ratio)?;
@@ -78,7 +84,8 @@ impl fmt::Display for InWords<'_> {
                 }
                 some(f, referenced, "stored elsewhere")?;
                 some(f, holes, "of holes")?;
-                some(f, inline, "inline")
+                some(f, inline, "inline")?;
+                some(f, packed, "at its end packed")
             }
         }
     }
@@ -91,6 +98,7 @@ fn ratio(text: u64, stored: u64) -> Option<f64> {
 fn uncompressed_because(because: Uncompressed) -> &'static str {
     match because {
         Uncompressed::NoCompression => "no file is compressed",
+        Uncompressed::Hint => "a hint",
         Uncompressed::Incompressible { .. } => "samples do not compress",
         Uncompressed::OneBlock => "fits one block",
         Uncompressed::NoGain => "compression gains nothing",
@@ -102,6 +110,15 @@ fn unpacked_because(unpacked: Unpacked) -> &'static str {
         Unpacked::TooLong => "too long",
         Unpacked::Sparse => "may have holes",
         Unpacked::Incompressible => "its first bytes do not compress",
+        Unpacked::OtherWay => "compressed otherwise",
+    }
+}
+
+fn decided_by(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Default => "default",
+        Decision::Hint => "hint",
+        Decision::Trial => "trial",
     }
 }
 
@@ -150,6 +167,16 @@ struct ExplanationJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     inline_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    packed_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    algorithm: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pcluster_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decided_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unpacked_because: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     extended_because: Vec<&'static str>,
@@ -157,7 +184,7 @@ struct ExplanationJson {
 
 impl ExplanationJson {
     fn new(explanation: &Explanation) -> Self {
-        let Explanation { path, len, how, unpacked, too_much } = explanation;
+        let Explanation { path, len, how, way, unpacked, too_much } = explanation;
         let stored = match *how {
             How::Empty => Self { stored_as: "empty", ..Self::default() },
             How::Duplicate { ref of } => Self {
@@ -189,7 +216,7 @@ impl ExplanationJson {
                 hole_bytes: Some(holes),
                 ..Self::default()
             },
-            How::Compressed { extents, plain, text, stored, referenced, holes, inline } => Self {
+            How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => Self {
                 stored_as: "compressed",
                 extent_count: Some(extents),
                 plain_extent_count: Some(plain),
@@ -199,13 +226,20 @@ impl ExplanationJson {
                 referenced_bytes: Some(referenced),
                 hole_bytes: Some(holes),
                 inline_bytes: Some(inline),
+                packed_bytes: Some(packed),
                 ..Self::default()
             },
         };
+        let compressed = matches!(how, How::Compressed { .. } | How::Packed { .. });
+        let way = way.filter(|_| compressed);
         Self {
             path: Bytes(path).lossy(),
             path_b64: Bytes(path).b64_if_lossy(),
             bytes: *len,
+            algorithm: way.map(|(way, _)| way.method.name()),
+            level: way.map(|(way, _)| way.level),
+            pcluster_bytes: way.map(|(way, _)| way.pcluster_len),
+            decided_by: way.map(|(_, decision)| decided_by(decision)),
             unpacked_because: unpacked.map(unpacked_because),
             extended_because: too_much.iter().copied().map(extended_because).collect(),
             ..stored

@@ -256,6 +256,52 @@ fn metadata_and_directories_are_compressed_as_asked_for() {
 }
 
 #[test]
+fn hints_choose_compressors_and_sizes() {
+    let place = Place::new();
+    fs::write(format!("{}/other", place.src), text(9, 300_000)).unwrap();
+    let file = place.scratch.path("hints");
+    let hints = format!("--compress-hints={file}");
+    let write = |text: &str| fs::write(&file, text).unwrap();
+    let extents = |path: &str| place.json(&["stat", "--extents", path])["extents"].as_array().unwrap().clone();
+    let algorithm = |path: &str| extents(path)[0]["stored_as"].clone();
+    write("# size, number, expression\n\n16384 1 ^text$\n0 text\n4096  2 ^dir/1\n0 other");
+    for layout in ["-E^48bit", "-E48bit,fragments,dedupe"] {
+        place.makes(&["-zlz4:zstd,5:lzma,1", "-C65536", layout, &hints]);
+        assert_eq!(
+            [algorithm("text"), algorithm("dir/11"), algorithm("again")],
+            ["zstd", "lzma", "lz4"].map(Value::from)
+        );
+        assert!(
+            extents("other").iter().all(|extent| extent["stored_as"] == "raw" || extent["stored_as"] == "inline"),
+            "{:?}",
+            extents("other")
+        );
+        let names: Vec<_> =
+            place.json(&["info"])["algorithms"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        assert_eq!(names, ["lz4", "lzma", "zstd"]);
+        place.holds_the_tree();
+        place.mounts();
+    }
+    place.makes(&["-zlz4:zstd", "--compress-hints=/dev/null"]);
+    assert_eq!(place.json(&["info"])["algorithms"].as_array().unwrap().len(), 1, "only what is used");
+    fs::remove_file(&place.image).unwrap();
+    for (text, words) in [
+        ("4096\n", "cannot find a match pattern"),
+        ("4096 3 x", "-z names no compressor 3"),
+        ("4096 0 x y", "more than"),
+        ("many x", "invalid physical clustersize many"),
+        ("4096 (", "compress hint `4096 (`"),
+    ] {
+        write(text);
+        place.refuses(&["-zlz4:zstd", &hints], words);
+    }
+    write("5000 text");
+    let output = place.run(&["-zlz4", &hints, &place.image, &place.src]);
+    assert!(stderr(&output).contains("invalid physical clustersize, use default 4096"), "{}", stderr(&output));
+    place.holds_the_tree();
+}
+
+#[test]
 fn metadata_is_as_asked_for() {
     let place = Place::new();
     let contexts = place.scratch.path("contexts");

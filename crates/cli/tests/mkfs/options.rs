@@ -7,12 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// All options but `-h` and `-V`, one command line for each way to write them.
-const ACCEPTED: [&[&str]; 77] = [
+const ACCEPTED: [&[&str]; 78] = [
     &[],
     &["-b4096"],
     &["-b", "4k"],
     &["-C65536"],
     &["-zlz4", "-C", "64k"],
+    &["-zlz4:zstd,3:lzma", "-C", "64k"],
     &["-d0"],
     &["-d", "9"],
     &["-E", ""],
@@ -111,7 +112,7 @@ const REFUSED: [(&[&str], &str); 71] = [
     (&["-zgzip"], "<E> erofs: invalid compressor gzip"),
     (&["-zlz4,3"], "lz4,3"),
     (&["-zzstd,23"], "zstd,23"),
-    (&["-zlz4:zstd,3"], "<E> erofs: -zlz4:zstd,3: not yet supported"),
+    (&["-zlz4:"], "<E> erofs: invalid compressor lz4:"),
     (&["-zzstd,dictsize=32k", "-C64k"], "dictsize=32768: not yet supported"),
     (&["--all-root=1"], "doesn't allow an argument"),
     (&["--async-queue-limit=x"], "invalid async-queue-limit x"),
@@ -119,7 +120,7 @@ const REFUSED: [(&[&str], &str); 71] = [
     (&["--chunksize=4096"], "--chunksize: not yet supported"),
     (&["--clean=rvsp"], "--clean: not yet supported"),
     (&["--clean=0"], "--clean: not yet supported"),
-    (&["--compress-hints=x"], "--compress-hints: not yet supported"),
+    (&["--compress-hints=/missing"], "/missing: cannot read"),
     (&["--dsunit=512"], "--dsunit: not yet supported"),
     (&["--exclude-regex=("], "<E> erofs: invalid regex ("),
     (&["--file-contexts=/missing"], "/missing: cannot read"),

@@ -5,7 +5,7 @@ use super::{BLOCK_LEN, value};
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use kiln_codec::{Method, Spec};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 
 /// The largest pcluster that kernels read, in bytes.
@@ -67,7 +67,7 @@ const COMPRESSORS: [Compressor; 6] = [
     },
 ];
 
-/// The value of `-z`.
+/// One of the compressors of `-z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     method: Method,
@@ -77,14 +77,11 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Read `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`.
-    pub fn parse(value: &OsString) -> Result<Self, Stop> {
-        let invalid = || Misuse::Other(format!("invalid compressor {}", value.display()));
-        let text = value.to_str().ok_or_else(invalid)?;
-        if text.contains(':') {
-            return Err(not_yet(&format!("-z{text}"), "there is one compressor for all files"));
-        }
-        Ok(parse(text).ok_or_else(invalid)?)
+    /// Read compressors between colons: `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`. The first is that of all files for which
+    /// no hint names another one.
+    pub fn parse(value: &OsString) -> Result<Vec<Self>, Misuse> {
+        let text = value.to_str().ok_or_else(|| invalid_compressor(value))?;
+        text.split(':').map(parse).collect::<Option<_>>().ok_or_else(|| invalid_compressor(value))
     }
 
     /// For pclusters of `pcluster_len` bytes.
@@ -104,6 +101,10 @@ impl Compression {
             _ => Ok(spec),
         }
     }
+}
+
+fn invalid_compressor(value: &OsStr) -> Misuse {
+    Misuse::Other(format!("invalid compressor {}", value.display()))
 }
 
 fn parse(text: &str) -> Option<Compression> {
@@ -153,7 +154,10 @@ impl MetadataCompression {
         let pcluster_len = value::size(len).and_then(check_pcluster_len);
         Ok(Self {
             pcluster_len: pcluster_len.ok_or_else(|| value::invalid("metadata pcluster size", value))?,
-            compression: name.map(|name| Compression::parse(&name.into())).transpose()?,
+            compression: match name {
+                Some(name) => Some(parse(name).ok_or_else(|| invalid_compressor(name.as_ref()))?),
+                None => None,
+            },
         })
     }
 

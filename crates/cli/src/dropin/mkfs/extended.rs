@@ -84,7 +84,7 @@ impl Extended {
     /// Whether there is such an option.
     fn set(&mut self, name: &str, wanted: bool, value: Option<&str>) -> bool {
         match (name, value) {
-            ("fragments", _) => self.set_fragments(wanted, Fragments::UpTo(SMALL_FILE_LEN), value),
+            ("fragments", _) => self.set_fragments(wanted, Fragments::Tails(SMALL_FILE_LEN), value),
             ("all-fragments", _) => self.set_fragments(wanted, Fragments::UpTo(u64::MAX), value),
             // Equal files are stored once anyway.
             ("fragdedupe", None | Some("inode" | "full")) => true,
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn names_are_set_and_taken_back() {
-        let small = Fragments::UpTo(SMALL_FILE_LEN);
+        let small = Fragments::Tails(SMALL_FILE_LEN);
         let all = Extended { fragments: Fragments::UpTo(u64::MAX), ..Extended::default() };
         for (list, expected) in [
             ("", Extended::default()),

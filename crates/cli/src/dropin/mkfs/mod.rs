@@ -2,6 +2,7 @@
 
 mod compression;
 mod extended;
+mod hints;
 mod options;
 mod refused;
 mod target;
@@ -39,11 +40,15 @@ General options:
     --mkfs-time        -T is for the image only
  -UX                   set the UUID: X, clear or random (default from contents)
  -x#                   < 0: no extended attributes
- -zX[,level=#]         compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
-                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22)
+ -zX[,level=#][:...]   compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
+                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22);
+                       others than the first are for --compress-hints
 
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
+ --compress-hints=X    compress files as file X says, line by line: the largest
+                       unit in bytes (0: not at all), perhaps the number of a
+                       compressor of -z (from 0 on), a regular expression
  --exclude-path=X      leave out X, an exact path
  --exclude-regex=X     leave out paths that match X, a regular expression
  --file-contexts=X     SELinux labels as file X says
@@ -68,11 +73,10 @@ force-inode-extended, fragdedupe, legacy-compress, nosbcrc,
 plain-xattr-prefixes, xattr-name-filter, [^]inline_data, ztailpacking.
 --async-queue-limit, --MZ and --sort have none either.
 
-Not possible yet, and refused: --blobdev, --chunksize, --compress-hints,
---dsunit, --fsalignblks, --fs-config-file, --gzinfo, --gzip, --incremental,
---max-extent-bytes, --oci, --offset, --product-out, --root-xattr-isize, --s3,
---tar, --ungzip, --unlzma, --unxz, --vmdk-desc, --xattr-inode-digest,
---xattr-prefix, several compressors.
+Not possible yet, and refused: --blobdev, --chunksize, --dsunit, --fsalignblks,
+--fs-config-file, --gzinfo, --gzip, --incremental, --max-extent-bytes, --oci,
+--offset, --product-out, --root-xattr-isize, --s3, --tar, --ungzip, --unlzma,
+--unxz, --vmdk-desc, --xattr-inode-digest, --xattr-prefix.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -83,7 +87,7 @@ const BLOCK_LEN: u64 = 4096;
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
     options.read(getopt::parse(&options::OPTIONS, args)?)?;
-    let request = options.request()?;
+    let mut request = options.request()?;
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
     }
@@ -94,15 +98,10 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     }
     let signals = Signals::catch()?;
     let target = Target::create(&request.file)?;
-    let job = Job {
-        src: &request.source,
-        image: &request.file,
-        filter: &request.filter,
-        policy: &request.policy,
-        options: &request.build,
-    };
-    let scan = job.scan(&signals)?;
-    let (summary, _) = job.build(&scan.tree, target.file(), &signals, &|_| {})?;
+    let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
+    let scan = job.scan(&request.build, &signals)?;
+    request.by_path.settle(&scan.tree, &mut request.build);
+    let (summary, _) = job.build(&scan.tree, target.file(), &request.build, &signals, &|_| {})?;
     target.commit()?;
     if !request.quiet {
         report(&mut out, &summary)?;

@@ -2,15 +2,15 @@
 
 use super::compression::{Compression, MetadataCompression, check_pcluster_len, pcluster_len};
 use super::extended::Extended;
-use super::refused;
 use super::target::scratch_dir;
 use super::times::{Scope, TimeWishes};
 use super::value::{id, invalid, signed};
+use super::{hints, refused};
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{Label, source_date_epoch};
+use crate::pack::{ByPath, Label, source_date_epoch};
 use crate::threads::processors;
 use kiln_build::{BuildOptions, Dedupe};
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
@@ -100,7 +100,8 @@ pub struct Options {
     log: Log,
     quiet: bool,
     operands: Vec<PathBuf>,
-    compression: Option<Compression>,
+    compressors: Vec<Compression>,
+    hints: Option<PathBuf>,
     pcluster_len: Option<u32>,
     metadata: Option<MetadataCompression>,
     compress_directories: bool,
@@ -124,6 +125,7 @@ pub struct Request {
     pub filter: Filter,
     pub policy: Policy,
     pub build: BuildOptions,
+    pub by_path: ByPath,
     pub warnings: Vec<String>,
 }
 
@@ -175,7 +177,8 @@ impl Options {
             "d" => self.log = Log::parse(&value)?,
             "m" => self.metadata = Some(MetadataCompression::parse(&value)?),
             "x" => self.xattr_tolerance(&value)?,
-            "z" => self.compression = Some(Compression::parse(&value)?),
+            "z" => self.compressors = Compression::parse(&value)?,
+            "compress-hints" => self.hints = Some(value.into()),
             "async-queue-limit" => drop(number(&value).ok_or_else(|| invalid("async-queue-limit", &value))?),
             "exclude-path" => self.filter.exclude_path(value.as_bytes()),
             "exclude-regex" => self.exclude_regex(&value)?,
@@ -213,10 +216,10 @@ impl Options {
         let (file, source) = self.operands()?;
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
         let threads = self.threads(&mut warnings);
-        if self.extended.dedupe && self.compression.is_none() {
+        if self.extended.dedupe && self.compressors.is_empty() {
             warnings.push("-Ededupe: nothing is compressed: only whole files are stored once".into());
         }
-        if self.compress_directories && self.compression.is_none() {
+        if self.compress_directories && self.compressors.is_empty() {
             warnings.push("--zD: nothing is compressed, directories neither".into());
         }
         let build = self.layout()?;
@@ -237,13 +240,17 @@ impl Options {
             scratch_dir: scratch_dir(&file),
             ..build
         };
+        let mut by_path = ByPath::default();
+        if let Some(path) = &self.hints {
+            by_path.hints = hints::read(path, &self.compressors, build.compression, &mut warnings)?;
+        }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, warnings })
+        Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, by_path, warnings })
     }
 
     /// How everything is stored.
     fn layout(&self) -> Result<BuildOptions, Stop> {
-        let files = layout(self.compression, self.pcluster_len, &self.extended)?;
+        let files = layout(self.compressors.first().copied(), self.pcluster_len, &self.extended)?;
         let metabox = match self.metadata {
             Some(metadata) => metadata.spec(files.compression)?,
             None => None,
