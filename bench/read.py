@@ -26,7 +26,9 @@ from servers import Server, Serving
 
 SCHEMA = 1
 PAGES = 4000
-LIBRARY = "kiln library"
+# The library by way of read-client: how it is called there.
+LIBRARIES = {"library": "image", "library, all at once": "many"}
+CORES = lib.cpu_count()
 SETTINGS = {"lz4": Setting("lz4", None, 64 * lib.KIB), "zstd": Setting("zstd", 3, 64 * lib.KIB)}
 
 
@@ -131,14 +133,22 @@ class Bench:
             for step in steps:
                 before = serving.cpu_s()
                 cpu_s, wall_s = self.step(step, tree, self.place)
-                cpu_s += settled(serving) - before
+                cpu_s += servers.spent(before, settled(serving))
                 self.note(tree, setting, step, server.name, cpu_s, wall_s, serving.rss_bytes())
 
-    def library(self, steps: List[Step], tree: Path, setting: str, image: Path) -> None:
+    def library(self, name: str, steps: List[Step], tree: Path, setting: str, image: Path) -> None:
         """The first step by the library; whatever comes again is the same to it."""
         if steps[0].plan is not None:
-            cpu_s, wall_s = self.read(steps[0], tree, "image", image)
-            self.note(tree, setting, steps[0], LIBRARY, cpu_s, wall_s, None)
+            cpu_s, wall_s = self.read(steps[0], tree, LIBRARIES[name], image)
+            self.note(tree, setting, steps[0], name, cpu_s, wall_s, None)
+
+    def decode(self, tree: Path, setting: str, image: Path) -> None:
+        """All streams, each decoded once by one thread; and the library at the same, with all cores."""
+        done = subprocess.run([str(self.client), "decode", str(image)], capture_output=True, text=True, check=True)
+        said = json.loads(done.stdout)
+        step = Step(f"every file, {CORES} threads, against decoding alone", "shuffled", CORES)
+        self.note(tree, setting, step, "decoding alone", said["cpu_s"], said["wall_s"], None)
+        self.library("library, all at once", [step], tree, setting, image)
 
     def note(
         self, tree: Path, setting: str, step: Step, who: str, cpu_s: float, wall_s: float, rss: Optional[int]
@@ -152,10 +162,10 @@ class Bench:
 
     def round(self, steps: List[Step], tree: Path, setting: str, images: Dict[str, Path], by: int) -> None:
         """All contestants, each with its own mount; one that fails is named, and the others go on."""
-        for name in lib.rotated([*self.servers, LIBRARY], by):
+        for name in lib.rotated([*self.servers, *LIBRARIES], by):
             try:
-                if name == LIBRARY:
-                    self.library(steps, tree, setting, images["erofs"])
+                if name in LIBRARIES:
+                    self.library(name, steps, tree, setting, images["erofs"])
                 elif (kind := self.servers[name].kind) in images:
                     self.session(steps, tree, setting, self.servers[name], images[kind])
             except (OSError, subprocess.SubprocessError) as error:
@@ -163,13 +173,13 @@ class Bench:
                 lib.say(self.problems[-1])
 
 
-def settled(serving: Serving) -> float:
-    """CPU seconds of the server once it rests: releases and reads ahead end after the client."""
+def settled(serving: Serving) -> Dict[int, float]:
+    """CPU seconds of all that serve once they rest: releases and reads ahead end after the client."""
     used = serving.cpu_s()
     while True:
         time.sleep(0.05)
         before, used = used, serving.cpu_s()
-        if used - before < 0.001:
+        if servers.spent(before, used) < 0.001:
             return used
 
 
@@ -184,13 +194,15 @@ def listing(tree: Path) -> List[str]:
     return _listings[tree]
 
 
-def make_images(tree: Path, setting: Setting, folder: Path, kinds: List[str]) -> Dict[str, Path]:
+def make_images(
+    tree: Path, setting: Setting, folder: Path, kinds: List[str], options: List[str]
+) -> Dict[str, Path]:
     """One image of each kind, and a zip file where `zip` is installed."""
     found = packers.find_packers()
     threads = lib.cpu_count()
     name = f"{tree.name}-{setting.algorithm}"
     makers = {
-        "erofs": ("kiln", lambda packer, image: packers.kiln_command(packer, setting, tree, image, threads)),
+        "erofs": ("kiln", lambda packer, image: packers.kiln_command(packer, setting, tree, image, threads, options)),
         "squashfs": ("mksquashfs", lambda packer, image: packers.mksquashfs_command(packer, setting, tree, image, threads)),
     }
     images = {}
@@ -210,29 +222,31 @@ def make_images(tree: Path, setting: Setting, folder: Path, kinds: List[str]) ->
     return images
 
 
-def table(results: List[Result], names: List[str]) -> str:
-    """Medians of CPU seconds for each step, and kiln's part of each peer's."""
+def table(results: List[Result]) -> str:
+    """Medians of CPU seconds for each step, and what kiln's two ways are of the others'."""
     by_key = {(r.tree, r.setting, r.step, r.who): lib.median(r.cpu_s) for r in results}
-    keys = list(dict.fromkeys((r.tree, r.setting, r.step) for r in results))
-    peers = [name for name in names if name not in ("kiln", LIBRARY)]
-    head = ["step", "tree", "method", "kiln s", "library s", *(f"{peer} s" for peer in peers)]
-    head += [*(f"kiln / {peer}" for peer in peers), "library / kernel EROFS"]
-
-    def ratio(key: Tuple[str, str, str], one: str, other: str) -> str:
-        mine, theirs = by_key.get((*key, one)), by_key.get((*key, other))
-        return f"{mine / theirs:.2f}" if mine is not None and theirs else "-"
-
-    def seconds(key: Tuple[str, str, str], who: str) -> str:
-        value = by_key.get((*key, who))
-        return "-" if value is None else f"{value:.3f}"
-
+    head = ["step", "tree", "method", "who", "CPU s", "kiln /", "library /", "all at once /", "wall s", "RSS MiB"]
     rows = []
-    for key in keys:
-        tree, setting, step = key
-        cells = [seconds(key, who) for who in ("kiln", LIBRARY, *peers)]
-        ratios = [ratio(key, "kiln", peer) for peer in peers]
-        rows.append([step, tree, setting, *cells, *ratios, ratio(key, LIBRARY, "kernel EROFS")])
-    return lib.markdown_table(head, rows)
+    for result in results:
+        mine = by_key[(result.tree, result.setting, result.step, result.who)]
+
+        def ratio(name: str, one: Result = result, mine: Optional[float] = mine) -> str:
+            ours = by_key.get((one.tree, one.setting, one.step, name))
+            return f"{ours / mine:.2f}" if ours is not None and mine and name != one.who else ""
+
+        rss = lib.median(result.rss_bytes)
+        rows.append([
+            result.step, result.tree, result.setting, result.who, f"{mine:.3f}",
+            *(ratio(name) for name in ("kiln", *LIBRARIES)),
+            f"{lib.median(result.wall_s):.3f}", "" if rss is None else lib.mib(rss),
+        ])
+    return lib.markdown_table(head, sorted(rows, key=lambda row: (row[1], row[2], order(row[0]))))
+
+
+def order(step: str) -> int:
+    """Where a step stands in the list."""
+    names = [one.name for steps in SESSIONS for one in steps]
+    return names.index(step) if step in names else len(names)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -243,6 +257,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--method", choices=[*SETTINGS], action="append", help="only this algorithm")
     parser.add_argument("--only", action="append", default=[], help="only steps whose name contains this")
     parser.add_argument("--who", action="append", default=[], help="only these contestants")
+    parser.add_argument("--pack", default="", help="more options of `kiln pack`, such as '--fragments off'")
     parser.add_argument("--client", type=Path, help="read-client (default: beside kiln)")
     parser.add_argument("--tmp", type=Path, help="directory for images")
     parser.add_argument("--target", type=Path, default=Path("/dev/shm"), help="a tmpfs to copy to (default /dev/shm)")
@@ -268,8 +283,9 @@ def main() -> int:
             lib.warm(tree)
             for setting in arguments.method or SETTINGS:
                 lib.say(f"{tree.name}: packing, {setting}")
-                images = make_images(tree, SETTINGS[setting], folder, kinds)
+                images = make_images(tree, SETTINGS[setting], folder, kinds, arguments.pack.split())
                 for number in range(arguments.runs):
+                    bench.decode(tree, setting, images["erofs"])
                     for steps in sessions:
                         lib.say(f"{tree.name}, {setting}, round {number + 1}: {steps[0].name}")
                         bench.round(steps, tree, setting, images, number)
@@ -277,7 +293,7 @@ def main() -> int:
                     image.unlink()
     results = list(bench.results.values())
     print(f"CPU seconds of client, server and kernel threads: medians of {arguments.runs} interleaved rounds.\n")
-    print(table(results, [*listed, LIBRARY]))
+    print(table(results))
     lib.write_json(arguments.out, {
         "schema": SCHEMA, "kind": "read", "facts": facts, "problems": bench.problems,
         "results": [asdict(result) for result in results],

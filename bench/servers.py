@@ -18,8 +18,8 @@ import mounted
 import packers
 
 DEADLINE_S = 30.0
-# Threads that decode for EROFS, read for loop devices, and run the work queues of either.
-KERNEL_THREADS = re.compile(r"erofs|loop\d|z_erofs|squashfs")
+# Threads of the kernel that work for a kind of image. Those of other mounts count, too: leave none beside the benchmark.
+KERNEL_THREADS = {"erofs": re.compile("erofs"), "squashfs": re.compile("loop|squashfs")}
 
 
 @dataclass
@@ -28,10 +28,11 @@ class Serving:
 
     root: Path
     pid: Optional[int]  # None: the kernel
+    kind: str
 
-    def cpu_s(self) -> float:
-        """CPU seconds of the server so far, with those of the kernel's threads."""
-        return (0.0 if self.pid is None else process_s(self.pid)) + kernel_threads_s()
+    def cpu_s(self) -> Dict[int, float]:
+        """CPU seconds so far of all that serve: the server, or threads of the kernel. See `spent`."""
+        return kernel_threads_s(KERNEL_THREADS[self.kind]) if self.pid is None else {self.pid: process_s(self.pid)}
 
     def rss_bytes(self, field: str = "VmRSS") -> Optional[int]:
         """Resident memory of the server, or another line of its status; None for the kernel."""
@@ -56,16 +57,21 @@ def process_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3)
 
 
-def kernel_threads_s() -> float:
-    """CPU seconds of those of the kernel's threads that work for filesystems in images. Others may use some of them, too."""
-    total = 0
+def spent(before: Dict[int, float], after: Dict[int, float]) -> float:
+    """CPU seconds between two answers of `Serving.cpu_s`. What a thread used that ended in between is lost."""
+    return sum(used - before.get(pid, 0.0) for pid, used in after.items())
+
+
+def kernel_threads_s(names: re.Pattern) -> Dict[int, float]:
+    """CPU seconds of the kernel's threads with such names."""
+    used = {}
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and KERNEL_THREADS.search((folder / "comm").read_text()) and is_kernels(folder):
-                total += int((folder / "schedstat").read_text().split()[0])
+            if folder.name.isdigit() and names.search((folder / "comm").read_text()) and is_kernels(folder):
+                used[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
         except OSError:  # it has ended
             pass
-    return total / 1e9
+    return used
 
 
 def is_kernels(folder: Path) -> bool:
@@ -96,14 +102,14 @@ def serving(server: Server, image: Path, place: Path) -> Iterator[Serving]:
     """`image` mounted at `place` by `server`, and unmounted in any case."""
     if server.command is None:
         with by_kernel(server.kind, image, place):
-            yield Serving(place, None)
+            yield Serving(place, None, server.kind)
         return
     device = os.stat(place).st_dev
     with open(os.devnull, "r+b") as null:
         child = subprocess.Popen(server.command(image, place), stdin=null, stdout=null, stderr=null)
     try:
         wait_for(lambda: os.stat(place).st_dev != device, child, server.name)
-        yield Serving(place, child.pid)
+        yield Serving(place, child.pid, server.kind)
     finally:
         subprocess.run(["umount", str(place)], check=False, stderr=subprocess.DEVNULL)
         try:
