@@ -100,7 +100,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                     KernelVia::File => "the kernel".into(),
                     KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
                 };
-                warm_up(&args.dir, &preload, &AtomicBool::new(false));
+                if !preload.is_empty() {
+                    warm_up(&args.dir, &preload, &AtomicBool::new(false));
+                }
                 return Ok(tell(args, &how));
             }
             Err(error) if args.via.is_none() && error.falls_back_to_fuse() => {

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -95,5 +96,45 @@ fn the_foreground_ends_with_a_signal() {
     assert!(is_mounted(&dir));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn a_mount_tells_what_it_did() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let (scratch, image) = (Scratch::new(), golden("lz4.erofs"));
+    let (dir, list, metrics) = (scratch.path("mnt"), scratch.path("list"), scratch.path("kiln.prom"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&list, "/big/text\n\nmissing\n").unwrap();
+    fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+    {
+        let _place = Place(&dir);
+        run(&["mount", "--via=fuse", "--quiet", "--preload", &list, "--metrics", &metrics, &image, &dir]);
+        let len = stdout(&["cat", &image, "big/text"]).len() as u64;
+        // What is preloaded is read by the server's own thread; the second reader finds it, or waits for the same pages.
+        assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
+        let json: Value = serde_json::from_slice(&stdout(&["stats", "--json", &dir])).unwrap();
+        assert_eq!((&json["schema"], &json["kind"], &json["served_bytes"]), (&1.into(), &"stats".into(), &len.into()));
+        assert_eq!(json["errors"], 0);
+        let documented = include_str!("../JSON.md");
+        for name in json.as_object().unwrap().keys() {
+            assert!(documented.contains(&format!("`{name}`")), "{name} is not in JSON.md");
+        }
+        let reads = json["requests"]["read"]["durations"].as_object().unwrap().values().map(|n| n.as_u64().unwrap());
+        assert_eq!(reads.sum::<u64>(), json["reads"].as_u64().unwrap());
+        let text = String::from_utf8(stdout(&["stats", &dir])).unwrap();
+        assert!(text.starts_with("served ") && text.contains("\nread "), "{text}");
+        let prometheus = String::from_utf8(stdout(&["stats", "--prometheus", &dir])).unwrap();
+        assert!(prometheus.contains(&format!("\nkiln_read_size_bytes_sum {len}\n")), "{prometheus}");
+        assert!(fs::read_to_string(&metrics).unwrap().starts_with("# HELP kiln_"));
+        if run(&["mount", "--via=kernel", "--quiet", "--preload", &list, &image, &scratch.path("mnt")]).status.success()
+        {
+            fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+            stdout(&["umount", &dir]);
+        }
+    }
+    fails(&["mount", "--preload", &scratch.path("nothing"), &image, &dir], 1, "nothing");
     assert!(!is_mounted(&dir));
 }
