@@ -40,7 +40,6 @@ type Classes = BTreeMap<String, u64>;
 #[derive(Serialize)]
 struct StatsJson {
     schema: u32,
-    kind: &'static str,
     reads: u64,
     served_bytes: u64,
     read_sizes: Classes,
@@ -97,7 +96,6 @@ impl StatsJson {
         let ways = samples.by_label("kiln_decodes_total", "way").map(|(way, count)| (way.to_owned(), count as u64));
         Self {
             schema: SCHEMA,
-            kind: "stats",
             reads: samples.count("kiln_read_size_bytes_count"),
             served_bytes: served,
             read_sizes: samples.classes("kiln_read_size_bytes_bucket", None),

@@ -116,7 +116,7 @@ fn a_mount_tells_what_it_did() {
         // What is preloaded is read by the server's own thread; the second reader finds it, or waits for the same pages.
         assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
         let json: Value = serde_json::from_slice(&stdout(&["stats", "--json", &dir])).unwrap();
-        assert_eq!((&json["schema"], &json["kind"], &json["served_bytes"]), (&1.into(), &"stats".into(), &len.into()));
+        assert_eq!((&json["schema"], &json["served_bytes"]), (&1.into(), &len.into()));
         assert_eq!(json["errors"], 0);
         let documented = include_str!("../JSON.md");
         for name in json.as_object().unwrap().keys() {
