@@ -65,6 +65,9 @@ struct Need {
 
 type Needs = HashMap<Stored, Need>;
 
+/// Who gets an extent, and the part of it that is wanted.
+type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + 'a;
+
 impl Image {
     /// Read all `ranges` with so many threads, in the order in which they are stored, and give each to `each` once: from any
     /// thread, in any order. A range of more than 4 MiB comes in parts, between which others may come. Memory is bounded by
@@ -174,7 +177,7 @@ impl Image {
         map: &mut Map<'_>,
         inode: &Inode,
         range: Range<u64>,
-        each: &mut dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError>,
+        each: &mut EachPiece<'_>,
     ) -> Result<(), ReadError> {
         let mut off = range.start;
         while off < range.end {
