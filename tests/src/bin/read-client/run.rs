@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+/// Bytes that one call of the library reads.
+const LIBRARY_CALL_LEN: usize = 4 << 20;
+
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Where the bytes come from.
@@ -83,12 +86,10 @@ impl Source {
         })
     }
 
-    /// Bytes for one call: a file of a filesystem is read in parts, as `cat` does; the library takes it whole.
+    /// Bytes for one call: a file of a filesystem is read in parts, as `cat` does; the library takes it whole, if it is not long.
     fn call_len(&self, len: u64) -> usize {
-        match self {
-            Self::Mount(_) => len.min(CALL_LEN as u64) as usize,
-            _ => len as usize,
-        }
+        let most = if matches!(self, Self::Mount(_)) { CALL_LEN } else { LIBRARY_CALL_LEN };
+        len.min(most as u64) as usize
     }
 }
 
