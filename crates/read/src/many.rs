@@ -14,8 +14,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Longer ranges fall into parts of about this many bytes.
+/// Longer ranges come in parts of about this many bytes.
 const PART_LEN: u64 = 4 << 20;
+/// Most units of one range: a hostile file of an exabyte needs no more memory than that.
+const UNITS_MAX: u64 = 1024;
 /// Bytes that a thread takes at once, and those after which it does not wait for an end of a pcluster.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
@@ -42,13 +44,15 @@ pub struct Part<'a> {
     pub bytes: Result<&'a [u8], ReadError>,
 }
 
-/// What is read in one piece.
+/// What one thread reads: a range, or a part of a long one.
 struct Unit {
     idx: usize,
     range: Range<u64>,
     place: Place,
     /// The encoded extents that hold its first and last bytes.
     ends: [Option<Stored>; 2],
+    /// Whether these are one and the same piece, and not two of equal contents.
+    is_one_piece: bool,
 }
 
 /// Where bytes are stored: device, address, and for encoded ones the place in the extent.
@@ -123,18 +127,12 @@ impl Image {
         let end = range.start + readable(inode, len, range.start)? as u64;
         let mut start = range.start;
         if start >= end {
-            units.push(Unit { idx, range: start..start, place: (0, 0, 0), ends: [None, None] });
+            units.push(Unit { idx, range: start..start, place: (0, 0, 0), ends: [None, None], is_one_piece: false });
         }
         let mut map = Map::open(self, inode)?;
+        let len = PART_LEN.max((end - start) / UNITS_MAX);
         while start < end {
-            let mut stop = end.min(start + PART_LEN);
-            if stop < end {
-                // Not in the middle of what is decoded in one go.
-                let extent = map.extent_at(stop)?;
-                if matches!(extent.kind, ExtentKind::Encoded { .. }) {
-                    stop = extent.end().min(end);
-                }
-            }
+            let stop = cut(&mut map, start, end, len)?;
             units.push(self.plan_unit(idx, &mut map, inode, start..stop, needs)?);
             start = stop;
         }
@@ -149,10 +147,11 @@ impl Image {
         range: Range<u64>,
         needs: &mut Needs,
     ) -> Result<Unit, ReadError> {
-        let (mut place, mut first, mut last) = (None, None, None);
+        let (mut place, mut first, mut last, mut pieces) = (None, None, None, 0u64);
         self.each_piece(map, inode, range.clone(), &mut |extent, part| {
             let (device, pa) = stored_at(&extent.kind);
             let skip = part.start - extent.la;
+            pieces += 1;
             let stored = match extent.kind {
                 ExtentKind::Encoded { .. } => Some(Stored::of(extent)?),
                 _ => None,
@@ -168,7 +167,8 @@ impl Image {
             }
             Ok(())
         })?;
-        Ok(Unit { idx, range, place: place.unwrap_or_default(), ends: [first, last] })
+        let place = place.unwrap_or_default();
+        Ok(Unit { idx, range, place, ends: [first, last], is_one_piece: pieces == 1 })
     }
 
     /// Give the extents of a range to `each`, each with the part of it that is wanted; those of fragments are the packed inode's.
@@ -211,6 +211,16 @@ impl Image {
             }
         }
     }
+}
+
+/// The end of a part of about `len` bytes of `start..end`, not in the middle of what is decoded in one go.
+fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u64, ReadError> {
+    let stop = start.saturating_add(len);
+    if stop >= end {
+        return Ok(end);
+    }
+    let extent = map.extent_at(stop)?;
+    Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
 }
 
 /// Where the bytes of an extent are; holes and what is beside inodes need no place in the order.
@@ -273,28 +283,56 @@ impl Held {
 impl Worker<'_> {
     fn serve(&mut self, inode: &Inode, unit: &Unit, each: &dyn Fn(Part<'_>)) {
         let mut buf = std::mem::take(&mut self.buf);
-        self.image.core.counters.read((unit.range.end - unit.range.start) as usize);
-        let bytes = self.read(inode, unit, &mut buf).map_err(|error| error.at_nid(inode.nid));
-        each(Part { idx: unit.idx, off: unit.range.start, bytes });
+        let mut off = unit.range.start;
+        if let Err(error) = self.serve_parts(inode, unit, &mut off, &mut buf, each) {
+            each(Part { idx: unit.idx, off, bytes: Err(error.at_nid(inode.nid)) });
+        }
         self.buf = buf;
     }
 
-    fn read<'b>(&'b mut self, inode: &Inode, unit: &Unit, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
-        let image = self.image;
-        let len = (unit.range.end - unit.range.start) as usize;
-        let mut map = Map::open(image, inode)?;
-        if let [Some(stored), Some(last)] = unit.ends
-            && stored == last
-        {
-            let skip = unit.place.2;
-            if len < stored.len() {
-                let front = self.front(&stored, skip + len as u64, Whose::Neighbours)?;
-                return Ok(&front[skip as usize..][..len]);
+    /// Give the parts of a unit to `each`, from `off` on, which moves with them.
+    fn serve_parts(
+        &mut self,
+        inode: &Inode,
+        unit: &Unit,
+        off: &mut u64,
+        buf: &mut Vec<u8>,
+        each: &dyn Fn(Part<'_>),
+    ) -> Result<(), ReadError> {
+        let mut map = Map::open(self.image, inode)?;
+        loop {
+            let end = cut(&mut map, *off, unit.range.end, PART_LEN)?;
+            self.image.core.counters.read((end - *off) as usize);
+            let bytes = self.read(&mut map, inode, unit, *off..end, buf)?;
+            each(Part { idx: unit.idx, off: *off, bytes: Ok(bytes) });
+            *off = end;
+            if end >= unit.range.end {
+                return Ok(());
             }
+        }
+    }
+
+    fn read<'b>(
+        &'b mut self,
+        map: &mut Map<'_>,
+        inode: &Inode,
+        unit: &Unit,
+        range: Range<u64>,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], ReadError> {
+        let image = self.image;
+        let len = (range.end - range.start) as usize;
+        if let [Some(stored), _] = unit.ends
+            && unit.is_one_piece
+            && len < stored.len()
+        {
+            let skip = unit.place.2 + (range.start - unit.range.start);
+            let front = self.front(&stored, skip + len as u64, Whose::Neighbours)?;
+            return Ok(&front[skip as usize..][..len]);
         }
         let buf = sized(buf, len);
         let mut done = 0;
-        image.each_piece(&mut map, inode, unit.range.clone(), &mut |extent, part| {
+        image.each_piece(map, inode, range, &mut |extent, part| {
             let dst = &mut buf[done..][..(part.end - part.start) as usize];
             done += dst.len();
             self.piece(extent, part.start - extent.la, dst)

@@ -10,7 +10,9 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{Cost, Decoding, Extent, ExtentKind, Image, Inode, MemorySource, OpenOptions, Piece, RangeMut, ReadAt};
+use kiln_read::{
+    Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, MemorySource, OpenOptions, Piece, RangeMut, ReadAt,
+};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -385,6 +387,21 @@ const HEAD: Lcluster = Lcluster::Head { kind: HeadKind::Head1, clusterofs: 0, bl
 
 fn nonhead(back: u32, forward: u32) -> Lcluster {
     Lcluster::Nonhead { back, forward, cblkcnt: None }
+}
+
+/// Two extents that name one pcluster: who reads the end of the first and the front of the second has two pieces of it.
+#[test]
+fn equal_neighbours_are_no_single_piece() {
+    let contents: Vec<u8> = (0..20_000u32).map(|at| (at / 100) as u8).collect();
+    let entries = [HEAD, nonhead(1, 1), HEAD, nonhead(1, 1)];
+    let noted = one_pcluster(&entries, |image| stream_block(image, &contents));
+    let inode = noted.image.inode(FILE_NID).unwrap();
+    let expected = [&contents[8000..8192], &contents[..108]].concat();
+    noted
+        .image
+        .read_many(&[FileRange { inode, range: 8000..8300 }], 1, &|part| assert_eq!(part.bytes.unwrap(), expected));
+    let mut buf = Vec::new();
+    assert_eq!(*noted.image.view(&inode, 8000, 300, &mut buf).unwrap(), expected);
 }
 
 #[test]
