@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
-    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: the kernel's, 128K]
+    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the kernel's, 128K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     read_ahead: Option<u64>,
 

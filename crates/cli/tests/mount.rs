@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -137,4 +138,68 @@ fn a_mount_tells_what_it_did() {
     }
     fails(&["mount", "--preload", &scratch.path("nothing"), &image, &dir], 1, "nothing");
     assert!(!is_mounted(&dir));
+}
+
+/// Eight readers of far more than the cache holds, again and again: a server takes its cache, and for each thread what one request
+/// needs, however long it runs.
+#[test]
+fn memory_stays_bounded_under_load() {
+    const MIB: u64 = 1 << 20;
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir) = (scratch.path("tree"), scratch.path("image.erofs"), scratch.path("mnt"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let contents =
+        |file: u32| (0..MIB as u32 * 3 / 2).flat_map(move |at| (at / 5 * (file + 1)).to_le_bytes()).collect();
+    for file in 0..8 {
+        let bytes: Vec<u8> = contents(file);
+        fs::write(format!("{tree}/{file}"), bytes).unwrap();
+    }
+    stdout(&["pack", "--quiet", "-z", "lz4", "-C", "64K", &tree, &image]);
+    let _place = Place(&dir);
+    let mut child = kiln()
+        .args(["mount", "--via=fuse", "--foreground", "--cache=4M", "--threads=4", &image, &dir])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_owned();
+        line.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    };
+    let before = peak();
+    std::thread::scope(|scope| {
+        for reader in 0..8u32 {
+            let dir = &dir;
+            scope.spawn(move || {
+                for round in 0..6 {
+                    let file = (reader + round) % 8;
+                    let path = format!("{dir}/{file}");
+                    let expected: Vec<u8> = contents(file);
+                    assert!(fs::read(&path).unwrap() == expected, "{path}");
+                    // The next reader must not find it in the kernel's cache. Pages here and there are what ours is for.
+                    let file = fs::File::open(&path).unwrap();
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                    for page in 0..400 {
+                        let (off, mut buf) = (page * 7919 % 1536 * 4096, [0; 4096]);
+                        file.read_exact_at(&mut buf, off as u64).unwrap();
+                        assert!(buf == expected[off..off + 4096], "{path}: {off}");
+                    }
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                }
+            });
+        }
+    });
+    let served = serde_json::from_slice::<Value>(&stdout(&["stats", "--json", &dir])).unwrap();
+    assert!(served["served_bytes"].as_u64().unwrap() > 96 * MIB, "{served}");
+    // The cache, and for each of four threads a request, a pcluster, an extent and the allocator's slack.
+    let taken = peak() - before;
+    assert!(taken < 4 * MIB + 4 * 4 * MIB, "{} KiB", taken >> 10);
+    stdout(&["umount", &dir]);
+    assert!(child.wait().unwrap().success());
 }

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
 const GRACE: Duration = Duration::from_secs(1);
+/// How far the kernel reads ahead for us if nobody says: what it asks for in one request at most.
+const READ_AHEAD: u64 = 1 << 20;
 /// Of statx(2).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Each thread takes 16 MiB of address space.
@@ -44,15 +46,16 @@ pub struct FuseOptions {
     pub allow_other: bool,
     /// What the mount table shows as the source: the image's path.
     pub fsname: String,
-    /// How far the kernel reads ahead for who reads sequentially, in bytes; `None` leaves it its default, 128 KiB. Needs root. What
-    /// is mapped into memory is read in pieces of this size, too, wherever it is touched.
+    /// How far the kernel reads ahead for who reads sequentially, in bytes; setting it needs root. `None` is 1 MiB where that can
+    /// be set, else what the kernel has: 128 KiB. What is mapped into memory is read in pieces of this size, too, wherever it is
+    /// touched, until the kernel notices that most of that is in vain.
     pub read_ahead: Option<u64>,
     /// A file for the counters, in the text format of Prometheus, written every ten seconds and at the end.
     pub metrics: Option<PathBuf>,
 }
 
 impl Default for FuseOptions {
-    /// Four threads, for this user alone, with the kernel's own read-ahead and without a file for counters.
+    /// Four threads, for this user alone, 1 MiB of read-ahead if possible, and no file for counters.
     fn default() -> Self {
         Self { threads: 4, allow_other: false, fsname: "kiln".into(), read_ahead: None, metrics: None }
     }
@@ -94,7 +97,11 @@ pub fn serve(
     let mut tuned = Ok(());
     if let Ok(Some(identity)) = answered {
         mount.identity = Some(identity);
-        tuned = options.read_ahead.map_or(Ok(()), |bytes| set_read_ahead(identity, bytes));
+        tuned = match options.read_ahead {
+            Some(bytes) => set_read_ahead(identity, bytes),
+            // Without root, the kernel's own has to do.
+            None => set_read_ahead(identity, READ_AHEAD).or(Ok(())),
+        };
         if tuned.is_ok() {
             ready();
         }
@@ -150,7 +157,7 @@ fn answer(
     }
 }
 
-/// Tell the kernel how far to read ahead on our mount.
+/// Tell the kernel how far to read ahead on our mount. It starts with 128 KiB, which is less than many an extent.
 fn set_read_ahead(mount: Identity, bytes: u64) -> io::Result<()> {
     let (major, minor) = mount.device;
     let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");

@@ -138,10 +138,13 @@ fn read_ahead_is_set() {
         return;
     }
     let temp = TempDir::new();
-    let options = FuseOptions { read_ahead: Some(1 << 20), ..FuseOptions::default() };
-    let served = serve(&temp, "lz4.erofs", options).unwrap();
-    let device = fs::metadata(&served.dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let set = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
-    assert_eq!(set.trim(), "1024");
+    for (given, expected) in [(Some(256 << 10), "256"), (None, "1024")] {
+        let options = FuseOptions { read_ahead: given, ..FuseOptions::default() };
+        let served = serve(&temp, "lz4.erofs", options).unwrap();
+        let device = fs::metadata(&served.dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let set = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
+        assert_eq!(set.trim(), expected);
+        served.stop().unwrap();
+    }
 }

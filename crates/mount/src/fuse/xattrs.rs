@@ -5,9 +5,9 @@
 //! attributes, which programs that copy them ask for, stay as they are: empty. No field of an image says that it has none, so a
 //! thread looks through the inodes once somebody asks, and until it knows, requests are answered one by one.
 
-use kiln_read::Image;
-use std::sync::Arc;
+use kiln_read::{Image, Inode};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 const NOT_ASKED: u8 = 0;
@@ -27,9 +27,13 @@ impl Xattrs {
             NOT_ASKED => {
                 // Some, as far as we know; of several threads that find out at once, only one searches.
                 if self.0.compare_exchange(NOT_ASKED, SOME, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                    let (state, image) = (Arc::clone(&self.0), image.clone());
+                    let (state, image) = (Arc::downgrade(&self.0), image.clone());
                     let search = move || {
-                        if has_none(&image) {
+                        // The server may have ended meanwhile, and then nobody wants to know.
+                        let is_wanted = || state.strong_count() > 0;
+                        if has_none(&image, &is_wanted)
+                            && let Some(state) = Weak::upgrade(&state)
+                        {
                             state.store(NONE, Ordering::Relaxed);
                         }
                     };
@@ -43,12 +47,11 @@ impl Xattrs {
     }
 }
 
-/// Whether no inode has attributes. Where the tree cannot be read, some may.
-fn has_none(image: &Image) -> bool {
+/// Whether no inode has attributes. Where the tree cannot be read, some may; and where it is not wanted any more.
+fn has_none(image: &Image, is_wanted: &dyn Fn() -> bool) -> bool {
     let Ok(root) = image.inode(image.root_nid()) else { return false };
-    image
-        .walk(&root, b"/")
-        .all(|entry| entry.is_ok_and(|entry| image.list_xattrs(&entry.inode).is_ok_and(|xattrs| xattrs.is_empty())))
+    let is_bare = |inode: &Inode| image.list_xattrs(inode).is_ok_and(|xattrs| xattrs.is_empty());
+    image.walk(&root, b"/").all(|entry| is_wanted() && entry.is_ok_and(|entry| is_bare(&entry.inode)))
 }
 
 #[cfg(test)]
@@ -62,7 +65,7 @@ mod tests {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden");
         for (name, none) in [("lz4", true), ("xattrs", false), ("xattrs-shared", false), ("xattr-none", true)] {
             let image = Image::open_path(&golden.join(format!("{name}.erofs")), &[], &OpenOptions::default()).unwrap();
-            assert_eq!(has_none(&image), none, "{name}");
+            assert_eq!(has_none(&image, &|| true), none, "{name}");
         }
     }
 }

@@ -5,12 +5,14 @@
 //! read-client run PLAN THREADS mount DIRECTORY
 //! read-client run PLAN THREADS image|mapped|many IMAGE
 //! read-client decode IMAGE
+//! read-client streams IMAGE THREADS
 //! ```
 //!
 //! `image` is the library on a file, one read at a time; `mapped` the same on a mapped file; `many` is all reads of a plan at once.
-//! `decode` is the library's limit: it decodes the streams of all files, each once, on one thread, out of memory, and digests them.
+//! `decode` is the library's limit: it decodes the streams of all files, each once, on one thread, out of memory, and digests them;
+//! `streams` is the library at the same work, all at once on a mapped file.
 //!
-//! `run` and `decode` print CPU seconds (this process alone), seconds, reads and bytes as one JSON object; loading the plan and opening the
+//! They print CPU seconds (this process alone), seconds, reads and bytes as one JSON object; loading the plan and opening the
 //! image do not count.
 
 mod decode;
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: read-client plan KIND TREE > PLAN; read-client run PLAN THREADS mount|image|mapped|many PLACE; \
-                     read-client decode IMAGE";
+                     read-client decode IMAGE; read-client streams IMAGE THREADS";
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["plan", kind, _] => write_plan(kind, Path::new(&args[2])),
         ["run", _, threads, via, _] => measure(Path::new(&args[1]), threads, via, Path::new(&args[4])),
         ["decode", _] => decode(Path::new(&args[1])),
+        ["streams", _, threads] => read_streams(Path::new(&args[1]), threads),
         _ => Err(USAGE.into()),
     };
     match done {
@@ -64,7 +67,20 @@ fn measure(plan: &Path, threads: &str, via: &str, place: &Path) -> Result<(), Bo
 
 fn decode(image: &Path) -> Result<(), Box<dyn Error>> {
     let streams = decode::streams(image)?;
-    timed(streams.list.len(), streams.plain_len(), || streams.decode())
+    // Or the optimiser might think that nobody wants them.
+    timed(streams.list.len(), streams.plain_len(), || {
+        std::hint::black_box(streams.decode()?);
+        Ok(())
+    })
+}
+
+fn read_streams(image: &Path, threads: &str) -> Result<(), Box<dyn Error>> {
+    let (streams, mapped, threads) = (decode::streams(image)?, run::mapped(image)?, threads.parse()?);
+    let expected = streams.decode()?;
+    timed(streams.list.len(), streams.plain_len(), || match streams.read(&mapped, threads)? == expected {
+        true => Ok(()),
+        false => Err("the library reads other bytes".into()),
+    })
 }
 
 /// Run `work` and print what it cost.

@@ -18,6 +18,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// Bytes that one call of the library reads.
 const LIBRARY_CALL_LEN: usize = 4 << 20;
 
+/// The library's cache of decoded data: what `kiln mount` takes on a machine of 8 GiB. The kernel's page cache has no limit.
+const CACHE_LEN: u64 = 512 << 20;
+
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Where the bytes come from.
@@ -57,7 +60,7 @@ impl Source {
     pub fn open(via: &str, place: &Path) -> Result<Self, Box<dyn Error>> {
         Ok(match via {
             "mount" => Self::Mount(open(place, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
-            "image" => Self::Image(Image::open_path(place, &[], &OpenOptions::default())?),
+            "image" => Self::Image(Image::open_path(place, &[], &options())?),
             "mapped" => Self::Image(mapped(place)?),
             "many" => Self::Many(mapped(place)?),
             _ => return Err(format!("unknown source: {via}").into()),
@@ -93,10 +96,14 @@ impl Source {
     }
 }
 
-fn mapped(place: &Path) -> Result<Image, Box<dyn Error>> {
+fn options() -> OpenOptions {
+    OpenOptions { cache_bytes: CACHE_LEN, ..OpenOptions::default() }
+}
+
+pub fn mapped(place: &Path) -> Result<Image, Box<dyn Error>> {
     // SAFETY: the benchmark made the image, and leaves it alone while we read.
     let source = unsafe { MappedSource::open(place) }?;
-    Ok(Image::open(Arc::new(source), Vec::new(), &OpenOptions::default())?)
+    Ok(Image::open(Arc::new(source), Vec::new(), &options())?)
 }
 
 fn resolved(image: &Image, path: &Path) -> Outcome<Inode> {
