@@ -4,12 +4,25 @@ use kiln_format::inode::{Epoch, Form, Rdev};
 use std::collections::HashMap;
 
 use crate::error::InputProblem;
-use crate::tree::{Kind, Metadata, NodeId};
+use crate::tree::{Kind, Metadata, Node, NodeId};
 use crate::xattr::{Collector, SetId, Xattrs};
 use crate::{BuildError, BuildOptions, Skipped, Tree};
 
 /// Longest symbolic link that Linux follows.
 const SYMLINK_MAX_LEN: usize = 4095;
+
+/// What a compact inode cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooMuch {
+    /// A size from 4 GiB on.
+    Size,
+    /// An owner or group above 65535.
+    Owner,
+    /// More than 65535 links.
+    Links,
+    /// A time of its own: all compact inodes of an image have the same.
+    Mtime,
+}
 
 /// Facts of all nodes, by node.
 pub struct Facts {
@@ -54,15 +67,7 @@ impl Facts {
             }
         }
         let nlinks: Vec<u32> = tree.nodes().map(|(id, _)| nlink(tree, id)).collect();
-        let eligible = |id: NodeId| {
-            let node = tree.node(id);
-            let len = match node.kind {
-                Kind::File { len, .. } => len,
-                _ => 0,
-            };
-            let ids_fit = node.meta.uid <= 0xFFFF && node.meta.gid <= 0xFFFF;
-            ids_fit && nlinks[id.idx()] <= 0xFFFF && len <= u64::from(u32::MAX)
-        };
+        let eligible = |id: NodeId| too_much(tree.node(id), nlinks[id.idx()]).next().is_none();
         let time = |meta: &Metadata| mtime(meta, options);
         let epoch = most_frequent(tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta)));
         let form = |id: NodeId, meta: &Metadata| {
@@ -72,10 +77,31 @@ impl Facts {
         Ok(Self { epoch, forms, nlinks, xattr_sets, xattrs: collector.finish(), left_out, is_left_out })
     }
 
+    /// What keeps a node's inode from being compact.
+    pub fn too_much(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<TooMuch> {
+        let node = tree.node(id);
+        let other_time = (mtime(&node.meta, options) != self.epoch).then_some(TooMuch::Mtime);
+        too_much(node, self.nlinks[id.idx()]).chain(other_time).collect()
+    }
+
     /// Bytes of a node's inode with its xattrs.
     pub fn inode_len(&self, id: NodeId) -> usize {
         self.forms[id.idx()].len() + self.xattrs.body_len(self.xattr_sets[id.idx()])
     }
+}
+
+/// What no compact inode can hold, whatever its time.
+fn too_much(node: &Node, nlink: u32) -> impl Iterator<Item = TooMuch> {
+    let len = match node.kind {
+        Kind::File { len, .. } => len,
+        _ => 0,
+    };
+    let all = [
+        (len > u64::from(u32::MAX), TooMuch::Size),
+        (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, TooMuch::Owner),
+        (nlink > 0xFFFF, TooMuch::Links),
+    ];
+    all.into_iter().filter_map(|(is, what)| is.then_some(what))
 }
 
 /// The time that a node's inode shows.

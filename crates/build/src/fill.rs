@@ -86,6 +86,8 @@ pub struct Filler {
     spec: Spec,
     block_bits: BlockBits,
     pcluster: Vec<u8>,
+    /// Bytes of text after which it stops.
+    enough: u64,
 }
 
 impl Filler {
@@ -95,7 +97,12 @@ impl Filler {
     /// An encoder that cannot be made.
     pub fn new(spec: &Spec, block_bits: BlockBits) -> Result<Self, BuildError> {
         let pcluster = vec![0; spec.pcluster_len as usize];
-        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster })
+        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster, enough: u64::MAX })
+    }
+
+    /// As this one, but it stops once `enough` bytes of text are stored.
+    pub fn with_enough(self, enough: u64) -> Self {
+        Self { enough, ..self }
     }
 
     /// Bytes of what [`Filler::units`] encodes.
@@ -119,7 +126,7 @@ impl Filler {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        while !rest.is_empty() {
+        while !rest.is_empty() && ((text.len() - rest.len()) as u64) < self.enough {
             // A part of slow compression takes many seconds.
             control.check()?;
             if room > 0 && self.tail(rest, room, &mut filled)? {
@@ -253,7 +260,8 @@ impl Filler {
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        for unit in text.chunks(self.spec.pcluster_len as usize) {
+        let units = (text.len() as u64).min(self.enough).div_ceil(self.unit_len()) as usize;
+        for unit in text.chunks(self.spec.pcluster_len as usize).take(units) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {
                 true => None,

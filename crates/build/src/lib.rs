@@ -16,6 +16,8 @@ mod cuts;
 mod dedupe;
 mod emit;
 mod error;
+mod estimate;
+mod explain;
 mod facts;
 mod fill;
 mod hole;
@@ -40,6 +42,9 @@ mod xattr;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
+pub use estimate::{Estimate, Figure, estimate};
+pub use explain::{Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use facts::TooMuch;
 pub use options::{BuildOptions, Control, Dedupe, Fragments, Progress};
 pub use stats::{Phase, PhaseClock, Skipped, Summary};
 pub use tree::Tree;
@@ -53,12 +58,25 @@ use std::fs::File;
 /// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
 /// what the chosen kernel does not have; an interruption.
 pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<'_>) -> Result<Summary, BuildError> {
+    build_explained(tree, out, options, control).map(|(summary, _)| summary)
+}
+
+/// As [`build`], and keep what was decided, so that it can be told why each file is stored as it is.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_explained<'a>(
+    tree: &'a Tree,
+    out: &File,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Summary, Reasons<'a>), BuildError> {
     options.check()?;
     let mut clock = PhaseClock::start();
-    let facts = facts::Facts::gather(tree, options)?;
-    let plan = plan::Plan::make(tree, &facts, options, control)?;
+    let mut facts = facts::Facts::gather(tree, options)?;
+    let mut plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let packed = pack::pack(tree, &plan, out, options, control)?;
+    let mut packed = pack::pack(tree, &plan, out, options, control)?;
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
@@ -66,8 +84,8 @@ pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<
     clock.finish("write");
     let mut summary = stats::summarize(&view, &layout, &written);
     summary.phases = clock.phases();
-    summary.skipped = facts.left_out;
-    summary.skipped.extend(plan.left_out);
-    summary.skipped.extend(packed.left_out.into_values());
-    Ok(summary)
+    summary.skipped = std::mem::take(&mut facts.left_out);
+    summary.skipped.append(&mut plan.left_out);
+    summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
+    Ok((summary, Reasons::new(tree, facts, plan, packed, options)))
 }

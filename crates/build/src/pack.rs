@@ -61,6 +61,10 @@ pub struct Extents {
     pub list: Vec<ZExtent>,
     /// Blocks of its own.
     pub blocks: u64,
+    /// Bytes of text that are stored for it; the rest is in holes and with others.
+    pub text: u64,
+    /// Bytes that this takes, inline ones included.
+    pub bytes: u64,
     /// The pcluster of the last extent, if it lies beside the inode.
     pub inline: Option<TailRef>,
 }
@@ -79,8 +83,8 @@ pub struct Packed {
     pub digest: blake3::Hasher,
     /// Features in use.
     pub features: Vec<Feature>,
-    /// Files that could not be read and are left out.
-    pub left_out: BTreeMap<u32, Skipped>,
+    /// Files that could not be read and are left out; why, until it is told.
+    pub left_out: BTreeMap<u32, Option<Skipped>>,
 }
 
 impl Packed {
@@ -251,6 +255,8 @@ impl<'a> Packing<'a> {
             extents.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
             la += u64::from(llen);
             pa += u64::from(plen);
+            extents.text += u64::from(llen);
+            extents.bytes += u64::from(plen);
         }
         extents.blocks += block_bits.blocks_for(pa - inline.len() as u64) - first;
         extents.inline = tail;
@@ -404,7 +410,7 @@ impl<'a> Packing<'a> {
         };
         self.packed.stored[file as usize] = Stored::Nothing;
         let skipped = || Skipped { path: tree.path(self.plan.files[file as usize].node), error };
-        self.packed.left_out.entry(file).or_insert_with(skipped);
+        self.packed.left_out.entry(file).or_insert_with(|| Some(skipped()));
         Ok(())
     }
 

@@ -67,6 +67,8 @@ pub struct Packer<'a> {
     /// For the packed stream.
     packed_filler: Option<Filler>,
     text: Vec<u8>,
+    /// Bytes of text after which a filler may stop.
+    enough: u64,
 }
 
 impl<'a> Packer<'a> {
@@ -82,7 +84,29 @@ impl<'a> Packer<'a> {
     ) -> Result<Self, BuildError> {
         let block_bits = options.block_bits();
         let filler = options.compression.map(|spec| Filler::new(&spec, block_bits)).transpose()?;
-        Ok(Self { tree, plan, options, control, block_bits, filler, packed_filler: None, text: Vec::new() })
+        Ok(Self {
+            tree,
+            plan,
+            options,
+            control,
+            block_bits,
+            filler,
+            packed_filler: None,
+            text: Vec::new(),
+            enough: u64::MAX,
+        })
+    }
+
+    /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
+    pub fn with_enough(mut self, enough: u64) -> Self {
+        self.enough = enough;
+        self.filler = self.filler.map(|filler| filler.with_enough(enough));
+        self
+    }
+
+    /// The text that was read last.
+    pub fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// Do a job.
@@ -106,7 +130,10 @@ impl<'a> Packer<'a> {
     }
 
     /// Read the part's text. Members of the packed stream that may be skipped are returned instead.
-    fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         self.text.resize(len, 0);
         let text = &mut self.text[..];
@@ -175,7 +202,7 @@ impl<'a> Packer<'a> {
         let filler = match (stream, self.options.packed_spec()) {
             (Stream::Packed, Some(spec)) => match &mut self.packed_filler {
                 Some(filler) => filler,
-                none => none.insert(Filler::new(&spec, self.block_bits)?),
+                none => none.insert(Filler::new(&spec, self.block_bits)?.with_enough(self.enough)),
             },
             _ => self
                 .filler

@@ -27,6 +27,8 @@ pub struct Plan {
     pub streams: Option<Streams>,
     /// Place in `files` of each node, by node.
     pub file_of_node: Vec<Option<u32>>,
+    /// Entropy in bits per byte of the files whose samples do not compress.
+    pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
     pub left_out: Vec<Skipped>,
 }
@@ -95,8 +97,14 @@ impl Plan {
                 });
             }
         }
-        let mut plan =
-            Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
+        let mut plan = Self {
+            files,
+            packed: PackedStream::default(),
+            streams: None,
+            file_of_node,
+            entropies: HashMap::new(),
+            left_out: Vec::new(),
+        };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
@@ -109,6 +117,7 @@ impl Plan {
             chunks.extend(survey.chunks.take().map(|chunks| (idx as u32, chunks)));
             if file.storage == Storage::Flat {
                 small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
+                plan.entropies.extend(survey.entropy.map(|entropy| (idx as u32, entropy)));
                 file.storage = storage(file.len, survey, options);
             }
         }
@@ -216,7 +225,7 @@ fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
     match (options.compression, holes.is_empty()) {
         (None, true) => Storage::Flat,
         (None, false) => chunks(holes),
-        (Some(_), true) if survey.incompressible => Storage::Flat,
+        (Some(_), true) if survey.entropy.is_some() => Storage::Flat,
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.

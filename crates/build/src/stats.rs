@@ -2,7 +2,7 @@
 
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::{Duration, Instant};
 
 use crate::BuildError;
@@ -111,8 +111,16 @@ impl PhaseClock {
 }
 
 fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// User and system time of this thread.
+pub(crate) fn thread_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
 }
 
 /// Count what is in the image.

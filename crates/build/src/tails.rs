@@ -22,6 +22,13 @@ pub struct TailRef {
     pub len: u16,
 }
 
+impl TailRef {
+    /// A tail of which nothing but the length is known.
+    pub fn imagined(len: u16) -> Self {
+        Self { off: 0, len }
+    }
+}
+
 /// All tails of a build.
 pub struct Tails {
     memory: Vec<u8>,

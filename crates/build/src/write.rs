@@ -133,7 +133,11 @@ fn compr_cfgs(options: &BuildOptions) -> ComprCfgs {
     cfgs
 }
 
-fn superblock(
+/// The superblock, but for UUID and checksum.
+///
+/// # Errors
+/// Features or addresses that it cannot express: our own mistake.
+pub fn superblock(
     view: &View<'_>,
     layout: &Layout,
     options: &BuildOptions,

@@ -1,5 +1,7 @@
 //! `kiln pack`
 
+mod estimate;
+mod explain;
 mod job;
 mod label;
 mod summary;
@@ -16,7 +18,7 @@ use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
-use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
+use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,8 @@ Examples:
   kiln pack rootfs/ rootfs.erofs
   kiln pack --preset small rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
+  kiln pack --estimate rootfs/
+  kiln pack --explain --dry-run rootfs/ rootfs.erofs
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
@@ -42,7 +46,8 @@ pub struct Args {
     src: PathBuf,
 
     /// The image to make
-    image: PathBuf,
+    #[arg(required_unless_present = "estimate")]
+    image: Option<PathBuf>,
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
@@ -97,6 +102,18 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
+    /// Build nothing; pack a sample, and tell what each preset would make of SRC: size, time, oldest kernel
+    #[arg(long, conflicts_with_all = ["image", "preset", "force", "explain", "dry_run"])]
+    estimate: bool,
+
+    /// Tell of each file how it is stored and why, on standard output, when the image is built
+    #[arg(long)]
+    explain: bool,
+
+    /// Do everything but keep the image; it needs its room until the end
+    #[arg(long)]
+    dry_run: bool,
+
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
@@ -145,30 +162,33 @@ fn parse_fragments(text: &str) -> Result<Fragments, String> {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let options = options(args)?;
+    let Some(image) = &args.image else { return estimate::run(args) };
+    let options = options(args, args.preset, &parent_of(image))?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let output = Output::create(&args.image, existing)?;
+    let output = Output::create(image, existing)?;
     let mut before = PhaseClock::start();
-    let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy, options: &options };
+    let job = Job { src: &args.src, image, filter: &filter, policy: &policy, options: &options };
     let scan = job.scan(&signals)?;
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
     let built = job.build(&scan.tree, output.file(), &signals, &progress);
     drop(meter);
-    let mut summary = built?;
+    let (mut summary, reasons) = built?;
     let mut after = PhaseClock::start();
-    output.commit()?;
-    after.finish("sync");
+    if !args.dry_run {
+        output.commit()?;
+        after.finish("sync");
+    }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
-    report(args, &scan.skipped, &summary)
+    report(args, image, &scan.skipped, &summary, &reasons)
 }
 
-fn options(args: &Args) -> Result<BuildOptions, Failure> {
+fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptions, Failure> {
     let wishes = Wishes {
-        preset: args.preset,
+        preset,
         algorithm: args.compression.as_deref(),
         pcluster_len: args.pcluster_len,
         kernel: args.kernel,
@@ -185,7 +205,7 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
-        scratch_dir: parent_of(&args.image),
+        scratch_dir: scratch_dir.to_owned(),
         ..preset::choose(&wishes)?
     })
 }
@@ -195,7 +215,13 @@ fn parent_of(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
-fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<Exit, Failure> {
+fn report(
+    args: &Args,
+    image: &Path,
+    unreadable: &[Unreadable],
+    summary: &Summary,
+    reasons: &Reasons<'_>,
+) -> Result<Exit, Failure> {
     for skipped in unreadable {
         note(format_args!("skipped: {skipped}"));
     }
@@ -203,10 +229,14 @@ fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<E
         note(format_args!("skipped: {}", skipped.error));
     }
     if !args.progress.quiet {
-        summary::tell(&args.image, summary);
+        summary::tell(image, summary);
     }
-    if args.json {
-        print_document(&PackJson::new(&args.image, unreadable, summary))?;
+    let document = || PackJson::new(image, unreadable, summary);
+    match (args.explain, args.json) {
+        (true, true) => explain::print_json(reasons, &document())?,
+        (true, false) => explain::tell(reasons)?,
+        (false, true) => print_document(&document())?,
+        (false, false) => {}
     }
     Ok(if unreadable.is_empty() && summary.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
 }

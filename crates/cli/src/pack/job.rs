@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::signals::Signals;
-use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Estimate, Progress, Reasons, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
 use kiln_source::filter::{self, Filter, Policy};
 use std::fs::File;
@@ -36,18 +36,30 @@ impl Job<'_> {
     }
 
     /// Build it into `out`, which is empty.
-    pub fn build(
+    pub fn build<'t>(
         &self,
-        tree: &Tree,
+        tree: &'t Tree,
         out: &File,
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Summary, Failure> {
+    ) -> Result<(Summary, Reasons<'t>), Failure> {
         let control = Control { stop: signals.stop(), progress };
-        kiln_build::build(tree, out, self.options, &control).map_err(|source| match (source, signals.caught()) {
+        let built = kiln_build::build_explained(tree, out, self.options, &control);
+        built.map_err(|source| self.failure(source, signals))
+    }
+
+    /// Estimate what it would become.
+    pub fn estimate(&self, tree: &Tree, signals: &Signals) -> Result<Estimate, Failure> {
+        let control = Control { stop: signals.stop(), progress: &|_| {} };
+        let estimate = kiln_build::estimate(tree, self.options, &control);
+        estimate.map_err(|source| self.failure(source, signals))
+    }
+
+    fn failure(&self, source: BuildError, signals: &Signals) -> Failure {
+        match (source, signals.caught()) {
             (BuildError::Interrupted, Some(number)) => Failure::Signal(number),
             (source, _) => Failure::Build { image: self.image.to_owned(), source },
-        })
+        }
     }
 }
 

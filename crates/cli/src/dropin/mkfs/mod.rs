@@ -100,7 +100,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         options: &request.build,
     };
     let scan = job.scan(&signals)?;
-    let summary = job.build(&scan.tree, target.file(), &signals, &|_| {})?;
+    let (summary, _) = job.build(&scan.tree, target.file(), &signals, &|_| {})?;
     target.commit()?;
     if !request.quiet {
         report(&mut out, &summary)?;
