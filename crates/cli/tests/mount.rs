@@ -116,6 +116,8 @@ fn a_mount_tells_what_it_did() {
         let len = stdout(&["cat", &image, "big/text"]).len() as u64;
         // What is preloaded is read by the server's own thread; the second reader finds it, or waits for the same pages.
         assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
+        // A request is counted when it is done, which is just after its answer.
+        std::thread::sleep(std::time::Duration::from_millis(200));
         let json: Value = serde_json::from_slice(&stdout(&["stats", "--json", &dir])).unwrap();
         assert_eq!((&json["schema"], &json["served_bytes"]), (&1.into(), &len.into()));
         assert_eq!(json["errors"], 0);
