@@ -2,7 +2,7 @@
 
 use kiln_build::tree::{NodeId, Tree};
 use kiln_build::{BuildError, BuildOptions, Control, Dedupe, Estimate, Fragments, estimate};
-use kiln_codec::Method;
+use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
@@ -124,5 +124,19 @@ fn nothing_is_a_tree_too() {
         let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
         assert_eq!(estimate.image_bytes.value, built.image_bytes as f64, "{name}");
         assert_eq!((estimate.bytes_in, estimate.text_bytes), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn compressed_metadata_is_within_the_error() {
+    let tree = tree(4, 1500, 6);
+    let spec = Spec::new(Method::Zstd, Some(3), 32 << 10).unwrap();
+    let plain = BuildOptions { own_mtimes: true, ..options(Some((Method::Zstd, 3)), 64 << 10, 2) };
+    let packed = BuildOptions { pack_directories: true, fragments: Fragments::UpTo(1 << 10), ..plain.clone() };
+    for options in [BuildOptions { metabox: Some(spec), ..plain }, packed] {
+        let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
+        let off_by = (estimate.image_bytes.value - built.image_bytes as f64).abs();
+        assert!(off_by <= estimate.image_bytes.error + 4096.0, "{estimate:?} for {}", built.image_bytes);
+        assert_eq!(estimate.oldest_kernel_because, built.oldest_kernel_because);
     }
 }

@@ -178,19 +178,30 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, any::<Option<bool>>(), clamp);
-    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp)| {
-        BuildOptions {
-            encoded_extents: encoded == Some(true) && kernel.is_none(),
-            tail_packing: encoded == Some(false),
-            fragments,
-            packed_pcluster_len,
-            kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
-            dedupe,
-            source_date_epoch: clamp,
-            ..options(method, pcluster_len, 1)
-        }
-    })
+    let metabox = prop_oneof![2 => Just(None), 1 => select(vec![4096, 32_768]).prop_map(Some)];
+    let metadata = (any::<bool>(), any::<bool>(), metabox);
+    let encoded = any::<Option<bool>>();
+    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, encoded, clamp, metadata);
+    choices.prop_map(
+        |(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp, metadata)| {
+            let (own_mtimes, pack_directories, metabox) = metadata;
+            let metabox = metabox.filter(|_| kernel.is_none());
+            let metabox = metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len });
+            BuildOptions {
+                encoded_extents: encoded == Some(true) && kernel.is_none(),
+                tail_packing: encoded == Some(false),
+                own_mtimes,
+                pack_directories,
+                metabox,
+                fragments,
+                packed_pcluster_len,
+                kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
+                dedupe,
+                source_date_epoch: clamp,
+                ..options(method, pcluster_len, 1)
+            }
+        },
+    )
 }
 
 /// The law. Whether an image could be made at all.

@@ -2,7 +2,7 @@
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
 use kiln_build::{BuildOptions, Dedupe, Fragments};
-use kiln_codec::Method;
+use kiln_codec::{Method, Spec};
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
@@ -25,6 +25,10 @@ fn compress(options: &mut BuildOptions, method: Method, level: i32) {
 
 fn unit(options: &mut BuildOptions, len: u32) {
     options.compression.as_mut().expect("compressed from the start").pcluster_len = len;
+}
+
+fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
+    Some(Spec { method, level: 3, pcluster_len })
 }
 
 const DIMENSIONS: &[&[Choice]] = &[
@@ -57,6 +61,17 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("no dedupe", |options| options.dedupe = Dedupe::Off),
         ("files", |options| options.dedupe = Dedupe::Files),
         ("parts", |options| options.dedupe = Dedupe::Parts),
+    ],
+    &[("one time", |options| options.own_mtimes = false), ("own times", |options| options.own_mtimes = true)],
+    &[
+        ("directories among inodes", |options| options.pack_directories = false),
+        ("directories packed", |options| options.pack_directories = true),
+    ],
+    &[
+        ("metadata as it is", |options| options.metabox = None),
+        ("metadata in 4K", |options| options.metabox = spec(Method::Zstd, 4 << 10)),
+        ("metadata in 32K by another method", |options| options.metabox = spec(Method::Deflate, 32 << 10)),
+        ("metadata in 1M", |options| options.metabox = spec(Method::Lz4hc, 1 << 20)),
     ],
 ];
 

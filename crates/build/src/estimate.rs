@@ -12,6 +12,7 @@ mod figure;
 mod frame;
 mod imagined;
 mod observe;
+mod zone;
 
 pub use figure::Figure;
 
@@ -72,7 +73,7 @@ pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> R
     let frame = Frame::of(&plan, options);
     let observed = observe::observe(tree, &plan, &frame, options, control)?;
     let mut layout_clock = PhaseClock::start();
-    let imagined = imagined::packed(&plan, &frame, &observed, options)?;
+    let imagined = imagined::packed(&plan, &frame, &observed, options);
     let view = View::new(tree, &facts, &plan, &imagined, options);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
@@ -80,14 +81,15 @@ pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> R
     let stored = total(&frame, &observed, |one| (one.blocks + one.inline) as f64 + padding(one, options));
     let header_len = write::header_blocks(options)? * options.block_bits().len();
     // What is imagined beside inodes is part of the layout and of what is stored, too.
-    let known = (header_len + layout.len) as f64 - imagined::inline_len(&imagined) as f64;
-    let image_bytes = Figure::exact(known) + stored;
+    let known = header_len as f64 - imagined::inline_len(&imagined) as f64;
+    let (metadata, special) = zone::measure(&view, &layout, options)?;
+    let image_bytes = Figure::exact(known) + metadata + stored;
     let pack_secs = total(&frame, &observed, |one| one.secs);
     let write_secs = Figure::exact(observe::write_secs_per_byte()? * image_bytes.value);
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Figure::exact(layout_time.cpu.as_secs_f64());
     let busy_secs = (pack_secs + write_secs).with_error(TIME_ERROR);
-    let features = write::superblock(&view, &layout, options, 0, 0)?.features();
+    let features = write::superblock(&view, &layout, special, options)?.features();
     let because = features.into_iter().max_by_key(|feature| feature.since());
     Ok(Estimate {
         bytes_in: len(tree),

@@ -1,8 +1,8 @@
 //! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
 
-use kiln_format::inode::{Epoch, Form, Rdev};
-use std::collections::HashMap;
+use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
 
+use crate::epoch;
 use crate::error::InputProblem;
 use crate::tree::{Kind, Metadata, Node, NodeId};
 use crate::xattr::{Collector, SetId, Xattrs};
@@ -26,8 +26,10 @@ pub enum TooMuch {
 
 /// Facts of all nodes, by node.
 pub struct Facts {
-    /// Time of all compact inodes.
+    /// Time that compact inodes have or count from.
     pub epoch: Epoch,
+    /// Whether some have times of their own.
+    pub compact_times: CompactTimes,
     /// Form of each inode.
     pub forms: Vec<Form>,
     /// Links of each inode: for directories 2 and one for each sub-directory, for others their names.
@@ -69,12 +71,20 @@ impl Facts {
         let nlinks: Vec<u32> = tree.nodes().map(|(id, _)| nlink(tree, id)).collect();
         let eligible = |id: NodeId| too_much(tree.node(id), nlinks[id.idx()]).next().is_none();
         let time = |meta: &Metadata| mtime(meta, options);
-        let epoch = most_frequent(tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta)));
-        let form = |id: NodeId, meta: &Metadata| {
-            if eligible(id) && time(meta) == epoch { Form::Compact } else { Form::Extended }
+        let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
+        let allowed = options.compact_times();
+        let epoch = epoch::choose(times, allowed);
+        let mut compact_times = CompactTimes::Shared;
+        let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| eligible(id)) {
+            None => Form::Extended,
+            Some(0) => Form::Compact,
+            Some(_) => {
+                compact_times = CompactTimes::Own;
+                Form::Compact
+            }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        Ok(Self { epoch, forms, nlinks, xattr_sets, xattrs: collector.finish(), left_out, is_left_out })
+        Ok(Self { epoch, compact_times, forms, nlinks, xattr_sets, xattrs: collector.finish(), left_out, is_left_out })
     }
 
     /// What keeps a node's inode from being compact.
@@ -121,16 +131,6 @@ fn nlink(tree: &Tree, id: NodeId) -> u32 {
         }
         _ => tree.names_of(id),
     }
-}
-
-/// The time that most inodes have; the earliest of several. `Epoch::default()` of none.
-fn most_frequent(times: impl Iterator<Item = Epoch>) -> Epoch {
-    let mut counts = HashMap::<Epoch, u64>::new();
-    for time in times {
-        *counts.entry(time).or_default() += 1;
-    }
-    let best = counts.into_iter().max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a)));
-    best.map_or(Epoch::default(), |(time, _)| time)
 }
 
 fn representable(kind: &Kind) -> Result<(), InputProblem> {

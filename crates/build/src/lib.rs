@@ -3,18 +3,21 @@
 //! Building is a sequence of values, each complete when it is made:
 //!
 //! ```text
-//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► bytes
-//! names,   inode     order,   where      nids,      every region filled
-//! contents forms     dedupe   data lies  addresses  to its last byte
+//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► Metadata ──► bytes
+//! names,   inode     order,   where      nids       what of it   every region filled
+//! contents forms     dedupe   data lies             is packed    to its last byte
 //! ```
 //!
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod append;
 mod chunker;
 mod cuts;
 mod dedupe;
+mod directory;
 mod emit;
+mod epoch;
 mod error;
 mod estimate;
 mod explain;
@@ -24,6 +27,7 @@ mod hole;
 mod jobs;
 mod layout;
 mod matching;
+mod metadata;
 mod options;
 mod pack;
 mod packed;
@@ -76,13 +80,16 @@ pub fn build_explained<'a>(
     let mut facts = facts::Facts::gather(tree, options)?;
     let mut plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let mut packed = pack::pack(tree, &plan, out, options, control)?;
+    let mut data = append::Appender::new(out, write::header_blocks(options)?, options);
+    let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    let data_end = data.end;
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
-    let written = write::write(&view, &layout, out, options, control)?;
+    let metadata = metadata::Metadata::pack(&view, &layout, &mut data, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, out, options, control)?;
     clock.finish("write");
-    let mut summary = stats::summarize(&view, &layout, &written);
+    let mut summary = stats::summarize(&view, data_end, &written);
     summary.phases = clock.phases();
     summary.skipped = std::mem::take(&mut facts.left_out);
     summary.skipped.append(&mut plan.left_out);

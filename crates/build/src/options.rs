@@ -2,6 +2,7 @@
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
+use kiln_format::inode::CompactTimes;
 use kiln_format::{BlockBits, KernelVersion};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,12 +50,18 @@ pub struct BuildOptions {
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
     /// costs; the larger, the smaller the image.
     pub packed_pcluster_len: Option<u32>,
+    /// Large directories lie in the packed inode, too. Needs Linux 6.1, and compression.
+    pub pack_directories: bool,
+    /// How inodes, and what lies beside them, are compressed in the metabox; `None`: not. Needs Linux 6.17.
+    pub metabox: Option<Spec>,
     /// The end of a compressed file lies beside its inode where there is room for it: small files need one read. Needs Linux
     /// 5.17; not for encoded extents.
     pub tail_packing: bool,
     /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
     /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
     pub encoded_extents: bool,
+    /// Compact inodes have mtimes of their own, so that more inodes are compact. Needs Linux 6.15; before, not done.
+    pub own_mtimes: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -77,8 +84,11 @@ impl Default for BuildOptions {
             index_budget: 256 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
+            pack_directories: false,
+            metabox: None,
             tail_packing: false,
             encoded_extents: false,
+            own_mtimes: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
@@ -95,14 +105,20 @@ impl BuildOptions {
     }
 
     /// # Errors
-    /// Options that contradict each other, before anything is read.
+    /// Options that contradict each other or mean nothing, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let block_len = self.block_bits().len();
-        let whole = |spec: Spec| match spec.pcluster_len {
-            len if u64::from(len).is_multiple_of(block_len) => Ok(()),
-            len => Err(BuildError::PclusterLen { len, block_len }),
-        };
-        self.specs().try_for_each(whole)
+        for Spec { method, level, pcluster_len: len } in self.specs() {
+            if !u64::from(len).is_multiple_of(block_len) {
+                return Err(BuildError::PclusterLen { len, block_len });
+            }
+            Spec::new(method, Some(level), len)?;
+        }
+        let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
+        match self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
+            Some(kernel) => Err(BuildError::Kernel { feature, needs: since, kernel }),
+            None => Ok(()),
+        }
     }
 
     /// How the packed inode is compressed, if anything is.
@@ -113,12 +129,26 @@ impl BuildOptions {
 
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
-        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+        let packs = self.fragment_max_len() > 0 || self.packs_directories();
+        self.compression.into_iter().chain(self.packed_spec().filter(|_| packs)).chain(self.metabox)
+    }
+
+    /// Whether directories go into the packed inode.
+    pub(crate) fn packs_directories(&self) -> bool {
+        self.pack_directories && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
     }
 
     /// Whether compressed tails go beside inodes.
     pub(crate) fn packs_tails(&self) -> bool {
         self.tail_packing && !self.encoded_extents && self.kernel_has(Feature::TailPacking.since())
+    }
+
+    /// What the mtimes of compact inodes can be.
+    pub(crate) fn compact_times(&self) -> CompactTimes {
+        match self.own_mtimes && self.kernel_has(Feature::Addr48Bit.since()) {
+            true => CompactTimes::Own,
+            false => CompactTimes::Shared,
+        }
     }
 
     /// Whether parts of files are looked for.

@@ -5,11 +5,10 @@ use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
+use crate::append::Appender;
 use crate::cuts::{self, Unit};
-use crate::fill::{Filled, PartExtent};
+use crate::fill::PartExtent;
 use crate::jobs::{self, Part, Stream, Task};
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
@@ -21,7 +20,7 @@ use crate::zindex::ZExtent;
 use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, hole};
 
 /// Bytes of plain text between hand-out and writing.
-const BACKLOG: u64 = 64 << 20;
+pub const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
 /// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
@@ -69,6 +68,30 @@ pub struct Extents {
     pub inline: Option<TailRef>,
 }
 
+impl Extents {
+    /// Add extents of bytes from `la` on, whose pclusters lie one behind the other from byte `pa` on.
+    pub fn extend(
+        &mut self,
+        mut la: u64,
+        mut pa: u64,
+        new: &[PartExtent],
+        inline: Option<TailRef>,
+        block_bits: BlockBits,
+    ) {
+        let first = pa >> block_bits.bits();
+        for &PartExtent { llen, plen, kind } in new {
+            self.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
+            la += u64::from(llen);
+            pa += u64::from(plen);
+            self.text += u64::from(llen);
+            self.bytes += u64::from(plen);
+        }
+        let inline_len = inline.map_or(0, |tail| tail.len.into());
+        self.blocks += block_bits.blocks_for(pa - inline_len) - first;
+        self.inline = inline;
+    }
+}
+
 /// The data of an image.
 pub struct Packed {
     /// By index of the plan's files.
@@ -77,10 +100,6 @@ pub struct Packed {
     pub packed: Extents,
     /// Inline tails.
     pub tails: Tails,
-    /// Byte behind the data.
-    pub end: u64,
-    /// Running digest of the image's contents.
-    pub digest: blake3::Hasher,
     /// Features in use.
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out; why, until it is told.
@@ -94,18 +113,18 @@ impl Packed {
     }
 }
 
-/// Store the data of all files of `plan` in `out`, from the block behind the superblock on.
+/// Store the data of all files of `plan` at the end of `data`.
 ///
 /// # Errors
 /// As [`crate::build`].
 pub fn pack(
     tree: &Tree,
     plan: &Plan,
-    out: &File,
+    data: &mut Appender<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
-    let mut packing = Packing::new(plan, out, options, control)?;
+    let mut packing = Packing::new(plan, data, options, control);
     packing.write_zeros(options)?;
     let worker = || {
         let mut packer = Packer::new(tree, plan, options, control)?;
@@ -133,15 +152,15 @@ pub fn pack(
 }
 
 /// The state of packing, on the one thread that writes.
-struct Packing<'a> {
+struct Packing<'a, 'b> {
     plan: &'a Plan,
-    out: &'a File,
+    data: &'a mut Appender<'b>,
     control: &'a Control<'a>,
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// They are, and hold DEFLATE.
-    encoded_deflate: bool,
+    /// How files are compressed.
+    method: Option<Method>,
     packed: Packed,
     /// The pcluster of zeros, as an extent of all that it decodes to.
     zeros: Option<ZExtent>,
@@ -150,20 +169,13 @@ struct Packing<'a> {
     progress: Progress,
 }
 
-impl<'a> Packing<'a> {
-    fn new(
-        plan: &'a Plan,
-        out: &'a File,
-        options: &BuildOptions,
-        control: &'a Control<'a>,
-    ) -> Result<Self, BuildError> {
+impl<'a, 'b> Packing<'a, 'b> {
+    fn new(plan: &'a Plan, data: &'a mut Appender<'b>, options: &BuildOptions, control: &'a Control<'a>) -> Self {
         let block_bits = options.block_bits();
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             tails: Tails::new(options.scratch_dir.clone()),
-            end: crate::write::header_blocks(options)? << block_bits.bits(),
-            digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: BTreeMap::new(),
         };
@@ -177,9 +189,8 @@ impl<'a> Packing<'a> {
         };
         let originals = plan.files.iter().filter_map(original).collect();
         let encoded = options.encoded_extents;
-        let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
-        let encoded_deflate = encoded && is_deflate;
-        Ok(Self { plan, out, control, block_bits, encoded, encoded_deflate, packed, zeros: None, originals, progress })
+        let method = options.compression.map(|spec| spec.method);
+        Self { plan, data, control, block_bits, encoded, method, packed, zeros: None, originals, progress }
     }
 
     /// Store the pcluster of zeros, if any file has a hole that names it.
@@ -200,7 +211,7 @@ impl<'a> Packing<'a> {
         // Right-aligned, as every pcluster.
         block[filled.produced..].fill(0);
         block.rotate_right(self.block_bits.len() as usize - filled.produced);
-        let pa = self.append_bytes(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
+        let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
         let plen = self.block_bits.len() as u32;
         self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
         self.feature(Feature::Fragments);
@@ -209,10 +220,10 @@ impl<'a> Packing<'a> {
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
+        let packed = self.data.settled(packed, self.method);
         let start = match part.stream {
             Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
-            _ => self.append_bytes(&packed)?,
+            _ => self.data.append(&packed)?,
         };
         match (packed.shape, part.stream) {
             (Shape::Flat { tail }, Stream::File(file)) => {
@@ -239,8 +250,8 @@ impl<'a> Packing<'a> {
     fn append_extents(
         &mut self,
         stream: Stream,
-        mut la: u64,
-        mut pa: u64,
+        la: u64,
+        pa: u64,
         new: &[PartExtent],
         inline: &[u8],
     ) -> Result<(), BuildError> {
@@ -249,17 +260,7 @@ impl<'a> Packing<'a> {
         if tail.is_some() {
             self.feature(Feature::TailPacking);
         }
-        let extents = self.extents_mut(stream);
-        let first = pa >> block_bits.bits();
-        for &PartExtent { llen, plen, kind } in new {
-            extents.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
-            la += u64::from(llen);
-            pa += u64::from(plen);
-            extents.text += u64::from(llen);
-            extents.bytes += u64::from(plen);
-        }
-        extents.blocks += block_bits.blocks_for(pa - inline.len() as u64) - first;
-        extents.inline = tail;
+        self.extents_mut(stream).extend(la, pa, new, tail, block_bits);
         Ok(())
     }
 
@@ -368,36 +369,6 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// See [`Filled::with_deflate_ends_off_page_starts`].
-    fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
-        let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
-        let filled = Filled { bytes, extents, inline };
-        let filled = filled.with_deflate_ends_off_page_starts(self.packed.end, self.block_bits);
-        let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
-        PackedPart { bytes: filled.bytes, shape, ..packed }
-    }
-
-    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
-    fn append_bytes(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
-        let start = match packed.shape {
-            Shape::Extents { .. } if self.encoded => self.packed.end,
-            _ => self.packed.end.next_multiple_of(self.block_bits.len()),
-        };
-        if packed.bytes.is_empty() {
-            return Ok(start);
-        }
-        let end = start + packed.bytes.len() as u64;
-        if self.block_bits.blocks_for(end) >= Blkaddr::HOLE32.0 {
-            let blocks = self.block_bits.blocks_for(end);
-            return Err(kiln_format::FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
-        }
-        let write = self.out.write_all_at(&packed.bytes, start);
-        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
-        self.packed.digest.update(&packed.digest.to_le_bytes());
-        self.packed.end = end;
-        Ok(start)
-    }
-
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
@@ -442,9 +413,6 @@ impl<'a> Packing<'a> {
                 Stored::Compressed(_) if self.encoded => self.feature(Feature::Addr48Bit),
                 _ => {}
             }
-        }
-        if self.encoded && !self.packed.packed.list.is_empty() {
-            self.feature(Feature::Addr48Bit);
         }
         let packed = std::mem::take(&mut self.packed.packed);
         if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {

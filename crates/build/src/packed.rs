@@ -39,13 +39,15 @@ pub struct Member {
 #[derive(Debug, Default)]
 pub struct PackedStream {
     members: Vec<Member>,
+    /// Bytes of all members.
+    text_len: u64,
     len: u64,
 }
 
 impl PackedStream {
     /// Lay out `candidates`, which stand in plan order.
     pub fn of(candidates: &mut [Candidate]) -> Self {
-        let mut stream = Self { members: Vec::with_capacity(candidates.len()), len: 0 };
+        let mut stream = Self { members: Vec::with_capacity(candidates.len()), ..Self::default() };
         let mut rest = candidates;
         while !rest.is_empty() {
             let (window, behind) = rest.split_at_mut(window_count(rest));
@@ -57,7 +59,14 @@ impl PackedStream {
             }
             rest = behind;
         }
+        stream.text_len = stream.len;
         stream
+    }
+
+    /// Zeros behind the last member, so that all has `len` bytes and something else can follow.
+    pub fn pad(&mut self, len: u64) {
+        debug_assert!(len >= self.text_len);
+        self.len = len;
     }
 
     /// Length in bytes.
@@ -70,10 +79,11 @@ impl PackedStream {
         &self.members
     }
 
-    /// All members, by offset, with their bytes of the stream.
-    pub fn ranges(&self) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
-        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.len]);
-        self.members.iter().zip(ends).map(|(member, end)| (member.file, member.off..end))
+    /// All members, by offset, with their bytes of the stream, and the zeros behind them.
+    pub fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
+        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.text_len]);
+        let members = self.members.iter().zip(ends).map(|(member, end)| (Some(member.file), member.off..end));
+        members.chain((self.text_len < self.len).then_some((None, self.text_len..self.len)))
     }
 
     /// Fill `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to fill.
@@ -91,6 +101,7 @@ impl PackedStream {
             read_piece(file, range.start, piece)?;
             buf = rest;
         }
+        buf.fill(0);
         Ok(())
     }
 
@@ -98,7 +109,7 @@ impl PackedStream {
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
-            let end = self.members.get(first + idx + 1).map_or(self.len, |next| next.off);
+            let end = self.members.get(first + idx + 1).map_or(self.text_len, |next| next.off);
             let piece = range.start.max(member.off)..range.end.min(end);
             (piece.start < piece.end).then(|| (member.file, piece.start - member.off..piece.end - member.off))
         })
@@ -133,6 +144,21 @@ mod tests {
         let stream = PackedStream::of(&mut candidates);
         assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 1, 4, 3]);
         assert_eq!(stream.len(), 2 * WINDOW_LEN);
+    }
+
+    #[test]
+    fn zeros_fill_the_last_block() {
+        let mut stream = PackedStream::of(&mut [candidate(1, 5000, 1), candidate(2, 7, 2)]);
+        assert_eq!(stream.len(), 5007);
+        stream.pad(8192);
+        assert_eq!(stream.len(), 8192);
+        let mut buf = vec![9; 3300];
+        let read = stream.read(4900, &mut buf, |file, _, piece| {
+            piece.fill(file as u8);
+            Ok::<_, ()>(())
+        });
+        assert_eq!(read, Ok(()));
+        assert_eq!(buf, [vec![1; 100], vec![2; 7], vec![0; 3193]].concat());
     }
 
     #[test]

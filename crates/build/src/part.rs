@@ -185,9 +185,11 @@ impl<'a> Packer<'a> {
     /// Whether a compressed file, its map included, is smaller than the plain one.
     fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
         if self.options.encoded_extents {
-            // Small plain files, too, do without padding; blocks of their own suit large ones.
+            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
+            // inode, but not into the metabox, where a walk would have to decode them.
             let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
-            return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
+            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
         let inline_len = match &packed.shape {
@@ -209,11 +211,26 @@ impl<'a> Packer<'a> {
                 .as_mut()
                 .ok_or_else(|| BuildError::Internal("a part is to be compressed without an encoder".to_owned()))?,
         };
-        Ok(PackedPart::of(match self.options.encoded_extents {
-            true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, ends_stream, room, self.control)?,
-        }))
+        compress(filler, &self.text, ends_stream, room, self.options, self.control)
     }
+}
+
+/// `text` compressed; its end beside an inode, if there are `room` bytes for it.
+///
+/// # Errors
+/// A codec that fails; an interruption.
+pub fn compress(
+    filler: &mut Filler,
+    text: &[u8],
+    ends_stream: bool,
+    room: usize,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<PackedPart, BuildError> {
+    Ok(PackedPart::of(match options.encoded_extents {
+        true => filler.units(text, control)?,
+        false => filler.blocks(text, ends_stream, room, control)?,
+    }))
 }
 
 /// Fill `text` from byte `off` of a file of the plan.

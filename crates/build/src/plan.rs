@@ -15,7 +15,7 @@ use crate::pool::{self, Costed};
 use crate::streams::Streams;
 use crate::survey::{self, SURVEY_BUDGET, SURVEY_COST, Survey, Wanted, skippable};
 use crate::tree::{Kind, NodeId};
-use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, zindex};
 
 /// Everything that will be stored.
 pub struct Plan {
@@ -122,7 +122,7 @@ impl Plan {
             }
         }
         plan.confirm(pairs, tree, options, control)?;
-        plan.pack(small);
+        plan.pack(small, options)?;
         if options.dedupes_parts() {
             plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
         }
@@ -130,12 +130,17 @@ impl Plan {
     }
 
     /// Lay out the packed stream.
-    fn pack(&mut self, mut small: Vec<Candidate>) {
+    fn pack(&mut self, mut small: Vec<Candidate>, options: &BuildOptions) -> Result<(), BuildError> {
         small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
         self.packed = PackedStream::of(&mut small);
+        if options.packs_directories() {
+            // Directories may lie elsewhere on the disk than the files before them.
+            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits())?);
+        }
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
         }
+        Ok(())
     }
 
     /// Find out on all cores what the decisions need.

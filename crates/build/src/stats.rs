@@ -6,7 +6,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::{Duration, Instant};
 
 use crate::BuildError;
-use crate::layout::{Layout, View};
+use crate::layout::View;
 use crate::pack::Stored;
 use crate::plan::Storage;
 use crate::tree::Kind;
@@ -21,6 +21,8 @@ pub struct Summary {
     pub directories: u64,
     /// Symbolic links, devices, pipes and sockets.
     pub others: u64,
+    /// Inodes that no name leads to: those of packed files and directories, and of the metabox.
+    pub special_inodes: u64,
     /// Names beyond the first of their inode.
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
@@ -124,15 +126,16 @@ pub(crate) fn thread_cpu() -> Duration {
 }
 
 /// Count what is in the image.
-pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> Summary {
+pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
-        data_bytes: view.packed.end - written.header_blocks * block_len,
-        metadata_bytes: layout.len,
+        data_bytes: data_end - written.header_blocks * block_len,
+        metadata_bytes: (written.blocks * block_len).saturating_sub(data_end.next_multiple_of(block_len)),
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
+        special_inodes: written.special_inodes,
         uuid: written.uuid,
         ..Summary::default()
     };

@@ -216,12 +216,9 @@ fn windows<'a>(
 ) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
     let stream = number as u32;
     match source.stream {
-        Stream::Packed => Box::new(packed.ranges().map(move |(file, range)| Window {
-            stream,
-            range,
-            whole_file: Some(file),
-            known: None,
-        })),
+        Stream::Packed => {
+            Box::new(packed.ranges().map(move |(whole_file, range)| Window { stream, range, whole_file, known: None }))
+        }
         Stream::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
             let len = source.len;

@@ -1,6 +1,7 @@
 //! From extents to the index that lies behind a compressed inode.
 
 use kiln_format::addr::align_up;
+use kiln_format::inode::Form;
 use kiln_format::zmap::{
     Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MAP_HEADER_LEN,
     MapHeader, ZmapHeader,
@@ -8,6 +9,9 @@ use kiln_format::zmap::{
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 
 use crate::BuildError;
+
+/// Entries in the largest pack of a compact index.
+const PACK_MAX_ENTRIES: u64 = 16;
 
 /// An extent of a compressed file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,37 @@ impl ZExtent {
 /// Whether the stored bytes of extents lie one behind the other.
 pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
     extents.windows(2).all(|w| w[0].pa + u64::from(w[0].plen) == w[1].pa)
+}
+
+/// Whether the packs of an index behind a body at `body_off` can say where `extents` lie: one behind the other, or elsewhere
+/// where a pack starts.
+///
+/// # Errors
+/// As [`len_behind`].
+pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Result<bool, BuildError> {
+    let compact = shape.compact(compact_off(body_off))?;
+    let follows = |a: &ZExtent, b: &ZExtent| a.pa + u64::from(a.plen) == b.pa;
+    let starts_pack =
+        |b: &ZExtent| shape.block_bits.within(b.la) == 0 && compact.starts_pack(b.la >> shape.block_bits.bits());
+    let fit = extents.windows(2).all(|w| follows(&w[0], &w[1]) || starts_pack(&w[1]));
+    Ok(fit && !extents.iter().any(|extent| extent.partial))
+}
+
+/// The least length from `len` on behind which a pack starts, whatever follows, in an index right behind its inode.
+///
+/// # Errors
+/// As [`len_behind`].
+pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
+    let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
+    let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, inline_len: 0 };
+    let compact = shape.compact(compact_off(Form::Compact.len() as u64))?;
+    let first = (block_bits.blocks_for(len)..).find(|lcn| compact.starts_pack(*lcn));
+    Ok(first.unwrap_or_default() << block_bits.bits())
+}
+
+/// From the inode at a slot boundary to its compact index, behind a body at `body_off`.
+fn compact_off(body_off: u64) -> u64 {
+    align_up(body_off, 8).expect("a small offset") + COMPACT_INDEX_OFF
 }
 
 /// What the length of an index depends on.
@@ -83,7 +118,7 @@ pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
     let end = if shape.scattered {
         header + FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters()
     } else {
-        shape.compact(header + COMPACT_INDEX_OFF)?.end_off()
+        shape.compact(compact_off(body_off))?.end_off()
     };
     Ok(end - body_off)
 }

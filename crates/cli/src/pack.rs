@@ -22,6 +22,7 @@ use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons,
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use summary::PackJson;
 use tree_args::TreeArgs;
 use uuid::Uuid;
@@ -90,6 +91,16 @@ pub struct Args {
     #[arg(long)]
     tail_packing: bool,
 
+    /// Large directories are compressed: they are packed like files (needs Linux 6.1)
+    #[arg(long)]
+    compress_dirs: bool,
+
+    /// Inodes and what lies beside them are compressed in pieces of SIZE (default 32K), large directories too (needs
+    /// Linux 6.17); without an algorithm of its own as -z says
+    #[arg(long, value_name = "SIZE[:ALGORITHM[,LEVEL]]", num_args = 0..=1, require_equals = true,
+          default_missing_value = DEFAULT_METADATA)]
+    compress_metadata: Option<MetadataArg>,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -153,6 +164,25 @@ impl From<DedupeArg> for Dedupe {
     }
 }
 
+/// What is compressed as one piece of metadata where nothing else is named.
+const DEFAULT_METADATA: &str = "32K";
+
+/// Value of `--compress-metadata`.
+#[derive(Clone)]
+struct MetadataArg {
+    len: u64,
+    algorithm: Option<String>,
+}
+
+impl FromStr for MetadataArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (len, algorithm) = text.split_once(':').map_or((text, None), |(len, rest)| (len, Some(rest.to_owned())));
+        Ok(Self { len: size::parse(len)?, algorithm })
+    }
+}
+
 fn parse_fragments(text: &str) -> Result<Fragments, String> {
     match text {
         "off" | "0" => Ok(Fragments::Off),
@@ -187,6 +217,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptions, Failure> {
+    let metadata = args.compress_metadata.as_ref();
     let wishes = Wishes {
         preset,
         algorithm: args.compression.as_deref(),
@@ -197,6 +228,8 @@ fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptio
         packed_pcluster_len: args.packed_pcluster,
         extents: args.extents,
         tail_packing: args.tail_packing,
+        compress_dirs: args.compress_dirs,
+        metadata: metadata.map(|MetadataArg { len, algorithm }| (*len, algorithm.as_deref())),
     };
     Ok(BuildOptions {
         threads: args.threads.count(),

@@ -103,6 +103,10 @@ pub struct Wishes<'a> {
     pub extents: Option<Extents>,
     /// `--tail-packing`
     pub tail_packing: bool,
+    /// `--compress-dirs`
+    pub compress_dirs: bool,
+    /// `--compress-metadata`: bytes in a piece, and an algorithm
+    pub metadata: Option<(u64, Option<&'a str>)>,
 }
 
 /// The options that this makes together, the others at their defaults.
@@ -113,10 +117,15 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
     }
     let base = wishes.preset.base();
     let encoded_extents = wishes.encodes_extents()?;
-    let Some(compression) = wishes.compression(&base, encoded_extents)? else {
+    // Where the image needs such a kernel anyway, inodes may be as small as it reads them.
+    let own_mtimes = encoded_extents || kernel.is_some_and(|kernel| kernel >= Feature::Addr48Bit.since());
+    let compression = wishes.compression(&base, encoded_extents)?;
+    let metabox = wishes.metabox(compression)?;
+    let Some(compression) = compression else {
         wishes.check_uncompressed()?;
         let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
-        return Ok(BuildOptions { kernel, dedupe, ..BuildOptions::default() });
+        let encoded_extents = encoded_extents && metabox.is_some();
+        return Ok(BuildOptions { kernel, dedupe, own_mtimes, metabox, encoded_extents, ..BuildOptions::default() });
     };
     let fragments = wishes.fragments(base.fragments)?;
     Ok(BuildOptions {
@@ -125,8 +134,11 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         dedupe: wishes.dedupe(base.dedupe, compression.method)?,
         fragments,
         packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
+        pack_directories: wishes.packs_directories()?,
+        metabox,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
         encoded_extents,
+        own_mtimes,
         ..BuildOptions::default()
     })
 }
@@ -138,7 +150,7 @@ impl Wishes<'_> {
             Some(Extents::Encoded) => self.check_kernel("--extents encoded", since).map(|()| true),
             Some(Extents::Index) => Ok(false),
             // Unlike the other features it is not taken where nothing says that it can be had.
-            None => Ok(self.kernel.is_some_and(|kernel| kernel >= since)),
+            None => Ok(self.metadata.is_some() || self.kernel.is_some_and(|kernel| kernel >= since)),
         }
     }
 
@@ -147,16 +159,38 @@ impl Wishes<'_> {
         let len = self.pcluster_len.map_or(Ok(default_len), |len| check_pcluster_len("-C", len))?;
         match self.algorithm {
             Some("none") => Ok(None),
-            Some(text) => {
-                let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("-z {text}: {error}")))?;
-                self.check_method(spec.method)?;
-                Ok(Some(spec))
-            }
+            Some(text) => self.spec("-z ", text, len).map(Some),
             None => Ok(base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
                 method,
                 level,
                 pcluster_len: len,
             })),
+        }
+    }
+
+    fn spec(&self, option: &str, text: &str, len: u32) -> Result<Spec, Failure> {
+        let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("{option}{text}: {error}")))?;
+        self.check_method(spec.method)?;
+        Ok(spec)
+    }
+
+    /// How metadata is compressed, given how files are.
+    fn metabox(&self, files: Option<Spec>) -> Result<Option<Spec>, Failure> {
+        let Some((len, algorithm)) = self.metadata else { return Ok(None) };
+        const OPTION: &str = "--compress-metadata";
+        self.check_kernel(OPTION, Feature::Metabox.since())?;
+        let pcluster_len = check_pcluster_len(OPTION, len)?;
+        match (algorithm, files) {
+            (Some(text), _) => self.spec("--compress-metadata: ", text, pcluster_len).map(Some),
+            (None, Some(spec)) => Ok(Some(Spec { pcluster_len, ..spec })),
+            (None, None) => usage(format!("{OPTION}: files are not compressed: name an algorithm for metadata")),
+        }
+    }
+
+    fn packs_directories(&self) -> Result<bool, Failure> {
+        match self.compress_dirs {
+            true => self.check_kernel("--compress-dirs", Feature::Fragments.since()).map(|()| true),
+            false => Ok(self.metadata.is_some()),
         }
     }
 
@@ -169,6 +203,7 @@ impl Wishes<'_> {
             (self.extents == Some(Extents::Encoded), "--extents encoded"),
             (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
             (self.tail_packing, "--tail-packing"),
+            (self.compress_dirs, "--compress-dirs"),
         ];
         match about_compression.into_iter().find(|(asked, _)| *asked) {
             Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),

@@ -53,6 +53,40 @@ fn names(dir: &str) -> Vec<String> {
 }
 
 #[test]
+fn metadata_is_compressed() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    for idx in 0..2000 {
+        fs::write(format!("{root}/dir/file-{idx}"), text(idx, 50)).unwrap();
+    }
+    let [plain, image] = ["plain.erofs", "image.erofs"].map(|name| scratch.path(name));
+    pack(&[&root, &plain]);
+    let len = |path: &str| fs::metadata(path).unwrap().len();
+    for (options, kernel) in [
+        (&["--compress-dirs"][..], "6.10"),
+        (&["--compress-metadata"], "6.17"),
+        (&["--compress-metadata=8k", "--kernel", "6.17", "-z", "lz4"], "6.17"),
+        (&["--compress-metadata=64k:lzma", "--extents", "index", "--preset", "dataset"], "6.17"),
+        (&["--compress-metadata=1M:zstd,9", "--preset", "plain"], "6.17"),
+    ] {
+        pack(&[options, &["--force", &root, &image]].concat());
+        stdout(&["check", &image]);
+        stdout(&["diff", &root, &image]);
+        stdout(&["diff", &plain, &image]);
+        assert!(len(&image) < len(&plain), "{options:?}: {} from {}", len(&image), len(&plain));
+        let info = stdout(&["info", "--stats", "--json", &image]);
+        let info: Value = serde_json::from_slice(&info).unwrap();
+        assert_eq!(info["oldest_kernel"], kernel, "{options:?}");
+    }
+    for (option, kernel) in [("--compress-metadata", "6.16"), ("--compress-dirs", "6.0")] {
+        let refused = scratch.path("refused.erofs");
+        let words = format!("but the image is for Linux {kernel}");
+        fails(&["pack", option, "--kernel", kernel, &root, &refused], 2, &words);
+    }
+    fails(&["pack", "--compress-metadata=many", &root, &image], 2, "--compress-metadata");
+}
+
+#[test]
 fn what_is_packed_comes_out_again() {
     let scratch = Scratch::new();
     let root = tree(&scratch);

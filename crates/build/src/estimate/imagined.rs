@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::frame::Frame;
 use super::observe::Observed;
+use crate::BuildOptions;
 use crate::jobs::Stream;
 use crate::pack::{Extents, Packed, Stored};
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::space::inline_tail_len;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
-use crate::{BuildError, BuildOptions, write};
 
 /// What a file of one job becomes.
 #[derive(Clone, Copy)]
@@ -23,15 +23,7 @@ enum Outcome {
 }
 
 /// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
-///
-/// # Errors
-/// Options outside the kernel's limits: our own mistake.
-pub fn packed(
-    plan: &Plan,
-    frame: &Frame,
-    observed: &[Vec<Observed>],
-    options: &BuildOptions,
-) -> Result<Packed, BuildError> {
+pub fn packed(plan: &Plan, frame: &Frame, observed: &[Vec<Observed>], options: &BuildOptions) -> Packed {
     let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
     let stored = |(idx, file): (u32, &FilePlan)| match &file.storage {
@@ -52,15 +44,13 @@ pub fn packed(
     };
     let stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
     let features = features(&stored, plan, options);
-    Ok(Packed {
+    Packed {
         packed: shape(Stream::Packed, plan.packed.len(), false),
         stored,
         tails: Tails::new(options.scratch_dir.clone()),
-        end: write::header_blocks(options)? << options.block_bits().bits(),
-        digest: blake3::Hasher::new(),
         features,
         left_out: BTreeMap::new(),
-    })
+    }
 }
 
 /// Bytes beside inodes, each file's once.

@@ -218,6 +218,44 @@ fn compression_is_as_asked_for() {
 }
 
 #[test]
+fn metadata_and_directories_are_compressed_as_asked_for() {
+    let place = Place::new();
+    fs::create_dir(format!("{}/many", place.src)).unwrap();
+    for idx in 0..1000 {
+        fs::write(format!("{}/many/file-{idx}", place.src), text(idx, 20)).unwrap();
+    }
+    let features = |place: &Place| place.json(&["info"])["features"].to_string();
+    let layout = |place: &Place| place.entry("many")["layout"].as_str().unwrap().to_owned();
+    let plain = place.makes(&["-zzstd"]);
+    let len = || fs::metadata(&place.image).unwrap().len();
+    let plain_len = len();
+    for (args, metabox, packed, algorithms) in [
+        (&["-zzstd", "-m4096"][..], true, false, &["zstd"][..]),
+        (&["-zzstd", "--zD"], false, true, &["zstd"]),
+        (&["-zzstd", "-C64k", "-m64k:lz4hc,9", "--zD=1", "--MZ"], true, true, &["lz4", "zstd"]),
+        (&["-zdeflate", "-m32k:deflate", "-E48bit"], true, false, &["deflate"]),
+        (&["-m16k:lzma"], true, false, &["lzma"]),
+        (&["-m16k", "--zD"], false, false, &[]),
+    ] {
+        let said = place.makes(args);
+        assert_eq!(said.lines().count(), plain.lines().count());
+        place.holds_the_tree();
+        place.mounts();
+        assert_eq!(features(&place).contains("compressed metadata"), metabox, "{args:?}");
+        assert_eq!(layout(&place).starts_with("compressed"), packed, "{args:?}");
+        let info = place.json(&["info"]);
+        let names: Vec<_> = info["algorithms"].as_array().unwrap().iter().map(|found| found["name"].clone()).collect();
+        assert_eq!(names, algorithms, "{args:?}");
+        assert!(said.contains(&format!("Filesystem total inodes: {}\n", info["inodes"])), "{args:?}: {said}");
+        let smaller = (metabox || packed) && args[0] == "-zzstd";
+        assert!(!smaller || len() < plain_len, "{args:?}: {} from {plain_len}", len());
+    }
+    let output = place.run(&["-m4096", "--zD", &place.image, &place.src]);
+    let said = stderr(&output);
+    assert!(said.contains("<W> erofs: -m: nothing is compressed") && said.contains("--zD: nothing"), "{said}");
+}
+
+#[test]
 fn metadata_is_as_asked_for() {
     let place = Place::new();
     let contexts = place.scratch.path("contexts");

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// All options but `-h` and `-V`, one command line for each way to write them.
-const ACCEPTED: [&[&str]; 67] = [
+const ACCEPTED: [&[&str]; 77] = [
     &[],
     &["-b4096"],
     &["-b", "4k"],
@@ -28,6 +28,11 @@ const ACCEPTED: [&[&str]; 67] = [
     &["-E^inline_data,noinline_data,inline_data"],
     &["-Elegacy-compress,nosbcrc,plain-xattr-prefixes,xattr-name-filter,^xattr-name-filter,ztailpacking"],
     &["-L", "fifteen bytes.."],
+    &["-m4096"],
+    &["-zzstd", "-m4k"],
+    &["-zlz4", "-m", "64k:zstd,level=9"],
+    &["-m16384:lzma", "-E48bit"],
+    &["-zzstd", "-E48bit,all-fragments", "-m32k", "--zD"],
     &["-T", "100", "--mkfs-time"],
     &["-Uclear"],
     &["-U", "random"],
@@ -55,7 +60,10 @@ const ACCEPTED: [&[&str]; 67] = [
     &["--uid-offset", "0"],
     &["--mkfs-time"],
     &["--mount-point=/system"],
+    &["--MZ"],
     &["--MZ=0"],
+    &["--MZ=i"],
+    &["--MZ=id"],
     &["--offset=0"],
     &["--ovlfs-strip"],
     &["--ovlfs-strip=1"],
@@ -70,7 +78,9 @@ const ACCEPTED: [&[&str]; 67] = [
     &["--workers", "1"],
     &["--workers=1000"],
     &["--work=2"],
+    &["--zD"],
     &["--zD=0"],
+    &["-zlz4", "--zD=1"],
     &["--zfeature-bits=0"],
     &["--zfeature-bits=0xff"],
     &["-zlz4", "--zfeature-bits=215"],
@@ -78,7 +88,7 @@ const ACCEPTED: [&[&str]; 67] = [
 ];
 
 /// With what is said about them.
-const REFUSED: [(&[&str], &str); 72] = [
+const REFUSED: [(&[&str], &str); 71] = [
     (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
     (&["-q"], "invalid option -- 'q'"),
     (&["-b8192"], "<E> erofs: -b: not yet supported: blocks have 4096 bytes"),
@@ -92,8 +102,9 @@ const REFUSED: [(&[&str], &str); 72] = [
     (&["-Efragments=5000"], "invalid fragment size 5000"),
     (&["-Efragdedupe=some"], "unknown extended option fragdedupe=some"),
     (&["-Lsixteen bytes..."], "<E> erofs: invalid volume label"),
-    (&["-m4096"], "<E> erofs: -m: not yet supported"),
-    (&["-m", "4096:zstd"], "-m: not yet supported"),
+    (&["-mmany"], "<E> erofs: invalid metadata pcluster size many"),
+    (&["-m5000"], "invalid metadata pcluster size 5000"),
+    (&["-m4096:gzip"], "invalid compressor gzip"),
     (&["-Tnow"], "<E> erofs: invalid UNIX timestamp now"),
     (&["-Unone"], "<E> erofs: invalid UUID none"),
     (&["-xmany"], "<E> erofs: invalid xattr tolerance many"),
@@ -127,8 +138,7 @@ const REFUSED: [(&[&str], &str); 72] = [
     (&["--incremental"], "--incremental: not yet supported"),
     (&["--incremental=data"], "--incremental: not yet supported"),
     (&["--max-extent-bytes=65536"], "--max-extent-bytes: not yet supported"),
-    (&["--MZ"], "--MZ: not yet supported"),
-    (&["--MZ=id"], "--MZ: not yet supported"),
+    (&["--MZ=1"], "<E> erofs: invalid metadata zone 1"),
     (&["--oci"], "--oci: not yet supported"),
     (&["--oci=f,layer=0"], "--oci: not yet supported"),
     (&["--offset=4096"], "--offset: not yet supported"),
@@ -147,8 +157,7 @@ const REFUSED: [(&[&str], &str); 72] = [
     (&["--workers=1025"], "invalid worker number 1025"),
     (&["--xattr-inode-digest"], "--xattr-inode-digest: not yet supported"),
     (&["--xattr-prefix=user.long."], "--xattr-prefix: not yet supported"),
-    (&["--zD"], "--zD: not yet supported"),
-    (&["--zD=1"], "--zD: not yet supported"),
+    (&["--zD=2"], "<E> erofs: invalid --zD=2"),
     (&["--zfeature-bits=999"], "<E> erofs: unsupported zfeature bit 8"),
     (&["--quiet", "--tar=f"], "--tar: not yet supported"),
 ];

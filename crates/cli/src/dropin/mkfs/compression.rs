@@ -138,6 +138,35 @@ impl Compressor {
     }
 }
 
+/// The value of `-m`: bytes in a pcluster of metadata, and a compressor of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataCompression {
+    pcluster_len: u32,
+    compression: Option<Compression>,
+}
+
+impl MetadataCompression {
+    /// Read `LEN` or `LEN:COMPRESSOR`.
+    pub fn parse(value: &OsString) -> Result<Self, Stop> {
+        let text = value.to_str().ok_or_else(|| value::invalid("metadata pcluster size", value))?;
+        let (len, name) = text.split_once(':').map_or((text, None), |(len, name)| (len, Some(name)));
+        let pcluster_len = value::size(len).and_then(check_pcluster_len);
+        Ok(Self {
+            pcluster_len: pcluster_len.ok_or_else(|| value::invalid("metadata pcluster size", value))?,
+            compression: name.map(|name| Compression::parse(&name.into())).transpose()?,
+        })
+    }
+
+    /// How metadata is compressed, where nothing of its own is named as files are; `None`: nothing is named at all.
+    pub fn spec(self, files: Option<Spec>) -> Result<Option<Spec>, Stop> {
+        let pcluster_len = self.pcluster_len;
+        match self.compression {
+            Some(compression) => compression.spec(pcluster_len).map(Some),
+            None => Ok(files.map(|spec| Spec { pcluster_len, ..spec })),
+        }
+    }
+}
+
 /// The value of `-C`, in bytes.
 pub fn pcluster_len(value: &OsString) -> Result<u32, Misuse> {
     let len = value.to_str().and_then(value::size).and_then(check_pcluster_len);

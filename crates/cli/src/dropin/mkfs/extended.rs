@@ -25,8 +25,8 @@ const WITHOUT_EFFECT: [&str; 8] = [
 /// Extended options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// Encoded extents, where anything is compressed.
-    pub encoded_extents: bool,
+    /// Encoded extents, where anything is compressed, and mtimes of their own for compact inodes.
+    pub bits48: bool,
     pub fragments: Fragments,
     /// The largest pcluster of the packed inode, as asked for, in bytes.
     pub packed_pcluster_len: Option<u64>,
@@ -42,7 +42,7 @@ pub struct Extended {
 impl Default for Extended {
     fn default() -> Self {
         Self {
-            encoded_extents: false,
+            bits48: false,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
             dedupe: false,
@@ -89,7 +89,7 @@ impl Extended {
             // Equal files are stored once anyway.
             ("fragdedupe", None | Some("inode" | "full")) => true,
             (_, Some(_)) => false,
-            ("48bit", _) => self.put(|it| it.encoded_extents = wanted),
+            ("48bit", _) => self.put(|it| it.bits48 = wanted),
             ("dedupe", _) => self.put(|it| it.dedupe = wanted),
             ("force-inode-compact", _) => self.put(|it| it.compact_inodes = wanted),
             ("ztailpacking", _) => self.put(|it| it.tail_packing = wanted),
@@ -138,7 +138,7 @@ mod tests {
         let all = Extended { fragments: Fragments::UpTo(u64::MAX), ..Extended::default() };
         for (list, expected) in [
             ("", Extended::default()),
-            ("48bit", Extended { encoded_extents: true, ..Extended::default() }),
+            ("48bit", Extended { bits48: true, ..Extended::default() }),
             ("48bit,^48bit", Extended::default()),
             ("all-fragments,fragdedupe=inode", all),
             ("fragments=64k", Extended { fragments: small, packed_pcluster_len: Some(65536), ..Extended::default() }),

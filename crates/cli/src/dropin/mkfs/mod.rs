@@ -33,6 +33,7 @@ General options:
  -d<0-9>               set output verbosity; 0=quiet, 9=verbose (default=2)
  -EX[,...]             X=extended options, see below
  -L label              set the volume label (maximum 15 bytes)
+ -m#[:X]              compress metadata in units of # bytes, by compressor X
  -T#                   fixed UNIX time for the image and all files
     --all-time         -T is for all files, too (default)
     --mkfs-time        -T is for the image only
@@ -56,6 +57,7 @@ General options:
  --mount-point=X       prefix of paths for --file-contexts
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
  --quiet               print errors only
+ --zD[=<0,1>]          compress large directories
  --workers=#           number of threads (default one for each processor)
  --zfeature-bits=#     extended options by number
 
@@ -64,13 +66,13 @@ fragments[=#]. These change nothing but how an image is laid out, and have no
 effect: dot-omitted, force-chunk-indexes, force-inode-blockmap,
 force-inode-extended, fragdedupe, legacy-compress, nosbcrc,
 plain-xattr-prefixes, xattr-name-filter, [^]inline_data, ztailpacking.
---async-queue-limit and --sort have none either.
+--async-queue-limit, --MZ and --sort have none either.
 
-Not possible yet, and refused: -m, --blobdev, --chunksize, --compress-hints,
+Not possible yet, and refused: --blobdev, --chunksize, --compress-hints,
 --dsunit, --fsalignblks, --fs-config-file, --gzinfo, --gzip, --incremental,
---max-extent-bytes, --MZ, --oci, --offset, --product-out, --root-xattr-isize,
---s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc, --xattr-inode-digest,
---xattr-prefix, --zD, several compressors.
+--max-extent-bytes, --oci, --offset, --product-out, --root-xattr-isize, --s3,
+--tar, --ungzip, --unlzma, --unxz, --vmdk-desc, --xattr-inode-digest,
+--xattr-prefix, several compressors.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -110,8 +112,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
 
 /// In the words of the original, which scripts read.
 fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
-    let packed_inode = u64::from(summary.packed_files > 0);
-    let inodes = summary.files + summary.directories + summary.others + packed_inode;
+    let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     writeln!(out, "Build completed.\n\n------")?;
     writeln!(out, "Filesystem UUID: {}", Uuid::from_bytes(summary.uuid))?;

@@ -1,6 +1,6 @@
 //! The command line of `mkfs.erofs`.
 
-use super::compression::{Compression, check_pcluster_len, pcluster_len};
+use super::compression::{Compression, MetadataCompression, check_pcluster_len, pcluster_len};
 use super::extended::Extended;
 use super::refused;
 use super::target::scratch_dir;
@@ -102,6 +102,8 @@ pub struct Options {
     operands: Vec<PathBuf>,
     compression: Option<Compression>,
     pcluster_len: Option<u32>,
+    metadata: Option<MetadataCompression>,
+    compress_directories: bool,
     extended: Extended,
     times: TimeWishes,
     uuid: Option<[u8; 16]>,
@@ -143,6 +145,8 @@ impl Options {
 
     fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
         match (name, value) {
+            ("zD", value) => self.compress_directories = flag(name, value)?,
+            ("MZ", value) => metadata_zone(value)?,
             ("ovlfs-strip", value) => self.policy.strip_overlay = flag(name, value)?,
             (_, Some(value)) => self.with_value(name, value)?,
             ("all-root", _) => {
@@ -169,6 +173,7 @@ impl Options {
             "T" => self.times.fixed = Some(signed(&value).ok_or_else(|| invalid("UNIX timestamp", &value))?),
             "U" => self.uuid = Some(uuid(&value)?),
             "d" => self.log = Log::parse(&value)?,
+            "m" => self.metadata = Some(MetadataCompression::parse(&value)?),
             "x" => self.xattr_tolerance(&value)?,
             "z" => self.compression = Some(Compression::parse(&value)?),
             "async-queue-limit" => drop(number(&value).ok_or_else(|| invalid("async-queue-limit", &value))?),
@@ -211,6 +216,13 @@ impl Options {
         if self.extended.dedupe && self.compression.is_none() {
             warnings.push("-Ededupe: nothing is compressed: only whole files are stored once".into());
         }
+        if self.compress_directories && self.compression.is_none() {
+            warnings.push("--zD: nothing is compressed, directories neither".into());
+        }
+        let build = self.layout()?;
+        if self.metadata.is_some() && build.metabox.is_none() {
+            warnings.push("-m: nothing is compressed, metadata neither".into());
+        }
         let mut times = self.times;
         times.ignore_mtime |= self.extended.compact_inodes;
         let mut policy = self.policy;
@@ -223,10 +235,22 @@ impl Options {
             label: self.label.padded(),
             source_date_epoch: latest,
             scratch_dir: scratch_dir(&file),
-            ..layout(self.compression, self.pcluster_len, &self.extended)?
+            ..build
         };
         let log = if self.quiet { Log::QUIET } else { self.log };
         Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, warnings })
+    }
+
+    /// How everything is stored.
+    fn layout(&self) -> Result<BuildOptions, Stop> {
+        let files = layout(self.compression, self.pcluster_len, &self.extended)?;
+        let metabox = match self.metadata {
+            Some(metadata) => metadata.spec(files.compression)?,
+            None => None,
+        };
+        // The metabox needs a later kernel than what 48bit allows.
+        let own_mtimes = files.own_mtimes || metabox.is_some();
+        Ok(BuildOptions { pack_directories: self.compress_directories, metabox, own_mtimes, ..files })
     }
 
     fn operands(&self) -> Result<(PathBuf, PathBuf), Stop> {
@@ -262,7 +286,7 @@ fn layout(
         Some(len) => Some(check_pcluster_len(len).ok_or_else(|| invalid("fragment size", &len.to_string().into()))?),
         None => None,
     };
-    let default_len = if extended.encoded_extents { UNIT_LEN } else { PCLUSTER_LEN };
+    let default_len = if extended.bits48 { UNIT_LEN } else { PCLUSTER_LEN };
     let spec = |compression: Compression| compression.spec(pcluster_len.unwrap_or(default_len));
     let compression = compression.map(spec).transpose()?;
     Ok(BuildOptions {
@@ -271,7 +295,8 @@ fn layout(
         fragments: extended.fragments,
         packed_pcluster_len,
         tail_packing: extended.tail_packing,
-        encoded_extents: extended.encoded_extents && compression.is_some(),
+        encoded_extents: extended.bits48 && compression.is_some(),
+        own_mtimes: extended.bits48,
         ..BuildOptions::default()
     })
 }
@@ -281,6 +306,14 @@ fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
         None | Some(b"1") => Ok(true),
         Some(b"0") => Ok(false),
         Some(other) => Err(Misuse::Other(format!("invalid --{name}={}", other.escape_ascii()))),
+    }
+}
+
+/// `--MZ`: there is a zone of inodes and directories whatever is asked for.
+fn metadata_zone(value: Option<OsString>) -> Result<(), Misuse> {
+    match value {
+        Some(value) if !["0", "i", "id"].iter().any(|known| value == *known) => Err(invalid("metadata zone", &value)),
+        _ => Ok(()),
     }
 }
 

@@ -25,8 +25,7 @@ const DIRECTORIES_ONLY: &str = "the source is a directory";
 const ONE_FILE: &str = "all data lies in the image";
 const ONE_WAY: &str = "all files are compressed in one way";
 
-const REFUSED: [Refused; 29] = [
-    always("m", "metadata is not compressed"),
+const REFUSED: [Refused; 26] = [
     always("blobdev", ONE_FILE),
     always("chunksize", "data is not in chunks of a fixed size"),
     unless("clean", &["", "data"], "all data is written"),
@@ -38,7 +37,6 @@ const REFUSED: [Refused; 29] = [
     always("gzip", DIRECTORIES_ONLY),
     always("incremental", "images are made from scratch"),
     always("max-extent-bytes", "extents have any length"),
-    unless("MZ", &["0"], "all metadata lies in one zone"),
     always("oci", DIRECTORIES_ONLY),
     unless("offset", &["0"], "images begin where FILE does"),
     always("product-out", "owners are those of the source"),
@@ -53,7 +51,6 @@ const REFUSED: [Refused; 29] = [
     always("vmdk-desc", ONE_FILE),
     always("xattr-inode-digest", "there are no digests"),
     always("xattr-prefix", "there are no long prefixes"),
-    unless("zD", &["0"], "directories are not compressed"),
     unless("b", &["4096", "4k", "4K"], "blocks have 4096 bytes"),
 ];
 
