@@ -210,6 +210,9 @@ impl ReadAt for Forward {
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> std::io::Result<()> {
         self.0.read_ranges(ranges)
     }
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        self.0.borrow(off, len)
+    }
     fn will_need(&self, off: u64, len: u64) {
         self.0.will_need(off, len);
     }
