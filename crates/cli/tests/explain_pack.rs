@@ -117,6 +117,42 @@ fn other_choices_have_other_reasons() {
 }
 
 #[test]
+fn ways_of_their_own_are_told_with_who_decided() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let image = scratch.path("image");
+    let args =
+        ["pack", "--json", "--explain", "-z", "lz4", "--try", "zstd,9", "--try-budget", "100", "--fragments", "tails"];
+    let args = [&args[..], &["--hint", "late=deflate,6:16K", "--hint", "g-part=none", &root, &image]].concat();
+    let files = explained(&args);
+    let way =
+        |name: &str| ["algorithm", "level", "pcluster_bytes", "decided_by"].map(|field| files[name][field].clone());
+    let late = ["deflate".into(), 6.into(), (16 << 10).into(), "hint".into()].map(|value: Value| value);
+    assert_eq!(way("late"), late);
+    assert_eq!(files["late"]["unpacked_because"], "too long");
+    assert_eq!((&files["a-long"]["algorithm"], &files["a-long"]["decided_by"]), (&"zstd".into(), &"trial".into()));
+    assert_eq!(
+        (&files["c-small"]["stored_as"], &files["c-small"]["decided_by"]),
+        (&"packed".into(), &"default".into())
+    );
+    assert_eq!((&files["g-part"]["stored_as"], &files["g-part"]["because"]), (&"flat".into(), &"a hint".into()));
+    // Ends of files that are compressed as the packed inode is.
+    let args = ["pack", "--json", "--explain", "--fragments", "tails", "--dedupe", "off", &root, &scratch.path("ends")];
+    let files = explained(&args);
+    assert!(files["late"]["packed_bytes"].as_u64().unwrap() > 0, "{}", files["late"]);
+    for name in ["a-long", "late"] {
+        let number = |field: &str| files[name][field].as_u64().unwrap();
+        assert_eq!(number("text_bytes") + number("packed_bytes"), number("bytes"), "{name}");
+    }
+    let people = run(&["pack", "--explain", "--dry-run", "-q", "--hint", "late=lzma", &root, &scratch.path("other")]);
+    let lines = String::from_utf8(people.stdout).unwrap();
+    assert!(
+        lines.contains("; by a hint: lzma,6 in 64.0 KiB; not packed: too long; extended inode: mtime\n"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn people_read_one_line_a_file_and_a_dry_run_keeps_nothing() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
