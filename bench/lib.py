@@ -67,6 +67,12 @@ def measure(command: Sequence[str], image: Path) -> Run:
         )
 
 
+def children_cpu_s() -> float:
+    """User and system time of all finished children, their children included."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def own_peak_rss() -> int:
     """The most memory that this process has had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Pack one tree with kiln and its peers at equal settings: time, CPU, memory, size. README.md says what is fair.
 
-The programs take turns within each round, and medians over the rounds are compared.
+The programs take turns within each round, and medians over the rounds are compared. `bars.py` has the cases, and what kiln is to
+keep in each.
 """
 from __future__ import annotations
 
@@ -9,44 +10,18 @@ import argparse
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
+import bars
+import derived
 import lib
 import packers
+from bars import Bar, Spec
 from packers import Packer, Setting
 
-SCHEMA = 2
-
-CASES: Dict[str, Setting] = {
-    "store": Setting(None, None, 128 * lib.KIB),
-    "lz4": Setting("lz4", None, 64 * lib.KIB),
-    "lz4hc 9": Setting("lz4hc", 9, 64 * lib.KIB),
-    "deflate 6": Setting("deflate", 6, 64 * lib.KIB),
-    "zstd 3": Setting("zstd", 3, 128 * lib.KIB),
-    "zstd 3 +": Setting("zstd", 3, 128 * lib.KIB, more=True),
-    "zstd 15": Setting("zstd", 15, 128 * lib.KIB),
-    "lzma 6": Setting("lzma", 6, 128 * lib.KIB),
-}
-
-KILN = "kiln"
-UNPACKED = "kiln, nothing packed, no dedupe"
-ENCODED = "kiln, the same, encoded extents"
-
-# Contestants of the cases whose name ends with " +": what erofs-utils has beside its default.
-MORE_OF_MKFS = {"mkfs.erofs -E48bit": "48bit", "mkfs.erofs -Ededupe": "dedupe", "mkfs.erofs -Eall-fragments": "all-fragments"}
-
-# (ours, peer, whether both do the same with duplicates and small files).
-PAIRS: List[Tuple[str, str, bool]] = [
-    (UNPACKED, "mkfs.erofs", True),
-    (KILN, "mkfs.erofs", False),
-    (KILN, "mksquashfs", True),
-    (KILN, UNPACKED, False),
-    (ENCODED, "mkfs.erofs -E48bit", True),
-    (KILN, "mkfs.erofs -Ededupe", False),
-    (KILN, "mkfs.erofs -Eall-fragments", False),
-]
+SCHEMA = 3
 
 # Column of the table of ratios, and the number in it.
 RATIOS = {
@@ -93,6 +68,8 @@ class Case:
 
     name: str
     setting: Setting
+    bars: List[Bar]
+    corpus: lib.Corpus
     contestants: List[Contestant]
     problem: Optional[str] = None
 
@@ -100,9 +77,9 @@ class Case:
         """Ours divided by the peer's, medians, for every pair that ran."""
         medians = {c.label: lib.median_run(c.runs) for c in self.contestants if not c.failed()}
         return [
-            {"kiln": ours, "peer": peer, "same_work": same, **divide(medians[ours], medians[peer])}
-            for ours, peer, same in PAIRS
-            if medians.get(ours) and medians.get(peer)
+            {"kiln": bar.ours, "peer": bar.peer, "same_work": bar.same_work, **divide(medians[bar.ours], medians[bar.peer])}
+            for bar in self.bars
+            if medians.get(bar.ours) and medians.get(bar.peer)
         ]
 
 
@@ -112,39 +89,35 @@ def divide(ours: Dict[str, Any], peer: Dict[str, Any]) -> Dict[str, float]:
     return {name: ours[name] / peer[name] for name in RATIOS.values() if ours[name] is not None and peer[name]}
 
 
-def contestants(
-    found: Dict[str, Packer], setting: Setting, corpus: Path, folder: Path, threads: int
-) -> List[Contestant]:
-    """Everyone that is installed, for one setting."""
-    image = folder / "image"
+def contestants(found: Dict[str, Packer], spec: Spec, corpus: Path, folder: Path, threads: int) -> List[Contestant]:
+    """Everyone of a case that is installed."""
+    image, setting = folder / "image", spec.setting
+    kiln, mkfs, mksquashfs = (found.get(name) for name in ("kiln", "mkfs.erofs", "mksquashfs"))
     commands: Dict[str, List[str]] = {}
-    if kiln := found.get("kiln"):
-        commands[KILN] = packers.kiln_command(kiln, setting, corpus, image, threads)
-        commands[UNPACKED] = packers.kiln_command(kiln, setting, corpus, image, threads, packers.UNPACKED)
-        if setting.more:
-            encoded = (*packers.UNPACKED, "--extents", "encoded")
-            commands[ENCODED] = packers.kiln_command(kiln, setting, corpus, image, threads, encoded)
-    if mkfs := found.get("mkfs.erofs"):
-        commands["mkfs.erofs"] = packers.mkfs_erofs_command(mkfs, setting, corpus, image, threads)
-        for label, extended in MORE_OF_MKFS.items() if setting.more else ():
+    for label in spec.labels():
+        if label in bars.KILN_OPTIONS and kiln:
+            options = bars.KILN_OPTIONS[label]
+            commands[label] = packers.kiln_command(kiln, setting, corpus, image, threads, options)
+        elif label in bars.MKFS_OPTIONS and mkfs:
+            extended = bars.MKFS_OPTIONS[label]
             commands[label] = packers.mkfs_erofs_command(mkfs, setting, corpus, image, threads, extended)
-    if mksquashfs := found.get("mksquashfs"):
-        commands["mksquashfs"] = packers.mksquashfs_command(mksquashfs, setting, corpus, image, threads)
+        elif label == bars.SQUASHFS and mksquashfs:
+            commands[label] = packers.mksquashfs_command(mksquashfs, setting, corpus, image, threads)
     return [Contestant(label, command, image) for label, command in commands.items()]
 
 
 def verify(kiln: Packer, case: Case) -> Optional[str]:
-    """Build kiln's image once and let `kiln check` read it all, untimed. What is wrong, or None."""
-    ours = next(one for one in case.contestants if one.label == KILN)
-    try:
-        for command in (ours.command, [str(kiln.path), "check", str(ours.image)]):
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-            if done.returncode != 0:
-                said = (done.stderr + done.stdout).strip()[-2000:]
-                return f"`{' '.join(command)}`: exit {done.returncode}: {said}"
-        return None
-    finally:
-        ours.image.unlink(missing_ok=True)
+    """Build each of kiln's images once and let `kiln check` read it all, untimed. What is wrong, or None."""
+    for ours in (one for one in case.contestants if one.label in bars.KILN_OPTIONS):
+        try:
+            for command in (ours.command, [str(kiln.path), "check", str(ours.image)]):
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+                if done.returncode != 0:
+                    said = (done.stderr + done.stdout).strip()[-2000:]
+                    return f"`{' '.join(command)}`: exit {done.returncode}: {said}"
+        finally:
+            ours.image.unlink(missing_ok=True)
+    return None
 
 
 def run_case(case: Case, kiln: Optional[Packer], runs: int) -> None:
@@ -160,16 +133,21 @@ def run_case(case: Case, kiln: Optional[Packer], runs: int) -> None:
             contestant.run()
 
 
-def results_table(cases: List[Case], corpus: lib.Corpus) -> str:
+def results_table(cases: List[Case]) -> str:
     """The medians."""
-    head = ["case", "unit", "program", "wall s", "to disk s", "CPU s", "MB/s", "peak RSS MiB", "image MB", "% of input"]
+    head = ["case", "tree", "unit", "program", "wall s", "to disk s", "CPU s", "MB/s", "peak RSS MiB", "image MB", "% of input"]
     rows = [
-        [case.name, lib.unit_name(case.setting.unit) if case.setting.algorithm else "-", *result_row(one, corpus)]
+        [case.name, Path(case.corpus.path).name, unit_of(case), *result_row(one, case.corpus)]
         for case in cases
         for one in case.contestants
         if one.runs
     ]
     return lib.markdown_table(head, rows)
+
+
+def unit_of(case: Case) -> str:
+    """The unit, if there is one."""
+    return lib.unit_name(case.setting.unit) if case.setting.algorithm else "-"
 
 
 def result_row(contestant: Contestant, corpus: lib.Corpus) -> List[str]:
@@ -202,34 +180,75 @@ def ratios_table(cases: List[Case]) -> str:
     return lib.markdown_table(head, rows)
 
 
-def report(cases: List[Case], corpus: lib.Corpus, facts: Dict[str, Any], runs: int) -> str:
+def bars_table(cases: List[Case]) -> str:
+    """Every bar, the figure beside it, and whether it is kept."""
+    head = ["case", "tree", "kiln / peer", "CPU", "bar", "wall", "bar", "image", "bar", "kept"]
+    rows = [
+        [case.name, Path(case.corpus.path).name, f"{bar.ours} / {bar.peer}", *bar_cells(bar, ratio)]
+        for case in cases
+        for bar in case.bars
+        for ratio in case.ratios()
+        if (ratio["kiln"], ratio["peer"]) == (bar.ours, bar.peer)
+    ]
+    return lib.markdown_table(head, [*rows, *memory_row(cases)])
+
+
+def bar_cells(bar: Bar, ratio: Dict[str, Any]) -> List[str]:
+    """Figures and bars of one pair, and the verdict: `-` where there is no bar."""
+    pairs = [(ratio.get("cpu_s"), bar.cpu), (ratio.get("wall_s"), bar.wall), (ratio.get("image_bytes"), bar.image)]
+    cells = [cell for figure, most in pairs for cell in (number(figure), number(most))]
+    kept = [figure <= most for figure, most in pairs if figure is not None and most is not None]
+    return [*cells, ("yes" if all(kept) else "NO") if kept else "-"]
+
+
+def number(value: Optional[float]) -> str:
+    """A quotient."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def memory_row(cases: List[Case]) -> List[List[str]]:
+    """The most memory that kiln took in any case."""
+    ours = [one for case in cases for one in case.contestants if one.label in bars.KILN_OPTIONS]
+    peaks = [run.peak_rss_bytes for one in ours for run in one.runs if run.peak_rss_bytes is not None]
+    if not peaks:
+        return []
+    kept = "yes" if max(peaks) <= bars.MEMORY_BAR else "NO"
+    figure = f"{lib.mb(max(peaks))} MB of {lib.mb(bars.MEMORY_BAR)} MB"
+    return [["memory", "all", figure, *["-"] * 6, kept]]
+
+
+def report(cases: List[Case], facts: Dict[str, Any], arguments: argparse.Namespace) -> str:
     """All that goes to stdout."""
-    about = (
-        f"{corpus.path}: {corpus.files} files, {corpus.directories} directories, {lib.mb(corpus.bytes)} MB. "
-        f"Medians of {runs} interleaved runs, {facts['threads']} threads, page cache warm. "
-        f"{facts['cpu_model']}, Linux {facts['kernel']}, {facts['date']}. "
-        f"{'; '.join(facts['programs'].values())}."
-    )
-    parts = [about, results_table(cases, corpus)]
-    if any(case.ratios() for case in cases):
+    trees = {case.corpus.path: case.corpus for case in cases}.values()
+    about = [f"{c.path}: {c.files} files, {c.directories} directories, {lib.mb(c.bytes)} MB." for c in trees]
+    about += [
+        f"Medians of {arguments.runs} interleaved runs, {facts['threads']} threads, page cache warm. "
+        f"{facts['cpu_model']}, Linux {facts['kernel']}, {facts['date']}. {'; '.join(facts['programs'].values())}."
+    ]
+    parts = [" ".join(about), results_table(cases)]
+    if arguments.table:
+        parts += ["Ratios of medians, and the bars that they are to keep.", bars_table(cases)]
+    elif any(case.ratios() for case in cases):
         parts += ["Ratios of medians; below 1 is better for kiln.", ratios_table(cases)]
     parts += [f"Not timed: {case.name}: {case.problem}" for case in cases if case.problem]
     return "\n\n".join(parts)
 
 
-def document(cases: List[Case], corpus: lib.Corpus, facts: Dict[str, Any]) -> Dict[str, Any]:
+def document(cases: List[Case], facts: Dict[str, Any]) -> Dict[str, Any]:
     """The JSON file."""
     listed = [
         {
             "name": case.name,
             "setting": asdict(case.setting),
+            "bars": [asdict(bar) for bar in case.bars],
+            "corpus": asdict(case.corpus),
             "problem": case.problem,
             "contestants": [one.document() for one in case.contestants],
             "ratios": case.ratios(),
         }
         for case in cases
     ]
-    return {"schema": SCHEMA, "kind": "pack", "facts": facts, "corpus": asdict(corpus), "cases": listed}
+    return {"schema": SCHEMA, "kind": "pack", "facts": facts, "cases": listed}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -238,47 +257,79 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, help="the tree to pack")
     parser.add_argument("--runs", type=lib.positive, default=5, help="rounds (default 5)")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="cases to run")
-    parser.add_argument("--unit", type=lib.parse_size, metavar="SIZE", help="one unit for all cases: 64K, 1M")
+    parser.add_argument("--list", action="store_true", help="name the cases and do nothing")
+    parser.add_argument("--table", action="store_true", help="print the bars beside the figures")
+    parser.add_argument("--source-tree", action="store_true", help="the bars for trees of small files")
+    parser.add_argument("--slow-tree", type=Path, metavar="DIR", help="a smaller tree for slow codecs (default: the same)")
+    parser.add_argument("--unit", type=lib.parse_size, metavar="SIZE", help="one unit for all cases, without bars: 64K, 1M")
     parser.add_argument("--threads", type=int, default=lib.cpu_count(), help="for all programs (default: all)")
     parser.add_argument("--tmp", type=Path, help="directory for images, best on the corpus's disk (default: here)")
     parser.add_argument("--out", type=Path, metavar="JSON", help="write all numbers here")
     return parser.parse_args()
 
 
-def chosen_cases(arguments: argparse.Namespace) -> Dict[str, Setting]:
-    """The cases that --only keeps, with --unit applied."""
-    unit = arguments.unit
-    return {
-        name: Setting(s.algorithm, s.level, unit or s.unit, s.more) for name, s in CASES.items() if arguments.only.search(name)
-    }
+def chosen_cases(arguments: argparse.Namespace) -> Dict[str, Spec]:
+    """The cases that --only keeps, with --unit and --source-tree applied."""
+    chosen = {name: spec for name, spec in bars.CASES.items() if arguments.only.search(name)}
+    return {name: adapted(spec, arguments) for name, spec in chosen.items()}
+
+
+def adapted(spec: Spec, arguments: argparse.Namespace) -> Spec:
+    """A case as the arguments want it."""
+    kept = [bar.on_source_tree() for bar in spec.bars] if arguments.source_tree else spec.bars
+    if arguments.unit is None:
+        return replace(spec, bars=kept)
+    without = [replace(bar, cpu=None, wall=None, image=None) for bar in kept]
+    return replace(spec, setting=replace(spec.setting, unit=arguments.unit), bars=without)
+
+
+class Trees:
+    """The trees that cases read, each found or made once, and warm."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self.main = arguments.corpus.resolve()
+        self.slow = (arguments.slow_tree or arguments.corpus).resolve()
+        self.folder = folder
+        self.known: Dict[Path, lib.Corpus] = {}
+
+    def of(self, spec: Spec) -> lib.Corpus:
+        """The tree of a case."""
+        source = self.slow if spec.slow else self.main
+        if spec.source != bars.CORPUS:
+            source = derived.make(spec.source, source, self.folder)
+        if source not in self.known:
+            lib.say(f"reading {source}")
+            self.known[source] = lib.warm(source)
+        return self.known[source]
 
 
 def main() -> int:
-    """Exit code 1 if an image was wrong or a program failed, 2 if there was nothing to do."""
+    """Exit code 1 if an image was wrong or a program failed, 2 if there was nothing to do. A bar that is not kept is a result."""
     arguments = parse_arguments()
-    source = arguments.corpus.resolve()
     found = packers.find_packers()
     for sentence in packers.missing_packers(found):
         lib.say(sentence)
-    settings = chosen_cases(arguments)
-    if not found or not settings or not source.is_dir():
-        lib.say(f"nothing to do: {len(found)} programs, {len(settings)} cases, {source}")
+    specs = chosen_cases(arguments)
+    if arguments.list:
+        print(*specs, sep="\n")
+        return 0
+    if not found or not specs or not arguments.corpus.is_dir():
+        lib.say(f"nothing to do: {len(found)} programs, {len(specs)} cases, {arguments.corpus}")
         return 2
     facts = lib.machine_facts()
     facts["threads"] = arguments.threads
     facts["programs"] = {name: packer.version for name, packer in found.items()}
     facts["missing"] = packers.missing_packers(found)
-    lib.say(f"reading {source}")
-    corpus = lib.warm(source)
+    cases = []
     with lib.scratch(arguments.tmp) as folder:
-        cases = [
-            Case(name, setting, contestants(found, setting, source, folder, arguments.threads))
-            for name, setting in settings.items()
-        ]
-        for case in cases:
-            run_case(case, found.get("kiln"), arguments.runs)
-    print(report(cases, corpus, facts, arguments.runs))
-    lib.write_json(arguments.out, document(cases, corpus, facts))
+        trees = Trees(arguments, folder)
+        for name, spec in specs.items():
+            corpus = trees.of(spec)
+            all_of_them = contestants(found, spec, Path(corpus.path), folder, arguments.threads)
+            cases.append(Case(name, spec.setting, spec.bars, corpus, all_of_them))
+            run_case(cases[-1], found.get("kiln"), arguments.runs)
+    print(report(cases, facts, arguments))
+    lib.write_json(arguments.out, document(cases, facts))
     return int(any(case.problem or any(one.failed() for one in case.contestants) for case in cases))
 
 

@@ -12,12 +12,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Setting:
-    """What to compress with. `algorithm` is EROFS's name; None stores."""
+    """What to compress with. `algorithm` is the name of erofs-utils; None stores."""
 
     algorithm: Optional[str]
     level: Optional[int]
     unit: int  # bytes: pcluster of EROFS, data block of SquashFS
-    more: bool = False  # also what mkfs.erofs has beside its default
 
     @property
     def method(self) -> str:
@@ -76,15 +75,12 @@ def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
     return Packer(name, path, lines[0].strip() if lines else "unknown")
 
 
-# What `kiln pack` does as mkfs.erofs does it: files one by one, duplicates twice.
-UNPACKED = ("--fragments", "off", "--dedupe", "off")
-
-
 def kiln_command(
     packer: Packer, setting: Setting, source: Path, image: Path, threads: int, options: Sequence[str] = ()
 ) -> List[str]:
     """`kiln pack`; without `options` with its defaults."""
-    how = ["-z", setting.method, "-C", str(setting.unit)] if setting.algorithm else ["--preset", "plain"]
+    method = setting.method.replace("libdeflate", "deflate")  # we have one encoder for both
+    how = ["-z", method, "-C", str(setting.unit)] if setting.algorithm else ["--preset", "plain"]
     rest = ["--threads", str(threads), *options, "--quiet", str(source), str(image)]
     return [str(packer.path), "pack", *how, *rest]
 
@@ -106,6 +102,7 @@ def mksquashfs_command(packer: Packer, setting: Setting, source: Path, image: Pa
         "lz4": ["-comp", "lz4"],
         "lz4hc": ["-comp", "lz4", "-Xhc"],
         "deflate": ["-comp", "gzip", *level],
+        "libdeflate": ["-comp", "gzip", *level],
         "lzma": ["-comp", "xz"],
         "zstd": ["-comp", "zstd", *level],
     }[setting.algorithm]

@@ -43,6 +43,10 @@ impl<S: ReadAt> ReadAt for Counted<S> {
         self.inner.read_ranges(ranges)
     }
 
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
     fn will_need(&self, off: u64, len: u64) {
         self.inner.will_need(off, len);
     }

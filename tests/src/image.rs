@@ -27,16 +27,25 @@ pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOption
     BuildOptions { compression: choice.map(spec), threads, scratch_dir, ..BuildOptions::default() }
 }
 
+/// `spec` with the length of pclusters that is nearest among those possible.
+pub fn fit(spec: Spec, options: &BuildOptions) -> Spec {
+    let pcluster_len = spec.pcluster_len.next_multiple_of(options.block_bits.len() as u32);
+    Spec { pcluster_len: pcluster_len.min(options.pcluster_max_len(spec.method)), ..spec }
+}
+
 /// The options with blocks of 2^`bits` bytes, and pclusters nearest to those that were chosen.
 ///
 /// # Panics
 /// If there are no such blocks.
 pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
     options.block_bits = BlockBits::new(bits).expect("a size of blocks");
-    let max_len = options.pcluster_max_len();
-    let fit = |len: &mut u32| *len = len.next_multiple_of(1 << bits).min(max_len);
-    options.compression.iter_mut().map(|spec| &mut spec.pcluster_len).for_each(fit);
-    options.packed_pcluster_len.iter_mut().for_each(fit);
+    let limits = options.clone();
+    for spec in [&mut options.compression, &mut options.metabox].into_iter().flatten().chain(&mut options.trial.ways) {
+        *spec = fit(*spec, &limits);
+    }
+    if let (Some(len), Some(spec)) = (options.packed_pcluster_len, options.compression) {
+        options.packed_pcluster_len = Some(fit(Spec { pcluster_len: len, ..spec }, &limits).pcluster_len);
+    }
     options
 }
 

@@ -64,7 +64,7 @@ impl Mount {
         let dir = mount_point()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = mpsc::channel();
-        let options = fuse::FuseOptions { threads: 2, allow_other: false, fsname: "kiln-test".to_owned() };
+        let options = fuse::FuseOptions { fsname: "kiln-test".to_owned(), ..fuse::FuseOptions::default() };
         let (path, stopped) = (dir.path().to_owned(), Arc::clone(&stop));
         let thread = thread::spawn(move || {
             fuse::serve(image, &path, &options, stopped, &mut || ready.send(()).expect("somebody waits"))

@@ -133,6 +133,76 @@ fn equal_digests_are_not_trusted() {
     assert_eq!(summary.duplicate_files, 0);
 }
 
+/// A tree where `victim` has text of which others have equal parts, or which equals all of another file.
+fn sharing_tree(victim: &str, fault: Option<Fault>) -> Tree {
+    let mut mem = MemTree::default();
+    let text = |seed, len| Texture::Text.bytes(seed, len);
+    let joined = |seeds: [u64; 2], len| seeds.iter().flat_map(|&seed| text(seed, len)).collect::<Vec<_>>();
+    let mut sparse = MemFile::whole(text(24, 200_000));
+    sparse.push_hole(MIB as u64);
+    sparse.push(text(25, 300_000));
+    let files = [
+        ("first", MemFile::whole(joined([20, 21], 500_000))),
+        ("second", MemFile::whole(joined([22, 20], 500_000))),
+        ("small-first", MemFile::whole(joined([26, 27], 30_000))),
+        ("small-second", MemFile::whole(joined([28, 26], 30_000))),
+        ("sparse", sparse),
+        ("third", MemFile::whole(joined([25, 23], 300_000))),
+        ("twin-a", MemFile::whole(text(29, 40_000))),
+        ("twin-b", MemFile::whole(text(29, 40_000))),
+    ];
+    for (name, file) in files {
+        let node = mem.file(NodeId::ROOT, name.as_bytes(), file);
+        if let Some(fault) = fault.filter(|_| name == victim) {
+            mem.fault(node, fault);
+        }
+    }
+    mem.finish().unwrap()
+}
+
+/// How often a build opens `victim`.
+fn openings(victim: &str, options: &BuildOptions) -> u32 {
+    (1..).find(|&count| build(&sharing_tree(victim, Some(Fault::OpenAfter(count))), options).is_ok()).unwrap()
+}
+
+#[test]
+fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
+    use kiln_build::Fragments;
+    let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 1) };
+    let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
+    let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), ..parts.clone() };
+    let encoded = BuildOptions { encoded_extents: true, ..packed.clone() };
+    let files = options(Some((Method::Zstd, 1)), 65_536, 1);
+    let flat = options(None, 4096, 1);
+    let whole = of_tree(&sharing_tree("", None)).unwrap();
+    let sharing = ["first", "small-first", "sparse", "twin-a"];
+    let cases = [(&parts, &sharing[..]), (&packed, &sharing), (&tails, &sharing), (&encoded, &sharing)];
+    for (options, victims) in cases.into_iter().chain([(&files, &sharing[3..]), (&flat, &sharing[3..])]) {
+        let (_, summary) = build(&sharing_tree("", None), options).unwrap();
+        assert!(summary.duplicate_files == 1 && (options.dedupe == Dedupe::Files || summary.shared_bytes > 800_000));
+        for victim in victims {
+            let mut found = 0;
+            for (count, keep_going) in (1..openings(victim, options)).flat_map(|count| [(count, false), (count, true)])
+            {
+                let options = BuildOptions { keep_going, ..options.clone() };
+                match build(&sharing_tree(victim, Some(Fault::FlipAfter(count))), &options) {
+                    // It changed before it was compared, or behind its first bytes nothing was read any more.
+                    Ok((bytes, _)) => {
+                        let image = of_image(&open(bytes).unwrap()).unwrap();
+                        assert_same(&without(whole.clone(), victim), &without(image, victim), victim);
+                    }
+                    Err(error) => {
+                        let named = format!("{victim}: changed while the image was being built (its contents)");
+                        assert_eq!(error.to_string(), named);
+                        found += 1;
+                    }
+                }
+            }
+            assert!(found >= 2, "{victim} with {options:?}");
+        }
+    }
+}
+
 #[test]
 fn a_stopped_build_is_interrupted() {
     let tree = tree("", None);

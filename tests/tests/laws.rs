@@ -178,21 +178,30 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
     let packed = select(vec![None, Some(4096), Some(16_384)]);
     let clamp = select(vec![None, Some(1_600_000_000)]);
+    let metabox = prop_oneof![2 => Just(None), 1 => select(vec![4096, 32_768]).prop_map(Some)];
+    let metadata = (any::<bool>(), any::<bool>(), metabox);
     let block_bits = select(vec![9, 10, 11, 12, 12, 12, 13, 14, 15, 16]);
     // log2 of blocks of a chunk, blocks of an alignment, inline tails, digests.
     let chunk_shift = prop_oneof![2 => Just(None), 1 => (0..6_u8).prop_map(Some)];
     let place = (chunk_shift, select(vec![0, 0, 3]), any::<bool>(), any::<bool>());
-    let ends = any::<Option<bool>>();
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, ends, clamp, block_bits, place);
-    choices.prop_map(|(method, pcluster_len, kernel, dedupe, fragments, packed, ends, clamp, bits, place)| {
+    let packing = (fragments, packed, any::<Option<bool>>());
+    let choices = (method, pcluster_len, kernel, dedupe, packing, clamp, metadata, block_bits, place);
+    choices.prop_map(|(method, pcluster_len, kernel, dedupe, packing, clamp, metadata, bits, place)| {
+        let (fragments, packed_pcluster_len, encoded) = packing;
+        let (own_mtimes, pack_directories, metabox) = metadata;
+        let metabox = metabox.filter(|_| kernel.is_none());
+        let metabox = metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len });
         let (chunk_shift, align_blocks, inline_tails, digests) = place;
         with_block_bits(
             bits,
             BuildOptions {
-                encoded_extents: ends == Some(true) && kernel.is_none(),
-                tail_packing: ends == Some(false),
+                encoded_extents: encoded == Some(true) && kernel.is_none(),
+                tail_packing: encoded == Some(false),
+                own_mtimes,
+                pack_directories,
+                metabox,
                 fragments,
-                packed_pcluster_len: packed,
+                packed_pcluster_len,
                 chunk_bits: chunk_shift.map(|shift| bits + shift),
                 data_align: (align_blocks << bits).max(1),
                 inline_tails,

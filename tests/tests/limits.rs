@@ -261,6 +261,31 @@ fn inodes_are_compact_where_they_can_be() {
 }
 
 #[test]
+fn compact_inodes_have_times_of_their_own_where_the_kernel_reads_them() {
+    let mut mem = MemTree::default();
+    for (name, secs, nsec) in [(b"a", 7, 0), (b"b", -7, 0), (b"c", 1 << 31, 0), (b"d", 5, 5), (b"e", 1 << 33, 0)] {
+        let node = mem.file(ROOT, name, MemFile::whole(name.to_vec()));
+        let meta = mem.meta(node);
+        (meta.mtime, meta.mtime_nsec) = (secs, nsec);
+    }
+    let tree = mem.finish().unwrap();
+    let forms = |image: &Image| ["a", "b", "c", "d", "e"].map(|path| form(image, path) == Form::Compact);
+    for (kernel, own_mtimes, compact, since) in [
+        (None, true, [true, true, true, false, false], "6.15"),
+        (Some("6.15"), true, [true, true, true, false, false], "6.15"),
+        (Some("6.14"), true, [false, true, false, false, false], "5.4"),
+        (Some("6.15"), false, [false, true, false, false, false], "5.4"),
+    ] {
+        let kernel = kernel.map(|kernel| kernel.parse().unwrap());
+        let (image, summary) = image_of(&tree, &BuildOptions { kernel, own_mtimes, ..BuildOptions::default() });
+        assert_eq!(forms(&image), compact, "{kernel:?}");
+        assert_eq!(summary.oldest_kernel.unwrap().to_string(), since);
+        let mtime = |path: &[u8]| image.resolve(path, FollowLast::Keep).unwrap().meta.mtime;
+        assert_eq!([mtime(b"a"), mtime(b"b"), mtime(b"c"), mtime(b"e")], [7, -7, 1 << 31, 1 << 33]);
+    }
+}
+
+#[test]
 fn of_times_that_are_equally_frequent_the_earliest_is_the_epoch() {
     let mut mem = MemTree::default();
     for (name, secs) in [(b"a", 7), (b"b", -7), (b"c", 7), (b"d", -7)] {

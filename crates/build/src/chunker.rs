@@ -63,6 +63,17 @@ impl ChunkHash {
         let hash = xxh3_128(bytes);
         Self([hash as u32, (hash >> 32) as u32, (hash >> 64) as u32])
     }
+
+    /// The lowest bits.
+    pub fn low(self) -> u32 {
+        self.0[0]
+    }
+
+    /// As the hash of a chunk that equals only those of its group. Group 0 changes nothing.
+    pub fn in_group(self, group: u32) -> Self {
+        let Self([a, b, c]) = self;
+        Self([a, b ^ group.wrapping_mul(0x9E37_79B9), c])
+    }
 }
 
 /// Cuts windows into chunks. Keep one for each thread: it owns the room that it needs.

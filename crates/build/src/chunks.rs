@@ -63,7 +63,7 @@ impl ChunkStore {
         Self {
             block_bits: options.block_bits,
             by_digest: HashMap::new(),
-            count_max: options.index_budget / ENTRY_LEN,
+            count_max: options.index_budget() / ENTRY_LEN,
             buf: Vec::new(),
             shared_bytes: 0,
         }
@@ -135,7 +135,7 @@ mod tests {
         let runs = vec![(10, 3, at(1)), (14, 3, at(7))];
         for options in [
             BuildOptions { dedupe: Dedupe::Off, ..BuildOptions::default() },
-            BuildOptions { index_budget: 0, ..BuildOptions::default() },
+            BuildOptions { memory: 0, ..BuildOptions::default() },
         ] {
             assert_eq!(stored(&options), (runs.clone(), 49152, 0));
         }

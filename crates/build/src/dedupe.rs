@@ -1,10 +1,11 @@
 //! Equal files: digests to find candidates, bytes to decide.
 
-use kiln_format::BlockBits;
+use kiln_format::{Algorithm, BlockBits};
 use std::collections::HashMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::checks::Cell;
 use crate::hole::{self, data_runs};
 use crate::tree::{Content, ContentError, NodeId};
 use crate::{BuildError, Tree};
@@ -51,7 +52,10 @@ fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool
     Ok(true)
 }
 
-/// Whether two files of the same length hold the same bytes.
+/// The runs of data of a file: first byte, cells.
+pub type Seen = Vec<(u64, Vec<Cell>)>;
+
+/// What was seen of two files of the same length, if they hold the same bytes.
 ///
 /// # Errors
 /// Errors of either source, with its path.
@@ -61,47 +65,54 @@ pub fn same_bytes(
     len: u64,
     sparse: bool,
     block_bits: BlockBits,
-) -> Result<bool, BuildError> {
+) -> Result<Option<Seen>, BuildError> {
     let mut contents = [tree.open(a)?, tree.open(b)?];
     let failed = |node| move |source| BuildError::Read { path: tree.path(node), source };
     let holes = if sparse {
         let [x, y] = &mut contents;
         let holes = hole::find(&mut **x, len, block_bits).map_err(failed(a))?;
         if hole::find(&mut **y, len, block_bits).map_err(failed(b))? != holes {
-            return Ok(false);
+            return Ok(None);
         }
         holes
     } else {
         Box::default()
     };
-    let (mut x_buf, mut y_buf) = (Vec::new(), Vec::new());
+    let (mut x_buf, mut y_buf, mut seen) = (Vec::new(), Vec::new(), Seen::new());
     let [x, y] = &mut contents;
     for run in data_runs(len, &holes) {
+        let (start, mut cells) = (run.start, Vec::new());
         let same = for_steps(run, |off, step| {
             x_buf.resize(step, 0);
             y_buf.resize(step, 0);
             x.read_exact_at(&mut x_buf, off).map_err(failed(a))?;
             y.read_exact_at(&mut y_buf, off).map_err(failed(b))?;
-            Ok::<_, BuildError>(x_buf == y_buf)
+            let same = x_buf == y_buf;
+            cells.extend(same.then(|| Cell::of(&x_buf)));
+            Ok::<_, BuildError>(same)
         })?;
         if !same {
-            return Ok(false);
+            return Ok(None);
         }
+        seen.push((start, cells));
     }
     y.verify_unchanged().map_err(failed(b))?;
-    Ok(true)
+    Ok(Some(seen))
 }
 
-/// Finds, in plan order, the first file with the same length and digest.
+/// As [`reading`](crate::options::reading) has it.
+type Reading = Option<(Algorithm, u32)>;
+
+/// Finds, in plan order, the first file with the same length and digest that is read alike.
 #[derive(Default)]
 pub struct Candidates {
-    first: HashMap<(u64, u128), u32>,
+    first: HashMap<(u64, u128, Reading), u32>,
 }
 
 impl Candidates {
     /// The earlier file that `file` may equal; the first of its kind is remembered.
-    pub fn earlier(&mut self, file: u32, len: u64, digest: u128) -> Option<u32> {
-        let first = *self.first.entry((len, digest)).or_insert(file);
+    pub fn earlier(&mut self, file: u32, len: u64, digest: u128, reading: Reading) -> Option<u32> {
+        let first = *self.first.entry((len, digest, reading)).or_insert(file);
         (first != file).then_some(first)
     }
 }

@@ -1,47 +1,66 @@
 //! From nodes to the bytes of their inodes and directory blocks.
 
+use kiln_codec::Spec;
 use kiln_format::chunk::{Chunk, ChunkFormat};
-use kiln_format::dirent::{self, Dirent};
 use kiln_format::inode::{DataLayout, FileType, Inode};
 use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
 use std::ops::Range;
 
 use crate::chunks::ChunkRuns;
 use crate::facts::mtime;
-use crate::layout::{BlockFiller, Layout, View};
+use crate::layout::{Layout, Region, View};
+use crate::metadata::Contents;
 use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
-use crate::{BuildError, BuildOptions, zindex};
+use crate::{BuildError, BuildOptions, directory, zindex};
 
-/// Nobody opens the packed inode by name.
-const PACKED_PERMISSIONS: u16 = 0o444;
+/// Nobody opens a special inode by name.
+const SPECIAL_PERMISSIONS: u16 = 0o444;
 
 /// Turns nodes into bytes.
 pub struct Emitter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
     options: &'a BuildOptions,
-    algorithm: Option<Algorithm>,
+    /// Where [`Region::Blocks`] count from.
+    blocks_start: Blkaddr,
     /// Inodes so far.
     pub serial: u64,
 }
 
 impl<'a> Emitter<'a> {
     /// Before the first inode.
-    pub fn new(view: &'a View<'a>, layout: &'a Layout, options: &'a BuildOptions) -> Self {
-        let algorithm = options.compression.map(|spec| spec.method.algorithm());
-        Self { view, layout, options, algorithm, serial: 0 }
+    pub fn new(
+        view: &'a View<'a>,
+        layout: &'a Layout,
+        options: &'a BuildOptions,
+        blocks_start: Blkaddr,
+        serial: u64,
+    ) -> Self {
+        Self { view, layout, options, blocks_start, serial }
     }
 
-    /// An inode and all that lies behind it.
+    /// A piece of metadata.
     ///
     /// # Errors
     /// Values that do not fit, and what is not as it was measured: our own mistakes.
-    pub fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub fn region(&mut self, region: &Region, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        match region {
+            Region::Inode(node) => self.inode(*node, out),
+            Region::Blocks(node) => self.blocks(*node, out),
+            Region::SharedXattrs => {
+                out.extend_from_slice(self.view.facts.xattrs.shared_area());
+                Ok(())
+            }
+        }
+    }
+
+    /// An inode and all that lies behind it.
+    fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let view = self.view;
         self.serial += 1;
         let inode = self.record(id)?;
-        out.extend_from_slice(&inode.encode(view.facts.epoch)?);
+        out.extend_from_slice(&inode.encode(view.facts.epoch, view.facts.compact_times)?);
         let (body, xattr_len) = (out.len(), view.facts.xattr_len(id));
         if xattr_len > 0 {
             let shared_base = u32::try_from(self.layout.shared_pos / 4)
@@ -53,7 +72,7 @@ impl<'a> Emitter<'a> {
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, extents).encode(self.algorithm()?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
                     view.packed.tails.get(inline, out)?;
                 }
@@ -64,6 +83,9 @@ impl<'a> Emitter<'a> {
                 encode_chunks((*len, *chunk_bits), runs, device, view, out)?;
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
+                if let Some(off) = self.layout.packed_off(id) {
+                    zindex::encode_fragment(off, out)?;
+                }
                 let (blocks, tail) = view.own_data(id);
                 if tail > 0 {
                     let data = self.own_data(id)?;
@@ -79,29 +101,22 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn algorithm(&self) -> Result<Algorithm, BuildError> {
-        self.algorithm.ok_or_else(|| BuildError::Internal("a file is compressed by nothing".to_owned()))
-    }
-
-    /// The packed inode and all that lies behind it.
+    /// A special inode and all that lies behind it.
     ///
     /// # Errors
-    /// As [`Emitter::inode`].
-    pub fn packed_inode(&mut self, out: &mut Vec<u8>) -> Result<(), BuildError> {
-        let Some((extents, shape)) = self.view.packed_inode() else {
-            return Err(BuildError::Internal("a packed inode without contents".to_owned()));
-        };
+    /// As [`Emitter::region`].
+    pub fn special(&mut self, contents: &Contents, out: &mut Vec<u8>) -> Result<(), BuildError> {
         self.serial += 1;
-        let epoch = self.view.facts.epoch;
+        let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
         let inode = Inode {
-            form: self.view.packed_form(),
+            form: contents.form(),
             layout: shape.layout(),
             bit4: false,
             xattr_icount: 0,
             file_type: FileType::Regular,
-            permissions: PACKED_PERMISSIONS,
-            size: self.view.plan.packed.len(),
-            i_u: compressed_blocks(extents)?,
+            permissions: SPECIAL_PERMISSIONS,
+            size: contents.len,
+            i_u: compressed_blocks(&contents.extents)?,
             startblk_hi: 0,
             ino: self.serial as u32,
             uid: 0,
@@ -110,8 +125,8 @@ impl<'a> Emitter<'a> {
             mtime_nsec: epoch.nsec,
             nlink: 1,
         };
-        out.extend_from_slice(&inode.encode(epoch)?);
-        shape.encode(self.algorithm()?, &extents.list, out)
+        out.extend_from_slice(&inode.encode(epoch, self.view.facts.compact_times)?);
+        shape.encode(contents.algorithm, &contents.extents.list, out)
     }
 
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
@@ -147,7 +162,10 @@ impl<'a> Emitter<'a> {
             Kind::Socket => plain(FileType::Socket, 0),
             Kind::CharDevice(rdev) => plain(FileType::CharDevice, rdev.encode()?),
             Kind::BlockDevice(rdev) => plain(FileType::BlockDevice, rdev.encode()?),
-            Kind::Directory(_) => self.own_contents(id, FileType::Directory, view.dir_len(id)),
+            Kind::Directory(_) if self.layout.packed_off(id).is_some() => {
+                Ok((FileType::Directory, directory::len(view, id), DataLayout::CompressedFull, 0))
+            }
+            Kind::Directory(_) => self.own_contents(id, FileType::Directory, directory::len(view, id)),
             Kind::Symlink(target) => self.own_contents(id, FileType::Symlink, target.len() as u64),
             Kind::File { len, .. } => {
                 let (layout, i_u) = match view.stored(id) {
@@ -178,20 +196,20 @@ impl<'a> Emitter<'a> {
         let layout = if tail > 0 { DataLayout::FlatInline } else { DataLayout::FlatPlain };
         let start = match blocks {
             0 => Blkaddr(0),
-            _ => self.layout.blocks_of(id, self.view.block_bits).ok_or_else(|| internal(id, "has blocks nowhere"))?,
+            _ => {
+                let pos = self.layout.blocks_pos(id).ok_or_else(|| internal(id, "has blocks nowhere"))?;
+                Blkaddr(self.blocks_start.0 + self.view.block_bits.blocks_for(pos))
+            }
         };
         Ok((file_type, size, layout, start.lo()))
     }
 
     /// The whole blocks of a directory or symbolic link.
-    ///
-    /// # Errors
-    /// As [`Emitter::inode`].
-    pub fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let (blocks, _) = self.view.own_data(id);
-        *out = self.own_data(id)?;
-        out.truncate(blocks as usize);
-        out.resize(blocks as usize, 0);
+        let mut data = self.own_data(id)?;
+        data.resize(blocks as usize, 0);
+        out.append(&mut data);
         Ok(())
     }
 
@@ -199,43 +217,19 @@ impl<'a> Emitter<'a> {
     fn own_data(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
         match &self.view.tree.node(id).kind {
             Kind::Symlink(target) => Ok(target.to_vec()),
-            _ => self.directory(id),
+            _ => directory::data(self.view, self.layout, id),
         }
     }
+}
 
-    fn directory(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
-        let view = self.view;
-        let mut children = view.entries(id).peekable();
-        let mut filler = BlockFiller::new(view.block_bits);
-        let (mut data, mut block) = (Vec::new(), Vec::new());
-        for name in view.names(id) {
-            let node = match name {
-                b"." => id,
-                b".." => view.tree.parent(id),
-                _ => children.next().ok_or_else(|| internal(id, "has more names than entries"))?.node,
-            };
-            let used = filler.used;
-            if filler.starts_block(name.len()) {
-                encode_block(&block, used, view.block_bits.len(), &mut data)?;
-                block.clear();
-            }
-            let file_type = view.tree.node(node).kind.file_type().dirent_number();
-            block.push(Dirent { nid: self.layout.nid(node)?, file_type, name });
-        }
-        encode_block(&block, filler.used, filler.used, &mut data)?;
-        Ok(data)
-    }
+fn algorithm(way: Option<Spec>) -> Result<Algorithm, BuildError> {
+    let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
+    way.map(|way| way.method.algorithm()).ok_or_else(nothing)
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
     let refuse = |_| FormatError::does_not_fit("erofs_inode", "i_u (compressed_blocks)", extents.blocks);
     Ok(u32::try_from(extents.blocks).map_err(refuse)?)
-}
-
-fn encode_block(entries: &[Dirent<'_>], used: u64, len: u64, data: &mut Vec<u8>) -> Result<(), BuildError> {
-    let start = data.len();
-    data.resize(start + len as usize, 0);
-    Ok(dirent::encode_block(entries, &mut data[start..][..used as usize])?)
 }
 
 /// Append the table of a file of `len` bytes, whose chunks lie on `device`.

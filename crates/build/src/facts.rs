@@ -1,21 +1,39 @@
 //! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
 
-use kiln_format::inode::{Epoch, Form, Rdev};
+use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
 use kiln_format::xattr::BODY_HEADER_LEN;
 use std::collections::HashMap;
 
+use crate::epoch;
 use crate::error::InputProblem;
-use crate::tree::{Kind, Metadata, NodeId};
+use crate::tree::{Kind, Metadata, Node, NodeId};
 use crate::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::{BuildError, BuildOptions, Skipped, Tree};
 
 /// Longest symbolic link that Linux follows.
 const SYMLINK_MAX_LEN: usize = 4095;
 
+/// What a compact inode cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooMuch {
+    /// A size from 4 GiB on.
+    Size,
+    /// An owner or group above 65535.
+    Owner,
+    /// More than 65535 links.
+    Links,
+    /// A time of its own: all compact inodes of an image have the same.
+    Mtime,
+    /// Anything: no inode was to be compact.
+    Anything,
+}
+
 /// Facts of all nodes, by node.
 pub struct Facts {
-    /// Time of all compact inodes.
+    /// Time that compact inodes have or count from.
     pub epoch: Epoch,
+    /// Whether some have times of their own.
+    pub compact_times: CompactTimes,
     /// Form of each inode.
     pub forms: Vec<Form>,
     /// Links of each inode: for directories 2 and one for each sub-directory, for others their names.
@@ -61,22 +79,23 @@ impl Facts {
             }
         }
         let nlinks: Vec<u32> = tree.nodes().map(|(id, _)| nlink(tree, id)).collect();
-        let eligible = |id: NodeId| {
-            let node = tree.node(id);
-            let len = match node.kind {
-                Kind::File { len, .. } => len,
-                _ => 0,
-            };
-            let ids_fit = node.meta.uid <= 0xFFFF && node.meta.gid <= 0xFFFF;
-            ids_fit && nlinks[id.idx()] <= 0xFFFF && len <= u64::from(u32::MAX)
-        };
+        let eligible = |id: NodeId| too_much(tree.node(id), nlinks[id.idx()]).next().is_none();
         let time = |meta: &Metadata| mtime(meta, options);
-        let most = most_frequent(tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta)));
+        let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
+        let allowed = options.compact_times();
         // The time of building counts from the epoch, forwards.
         let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
-        let epoch = build_time.map_or(most, |time| most.min(time));
-        let form = |id: NodeId, meta: &Metadata| {
-            if options.compact_inodes && eligible(id) && time(meta) == epoch { Form::Compact } else { Form::Extended }
+        let best = epoch::choose(times, allowed);
+        let epoch = build_time.map_or(best, |time| best.min(time));
+        let fits = |id: NodeId| options.compact_inodes && eligible(id);
+        let mut compact_times = CompactTimes::Shared;
+        let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
+            None => Form::Extended,
+            Some(0) => Form::Compact,
+            Some(_) => {
+                compact_times = CompactTimes::Own;
+                Form::Compact
+            }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
         let xattrs = collector.finish(options.xattr_share_min);
@@ -85,7 +104,17 @@ impl Facts {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
-        Ok(Self { epoch, forms, nlinks, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
+        Ok(Self { epoch, compact_times, forms, nlinks, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
+    }
+
+    /// What keeps a node's inode from being compact.
+    pub fn too_much(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<TooMuch> {
+        if !options.compact_inodes {
+            return vec![TooMuch::Anything];
+        }
+        let node = tree.node(id);
+        let other_time = (mtime(&node.meta, options) != self.epoch).then_some(TooMuch::Mtime);
+        too_much(node, self.nlinks[id.idx()]).chain(other_time).collect()
     }
 
     /// Bytes of a node's inode with its xattrs.
@@ -105,6 +134,20 @@ impl Facts {
     }
 }
 
+/// What no compact inode can hold, whatever its time.
+fn too_much(node: &Node, nlink: u32) -> impl Iterator<Item = TooMuch> {
+    let len = match node.kind {
+        Kind::File { len, .. } => len,
+        _ => 0,
+    };
+    let all = [
+        (len > u64::from(u32::MAX), TooMuch::Size),
+        (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, TooMuch::Owner),
+        (nlink > 0xFFFF, TooMuch::Links),
+    ];
+    all.into_iter().filter_map(|(is, what)| is.then_some(what))
+}
+
 /// The time that a node's inode shows.
 pub fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
     let time = Epoch { secs: meta.mtime, nsec: meta.mtime_nsec };
@@ -122,16 +165,6 @@ fn nlink(tree: &Tree, id: NodeId) -> u32 {
         }
         _ => tree.names_of(id),
     }
-}
-
-/// The time that most inodes have; the earliest of several. `Epoch::default()` of none.
-fn most_frequent(times: impl Iterator<Item = Epoch>) -> Epoch {
-    let mut counts = HashMap::<Epoch, u64>::new();
-    for time in times {
-        *counts.entry(time).or_default() += 1;
-    }
-    let best = counts.into_iter().max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a)));
-    best.map_or(Epoch::default(), |(time, _)| time)
 }
 
 fn representable(kind: &Kind) -> Result<(), InputProblem> {

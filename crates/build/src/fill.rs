@@ -28,6 +28,19 @@ pub struct Filled {
     pub extents: Vec<PartExtent>,
     /// The pcluster of the last extent, if it is to lie beside the inode; it is then not among the bytes.
     pub inline: Vec<u8>,
+    /// Bytes at the end of the text that are left for the packed stream.
+    pub left: usize,
+}
+
+/// Where the end of a whole file may go that does not fill its last block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Into a block of its own.
+    Padded,
+    /// Beside the inode, where there is room for this many bytes; else into a block.
+    Inline(usize),
+    /// Into the packed stream.
+    Packed,
 }
 
 /// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
@@ -88,6 +101,8 @@ pub struct Filler {
     /// Plain text of one extent at most, in bytes.
     extent_max_len: usize,
     pcluster: Vec<u8>,
+    /// Bytes of text after which it stops.
+    enough: u64,
 }
 
 impl Filler {
@@ -98,17 +113,29 @@ impl Filler {
     pub fn new(spec: &Spec, options: &BuildOptions) -> Result<Self, BuildError> {
         let pcluster = vec![0; spec.pcluster_len as usize];
         let extent_max_len = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
-        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits: options.block_bits, extent_max_len, pcluster })
+        Ok(Self {
+            encoder: Encoder::new(spec)?,
+            spec: *spec,
+            block_bits: options.block_bits,
+            extent_max_len,
+            pcluster,
+            enough: u64::MAX,
+        })
+    }
+
+    /// As this one, but it stops once `enough` bytes of text are stored.
+    pub fn with_enough(self, enough: u64) -> Self {
+        Self { enough, ..self }
     }
 
     /// Bytes of what [`Filler::units`] encodes.
-    pub fn unit_len(&self) -> u64 {
-        self.spec.pcluster_len.min(self.extent_max_len as u32).into()
+    fn unit_len(&self) -> usize {
+        (self.spec.pcluster_len as usize).min(self.extent_max_len)
     }
 
     /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
-    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]). The end of a whole
-    /// file goes beside its inode if it fits `room` bytes there.
+    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]). `end` is about whole
+    /// files.
     ///
     /// # Errors
     /// A codec that fails; an interruption.
@@ -116,16 +143,21 @@ impl Filler {
         &mut self,
         text: &[u8],
         ends_stream: bool,
-        room: usize,
+        end: End,
         control: &Control<'_>,
     ) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        while !rest.is_empty() {
+        while !rest.is_empty() && ((text.len() - rest.len()) as u64) < self.enough {
             // A part of slow compression takes many seconds.
             control.check()?;
-            if room > 0 && self.tail(rest, room, &mut filled)? {
+            let is_done = match end {
+                End::Padded => false,
+                End::Inline(room) => room > 0 && self.tail(rest, room, &mut filled)?,
+                End::Packed => self.leave(rest, &mut filled)?,
+            };
+            if is_done {
                 break;
             }
             let taken = match self.encoded(rest, ends_stream, &mut filled)? {
@@ -144,30 +176,48 @@ impl Filler {
         if self.encode_tail(rest, room, filled)? {
             return Ok(true);
         }
-        if rest.len() <= block_len {
-            return Ok(false);
-        }
-        let Some((consumed, produced)) = self.pcluster(rest)? else { return Ok(false) };
-        let blocks = produced / block_len;
-        if consumed < rest.len() || blocks == 0 || produced.is_multiple_of(block_len) {
-            return Ok(false);
-        }
-        let front = self.encoder.fill(rest, &mut self.pcluster[..blocks * block_len])?;
-        // The head of the tail must not come too early for the index.
-        let far_enough = front.consumed >= (blocks.min(2) + 1) * block_len && front.consumed < rest.len();
-        let saves = front.produced.next_multiple_of(block_len) < front.consumed;
-        if !far_enough || !saves {
-            return Ok(false);
-        }
-        let stream = self.pcluster[..front.produced].to_vec();
+        let Some(produced) = self.last_pcluster(rest)? else { return Ok(false) };
         let before = (filled.bytes.len(), filled.extents.len());
-        filled.push_aligned(&stream, front.consumed, block_len);
-        if self.encode_tail(&rest[front.consumed..], room, filled)? {
+        let Some(taken) = self.front(rest, produced / block_len, filled)? else { return Ok(false) };
+        if self.encode_tail(&rest[taken..], room, filled)? {
             return Ok(true);
         }
         filled.bytes.truncate(before.0);
         filled.extents.truncate(before.1);
         Ok(false)
+    }
+
+    /// Leave the end of `rest` for the packed stream, if one pcluster holds all of it and does not fill its last block. Whether
+    /// it was done; what fills whole blocks is then stored.
+    fn leave(&mut self, rest: &[u8], filled: &mut Filled) -> Result<bool, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let Some(produced) = self.last_pcluster(rest)? else { return Ok(false) };
+        let taken = if produced < block_len { Some(0) } else { self.front(rest, produced / block_len, filled)? };
+        filled.left = taken.map_or(0, |taken| rest.len() - taken);
+        Ok(taken.is_some())
+    }
+
+    /// The length of the pcluster that holds all of `rest`, if there is one and its last block is not full.
+    fn last_pcluster(&mut self, rest: &[u8]) -> Result<Option<usize>, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let pcluster = self.pcluster(rest)?;
+        let holds_all =
+            |(consumed, produced): &(usize, usize)| *consumed == rest.len() && !produced.is_multiple_of(block_len);
+        Ok(pcluster.filter(holds_all).map(|(_, produced)| produced))
+    }
+
+    /// Store what fills whole blocks of the front of `rest`. How much it was; `None` if that would save no block, or if what
+    /// follows would come too early for the index.
+    fn front(&mut self, rest: &[u8], blocks: usize, filled: &mut Filled) -> Result<Option<usize>, BuildError> {
+        let block_len = self.block_bits.len() as usize;
+        let front = self.encoder.fill(rest, &mut self.pcluster[..blocks * block_len])?;
+        let far_enough = front.consumed >= (blocks.min(2) + 1) * block_len && front.consumed < rest.len();
+        let saves = front.produced.next_multiple_of(block_len) < front.consumed;
+        if !far_enough || !saves {
+            return Ok(None);
+        }
+        filled.push_aligned(&self.pcluster[..front.produced], front.consumed, block_len);
+        Ok(Some(front.consumed))
     }
 
     /// Store all of `rest` beside the inode, encoded or plain, if it fits `room` bytes there.
@@ -256,7 +306,8 @@ impl Filler {
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        for unit in text.chunks(self.unit_len() as usize) {
+        let units = (text.len() as u64).min(self.enough).div_ceil(self.unit_len() as u64) as usize;
+        for unit in text.chunks(self.unit_len()).take(units) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {
                 true => None,

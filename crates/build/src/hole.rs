@@ -51,8 +51,9 @@ pub fn total(holes: &[Range<u64>]) -> u64 {
 /// stored. Of equals the largest.
 pub fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) -> u8 {
     let cost = |bits: u8| {
-        let hole_bytes: u64 = holes.iter().map(|hole| hole_chunks(hole, len, bits)).sum::<u64>() << bits;
-        4 * len.div_ceil(1 << bits) + len.saturating_sub(hole_bytes)
+        let stored = stored_chunks(len, holes, bits).into_iter();
+        let stored: u64 = stored.map(|run| (run.end << bits).min(len) - (run.start << bits)).sum();
+        4 * len.div_ceil(1 << bits) + stored
     };
     (block_bits.bits()..=CHUNK_MAX_BITS).min_by_key(|&bits| (cost(bits), u8::MAX - bits)).expect("not empty")
 }
@@ -101,6 +102,10 @@ mod tests {
         let stored: u64 = stored_chunks(len, &holes, chosen).iter().map(|r| (r.end - r.start) << chosen).sum();
         assert!(chosen > 12 && stored < 1 << 20, "2^{chosen}, {stored} bytes");
         assert_eq!(chunk_bits(1 << 20, &[], bits), CHUNK_MAX_BITS);
+        // The last chunk of a file may be much shorter than the others: it saves only what it has.
+        let len = (1 << 35) + 100 * K;
+        let chosen = chunk_bits(len, &[100 * K..len], bits);
+        assert!(stored_chunks(len, &[100 * K..len], chosen) == [0..1] && chosen < 20, "2^{chosen}");
         assert_eq!(stored_chunks(100 * K, &[0..100 * K], 12), vec![]);
         assert_eq!(stored_chunks(100 * K, &[64 * K..100 * K], 16), vec![0..1]);
         assert_eq!(stored_chunks(200 * K, &[60 * K..130 * K], 16), vec![0..1, 2..4]);

@@ -1,8 +1,10 @@
 //! What the workers are given: the parts of files and of the packed stream, in plan order.
 
+use kiln_codec::Spec;
 use std::ops::Range;
 
 use crate::cuts::StoredPart;
+use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::streams::Streams;
 use crate::{BuildOptions, hole};
@@ -68,12 +70,18 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
     let packed = match &plan.streams {
         Some(streams) if streams.is_shared(Stream::Packed) => stored_parts(streams, Stream::Packed),
         _ => {
-            let step = options.packed_spec().map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let step = plan.packed_way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
             Box::new(steps(0..plan.packed.len(), step).map(segment))
         }
     };
     files.chain(packed)
+}
+
+/// The jobs of ends of files, which go on with the packed stream.
+pub fn ends(stream: &PackedStream, way: Spec) -> impl Iterator<Item = Part> + Send + use<> {
+    let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+    steps(stream.span(), segment_len(way.pcluster_len)).map(segment)
 }
 
 /// What is stored of a file or of the packed stream that has references, or is referred to.
@@ -122,7 +130,7 @@ fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<
             Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))
         }
         Storage::Compressed { holes } => {
-            let segment = options.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             if holes.is_empty() && len <= segment {
                 return whole(true);
             }

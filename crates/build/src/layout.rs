@@ -3,10 +3,11 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
 //! the directory's blocks and the inodes that it names. So a walk reads one run.
 
+use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::chunk::ChunkEntry;
-use kiln_format::inode::{DataLayout, Form};
-use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, Nid, dirent};
+use kiln_format::inode::DataLayout;
+use kiln_format::{Algorithm, BlockBits, Nid};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
@@ -16,10 +17,13 @@ use crate::plan::{Plan, Storage};
 use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
-use crate::zindex::{self, IndexShape, ZExtent};
-use crate::{BuildOptions, ChunkEntries, Tree};
+use crate::zindex::{self, IndexShape, MapEnd, ZExtent};
+use crate::{BuildOptions, ChunkEntries, Tree, directory};
 
-/// A piece of the metadata zone.
+/// Smaller directories lie beside their inodes, which saves a look elsewhere.
+const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
+
+/// A piece of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// An inode with all that lies behind it.
@@ -28,26 +32,34 @@ pub enum Region {
     Blocks(NodeId),
     /// The shared xattr area.
     SharedXattrs,
-    /// The packed inode with all that lies behind it.
-    PackedInode,
 }
 
-/// Places of everything in the metadata zone.
-pub struct Layout {
-    /// First block of the zone.
-    pub start: Blkaddr,
-    /// Length of the zone in bytes, a multiple of the block size.
+/// Pieces one behind the other.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Length in bytes.
     pub len: u64,
-    /// Byte offset in the zone of each inode, by node; `None` of those left out.
-    pub inode_pos: Vec<Option<u64>>,
-    /// Byte offset in the zone of the whole blocks of the nodes that have some.
-    blocks_pos: HashMap<NodeId, u64>,
-    /// Byte offset in the zone of the shared xattr area.
-    pub shared_pos: u64,
-    /// Byte offset in the zone of the packed inode, if there is one.
-    pub packed_pos: Option<u64>,
-    /// All pieces by place.
+    /// All pieces by place, with zeros between them.
     pub regions: Vec<(u64, Region)>,
+}
+
+/// Places of everything whose length is known before any of it is made.
+pub struct Layout {
+    /// Inodes and shared xattrs: the metadata zone with the blocks of directories among them, or the metabox.
+    pub inodes: Run,
+    /// Blocks of directories, if the inodes are in the metabox.
+    pub blocks: Run,
+    /// Directories that lie in the packed inode, behind the files there.
+    pub packed_directories: Vec<NodeId>,
+    /// Byte offset among the inodes of the shared xattr area.
+    pub shared_pos: u64,
+    in_metabox: bool,
+    /// Byte offset among the inodes of each, by node; `None` of those left out.
+    inode_pos: Vec<Option<u64>>,
+    /// Byte offset in its run of the whole blocks of the nodes that have some.
+    blocks_pos: HashMap<NodeId, u64>,
+    /// Byte offset in the packed inode.
+    packed_offs: HashMap<NodeId, u64>,
 }
 
 /// What is needed to measure and to write an inode.
@@ -67,8 +79,10 @@ pub struct View<'a> {
     pub big: bool,
     /// Compressed files have encoded extents instead of an index.
     pub encoded: bool,
-    /// Files are compressed where that gains.
-    pub compresses: bool,
+    /// Large directories lie in the packed inode.
+    pub packs_directories: bool,
+    /// Inodes lie in the metabox.
+    pub has_metabox: bool,
     /// Entries of the tables of chunks.
     pub chunk_entry: ChunkEntry,
     /// Directories have no entry for themselves.
@@ -80,7 +94,6 @@ impl<'a> View<'a> {
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
         let block_bits = options.block_bits;
         let big = options.max_pcluster_blocks() > 1;
-        let compresses = options.compression.is_some();
         let encoded = options.encoded_extents;
         let chunk_entry = match options.chunk_entries {
             ChunkEntries::Short if packed.blob_blocks.is_none() => ChunkEntry::BlockMap,
@@ -94,7 +107,8 @@ impl<'a> View<'a> {
             block_bits,
             big,
             encoded,
-            compresses,
+            packs_directories: options.packs_directories(),
+            has_metabox: options.metabox.is_some(),
             chunk_entry,
             omits_dot: options.omit_dot,
         }
@@ -118,11 +132,21 @@ impl<'a> View<'a> {
 
     /// Where the data of a regular file lies; a duplicate has that of its original.
     pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
-        let mut idx = self.plan.file_of_node[file.idx()]?;
-        if let Storage::Duplicate(original) = self.plan.files[idx as usize].storage {
-            idx = original;
+        Some(&self.packed.stored[self.original(file)?])
+    }
+
+    /// The file of the plan that a regular file has its data from.
+    fn original(&self, file: NodeId) -> Option<usize> {
+        let idx = self.plan.file_of_node[file.idx()]? as usize;
+        match self.plan.files[idx].storage {
+            Storage::Duplicate(original) => Some(original as usize),
+            _ => Some(idx),
         }
-        Some(&self.packed.stored[idx as usize])
+    }
+
+    /// How a regular file is compressed, where it is.
+    pub fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.plan.files[self.original(file)?].way
     }
 
     /// What the map of a compressed file of `len` bytes looks like.
@@ -131,54 +155,32 @@ impl<'a> View<'a> {
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, list, self.block_bits));
         }
-        let scattered = !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
-        let inline_len = extents.inline.map_or(0, |tail| tail.len);
-        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, inline_len })
+        let end = match (extents.inline, extents.fragment) {
+            (Some(tail), _) => MapEnd::Inline(tail.len),
+            (None, Some(off)) => MapEnd::Fragment(off),
+            (None, None) => MapEnd::Stored,
+        };
+        let is_far = matches!(end, MapEnd::Fragment(off) if off >> 32 != 0);
+        let scattered = is_far || !zindex::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, end })
     }
 
-    /// The packed inode, if there is one: its extents, and what its map looks like.
-    pub fn packed_inode(&self) -> Option<(&'a Extents, MapShape)> {
-        let (len, extents) = (self.plan.packed.len(), &self.packed.packed);
-        (len > 0).then(|| (extents, self.map_shape(len, extents)))
-    }
-
-    /// Form of the packed inode.
-    pub fn packed_form(&self) -> Form {
-        if self.plan.packed.len() <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
+    /// Size of a directory that lies in the packed inode.
+    pub fn packed_directory_len(&self, node: NodeId) -> Option<u64> {
+        let is_dir = matches!(self.tree.node(node).kind, Kind::Directory(_));
+        let len = || directory::len(self, node);
+        (self.packs_directories && is_dir).then(len).filter(|len| *len > PACKED_DIRECTORY_MIN_LEN)
     }
 
     /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
     pub fn own_data(&self, node: NodeId) -> (u64, u64) {
         let len = match &self.tree.node(node).kind {
             Kind::Symlink(target) => target.len() as u64,
-            Kind::Directory(_) => self.dir_len(node),
+            Kind::Directory(_) if self.packed_directory_len(node).is_none() => directory::len(self, node),
             _ => return (0, 0),
         };
         let tail = inline_tail_len(len, self.facts.inode_len(node), self.block_bits).unwrap_or(0) as u64;
         ((len - tail).next_multiple_of(self.block_bits.len()), tail)
-    }
-
-    /// Size of a directory in bytes.
-    pub fn dir_len(&self, dir: NodeId) -> u64 {
-        let mut filler = BlockFiller::new(self.block_bits);
-        let mut full = 0;
-        for name in self.names(dir) {
-            if filler.starts_block(name.len()) {
-                full += self.block_bits.len();
-            }
-        }
-        full + filler.used
-    }
-
-    /// Names of a directory with its dot entries, in the order of their bytes.
-    pub fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
-        let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| &*entry.name).collect();
-        let dots = [&b"."[..], b".."];
-        for dot in &dots[usize::from(self.omits_dot)..] {
-            let at = names.partition_point(|name| name < dot);
-            names.insert(at, dot);
-        }
-        names
     }
 
     /// Bytes of a node's inode with all that lies behind it, and whether it must stay within a block.
@@ -198,6 +200,9 @@ impl<'a> View<'a> {
                 let entry_len = self.chunk_entry.len();
                 let table_off = body_off.next_multiple_of(entry_len);
                 (table_off - body_off + entry_len * len.div_ceil(1 << chunk_bits), false)
+            }
+            (Kind::Directory(_), _) if self.packed_directory_len(node).is_some() => {
+                (zindex::fragment_len_behind(body_off), false)
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
                 let (_, tail) = self.own_data(node);
@@ -250,56 +255,45 @@ impl MapShape {
     }
 }
 
-/// Fills directory blocks: entries go to a block while they fit.
-pub struct BlockFiller {
-    block_len: u64,
-    /// Bytes of the current block in use.
-    pub used: u64,
-}
-
-impl BlockFiller {
-    /// Before the first entry.
-    pub fn new(block_bits: BlockBits) -> Self {
-        Self { block_len: block_bits.len(), used: 0 }
-    }
-
-    /// Take the next entry. Whether it starts a block and another one lies before it.
-    pub fn starts_block(&mut self, name_len: usize) -> bool {
-        let len = dirent::entry_len(name_len) as u64;
-        let starts = self.used + len > self.block_len;
-        self.used = if starts { len } else { self.used + len };
-        starts
-    }
-}
-
 impl Layout {
     /// Find a place for everything.
     ///
     /// # Errors
-    /// A zone that inode numbers or block addresses cannot reach.
+    /// Block sizes that the compact index cannot have.
     pub fn make(view: &View<'_>) -> Result<Self, BuildError> {
-        let mut zone = Zone::new(view.block_bits);
         let mut layout = Self {
-            start: Blkaddr(view.block_bits.blocks_for(view.packed.end)),
-            len: 0,
+            inodes: Run::default(),
+            blocks: Run::default(),
+            in_metabox: view.has_metabox,
             inode_pos: vec![None; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
-            packed_pos: None,
-            regions: Vec::with_capacity(view.tree.len()),
+            packed_directories: Vec::new(),
+            packed_offs: HashMap::new(),
         };
+        let (mut zone, mut apart) = (Zone::new(view.block_bits), Zone::new(view.block_bits));
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
         let shared_len = view.facts.xattrs.shared_area().len() as u64;
         layout.shared_pos = zone.inode(shared_len);
         if shared_len > 0 {
-            layout.regions.push((layout.shared_pos, Region::SharedXattrs));
+            layout.inodes.regions.push((layout.shared_pos, Region::SharedXattrs));
         }
+        let mut packed_end = view.packed.packed_len;
         for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
+            if let Some(len) = view.packed_directory_len(node) {
+                layout.packed_directories.push(node);
+                layout.packed_offs.insert(node, packed_end);
+                packed_end += len;
+            }
             let (blocks_len, _) = view.own_data(node);
             if blocks_len > 0 {
+                let (zone, run) = match view.has_metabox {
+                    true => (&mut apart, &mut layout.blocks),
+                    false => (&mut zone, &mut layout.inodes),
+                };
                 let pos = zone.blocks(blocks_len);
                 layout.blocks_pos.insert(node, pos);
-                layout.regions.push((pos, Region::Blocks(node)));
+                run.regions.push((pos, Region::Blocks(node)));
             }
             for entry in view.entries(node) {
                 if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()].is_none() {
@@ -307,19 +301,8 @@ impl Layout {
                 }
             }
         }
-        if let Some((_, shape)) = view.packed_inode() {
-            // No walk reads it.
-            let body_off = view.packed_form().len() as u64;
-            let pos = zone.inode(body_off + shape.len_behind(body_off)?);
-            layout.packed_pos = Some(pos);
-            layout.regions.push((pos, Region::PackedInode));
-        }
-        layout.regions.sort_unstable_by_key(|(pos, _)| *pos);
-        layout.len = zone.end().next_multiple_of(view.block_bits.len());
-        let end = Blkaddr(layout.start.0 + view.block_bits.blocks_for(layout.len));
-        if end >= Blkaddr::HOLE32 {
-            return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
-        }
+        layout.inodes.regions.sort_unstable_by_key(|(pos, _)| *pos);
+        (layout.inodes.len, layout.blocks.len) = (zone.end(), apart.end());
         Ok(layout)
     }
 
@@ -327,7 +310,7 @@ impl Layout {
         let (len, in_block) = view.measure(node)?;
         let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len) };
         self.inode_pos[node.idx()] = Some(pos);
-        self.regions.push((pos, Region::Inode(node)));
+        self.inodes.regions.push((pos, Region::Inode(node)));
         Ok(())
     }
 
@@ -337,11 +320,17 @@ impl Layout {
     /// A node that has no place: our own mistake.
     pub fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
         let pos = self.inode_pos[node.idx()];
-        pos.map(|pos| Nid(pos / SLOT_LEN)).ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))
+        let slot = pos.ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))? / SLOT_LEN;
+        Ok(if self.in_metabox { Nid::of_metabox(slot) } else { Nid(slot) })
     }
 
-    /// First of the whole blocks of a directory or symbolic link, if it has some.
-    pub fn blocks_of(&self, node: NodeId, block_bits: BlockBits) -> Option<Blkaddr> {
-        self.blocks_pos.get(&node).map(|pos| Blkaddr(self.start.0 + block_bits.blocks_for(*pos)))
+    /// Byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.
+    pub fn blocks_pos(&self, node: NodeId) -> Option<u64> {
+        self.blocks_pos.get(&node).copied()
+    }
+
+    /// Byte offset in the packed inode of a directory, if it lies there.
+    pub fn packed_off(&self, dir: NodeId) -> Option<u64> {
+        self.packed_offs.get(&dir).copied()
     }
 }

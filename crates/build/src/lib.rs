@@ -3,28 +3,36 @@
 //! Building is a sequence of values, each complete when it is made:
 //!
 //! ```text
-//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► bytes
-//! names,   inode     order,   where      nids,      every region filled
-//! contents forms     dedupe   data lies  addresses  to its last byte
+//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► Metadata ──► bytes
+//! names,   inode     order,   where      nids       what of it   every region filled
+//! contents forms     dedupe   data lies             is packed    to its last byte
 //! ```
 //!
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+mod append;
+mod checks;
 mod chunker;
 mod chunks;
 mod cuts;
 mod dedupe;
 mod device;
 mod digest;
+mod directory;
 mod emit;
+mod epoch;
 mod error;
+mod estimate;
+mod explain;
 mod facts;
 mod fill;
+mod header;
 mod hole;
 mod jobs;
 mod layout;
 mod matching;
+mod metadata;
 mod options;
 mod out;
 mod pack;
@@ -39,15 +47,22 @@ mod streams;
 mod survey;
 mod tails;
 pub mod tree;
+mod trial;
 mod write;
 mod xattr;
+mod zeros;
 mod zindex;
 
 pub use error::{BuildError, InputProblem};
-pub use options::{BuildOptions, ChunkEntries, Control, Dedupe, Fragments, Progress};
+pub use estimate::{Estimate, Figure, estimate};
+pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use facts::TooMuch;
+pub use kiln_codec::Spec;
+pub use options::{BuildOptions, ChunkEntries, Control, Dedupe, Fragments, Hints, Progress};
 pub use out::{Blob, Out};
-pub use stats::{Phase, PhaseClock, Skipped, Summary};
+pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;
+pub use trial::Trial;
 
 /// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
 /// after success.
@@ -61,23 +76,40 @@ pub fn build<'a>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Summary, BuildError> {
+    build_explained(tree, out, options, control).map(|(summary, _)| summary)
+}
+
+/// As [`build`], and keep what was decided, so that it can be told why each file is stored as it is.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_explained<'t, 'a>(
+    tree: &'t Tree,
+    out: impl Into<Out<'a>>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Summary, Reasons<'t>), BuildError> {
     options.check()?;
     let out = out.into();
     let mut clock = PhaseClock::start();
     let digests = digest::all(tree, options, control)?;
-    let facts = facts::Facts::gather(tree, &digests, options)?;
-    let plan = plan::Plan::make(tree, &facts, options, control)?;
+    let mut facts = facts::Facts::gather(tree, &digests, options)?;
+    let mut plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let packed = pack::pack(tree, &plan, out, options, control)?;
+    let header = header::Header::new(out.blob.is_some(), options)?;
+    let mut data = append::Appender::new(out, header.blocks, options);
+    let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    let data_end = data.end();
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
-    let written = write::write(&view, &layout, out, options, control)?;
+    let metadata = metadata::Metadata::pack(&view, &layout, &mut data, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
     clock.finish("write");
-    let mut summary = stats::summarize(&view, &layout, &written);
+    let mut summary = stats::summarize(&view, data_end, &written);
     summary.phases = clock.phases();
-    summary.skipped = facts.left_out;
-    summary.skipped.extend(plan.left_out);
-    summary.skipped.extend(packed.left_out.into_values());
-    Ok(summary)
+    summary.skipped = std::mem::take(&mut facts.left_out);
+    summary.skipped.append(&mut plan.left_out);
+    summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
+    Ok((summary, Reasons::new(tree, facts, plan, packed, options)))
 }

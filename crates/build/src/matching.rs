@@ -158,6 +158,8 @@ pub struct Matcher {
     index: Index,
     extender: Extender,
     runs: Runs,
+    /// Group of each stream.
+    groups: Vec<u32>,
     /// Length of the stream in hand.
     len: u64,
     /// Where its next chunk starts.
@@ -199,6 +201,7 @@ impl Matcher {
             index: Index::new(budget),
             extender: Extender::default(),
             runs: Runs::default(),
+            groups: Vec::new(),
             len: 0,
             off: 0,
             pos: 0,
@@ -207,10 +210,12 @@ impl Matcher {
         }
     }
 
-    /// Begin the next stream, of `len` bytes. Its number is the count of those before it, at most `u32::MAX - 1`.
-    pub fn begin(&mut self, len: u64) {
+    /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of
+    /// those before it, at most `u32::MAX - 1`.
+    pub fn begin(&mut self, len: u64, group: u32) {
         assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
         self.runs.begin();
+        self.groups.push(group);
         (self.len, self.off, self.pos, self.too_short) = (len, 0, 0, None);
         self.stats.text_bytes += len;
     }
@@ -228,9 +233,10 @@ impl Matcher {
             if off < self.pos {
                 continue;
             }
-            match self.matched(off, chunk.hash, text)? {
+            let hash = chunk.hash.in_group(self.groups[self.stream() as usize]);
+            match self.matched(off, hash, text)? {
                 Some(found) => self.refer(found),
-                None => self.index.insert(chunk.hash, Place { stream: self.stream(), off }),
+                None => self.index.insert(hash, Place { stream: self.stream(), off }),
             }
         }
         Ok(())
@@ -290,6 +296,10 @@ impl Matcher {
 
     /// How far a match of the stored `source` and of the stream in hand at `off` can be extended.
     fn room(&self, source: Place, off: u64) -> Option<Room> {
+        // Hashes tell groups apart, but like all that hashes tell it must not be relied on.
+        if self.groups[source.stream as usize] != self.groups[self.stream() as usize] {
+            return None;
+        }
         let is_open = source.stream == self.stream() && source.off >= self.pos;
         let stored = if is_open { self.pos..off } else { self.runs.stored_at(source)? };
         let ahead = (stored.end - source.off).min(self.len - off);

@@ -1,15 +1,19 @@
 //! What a caller chooses.
 
-use kiln_codec::Spec;
+use kiln_codec::{Method, Spec};
 use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use kiln_format::feature::Feature;
+use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
 use crate::space::inline_tail_len;
+use crate::tree::NodeId;
+use crate::trial::Trial;
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,48 @@ pub enum Fragments {
     Off,
     /// Whole files of at most this many bytes that look compressible.
     UpTo(u64),
+    /// These, and the ends of longer files that do not fill a block. Encoded extents have no such ends.
+    Tails(u64),
+}
+
+/// Files that are stored otherwise than the rest.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Each way once.
+    ways: Vec<Option<Spec>>,
+    /// Place in `ways`.
+    way_of: HashMap<NodeId, usize>,
+}
+
+impl Hints {
+    /// Compress a file in this way, or not at all. A later hint for the same file replaces an earlier one.
+    pub fn insert(&mut self, file: NodeId, way: Option<Spec>) {
+        let idx = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
+            self.ways.push(way);
+            self.ways.len() - 1
+        });
+        self.way_of.insert(file, idx);
+    }
+
+    /// The hint for a file; `None`: there is none.
+    pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
+        self.way_of.get(&file).map(|&idx| self.ways[idx])
+    }
+
+    /// Files with a hint.
+    pub fn len(&self) -> usize {
+        self.way_of.len()
+    }
+
+    /// Whether there is no hint.
+    pub fn is_empty(&self) -> bool {
+        self.way_of.is_empty()
+    }
+}
+
+/// What readers see of how a file is compressed: files that share data agree in it.
+pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }
 
 /// Longest pcluster of kernels, in bytes.
@@ -89,19 +135,32 @@ pub struct BuildOptions {
     pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
     pub compression: Option<Spec>,
+    /// Files for which something else was asked. They are not packed, unless it is what `compression` says, and share data
+    /// only with files that are read alike: of the same algorithm and pcluster length.
+    pub hints: Hints,
+    /// Ways that are tried for files without a hint.
+    pub trial: Trial,
+    /// Files whose data comes first, in this order, also among packed files; the others follow by path.
+    pub order: Vec<NodeId>,
     /// Worker threads, at least 1. The image does not depend on it.
     pub threads: usize,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
     pub dedupe: Dedupe,
-    /// Bytes of memory for the index of parts. What does not fit is forgotten, which makes the image larger, not wrong.
-    pub index_budget: usize,
+    /// Bytes of memory for what can do with less: half for the index of parts, which forgets what does not fit (that makes the
+    /// image larger, not wrong), the rest for data on its way and inline tails. On top come the tree, what each thread works
+    /// on with its encoders, and what is seen of text whose parts are matched, some 2 MB for each GB.
+    pub memory: usize,
     /// Packing.
     pub fragments: Fragments,
     /// Largest pcluster of the packed inode in bytes; `None`: as for files. The smaller, the less a read of one small file
     /// costs; the larger, the smaller the image.
     pub packed_pcluster_len: Option<u32>,
+    /// Large directories lie in the packed inode, too. Needs Linux 6.1, and compression.
+    pub pack_directories: bool,
+    /// How inodes, and what lies beside them, are compressed in the metabox; `None`: not. Needs Linux 6.17.
+    pub metabox: Option<Spec>,
     /// The end of a compressed file lies beside its inode where there is room for it: small files need one read. Needs Linux
     /// 5.17; not for encoded extents.
     pub tail_packing: bool,
@@ -111,6 +170,8 @@ pub struct BuildOptions {
     /// Plain text of one extent in bytes at most, at least a block; where parts are deduplicated, four. `None`: as the format
     /// has it.
     pub extent_max_len: Option<u32>,
+    /// Compact inodes have mtimes of their own, so that more inodes are compact. Needs Linux 6.15; before, not done.
+    pub own_mtimes: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
@@ -145,15 +206,21 @@ impl Default for BuildOptions {
             content_digests: None,
             root_xattr_len: 0,
             compression: None,
+            hints: Hints::default(),
+            trial: Trial::default(),
+            order: Vec::new(),
             threads: 1,
             kernel: None,
             dedupe: Dedupe::Files,
-            index_budget: 256 << 20,
+            memory: 512 << 20,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
+            pack_directories: false,
+            metabox: None,
             tail_packing: false,
             encoded_extents: false,
             extent_max_len: None,
+            own_mtimes: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
@@ -167,14 +234,20 @@ impl Default for BuildOptions {
 
 impl BuildOptions {
     /// # Errors
-    /// Options that contradict each other, before anything is read.
+    /// Options that contradict each other or mean nothing, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let (block_len, max_len) = (self.block_bits.len(), self.pcluster_max_len());
-        let fits = |spec: Spec| match spec.pcluster_len {
-            len if u64::from(len).is_multiple_of(block_len) && len <= max_len => Ok(()),
-            len => Err(BuildError::PclusterLen { len, block_len, max_len }),
-        };
-        self.specs().try_for_each(fits)?;
+        let block_len = self.block_bits.len();
+        for spec in self.specs() {
+            let (len, max_len) = (spec.pcluster_len, self.pcluster_max_len(spec.method));
+            if !u64::from(len).is_multiple_of(block_len) || len > max_len {
+                return Err(BuildError::PclusterLen { len, block_len, max_len });
+            }
+            Spec::new(spec.method, Some(spec.level), len)?;
+        }
+        let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
+        if let Some(kernel) = self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
+            return Err(BuildError::Kernel { feature, needs: since, kernel });
+        }
         let bad = |align: &u64| *align != 1 && (!align.is_multiple_of(block_len) || !(1..=ALIGN_MAX).contains(align));
         let extent_min = if self.dedupes_parts() { REST_MAX_BLOCKS - 1 } else { 1 } << self.block_bits.bits();
         if let Some(len) = self.extent_max_len.filter(|&len| len < extent_min) {
@@ -193,11 +266,10 @@ impl BuildOptions {
         }
     }
 
-    /// Bytes of the longest pcluster that the block size and the method of compression allow.
-    pub fn pcluster_max_len(&self) -> u32 {
-        let is_lz4 = |spec: Spec| spec.method.algorithm() == Algorithm::Lz4;
-        let blocks = match self.compression {
-            Some(spec) if is_lz4(spec) => LZ4_PCLUSTER_MAX_BLOCKS,
+    /// Bytes of the longest pcluster that the block size and a method of compression allow.
+    pub fn pcluster_max_len(&self, method: Method) -> u32 {
+        let blocks = match method.algorithm() {
+            Algorithm::Lz4 => LZ4_PCLUSTER_MAX_BLOCKS,
             _ if self.encoded_extents => return PCLUSTER_MAX_LEN,
             _ => CBLKCNT_MAX,
         };
@@ -218,7 +290,21 @@ impl BuildOptions {
 
     /// All compression that the image may use.
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
-        self.compression.into_iter().chain(self.packed_spec().filter(|_| self.fragment_max_len() > 0))
+        let packs = self.fragment_max_len() > 0 || self.packs_directories();
+        let packed = self.packed_spec().filter(|_| packs);
+        let tried = self.trial.ways.iter().copied().filter(|_| self.compression.is_some());
+        let hinted = self.hints.ways.iter().copied().flatten();
+        self.compression.into_iter().chain(packed).chain(self.metabox).chain(tried).chain(hinted)
+    }
+
+    /// Whether directories go into the packed inode.
+    pub(crate) fn packs_directories(&self) -> bool {
+        self.pack_directories && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// How a file is compressed, if it is.
+    pub(crate) fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.hints.get(file).unwrap_or(self.compression)
     }
 
     /// Whether compressed tails go beside inodes.
@@ -226,9 +312,27 @@ impl BuildOptions {
         self.tail_packing && !self.encoded_extents && self.kernel_has(Feature::TailPacking.since())
     }
 
+    /// What the mtimes of compact inodes can be.
+    pub(crate) fn compact_times(&self) -> CompactTimes {
+        match self.own_mtimes && self.kernel_has(Feature::Addr48Bit.since()) {
+            true => CompactTimes::Own,
+            false => CompactTimes::Shared,
+        }
+    }
+
     /// Whether parts of files are looked for.
     pub(crate) fn dedupes_parts(&self) -> bool {
-        self.dedupe == Dedupe::Parts && self.compression.is_some() && self.kernel_has(Feature::Fragments.since())
+        self.dedupe == Dedupe::Parts && self.specs().next().is_some() && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// Bytes of memory for the index of parts.
+    pub(crate) fn index_budget(&self) -> usize {
+        self.memory / 2
+    }
+
+    /// Bytes of memory for data between reading and writing, and as much again for inline tails. More helps nobody.
+    pub(crate) fn backlog(&self) -> u64 {
+        (self.memory as u64 / 8).min(64 << 20)
     }
 
     /// Least bytes of a part that is stored once.
@@ -255,9 +359,18 @@ impl BuildOptions {
     /// Longest file in bytes that may go into the packed inode.
     pub(crate) fn fragment_max_len(&self) -> u64 {
         match self.fragments {
-            Fragments::UpTo(len) if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) => len,
+            Fragments::UpTo(len) | Fragments::Tails(len)
+                if self.compression.is_some() && self.kernel_has(Feature::Fragments.since()) =>
+            {
+                len
+            }
             _ => 0,
         }
+    }
+
+    /// Whether the ends of longer files go there, too.
+    pub(crate) fn packs_ends(&self) -> bool {
+        matches!(self.fragments, Fragments::Tails(_)) && !self.encoded_extents && self.fragment_max_len() > 0
     }
 
     /// Whether the chosen kernel, if one is chosen, is `version` or newer.

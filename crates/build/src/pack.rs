@@ -2,33 +2,30 @@
 
 mod plain;
 
-use kiln_codec::{Encoder, Method};
+use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use kiln_format::{Blkaddr, BlockBits};
-use std::collections::{BTreeMap, HashSet};
-use xxhash_rust::xxh3::xxh3_128;
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
+use crate::append::{Appender, Home};
 use crate::chunks::{ChunkRuns, ChunkStore};
 use crate::cuts::{self, Unit};
-use crate::device::Device;
-use crate::fill::{Filled, PartExtent};
+use crate::fill::PartExtent;
 use crate::jobs::{self, Part, Stream, Task};
+use crate::packed::PackedStream;
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
 use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
-use crate::zindex::ZExtent;
-use crate::{BuildError, BuildOptions, Control, Out, Progress, Skipped, Tree, hole};
+use crate::zindex::{self, ZExtent};
+use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, zeros};
 
-/// Bytes of plain text between hand-out and writing.
-const BACKLOG: u64 = 64 << 20;
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
-const ZEROS_MAX_LEN: usize = 1 << 20;
 /// Longest hole in one encoded extent, in bytes.
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
@@ -64,8 +61,38 @@ pub struct Extents {
     pub list: Vec<ZExtent>,
     /// Blocks of its own.
     pub blocks: u64,
+    /// Bytes of text that are stored for it; the rest is in holes and with others.
+    pub text: u64,
+    /// Bytes that this takes, inline ones included.
+    pub bytes: u64,
     /// The pcluster of the last extent, if it lies beside the inode.
     pub inline: Option<TailRef>,
+    /// Where the text of the last extent lies in the packed inode, if it does.
+    pub fragment: Option<u64>,
+}
+
+impl Extents {
+    /// Add extents of bytes from `la` on, whose pclusters lie one behind the other from byte `pa` on.
+    pub fn extend(
+        &mut self,
+        mut la: u64,
+        mut pa: u64,
+        new: &[PartExtent],
+        inline: Option<TailRef>,
+        block_bits: BlockBits,
+    ) {
+        let first = pa >> block_bits.bits();
+        for &PartExtent { llen, plen, kind } in new {
+            self.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
+            la += u64::from(llen);
+            pa += u64::from(plen);
+            self.text += u64::from(llen);
+            self.bytes += u64::from(plen);
+        }
+        let inline_len = inline.map_or(0, |tail| tail.len.into());
+        self.blocks += block_bits.blocks_for(pa - inline_len) - first;
+        self.inline = inline;
+    }
 }
 
 /// The data of an image.
@@ -74,20 +101,18 @@ pub struct Packed {
     pub stored: Vec<Stored>,
     /// The packed stream.
     pub packed: Extents,
+    /// Its length in bytes, ends of files included.
+    pub packed_len: u64,
     /// Inline tails.
     pub tails: Tails,
-    /// Byte behind the data.
-    pub end: u64,
     /// Blocks of the extra device, if there is one.
     pub blob_blocks: Option<u64>,
     /// Bytes of chunks that are stored once though they occur several times.
     pub shared_chunk_bytes: u64,
-    /// Running digest of the image's contents.
-    pub digest: blake3::Hasher,
     /// Features in use.
     pub features: Vec<Feature>,
-    /// Files that could not be read and are left out.
-    pub left_out: BTreeMap<u32, Skipped>,
+    /// Files that could not be read and are left out; why, until it is told.
+    pub left_out: BTreeMap<u32, Option<Skipped>>,
 }
 
 impl Packed {
@@ -97,50 +122,43 @@ impl Packed {
     }
 }
 
-/// Store the data of all files of `plan` in `out`, from the block behind the superblock on.
+/// Store the data of all files of `plan` at the end of `data`.
 ///
 /// # Errors
 /// As [`crate::build`].
 pub fn pack(
     tree: &Tree,
     plan: &Plan,
-    out: Out<'_>,
+    data: &mut Appender<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
-    let mut packing = Packing::new(plan, out, options, control)?;
+    let mut packing = Packing::new(plan, data, options, control);
     packing.write_zeros(options)?;
-    let worker = || {
-        let mut packer = Packer::new(tree, plan, options, control)?;
-        Ok(move |part: Part| {
-            let packed = skippable(packer.pack(&part), options)?;
-            Ok((part, packed))
-        })
-    };
-    let costed = |part: Part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part };
-    pool::run(options.threads, BACKLOG, jobs::jobs(plan, options).map(costed), worker, |(part, packed)| {
-        control.check()?;
-        match packed {
-            Ok(packed) => packing.append(tree, &part, packed),
-            Err(error) => packing.leave_out(tree, part.stream, error),
-        }
-    })?;
+    packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
     if let Some(streams) = &plan.streams {
         let late = packing.resolve(streams)?;
-        pool::run(options.threads, BACKLOG, late.into_iter().map(costed), worker, |(part, packed)| {
-            control.check()?;
-            packing.append(tree, &part, packed?)
-        })?;
+        packing.run(late.into_iter(), &plan.packed, tree, options)?;
+    }
+    if let Some(way) = plan.packed_way.filter(|_| !packing.ends.is_empty()) {
+        let ends = packing.place_ends(options)?;
+        packing.run(jobs::ends(&ends, way), &ends, tree, options)?;
     }
     packing.finish()
 }
 
+/// The end of a file, left for the packed stream.
+struct LeftEnd {
+    file: u32,
+    /// First byte of the file that is left.
+    start: u64,
+    len: u64,
+}
+
 /// The state of packing, on the one thread that writes.
-struct Packing<'a> {
+struct Packing<'a, 'b> {
     plan: &'a Plan,
-    image: Device<'a>,
-    /// The extra device, where chunks go if there is one.
-    blob: Option<Device<'a>>,
+    data: &'a mut Appender<'b>,
     chunks: ChunkStore,
     control: &'a Control<'a>,
     block_bits: BlockBits,
@@ -148,27 +166,26 @@ struct Packing<'a> {
     data_align: u64,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// They are, and hold DEFLATE.
-    encoded_deflate: bool,
     packed: Packed,
-    /// The pcluster of zeros, as an extent of all that it decodes to.
-    zeros: Option<ZExtent>,
+    /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
+    zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
+    /// What files leave for the packed stream, in plan order.
+    ends: Vec<LeftEnd>,
     progress: Progress,
 }
 
-impl<'a> Packing<'a> {
-    fn new(plan: &'a Plan, out: Out<'a>, options: &BuildOptions, control: &'a Control<'a>) -> Result<Self, BuildError> {
+impl<'a, 'b> Packing<'a, 'b> {
+    fn new(plan: &'a Plan, data: &'a mut Appender<'b>, options: &BuildOptions, control: &'a Control<'a>) -> Self {
         let block_bits = options.block_bits;
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
-            tails: Tails::new(options.scratch_dir.clone()),
-            end: 0,
+            packed_len: plan.packed.len(),
+            tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
             blob_blocks: None,
             shared_chunk_bytes: 0,
-            digest: blake3::Hasher::new(),
             features: Vec::new(),
             left_out: BTreeMap::new(),
         };
@@ -181,57 +198,66 @@ impl<'a> Packing<'a> {
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        let encoded = options.encoded_extents;
-        let is_deflate = options.compression.is_some_and(|spec| spec.method == Method::Deflate);
-        let encoded_deflate = encoded && is_deflate;
-        let header_len = crate::write::header(options, out)?.blocks << block_bits.bits();
-        Ok(Self {
+        Self {
             plan,
-            image: Device::new(out.image, out.offset, block_bits, header_len),
-            blob: out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0)),
+            data,
             chunks: ChunkStore::new(options),
             control,
             block_bits,
             data_align: options.data_align,
-            encoded,
-            encoded_deflate,
+            encoded: options.encoded_extents,
             packed,
-            zeros: None,
+            zeros: HashMap::new(),
             originals,
+            ends: Vec::new(),
             progress,
+        }
+    }
+
+    /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
+    fn run(
+        &mut self,
+        parts: impl Iterator<Item = Part> + Send,
+        packed: &PackedStream,
+        tree: &Tree,
+        options: &BuildOptions,
+    ) -> Result<(), BuildError> {
+        let (plan, control) = (self.plan, self.control);
+        let worker = || {
+            let mut packer = Packer::new(tree, plan, packed, options, control);
+            Ok(move |part: Part| {
+                let packed = skippable(packer.pack(&part), options)?;
+                Ok((part, packed))
+            })
+        };
+        let jobs = parts.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
+        pool::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
+            control.check()?;
+            match packed {
+                Ok(packed) => self.append(tree, &part, packed),
+                Err(error) => self.leave_out(tree, part.stream, error),
+            }
         })
     }
 
-    /// Store the pcluster of zeros, if any file has a hole that names it.
+    /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
     fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
-        let needed = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        let Some(spec) = options.compression.filter(|_| !self.encoded && self.plan.files.iter().any(needed)) else {
+        let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+        if self.encoded {
             return Ok(());
-        };
-        let mut block = vec![0; self.block_bits.len() as usize];
-        let longest = options.extent_max_len.map_or(ZEROS_MAX_LEN, |len| ZEROS_MAX_LEN.min(len as usize));
-        let zeros = vec![0; longest];
-        let mut encoder = Encoder::new(&spec)?;
-        let mut most = self.block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
-        // What is filled may be a little more than what the same room takes at once.
-        let produced = loop {
-            if most < longest.min(hole::HOLE_MIN_LEN as usize) / 2 {
-                return Err(BuildError::Internal(format!("a block does not hold {most} zeros")));
+        }
+        let plan = self.plan;
+        for way in plan.files.iter().filter(has_holes).filter_map(|file| file.way) {
+            let algorithm = way.method.algorithm();
+            if self.zeros.contains_key(&algorithm) {
+                continue;
             }
-            encoder.reset();
-            match encoder.encode(&zeros[..most], &mut block)? {
-                Some(produced) => break produced,
-                None => most = self.block_bits.floor((most - most / 16) as u64) as usize,
-            }
-        };
-        // Right-aligned, as every pcluster.
-        block[produced..].fill(0);
-        block.rotate_right(self.block_bits.len() as usize - produced);
-        self.packed.digest.update(&xxh3_128(&block).to_le_bytes());
-        let pa = self.image.append(&block)?;
-        let plen = self.block_bits.len() as u32;
-        self.zeros = Some(ZExtent { la: 0, llen: most as u32, pa, plen, kind: HeadKind::Head1, partial: false });
-        self.feature(Feature::Fragments);
+            let (block, llen) = zeros::pcluster(&way, options)?;
+            let plen = block.len() as u32;
+            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }), Home::Image)?;
+            self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
+            self.feature(Feature::Fragments);
+        }
         Ok(())
     }
 
@@ -240,35 +266,31 @@ impl<'a> Packing<'a> {
         if matches!(part.stream, Stream::File(file) if self.packed.is_left_out(file)) {
             return Ok(());
         }
-        let (is_first, align) = (self.is_first(part.stream), self.data_align);
-        let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
-        let home = self.home(part.stream, &packed.shape);
-        let device = self.device(home);
-        if is_first && !packed.bytes.is_empty() {
-            device.align(align);
+        let home = Home::of(self.plan, part.stream, &packed.shape);
+        if self.is_first(part.stream) && !packed.bytes.is_empty() {
+            self.data.device(home).align(self.data_align);
         }
-        if !encoded {
-            device.align_to_block();
-        }
-        let packed = if self.encoded_deflate { self.off_page_starts(packed) } else { packed };
-        if !packed.bytes.is_empty() {
-            self.packed.digest.update(&packed.digest.to_le_bytes());
-        }
-        match (packed.shape, part.stream) {
+        let packed = self.data.settled(packed, self.plan.way_of(part.stream));
+        match (&packed.shape, part.stream) {
             (Shape::Chunks { chunk_bits, texts }, Stream::File(file)) => {
-                self.append_chunks(file, part, chunk_bits, &packed.bytes, &texts)?;
+                self.data.count(&packed);
+                self.append_chunks(file, part, *chunk_bits, &packed.bytes, texts)?;
             }
             (Shape::Flat { tail }, Stream::File(file)) => {
-                let start = self.device(home).append(&packed.bytes)?;
-                self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, &tail)?;
+                let start = self.data.append(&packed, home)?;
+                self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, tail)?;
             }
             (Shape::Extents { list, inline }, stream) => {
-                let start = self.image.append(&packed.bytes)?;
-                self.append_extents(stream, part.range.start, start, &list, &inline)?;
+                let start = self.data.append(&packed, home)?;
+                self.append_extents(stream, part.range.start, start, list, inline)?;
             }
             (_, Stream::Packed) => {
                 return Err(BuildError::Internal("a part of the packed stream is not compressed".to_owned()));
             }
+        }
+        if let (Stream::File(file), 1..) = (part.stream, packed.left) {
+            let len = packed.left as u64;
+            self.ends.push(LeftEnd { file, start: part.range.end - len, len });
         }
         for (file, error) in packed.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
@@ -291,8 +313,8 @@ impl<'a> Packing<'a> {
     fn append_extents(
         &mut self,
         stream: Stream,
-        mut la: u64,
-        mut pa: u64,
+        la: u64,
+        pa: u64,
         new: &[PartExtent],
         inline: &[u8],
     ) -> Result<(), BuildError> {
@@ -301,16 +323,31 @@ impl<'a> Packing<'a> {
         if tail.is_some() {
             self.feature(Feature::TailPacking);
         }
-        let extents = self.extents_mut(stream);
-        let first = pa >> block_bits.bits();
-        for &PartExtent { llen, plen, kind } in new {
-            extents.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
-            la += u64::from(llen);
-            pa += u64::from(plen);
-        }
-        extents.blocks += block_bits.blocks_for(pa - inline.len() as u64) - first;
-        extents.inline = tail;
+        self.extents_mut(stream).extend(la, pa, new, tail, block_bits);
         Ok(())
+    }
+
+    /// Give the ends of files their places in the packed stream, behind the files that are in it. Returns that part of it.
+    fn place_ends(&mut self, options: &BuildOptions) -> Result<PackedStream, BuildError> {
+        let mut stream = PackedStream::behind(self.packed.packed_len);
+        for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
+            let off = stream.push(file, start, len);
+            if start == 0 {
+                self.packed.stored[file as usize] = Stored::Fragment(off);
+                continue;
+            }
+            let extents = self.extents_mut(Stream::File(file));
+            let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+            let (llen, kind) = (len as u32, HeadKind::Head1);
+            extents.list.push(ZExtent { la: start, llen, plen: 0, pa, kind, partial: false });
+            extents.fragment = Some(off);
+        }
+        self.feature(Feature::Fragments);
+        if options.packs_directories() {
+            stream.pad(zindex::pack_start(stream.len(), self.block_bits)?);
+        }
+        self.packed.packed_len = stream.len();
+        Ok(stream)
     }
 
     /// The extents of a stream that is compressed.
@@ -378,19 +415,10 @@ impl<'a> Packing<'a> {
         Unit { llen: extent.llen, blocks }
     }
 
-    /// See [`Filled::with_deflate_ends_off_page_starts`].
-    fn off_page_starts(&self, packed: PackedPart) -> PackedPart {
-        let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
-        let filled = Filled { bytes, extents, inline };
-        let filled = filled.with_deflate_ends_off_page_starts(self.image.end, self.block_bits);
-        let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
-        PackedPart { bytes: filled.bytes, shape, ..packed }
-    }
-
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
-            self.originals.contains(&file) || streams.is_some_and(|streams| streams.is_shared(stream))
+            self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
         };
         let file = match stream {
             Stream::File(file) if !is_shared(file) => file,
@@ -399,7 +427,7 @@ impl<'a> Packing<'a> {
         };
         self.packed.stored[file as usize] = Stored::Nothing;
         let skipped = || Skipped { path: tree.path(self.plan.files[file as usize].node), error };
-        self.packed.left_out.entry(file).or_insert_with(skipped);
+        self.packed.left_out.entry(file).or_insert_with(|| Some(skipped()));
         Ok(())
     }
 
@@ -421,8 +449,10 @@ impl<'a> Packing<'a> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Extents::default(), file.len)?,
-                (Stored::Compressed(extents), _) => self.complete(extents, file.len)?,
+                (Stored::Nothing, Storage::Compressed { .. }) => {
+                    self.complete(Extents::default(), file.len, file.way)?
+                }
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,
             };
             match self.packed.stored[idx] {
@@ -432,38 +462,42 @@ impl<'a> Packing<'a> {
                 _ => {}
             }
         }
-        (self.packed.end, self.packed.shared_chunk_bytes) = (self.image.end, self.chunks.shared_bytes);
-        if let Some(blob) = &self.blob {
-            self.packed.blob_blocks = Some(self.block_bits.blocks_for(blob.end));
+        self.packed.shared_chunk_bytes = self.chunks.shared_bytes;
+        self.packed.blob_blocks = self.data.blob_blocks();
+        if self.packed.blob_blocks.is_some() {
             self.feature(Feature::DeviceTable);
         }
-        if self.encoded && !self.packed.packed.list.is_empty() {
-            self.feature(Feature::Addr48Bit);
-        }
         let packed = std::mem::take(&mut self.packed.packed);
-        if let Stored::Compressed(extents) = self.complete(packed, self.plan.packed.len())? {
+        if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
             self.packed.packed = extents;
         }
         Ok(self.packed)
     }
 
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Extents, len: u64) -> Result<Stored, BuildError> {
+    fn complete(&self, mut extents: Extents, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
+        let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;
         for extent in extents.list {
-            self.append_hole(&mut list, end, extent.la)?;
+            self.append_hole(&mut list, end..extent.la, zeros)?;
             end = extent.end();
             list.push(extent);
         }
-        self.append_hole(&mut list, end, len)?;
+        self.append_hole(&mut list, end..len, zeros)?;
         Ok(Stored::Compressed(Extents { list, ..extents }))
     }
 
-    /// Zeros from `la` to `end`.
-    fn append_hole(&self, list: &mut Vec<ZExtent>, mut la: u64, end: u64) -> Result<(), BuildError> {
-        let most = match (self.encoded, self.zeros) {
+    /// Zeros in this range, made of that pcluster if there are no other holes.
+    fn append_hole(
+        &self,
+        list: &mut Vec<ZExtent>,
+        range: Range<u64>,
+        zeros: Option<&ZExtent>,
+    ) -> Result<(), BuildError> {
+        let Range { start: mut la, end } = range;
+        let most = match (self.encoded, zeros) {
             _ if la == end => return Ok(()),
             (true, _) => HOLE_EXTENT_MAX_LEN,
             (false, Some(zeros)) => zeros.llen.into(),
@@ -475,7 +509,7 @@ impl<'a> Packing<'a> {
         let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
         while la < end {
             let llen = (end - la).min(most) as u32;
-            let extent = self.zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..zeros });
+            let extent = zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..*zeros });
             list.push(ZExtent { la, llen, ..extent });
             la += u64::from(llen);
         }

@@ -26,11 +26,13 @@ pub struct Candidate {
     pub head: Head,
 }
 
-/// A file in the packed stream.
+/// A file in the packed stream, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Index in the plan.
     pub file: u32,
+    /// First byte of the file that is here.
+    pub start: u64,
     /// Byte offset in the packed stream.
     pub off: u64,
 }
@@ -39,25 +41,53 @@ pub struct Member {
 #[derive(Debug, Default)]
 pub struct PackedStream {
     members: Vec<Member>,
+    /// Byte behind the last member.
+    end: u64,
+    /// Length in bytes; zeros stand behind the last member.
     len: u64,
 }
 
 impl PackedStream {
-    /// Lay out `candidates`, which stand in plan order.
-    pub fn of(candidates: &mut [Candidate]) -> Self {
-        let mut stream = Self { members: Vec::with_capacity(candidates.len()), len: 0 };
-        let mut rest = candidates;
+    /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it.
+    pub fn of(candidates: &mut [Candidate], ordered_count: u32) -> Self {
+        let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
+        let (_, mut rest) = candidates.split_at_mut(ordered);
         while !rest.is_empty() {
             let (window, behind) = rest.split_at_mut(window_count(rest));
             // Indexes follow paths.
             window.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
-            for candidate in window {
-                stream.members.push(Member { file: candidate.file, off: stream.len });
-                stream.len += candidate.len;
-            }
             rest = behind;
         }
+        let mut stream = Self { members: Vec::with_capacity(candidates.len()), end: 0, len: 0 };
+        for candidate in candidates {
+            stream.push(candidate.file, 0, candidate.len);
+        }
         stream
+    }
+
+    /// A stream that goes on with ends of files where another one ends, at byte `off`.
+    pub fn behind(off: u64) -> Self {
+        Self { members: Vec::new(), end: off, len: off }
+    }
+
+    /// Append the `len` bytes of a file from `start` on. Returns their offset.
+    pub fn push(&mut self, file: u32, start: u64, len: u64) -> u64 {
+        let off = self.end;
+        self.members.push(Member { file, start, off });
+        self.end += len;
+        self.len = self.end;
+        off
+    }
+
+    /// Zeros behind the last member up to `len`, so that something else can follow.
+    pub fn pad(&mut self, len: u64) {
+        debug_assert!(len >= self.end);
+        self.len = len;
+    }
+
+    /// The bytes from the first member on.
+    pub fn span(&self) -> Range<u64> {
+        self.members.first().map_or(self.len, |first| first.off)..self.len
     }
 
     /// Length in bytes.
@@ -70,10 +100,11 @@ impl PackedStream {
         &self.members
     }
 
-    /// All members, by offset, with their bytes of the stream.
-    pub fn ranges(&self) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
-        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.len]);
-        self.members.iter().zip(ends).map(|(member, end)| (member.file, member.off..end))
+    /// All members, by offset, with their bytes of the stream, and the zeros behind them.
+    pub fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
+        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.end]);
+        let members = self.members.iter().zip(ends).map(|(member, end)| (Some(member.file), member.off..end));
+        members.chain((self.end < self.len).then_some((None, self.end..self.len)))
     }
 
     /// Fill `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to fill.
@@ -91,16 +122,18 @@ impl PackedStream {
             read_piece(file, range.start, piece)?;
             buf = rest;
         }
+        buf.fill(0);
         Ok(())
     }
 
     /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
-            let end = self.members.get(first + idx + 1).map_or(self.len, |next| next.off);
+            let end = self.members.get(first + idx + 1).map_or(self.end, |next| next.off);
             let piece = range.start.max(member.off)..range.end.min(end);
-            (piece.start < piece.end).then(|| (member.file, piece.start - member.off..piece.end - member.off))
+            let in_file = |off: u64| off - member.off + member.start;
+            (piece.start < piece.end).then(|| (member.file, in_file(piece.start)..in_file(piece.end)))
         })
     }
 }
@@ -126,13 +159,33 @@ mod tests {
 
     #[test]
     fn kinds_stand_together_within_a_window() {
-        let mut candidates = [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')].map(|(file, head)| candidate(file, 10, head));
-        let stream = PackedStream::of(&mut candidates);
-        assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 4, 1, 3]);
+        for (ordered_count, files) in [(0, [2, 4, 1, 3]), (3, [1, 2, 4, 3]), (9, [1, 2, 3, 4])] {
+            let heads = [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')];
+            let stream = PackedStream::of(&mut heads.map(|(file, head)| candidate(file, 10, head)), ordered_count);
+            assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), files);
+        }
         let mut candidates = [1, 2, 3, 4].map(|file| candidate(file, WINDOW_LEN / 2, b'z' - file as u8));
-        let stream = PackedStream::of(&mut candidates);
+        let stream = PackedStream::of(&mut candidates, 0);
         assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 1, 4, 3]);
         assert_eq!(stream.len(), 2 * WINDOW_LEN);
+    }
+
+    #[test]
+    fn ends_of_files_are_read_from_their_place() {
+        let mut stream = PackedStream::behind(100);
+        assert_eq!([stream.push(7, 1000, 10), stream.push(3, 0, 5), stream.len()], [100, 110, 115]);
+        let pieces = |range| stream.pieces(range).collect::<Vec<_>>();
+        assert_eq!(pieces(100..115), [(7, 1000..1010), (3, 0..5)]);
+        assert_eq!(pieces(109..112), [(7, 1009..1010), (3, 0..2)]);
+        stream.pad(4096);
+        assert_eq!((stream.len(), stream.span()), (4096, 100..4096));
+        let mut buf = [1; 10];
+        let fill = |_, _, piece: &mut [u8]| {
+            piece.fill(2);
+            Ok::<_, ()>(())
+        };
+        stream.read(110, &mut buf, fill).unwrap();
+        assert_eq!(buf, [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -140,7 +193,7 @@ mod tests {
         let mut candidates: Vec<_> =
             (0..40).map(|file| candidate(file, u64::from(1 + file * 7 % 13), file as u8 % 5)).collect();
         let lens: Vec<u64> = candidates.iter().map(|candidate| candidate.len).collect();
-        let stream = PackedStream::of(&mut candidates);
+        let stream = PackedStream::of(&mut candidates, 0);
         assert_eq!(stream.len(), lens.iter().sum());
         for start in 0..stream.len() {
             for end in start + 1..=stream.len() {

@@ -1,14 +1,18 @@
 //! What one worker does with a part: read it, store it.
 
+use kiln_codec::Spec;
 use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chunks::ChunkText;
-use crate::fill::{Filled, Filler, PartExtent};
+use crate::fill::{End, Filled, Filler, PartExtent};
 use crate::jobs::{Part, Stream, Task};
+use crate::packed::PackedStream;
 use crate::plan::Plan;
 use crate::survey::skippable;
-use crate::zindex::{self, IndexShape};
+use crate::zindex::{self, IndexShape, MapEnd};
 use crate::{BuildError, BuildOptions, Control, Tree};
 
 /// Bytes that the index of a file may take more behind the inode of another one that shares its data.
@@ -23,6 +27,8 @@ pub struct PackedPart {
     pub digest: u128,
     /// How they are to be read.
     pub shape: Shape,
+    /// Bytes at the end of a file that are left for the packed stream.
+    pub left: usize,
     /// Members of the packed stream that cannot be read; zeros stand in their place.
     pub unreadable: Vec<(u32, BuildError)>,
 }
@@ -54,11 +60,12 @@ pub enum Shape {
 impl PackedPart {
     /// A part of these bytes.
     pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
-        Self { digest: xxh3_128(&bytes), bytes, shape, unreadable: Vec::new() }
+        Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, unreadable: Vec::new() }
     }
 
     fn of(filled: Filled) -> Self {
-        Self::new(filled.bytes, Shape::Extents { list: filled.extents, inline: filled.inline })
+        let Filled { bytes, extents, inline, left } = filled;
+        Self { left, ..Self::new(bytes, Shape::Extents { list: extents, inline }) }
     }
 }
 
@@ -66,30 +73,39 @@ impl PackedPart {
 pub struct Packer<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
+    packed: &'a PackedStream,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
     block_bits: BlockBits,
-    /// For files.
-    filler: Option<Filler>,
-    /// For the packed stream.
-    packed_filler: Option<Filler>,
+    /// Each made when it is first needed.
+    fillers: HashMap<Spec, Filler>,
     text: Vec<u8>,
+    /// Bytes of text after which a filler may stop.
+    enough: u64,
 }
 
 impl<'a> Packer<'a> {
-    /// A packer for `options`.
-    ///
-    /// # Errors
-    /// An encoder that cannot be made.
+    /// A packer for `options`. `packed` is what parts of the packed stream are read from.
     pub fn new(
         tree: &'a Tree,
         plan: &'a Plan,
+        packed: &'a PackedStream,
         options: &'a BuildOptions,
         control: &'a Control<'a>,
-    ) -> Result<Self, BuildError> {
+    ) -> Self {
         let block_bits = options.block_bits;
-        let filler = options.compression.map(|spec| Filler::new(&spec, options)).transpose()?;
-        Ok(Self { tree, plan, options, control, block_bits, filler, packed_filler: None, text: Vec::new() })
+        let (fillers, text) = (HashMap::new(), Vec::new());
+        Self { tree, plan, packed, options, control, block_bits, fillers, text, enough: u64::MAX }
+    }
+
+    /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
+    pub fn with_enough(self, enough: u64) -> Self {
+        Self { enough, ..self }
+    }
+
+    /// The text that was read last.
+    pub fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// Do a job.
@@ -99,11 +115,14 @@ impl<'a> Packer<'a> {
     pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
         let unreadable = self.read(part)?;
         let packed = match part.task {
-            Task::Segment => self.compressed(part.stream, part.ends_stream, 0)?,
+            Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
             Task::Whole { compress: true, inode_len } => {
-                let room = self.inline_room(part.range.end, inode_len)?;
-                let packed = self.compressed(part.stream, part.ends_stream, room)?;
-                if self.gains(&packed, part.range.end)? { packed } else { self.plain(inode_len) }
+                let end = match self.plan.packs_end(part.stream) {
+                    true => End::Packed,
+                    false => End::Inline(self.inline_room(part.range.end, inode_len)?),
+                };
+                let packed = self.compressed(part.stream, part.ends_stream, end)?;
+                if self.gains(&packed, part)? { packed } else { self.plain(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.plain(inode_len),
             Task::Chunks(chunk_bits) => self.chunks(chunk_bits),
@@ -114,7 +133,10 @@ impl<'a> Packer<'a> {
     }
 
     /// Read the part's text. Members of the packed stream that may be skipped are returned instead.
-    fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         self.text.resize(len, 0);
         let text = &mut self.text[..];
@@ -123,7 +145,7 @@ impl<'a> Packer<'a> {
             return Ok(Vec::new());
         }
         let mut unreadable = Vec::new();
-        self.plan.packed.read(part.range.start, text, |file, off, piece| {
+        self.packed.read(part.range.start, text, |file, off, piece| {
             let read = read_file(self.tree, self.plan, file, off, piece);
             if let Err(error) = skippable(read, self.options)? {
                 piece.fill(0);
@@ -178,49 +200,67 @@ impl<'a> Packer<'a> {
     /// The index of a file of `len` bytes whose pclusters lie one behind the other.
     fn index_shape(&self, len: u64) -> IndexShape {
         let big = self.options.max_pcluster_blocks() > 1;
-        IndexShape { len, block_bits: self.block_bits, big, scattered: false, inline_len: 0 }
+        IndexShape { len, block_bits: self.block_bits, big, scattered: false, end: MapEnd::Stored }
     }
 
     /// Whether a compressed file, its map included, is smaller than the plain one.
-    fn gains(&self, packed: &PackedPart, len: u64) -> Result<bool, BuildError> {
+    fn gains(&self, packed: &PackedPart, part: &Part) -> Result<bool, BuildError> {
+        let len = part.range.end;
         if self.options.encoded_extents {
-            // Small plain files, too, do without padding; blocks of their own suit large ones.
-            let small = self.filler.as_ref().is_some_and(|filler| len <= filler.unit_len());
-            return Ok(small && len >= self.block_bits.len() || (packed.bytes.len() as u64) < len);
+            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
+            // inode, but not into the metabox, where a walk would have to decode them.
+            let small = self.plan.way_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
+            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
         let inline_len = match &packed.shape {
             Shape::Extents { inline, .. } => inline.len(),
             Shape::Flat { .. } | Shape::Chunks { .. } => 0,
         };
-        Ok((packed.bytes.len() + inline_len) as u64 + zindex::index_len(shape)? < len)
+        let left_len = packed.left.min(self.block_bits.len() as usize);
+        Ok((packed.bytes.len() + inline_len + left_len) as u64 + zindex::index_len(shape)? < len)
     }
 
-    /// The text compressed; the end of a whole file beside its inode, if there are `room` bytes for it.
-    fn compressed(&mut self, stream: Stream, ends_stream: bool, room: usize) -> Result<PackedPart, BuildError> {
-        let filler = match (stream, self.options.packed_spec()) {
-            (Stream::Packed, Some(spec)) => match &mut self.packed_filler {
-                Some(filler) => filler,
-                none => none.insert(Filler::new(&spec, self.options)?),
-            },
-            _ => self
-                .filler
-                .as_mut()
-                .ok_or_else(|| BuildError::Internal("a part is to be compressed without an encoder".to_owned()))?,
+    /// The text compressed; the end of a whole file goes where `end` says.
+    fn compressed(&mut self, stream: Stream, ends_stream: bool, end: End) -> Result<PackedPart, BuildError> {
+        let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
+        let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let filler = Filler::new(entry.key(), self.options)?.with_enough(self.enough);
+                entry.insert(filler)
+            }
         };
-        Ok(PackedPart::of(match self.options.encoded_extents {
-            true => filler.units(&self.text, self.control)?,
-            false => filler.blocks(&self.text, ends_stream, room, self.control)?,
-        }))
+        compress(filler, &self.text, ends_stream, end, self.options, self.control)
     }
 }
 
-/// Fill `text` from byte `off` of a file of the plan.
+/// `text` compressed; its end goes where `end` says.
+///
+/// # Errors
+/// A codec that fails; an interruption.
+pub fn compress(
+    filler: &mut Filler,
+    text: &[u8],
+    ends_stream: bool,
+    end: End,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<PackedPart, BuildError> {
+    Ok(PackedPart::of(match options.encoded_extents {
+        true => filler.units(text, control)?,
+        false => filler.blocks(text, ends_stream, end, control)?,
+    }))
+}
+
+/// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with.
 fn read_file(tree: &Tree, plan: &Plan, file: u32, off: u64, text: &mut [u8]) -> Result<(), BuildError> {
     let node = plan.files[file as usize].node;
     let mut content = tree.open(node)?;
     content
         .read_exact_at(text, off)
+        .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
         .and_then(|()| content.verify_unchanged())
         .map_err(|source| BuildError::Read { path: tree.path(node), source })
 }

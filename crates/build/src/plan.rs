@@ -1,32 +1,43 @@
 //! What is stored how, and in which order: decided in plain-text coordinates, before anything is compressed.
 //!
-//! Files stand in walk order. What the decisions need (digests of files of equal length, holes, samples of large files)
-//! is gathered on all cores; the decisions themselves are taken in order.
+//! Files stand in walk order, but for those that a caller puts first. What the decisions need (digests of files of equal
+//! length, holes, samples of large files) is gathered on all cores; the decisions themselves are taken in order.
 
+use kiln_codec::Spec;
 use kiln_format::feature::Feature;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::dedupe::{self, Candidates};
+use crate::checks::Checks;
+use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
-use crate::jobs::segment_len;
+use crate::jobs::{Stream, segment_len};
+use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
-use crate::survey::{self, SURVEY_BUDGET, SURVEY_COST, Survey, Wanted, skippable};
-use crate::tree::{Kind, NodeId};
-use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole};
+use crate::survey::{self, SURVEY_COST, Survey, Wanted, skippable};
+use crate::tree::{ContentError, Kind, NodeId};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial, zindex};
 
 /// Everything that will be stored.
 pub struct Plan {
-    /// Regular files in walk order.
+    /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
     /// Small files that are compressed together.
     pub packed: PackedStream,
+    /// How they are.
+    pub packed_way: Option<Spec>,
+    /// The ends of files that are compressed like this go there, too.
+    pub ends_way: Option<Spec>,
     /// Parts of files that are stored once, if they are looked for.
     pub streams: Option<Streams>,
+    /// Of files that others equal.
+    pub originals: Checks,
     /// Place in `files` of each node, by node.
     pub file_of_node: Vec<Option<u32>>,
+    /// Entropy in bits per byte of the files whose samples do not compress.
+    pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
     pub left_out: Vec<Skipped>,
 }
@@ -43,6 +54,8 @@ pub struct FilePlan {
     pub inode_len: usize,
     /// How it is stored.
     pub storage: Storage,
+    /// How it is compressed, where that gains.
+    pub way: Option<Spec>,
 }
 
 /// How a file is stored.
@@ -82,38 +95,55 @@ impl Plan {
     /// The first file that cannot be read, unless such files are to be skipped.
     pub fn make(tree: &Tree, facts: &Facts, options: &BuildOptions, control: &Control<'_>) -> Result<Self, BuildError> {
         let mut files = Vec::new();
-        let mut file_of_node = vec![None; tree.len()];
-        for node in tree.walk().filter(|node| !facts.is_left_out[node.idx()]) {
-            if let Kind::File { len, .. } = tree.node(node).kind {
+        let mut file_of_node: Vec<Option<u32>> = vec![None; tree.len()];
+        let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
+            Kind::File { len, .. } if !facts.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
                 file_of_node[node.idx()] = Some(files.len() as u32);
-                let inode_len = facts.inode_len(node);
-                files.push(FilePlan {
-                    node,
-                    len,
-                    inode_len,
-                    storage: if len == 0 { Storage::Empty } else { Storage::Flat },
-                });
+                let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
+                let (inode_len, way) = (facts.inode_len(node), options.way_of(node));
+                files.push(FilePlan { node, len, inode_len, storage, way });
             }
-        }
-        let mut plan =
-            Self { files, packed: PackedStream::default(), streams: None, file_of_node, left_out: Vec::new() };
+            _ => {}
+        };
+        options.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
+        let ordered_count = files.len() as u32;
+        tree.walk().for_each(|node| add(node, &mut files));
+        let packed_way = options.packed_spec();
+        let (packed, left_out) = (PackedStream::default(), Vec::new());
+        let ends_way = options.compression.filter(|_| options.packs_ends());
+        let originals = Checks::default();
+        let mut plan = Self {
+            files,
+            packed,
+            packed_way,
+            ends_way,
+            streams: None,
+            originals,
+            file_of_node,
+            entropies: HashMap::new(),
+            left_out,
+        };
         let mut surveys = plan.survey(tree, options, control)?;
         let mut candidates = Candidates::default();
         let mut pairs = Vec::new();
         let (mut small, mut chunks) = (Vec::new(), HashMap::new());
         for (idx, file) in plan.files.iter_mut().enumerate() {
             let mut survey = surveys.remove(&(idx as u32)).unwrap_or_default();
-            if let Some(first) = survey.digest.and_then(|digest| candidates.earlier(idx as u32, file.len, digest)) {
-                pairs.push([first, idx as u32]);
-            }
+            let read_as = reading(file.way);
+            let earlier = |digest| candidates.earlier(idx as u32, file.len, digest, read_as);
+            pairs.extend(survey.digest.and_then(earlier).map(|first| [first, idx as u32]));
             chunks.extend(survey.chunks.take().map(|chunks| (idx as u32, chunks)));
             if file.storage == Storage::Flat {
                 small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
-                file.storage = storage(file.len, survey, options);
+                plan.entropies.extend(survey.entropy.map(|entropy| (idx as u32, entropy)));
+                file.storage = storage(file, survey, options);
             }
         }
         plan.confirm(pairs, tree, options, control)?;
-        plan.pack(small);
+        let packable: HashSet<u32> = small.iter().map(|candidate: &Candidate| candidate.file).collect();
+        trial::choose(&mut plan.files, |file| packable.contains(&file), tree, options, control)?;
+        small.retain(|candidate| plan.files[candidate.file as usize].way == options.compression);
+        plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
             plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
         }
@@ -121,12 +151,48 @@ impl Plan {
     }
 
     /// Lay out the packed stream.
-    fn pack(&mut self, mut small: Vec<Candidate>) {
+    fn pack(
+        &mut self,
+        mut small: Vec<Candidate>,
+        ordered_count: u32,
+        options: &BuildOptions,
+    ) -> Result<(), BuildError> {
         small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
-        self.packed = PackedStream::of(&mut small);
+        self.packed = PackedStream::of(&mut small, ordered_count);
+        if options.packs_directories() || self.ends_way.is_some() {
+            // What follows may lie elsewhere on the disk than the files before it.
+            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits)?);
+        }
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
         }
+        Ok(())
+    }
+
+    /// What was seen of files that share data.
+    pub fn checks(&self) -> impl Iterator<Item = &Checks> {
+        [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
+    }
+
+    /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
+    pub fn is_in_chunks(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
+            Stream::Packed => false,
+        }
+    }
+
+    /// How a stream is compressed, if it is.
+    pub fn way_of(&self, stream: Stream) -> Option<Spec> {
+        match stream {
+            Stream::File(file) => self.files[file as usize].way,
+            Stream::Packed => self.packed_way,
+        }
+    }
+
+    /// Whether the end of a file may go to the packed stream.
+    pub fn packs_end(&self, stream: Stream) -> bool {
+        self.ends_way.is_some() && self.way_of(stream) == self.ends_way
     }
 
     /// Find out on all cores what the decisions need.
@@ -144,9 +210,11 @@ impl Plan {
             let (node, len) = (plan.node, plan.len);
             let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
             let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
-            let samples = options.compression.is_some_and(|spec| len > segment_len(spec.pcluster_len));
-            let head = !holes && !samples && len <= options.fragment_max_len();
-            let chunks = options.dedupes_parts() && !holes && (head || len >= options.min_match());
+            let samples = plan.way.is_some_and(|spec| len > segment_len(spec.pcluster_len));
+            let packs = plan.way.is_some() && plan.way == options.compression;
+            let head = !holes && !samples && packs && len <= options.fragment_max_len();
+            let parts = options.dedupes_parts() && plan.way.is_some();
+            let chunks = parts && !holes && (head || len >= options.min_match());
             let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
@@ -184,18 +252,26 @@ impl Plan {
             })
         };
         let mut found = Vec::new();
-        pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |outcome| {
+        pool::run(options.threads, options.backlog(), jobs, worker, |outcome| {
             found.push(outcome);
             Ok(())
         })?;
+        let mut originals = BTreeMap::<u32, Seen>::new();
         for (first, second, same) in found {
             // What cannot be compared is stored on its own, and fails there if it must.
-            if matches!(same, Ok(true)) {
-                let inode_len = self.files[second as usize].inode_len;
-                self.files[second as usize].storage = Storage::Duplicate(first);
-                let first = &mut self.files[first as usize];
-                first.inode_len = first.inode_len.max(inode_len);
+            if let Ok(Some(seen)) = same {
+                if *originals.entry(first).or_insert_with(|| seen.clone()) != seen {
+                    let path = tree.path(self.files[first as usize].node);
+                    return Err(BuildError::Read { path, source: ContentError::Changed("its contents") });
+                }
+                let [first_file, second_file] =
+                    self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
+                second_file.storage = Storage::Duplicate(first);
+                first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
             }
+        }
+        for (file, seen) in originals {
+            seen.into_iter().for_each(|(start, cells)| self.originals.push(file, start, cells));
         }
         Ok(())
     }
@@ -208,9 +284,9 @@ impl Plan {
 }
 
 /// How a file with bytes of its own is stored.
-fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
+fn storage(file: &FilePlan, survey: Survey, options: &BuildOptions) -> Storage {
     let block_bits = options.block_bits;
-    let holes = survey.holes;
+    let (len, holes) = (file.len, survey.holes);
     let chunks = |holes: Box<[Range<u64>]>| {
         let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
         Storage::Chunks { chunk_bits, holes }
@@ -219,9 +295,9 @@ fn storage(len: u64, survey: Survey, options: &BuildOptions) -> Storage {
         None if holes.is_empty() => Storage::Flat,
         _ => chunks(holes),
     };
-    match (options.compression, holes.is_empty()) {
+    match (file.way, holes.is_empty()) {
         (None, _) => plain(holes),
-        (Some(_), true) if survey.incompressible => plain(holes),
+        (Some(_), true) if survey.entropy.is_some() => plain(holes),
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.

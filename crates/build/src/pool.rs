@@ -138,7 +138,7 @@ impl<J, I: Iterator<Item = Costed<J>>> Gate<I> {
     fn next(&self) -> Option<(u64, Costed<J>)> {
         let mut state = self.lock();
         // The cost of a job is known once it is taken, so the budget may be overrun by one job for each worker.
-        while state.held >= self.budget && state.jobs.is_some() {
+        while state.held > 0 && state.held >= self.budget && state.jobs.is_some() {
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let costed = state.jobs.as_mut()?.next()?;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn results_leave_in_order_whatever_the_threads() {
         let expected: Vec<u64> = (0..500).map(|n| n * n).collect();
-        for (threads, budget) in [(1, 1), (2, 1), (3, 10), (7, 1000)] {
+        for (threads, budget) in [(1, 0), (2, 0), (1, 1), (2, 1), (3, 10), (7, 1000)] {
             assert_eq!(squares(threads, budget), Ok(expected.clone()));
         }
     }

@@ -1,12 +1,14 @@
 //! What a build did.
 
+use kiln_codec::Spec;
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::BuildError;
-use crate::layout::{Layout, View};
+use crate::layout::View;
 use crate::pack::Stored;
 use crate::plan::Storage;
 use crate::tree::Kind;
@@ -21,6 +23,8 @@ pub struct Summary {
     pub directories: u64,
     /// Symbolic links, devices, pipes and sockets.
     pub others: u64,
+    /// Inodes that no name leads to: those of packed files and directories, and of the metabox.
+    pub special_inodes: u64,
     /// Names beyond the first of their inode.
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
@@ -43,6 +47,10 @@ pub struct Summary {
     pub packed_files: u64,
     /// Their bytes.
     pub packed_bytes: u64,
+    /// Files whose last bytes are in the packed inode.
+    pub end_files: u64,
+    /// Their bytes there.
+    pub end_bytes: u64,
     /// Bytes of parts and chunks that are stored once though they occur several times.
     pub shared_bytes: u64,
     /// Chunks that the index of parts had no memory for.
@@ -53,6 +61,8 @@ pub struct Summary {
     pub plain_files: u64,
     /// Their bytes.
     pub plain_bytes: u64,
+    /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
+    pub ways: Vec<WayUse>,
     /// Files whose last bytes (or all) lie beside their inode.
     pub inline_files: u64,
     /// The oldest kernel that mounts the image.
@@ -65,6 +75,17 @@ pub struct Summary {
     pub phases: Vec<Phase>,
     /// Inputs left out, with `keep_going`.
     pub skipped: Vec<Skipped>,
+}
+
+/// What is compressed in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayUse {
+    /// The way.
+    pub way: Spec,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// An input that was left out.
@@ -115,23 +136,32 @@ impl PhaseClock {
 }
 
 fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
+/// User and system time of this thread.
+pub(crate) fn thread_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 /// Count what is in the image.
-pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> Summary {
+pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
         block_len,
-        data_bytes: view.packed.end - written.header_blocks * block_len,
+        data_bytes: data_end - written.header_blocks * block_len,
         blob_bytes: view.packed.blob_blocks.unwrap_or(0) * block_len,
-        metadata_bytes: layout.len,
+        metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.packed.shared_chunk_bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
+        special_inodes: written.special_inodes,
         uuid: written.uuid,
         ..Summary::default()
     };
@@ -147,6 +177,7 @@ pub(crate) fn summarize(view: &View<'_>, layout: &Layout, written: &Written) -> 
         }
         summary.hard_links += u64::from(view.tree.names_of(id) - 1);
     }
+    summary.ways.sort_by_key(|used| Reverse(used.bytes));
     summary
 }
 
@@ -166,12 +197,32 @@ impl Summary {
             self.packed_files += 1;
             self.packed_bytes += len;
         }
-        if let Some(Stored::Flat { tail, .. }) = view.stored(id) {
-            self.inline_files += u64::from(tail.is_some());
-            if view.compresses && len > 0 {
-                self.plain_files += 1;
-                self.plain_bytes += len;
+        match (view.stored(id), view.way_of(id)) {
+            (Some(Stored::Flat { tail, .. }), way) => {
+                self.inline_files += u64::from(tail.is_some());
+                if way.is_some() && len > 0 {
+                    self.plain_files += 1;
+                    self.plain_bytes += len;
+                }
             }
+            (Some(Stored::Compressed(extents)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
+                self.compressed(way, len);
+                let end = extents.fragment.and(extents.list.last());
+                self.end_files += u64::from(end.is_some());
+                self.end_bytes += end.map_or(0, |end| end.llen.into());
+            }
+            (Some(Stored::Fragment(_)), _) if matches!(storage, Some(Storage::Compressed { .. })) => {
+                self.end_files += 1;
+                self.end_bytes += len;
+            }
+            _ => {}
+        }
+    }
+
+    fn compressed(&mut self, way: Spec, len: u64) {
+        match self.ways.iter_mut().find(|known| known.way == way) {
+            Some(known) => (known.files, known.bytes) = (known.files + 1, known.bytes + len),
+            None => self.ways.push(WayUse { way, files: 1, bytes: len }),
         }
     }
 }

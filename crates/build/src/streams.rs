@@ -4,18 +4,20 @@
 //! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
 //! so that a reference can name it, is decided here.
 
-use kiln_codec::probe;
+use kiln_codec::{Spec, probe};
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::checks::{Cell, Checks};
 use crate::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::cuts::{self, IndexRules, PartPlan, Ref, StoredPart};
 use crate::jobs::{Stream, segment_len};
 use crate::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
+use crate::options::reading;
 use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Storage};
 use crate::pool::{self, Costed};
-use crate::survey::{SURVEY_BUDGET, SURVEY_COST, chunks_of};
+use crate::survey::{SURVEY_COST, chunks_of};
 use crate::tree::Content;
 use crate::{BuildError, BuildOptions, Control, Tree, hole};
 
@@ -36,6 +38,8 @@ pub struct Source {
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
+    /// Only streams of the same group share text: they are read alike.
+    pub group: u32,
 }
 
 /// All streams, and what is stored of them.
@@ -48,6 +52,8 @@ pub struct Streams {
     pub rules: IndexRules,
     /// What was found.
     pub stats: MatchStats,
+    /// Of files that have references, or are referred to.
+    pub checks: Checks,
     numbers: HashMap<Stream, Range<u32>>,
     /// By number: whether it has, or is, the source of a reference.
     shared: Vec<bool>,
@@ -67,9 +73,9 @@ impl Streams {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let sources = sources(files, packed, options.min_match());
+        let sources = sources(files, packed, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats) = matched(&sources, packed, chunks, text, options, control)?;
+        let (runs, stats, checks) = matched(&sources, packed, chunks, text, options, control)?;
         let rules = rules(options);
         let plan = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
@@ -81,7 +87,20 @@ impl Streams {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        Ok(Self { sources, plan, rules, stats, numbers, shared })
+        let mut streams = Self { sources, plan, rules, stats, checks: Checks::default(), numbers, shared };
+        let refs = streams.plan.refs.iter();
+        let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
+        let files = files.flatten().collect();
+        streams.checks = checks.of_files(&files);
+        Ok(streams)
+    }
+
+    /// The files that have `len` bytes of a stream.
+    fn files(&self, place: Place, len: u64, packed: &PackedStream) -> Vec<u32> {
+        match self.locate(place) {
+            (Stream::File(file), _) => vec![file],
+            (Stream::Packed, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
+        }
     }
 
     /// The numbers of the streams that a file or the packed stream has, if it takes part.
@@ -123,9 +142,9 @@ fn matched<'a>(
     new_text: impl Fn() -> PlainText<'a> + Sync,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<(Runs, MatchStats), BuildError> {
+) -> Result<(Runs, MatchStats, Checks), BuildError> {
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
-    let mut matcher = Matcher::new(options.min_match(), options.index_budget);
+    let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.remove(&file));
@@ -140,19 +159,23 @@ fn matched<'a>(
                 buf.resize((window.range.end - window.range.start) as usize, 0);
                 reader.read(window.stream, window.range.start, &mut buf)?;
                 reader.close_all()?;
-                return Ok((window.stream, chunks_of(&mut chunker, &buf)));
+                return Ok((window.stream, window.place, chunks_of(&mut chunker, &buf)));
             };
-            Ok::<_, BuildError>((window.stream, known))
+            Ok::<_, BuildError>((window.stream, window.place, known))
         })
     };
-    let mut current = None;
-    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(stream, chunks)| {
+    let (mut current, mut checks) = (None, Checks::default());
+    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();
             }
-            matcher.begin(sources[stream as usize].len);
+            let source = &sources[stream as usize];
+            matcher.begin(source.len, source.group);
             current = Some(stream);
+        }
+        if let Some((file, start)) = place {
+            checks.push(file, start, chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low())));
         }
         text.saved = 0;
         matcher.push(&chunks, &mut text)?;
@@ -170,12 +193,13 @@ fn matched<'a>(
             runs.forget_refs(number);
         }
     }
-    Ok((runs, stats))
+    Ok((runs, stats, checks))
 }
 
 /// What the maps of files ask of extents.
 fn rules(options: &BuildOptions) -> IndexRules {
-    let segment = options.compression.map_or(4 << 20, |spec| segment_len(spec.pcluster_len));
+    let longest = options.specs().map(|spec| spec.pcluster_len).max();
+    let segment = segment_len(longest.unwrap_or(0));
     match options.encoded_extents {
         true => IndexRules::encoded_extents(segment),
         false => IndexRules::lclusters(options.block_bits, segment),
@@ -183,18 +207,28 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(files: &[FilePlan], packed: &PackedStream, min_match: u64) -> Vec<Source> {
+fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) -> Vec<Source> {
+    let min_match = options.min_match();
+    // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
+    let mut groups = vec![reading(options.compression)];
+    let mut group_of = |way: Option<Spec>| {
+        let group = groups.iter().position(|group| *group == reading(way)).unwrap_or(groups.len());
+        if group == groups.len() {
+            groups.push(reading(way));
+        }
+        group as u32
+    };
     let mut sources = Vec::new();
     for (file, plan) in (0..).zip(files) {
         let Storage::Compressed { holes } = &plan.storage else { continue };
         if plan.len - hole::total(holes) >= min_match {
-            let source =
-                |run: Range<u64>| Source { stream: Stream::File(file), start: run.start, len: run.end - run.start };
+            let (stream, group) = (Stream::File(file), group_of(plan.way));
+            let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
             sources.extend(hole::data_runs(plan.len, holes).map(source));
         }
     }
     if packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len() });
+        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len(), group: 0 });
     }
     sources
 }
@@ -203,6 +237,8 @@ fn sources(files: &[FilePlan], packed: &PackedStream, min_match: u64) -> Vec<Sou
 struct Window {
     stream: u32,
     range: Range<u64>,
+    /// The file that it comes from, and its first byte there, unless it is padding.
+    place: Option<(u32, u64)>,
     /// The file that it is all of.
     whole_file: Option<u32>,
     known: Option<Box<[Chunk]>>,
@@ -216,17 +252,18 @@ fn windows<'a>(
 ) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
     let stream = number as u32;
     match source.stream {
-        Stream::Packed => Box::new(packed.ranges().map(move |(file, range)| Window {
-            stream,
-            range,
-            whole_file: Some(file),
-            known: None,
+        Stream::Packed => Box::new(packed.ranges().map(move |(whole_file, range)| {
+            let place = whole_file.map(|file| (file, 0));
+            Window { stream, range, place, whole_file, known: None }
         })),
         Stream::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
+            let window = move |start| {
+                let range = start..source.len.min(start + WINDOW_LEN);
+                let place = Some((file, source.start + start));
+                Window { stream, range, place, whole_file, known: None }
+            };
             let len = source.len;
-            let window =
-                move |start| Window { stream, range: start..len.min(start + WINDOW_LEN), whole_file, known: None };
             Box::new((0..len).step_by(WINDOW_LEN as usize).map(window))
         }
     }

@@ -15,8 +15,6 @@ use crate::{BuildError, BuildOptions, Control, Tree, dedupe, hole};
 
 /// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
 pub const SURVEY_COST: u64 = 4096;
-/// Bytes of jobs handed out at a time.
-pub const SURVEY_BUDGET: u64 = 64 << 20;
 /// Samples of a large file, and the length of each.
 const SAMPLES: u64 = 8;
 const SAMPLE_LEN: usize = 64 << 10;
@@ -28,8 +26,8 @@ pub struct Survey {
     pub digest: Option<u128>,
     /// Its holes.
     pub holes: Box<[Range<u64>]>,
-    /// Samples all over the file do not compress.
-    pub incompressible: bool,
+    /// Entropy of samples all over the file in bits per byte, if none of them compresses.
+    pub entropy: Option<f64>,
     /// First bytes of a file that may go into the packed stream.
     pub head: Option<Head>,
     /// Its chunks, of a file that fits one window.
@@ -94,7 +92,7 @@ pub fn survey(
         })
     };
     let mut surveys = HashMap::new();
-    pool::run(options.threads, SURVEY_BUDGET, jobs, worker, |(file, survey)| {
+    pool::run(options.threads, options.backlog(), jobs, worker, |(file, survey)| {
         surveys.insert(file, survey);
         Ok(())
     })?;
@@ -137,7 +135,7 @@ impl Surveyor {
         Ok(Survey {
             digest: wanted.digest.then(|| xxh3_128(&self.buf)),
             holes: Box::default(),
-            incompressible: wanted.samples && sample_places(wanted.len).all(|at| probe::is_incompressible(sample(at))),
+            entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
             head: wanted.head.then(|| head(start)).flatten(),
             chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),
         })
@@ -153,14 +151,15 @@ impl Surveyor {
         }
         if wanted.samples && survey.holes.is_empty() {
             self.buf.resize(SAMPLE_LEN, 0);
-            survey.incompressible = true;
-            for at in sample_places(wanted.len) {
+            let mut entropies = [None; SAMPLES as usize];
+            for (at, entropy) in sample_places(wanted.len).zip(&mut entropies) {
                 content.read_exact_at(&mut self.buf, at)?;
-                if !probe::is_incompressible(&self.buf) {
-                    survey.incompressible = false;
+                *entropy = random(&self.buf);
+                if entropy.is_none() {
                     break;
                 }
             }
+            survey.entropy = mean(entropies.into_iter());
         }
         if wanted.head {
             self.buf.resize(probe::START_LEN.min(wanted.len as usize), 0);
@@ -175,6 +174,16 @@ impl Surveyor {
 fn sample_places(len: u64) -> impl Iterator<Item = u64> {
     let step = (len - SAMPLE_LEN as u64) / (SAMPLES - 1);
     (0..SAMPLES).map(move |sample| sample * step)
+}
+
+/// The entropy of a sample that does not compress.
+fn random(sample: &[u8]) -> Option<f64> {
+    probe::is_incompressible(sample).then(|| probe::entropy(sample))
+}
+
+/// The mean of what all samples have.
+fn mean(entropies: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    entropies.sum::<Option<f64>>().map(|sum| sum / SAMPLES as f64)
 }
 
 /// The first bytes of a file that begins with `start`, if it looks compressible.

@@ -11,15 +11,19 @@ use std::path::PathBuf;
 
 use crate::BuildError;
 
-/// Bytes kept in memory.
-const MEMORY_LIMIT: usize = 64 << 20;
-
 /// Where a tail is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TailRef {
     off: u64,
     /// Its length in bytes, less than a block.
     pub len: u16,
+}
+
+impl TailRef {
+    /// A tail of which nothing but the length is known.
+    pub fn imagined(len: u16) -> Self {
+        Self { off: 0, len }
+    }
 }
 
 /// All tails of a build.
@@ -32,9 +36,9 @@ pub struct Tails {
 }
 
 impl Tails {
-    /// No tails yet.
-    pub fn new(scratch_dir: PathBuf) -> Self {
-        Self { memory: Vec::new(), memory_limit: MEMORY_LIMIT, scratch: None, scratch_dir, end: 0 }
+    /// No tails yet; at most `memory_limit` bytes of them will be kept in memory.
+    pub fn new(scratch_dir: PathBuf, memory_limit: usize) -> Self {
+        Self { memory: Vec::new(), memory_limit, scratch: None, scratch_dir, end: 0 }
     }
 
     /// Keep `tail`, shorter than 64 KiB.
@@ -106,8 +110,7 @@ mod tests {
 
     #[test]
     fn tails_come_back_from_memory_and_from_the_scratch_file() {
-        let mut tails = Tails::new(std::env::temp_dir());
-        tails.memory_limit = 1000;
+        let mut tails = Tails::new(std::env::temp_dir(), 1000);
         let content = |n: u16| vec![n as u8; usize::from(n)];
         let refs: Vec<_> = (1..200u16).map(|n| tails.push(&content(n)).unwrap()).collect();
         assert!(tails.scratch.is_some() && !tails.memory.is_empty());

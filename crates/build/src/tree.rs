@@ -274,6 +274,15 @@ impl Tree {
         names.join(&b'/')
     }
 
+    /// The node at a path, given by the names on the way there.
+    pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
+        path.into_iter().try_fold(NodeId::ROOT, |dir, name| {
+            let entries = self.entries(dir);
+            let idx = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
+            Some(entries[idx].node)
+        })
+    }
+
     /// Open the contents of a regular file.
     ///
     /// # Errors

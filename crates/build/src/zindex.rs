@@ -1,6 +1,7 @@
 //! From extents to the index that lies behind a compressed inode.
 
 use kiln_format::addr::align_up;
+use kiln_format::inode::Form;
 use kiln_format::zmap::{
     Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, FULL_INDEX_OFF, HeadKind, Lcluster, MAP_HEADER_LEN,
     MapHeader, ZmapHeader,
@@ -8,6 +9,9 @@ use kiln_format::zmap::{
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 
 use crate::BuildError;
+
+/// Entries in the largest pack of a compact index.
+const PACK_MAX_ENTRIES: u64 = 16;
 
 /// An extent of a compressed file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,37 @@ pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
     extents.windows(2).all(|w| w[0].pa + u64::from(w[0].plen) == w[1].pa)
 }
 
+/// Whether the packs of an index behind a body at `body_off` can say where `extents` lie: one behind the other, or elsewhere
+/// where a pack starts.
+///
+/// # Errors
+/// As [`len_behind`].
+pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Result<bool, BuildError> {
+    let compact = shape.compact(compact_off(body_off))?;
+    let follows = |a: &ZExtent, b: &ZExtent| a.pa + u64::from(a.plen) == b.pa;
+    let starts_pack =
+        |b: &ZExtent| shape.block_bits.within(b.la) == 0 && compact.starts_pack(b.la >> shape.block_bits.bits());
+    let fit = extents.windows(2).all(|w| follows(&w[0], &w[1]) || starts_pack(&w[1]));
+    Ok(fit && !extents.iter().any(|extent| extent.partial))
+}
+
+/// The least length from `len` on behind which a pack starts, whatever follows, in an index right behind its inode.
+///
+/// # Errors
+/// As [`len_behind`].
+pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
+    let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
+    let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, end: MapEnd::Stored };
+    let compact = shape.compact(compact_off(Form::Compact.len() as u64))?;
+    let first = (block_bits.blocks_for(len)..).find(|lcn| compact.starts_pack(*lcn));
+    Ok(first.unwrap_or_default() << block_bits.bits())
+}
+
+/// From the inode at a slot boundary to its compact index, behind a body at `body_off`.
+fn compact_off(body_off: u64) -> u64 {
+    align_up(body_off, 8).expect("a small offset") + COMPACT_INDEX_OFF
+}
+
 /// What the length of an index depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexShape {
@@ -49,8 +84,19 @@ pub struct IndexShape {
     pub big: bool,
     /// Pclusters do not lie one behind the other, or are referenced in part: the full index is needed.
     pub scattered: bool,
-    /// Bytes of the last extent's pcluster behind the index; 0: it lies elsewhere.
-    pub inline_len: u16,
+    /// Where the last extent is.
+    pub end: MapEnd,
+}
+
+/// Where the last extent of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapEnd {
+    /// In blocks, as all others.
+    Stored,
+    /// Behind the index: a pcluster of this many bytes.
+    Inline(u16),
+    /// In the packed inode, from this byte on.
+    Fragment(u64),
 }
 
 /// log2 of the largest lclusters that dense packs of the compact index hold, and any pack.
@@ -96,7 +142,7 @@ pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
     let end = if shape.is_full() {
         header + FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters()
     } else {
-        shape.compact(header + COMPACT_INDEX_OFF)?.end_off()
+        shape.compact(compact_off(body_off))?.end_off()
     };
     Ok(end - body_off)
 }
@@ -137,15 +183,19 @@ pub fn encode(
         advise |=
             if shape.is_full() { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
     }
-    if shape.inline_len > 0 {
-        advise |= Advise::INLINE_PCLUSTER;
+    let (mut fragment_off, mut idata_len) = (0, 0);
+    match shape.end {
+        MapEnd::Stored => {}
+        MapEnd::Inline(len) => (advise, idata_len) = (advise | Advise::INLINE_PCLUSTER, len),
+        // The high half stands in the entry of its head.
+        MapEnd::Fragment(off) => (advise, fragment_off) = (advise | Advise::FRAGMENT_PCLUSTER, off as u32),
     }
     let header = MapHeader {
         advise,
         algorithms: [algorithm as u8, 0],
         lcluster_bits: shape.block_bits.bits(),
-        fragment_off: 0,
-        idata_len: shape.inline_len,
+        fragment_off,
+        idata_len,
         extent_count: 0,
     };
     let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
@@ -185,13 +235,17 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
 
 /// The head at lcluster `head` and the nonheads up to `next`.
 fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+    let blkaddr = match shape.end {
+        MapEnd::Fragment(off) if shape.scattered && extent.end() == shape.len => off >> 32,
+        _ => extent.pa >> shape.block_bits.bits(),
+    };
     let first = Lcluster::Head {
         kind: extent.kind,
         clusterofs: shape.block_bits.within(extent.la) as u32,
-        blkaddr: Blkaddr(extent.pa >> shape.block_bits.bits()),
+        blkaddr: Blkaddr(blkaddr),
         partial: extent.partial,
     };
-    // An inline pcluster has no blocks, but the entry must have a count.
+    // An inline pcluster and a fragment have no blocks, but the entry must have a count.
     let blocks = (extent.plen >> shape.block_bits.bits()).max(1);
     std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
         back: (lcn - head).min(u64::from(u32::MAX)) as u32,

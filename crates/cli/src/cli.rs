@@ -25,6 +25,7 @@ pub enum Command {
     Pack(Box<crate::pack::Args>),
     Mount(crate::mount::Args),
     Umount(crate::umount::Args),
+    Stats(crate::stats::Args),
     Ls(crate::ls::Args),
     Tree(crate::tree::Args),
     Stat(crate::stat::Args),

@@ -27,6 +27,7 @@ mod report;
 mod signals;
 mod size;
 mod stat;
+mod stats;
 mod target;
 mod text;
 mod threads;
@@ -69,6 +70,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Pack(args) => pack::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),
         Command::Stat(args) => stat::run(&args),

@@ -1,6 +1,7 @@
 //! `kiln mount`
 
 mod background;
+mod memory;
 
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
@@ -12,9 +13,13 @@ use background::Ready;
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_read::OpenOptions;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
 
 /// FUSE threads on small machines: some wait for the disk while others decode.
 const FUSE_THREADS_MIN: usize = 4;
@@ -27,7 +32,8 @@ const FUSE_THREADS_MIN: usize = 4;
 #[command(after_help = "\
 Examples:
   kiln mount image.erofs /mnt
-  kiln mount --via fuse --foreground image.erofs ~/mnt")]
+  kiln mount --via fuse --foreground image.erofs ~/mnt
+  kiln mount --via fuse --metrics /var/lib/node_exporter/kiln.prom image.erofs /mnt")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -43,9 +49,21 @@ pub struct Args {
     #[arg(long)]
     foreground: bool,
 
-    /// FUSE: decoded data to keep in memory
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
-    cache: u64,
+    /// FUSE: decoded data to keep in memory; the default is a sixteenth of the memory, 64M to 1G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
+
+    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the kernel's, 128K]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    read_ahead: Option<u64>,
+
+    /// Read these files into the system's cache once mounted: their paths in the image, one a line
+    #[arg(long, value_name = "LIST")]
+    preload: Option<PathBuf>,
+
+    /// FUSE: keep counters in this file, for Prometheus; `kiln stats` shows them, too
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
 
     #[command(flatten)]
     threads: ThreadsArgs,
@@ -74,6 +92,7 @@ enum Via {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let preload = read_list(args)?;
     if args.via != Some(Via::Fuse) {
         match kernel::mount(&args.image.image, &args.image.device, args.image.offset, &args.dir) {
             Ok(via) => {
@@ -81,6 +100,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                     KernelVia::File => "the kernel".into(),
                     KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
                 };
+                if !preload.is_empty() {
+                    warm_up(&args.dir, &preload, &AtomicBool::new(false));
+                }
                 return Ok(tell(args, &how));
             }
             Err(error) if args.via.is_none() && error.falls_back_to_fuse() => {
@@ -90,7 +112,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     if args.foreground {
-        return serve(args);
+        return serve(args, preload);
     }
     background::start(&arguments(args)?)?;
     Ok(tell(args, "FUSE"))
@@ -104,21 +126,50 @@ fn tell(args: &Args, how: &str) -> Exit {
 }
 
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
-fn serve(args: &Args) -> Result<Exit, Failure> {
+fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     let signals = Signals::catch()?;
-    let image = args.image.open_with(&OpenOptions { cache_bytes: args.cache, ..OpenOptions::default() })?;
+    let image = args.image.open_with(&OpenOptions {
+        cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
+        ..OpenOptions::default()
+    })?;
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         allow_other: args.allow_other,
         fsname: args.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
+        read_ahead: args.read_ahead,
+        metrics: args.metrics.clone(),
     };
-    let mut on_ready = || match ready.take() {
-        Some(ready) => ready.report(),
-        None => drop(tell(args, "FUSE")),
+    let stop = Arc::clone(signals.stop());
+    let mut preload = Some(preload);
+    let mut on_ready = || {
+        match ready.take() {
+            Some(ready) => ready.report(),
+            None => drop(tell(args, "FUSE")),
+        }
+        // Through the mount, as everybody reads: it cannot be done before, and must not keep the server from ending.
+        if let Some(preload) = preload.take().filter(|list| !list.is_empty()) {
+            let (dir, stop) = (args.dir.clone(), Arc::clone(signals.stop()));
+            thread::spawn(move || warm_up(&dir, &preload, &stop));
+        }
     };
-    fuse::serve(image, &args.dir, &options, Arc::clone(signals.stop()), &mut on_ready).map_err(Failure::Mount)?;
+    fuse::serve(image, &args.dir, &options, stop, &mut on_ready).map_err(Failure::Mount)?;
     Ok(Exit::Done)
+}
+
+/// The paths in the file of `--preload`.
+fn read_list(args: &Args) -> Result<Vec<PathBuf>, Failure> {
+    let Some(path) = &args.preload else { return Ok(Vec::new()) };
+    let text = fs::read(path).map_err(|source| Failure::File { path: path.clone(), action: "read", source })?;
+    let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
+}
+
+/// Preload, and say what could not be.
+fn warm_up(dir: &Path, list: &[PathBuf], stop: &AtomicBool) {
+    for (path, error) in kiln_mount::preload(dir, list, stop) {
+        note(format_args!("{}: not preloaded: {error}", path.display()));
+    }
 }
 
 /// The same order for the background process, which works elsewhere: paths are absolute.
@@ -128,13 +179,16 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
         std::path::absolute(path).map_err(fail)
     };
     let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
-    list.push(format!("--cache={}", args.cache).into());
+    list.extend(args.cache.map(|bytes| format!("--cache={bytes}").into()));
+    list.extend(args.read_ahead.map(|bytes| format!("--read-ahead={bytes}").into()));
     list.push(format!("--offset={}", args.image.offset).into());
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
     list.extend(args.allow_other.then(|| "--allow-other".into()));
     list.extend(args.fsname.as_ref().map(|name| format!("--fsname={name}").into()));
-    for device in &args.image.device {
-        list.extend(["--device".into(), absolute(device)?.into()]);
+    let files = args.image.device.iter().map(|path| ("--device", path));
+    let files = files.chain(args.preload.iter().map(|path| ("--preload", path)));
+    for (option, path) in files.chain(args.metrics.iter().map(|path| ("--metrics", path))) {
+        list.extend([option.into(), absolute(path)?.into()]);
     }
     list.extend(["--".into(), absolute(&args.image.image)?.into(), absolute(&args.dir)?.into()]);
     Ok(list)

@@ -1,29 +1,34 @@
 //! `kiln pack`
 
+mod by_path;
+mod estimate;
+mod explain;
 mod job;
 mod label;
 mod layout_args;
 mod summary;
 mod tree_args;
 
-pub use job::{Job, source_date_epoch};
+pub use job::{ByPath, Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
 
 use crate::exit::{Exit, Failure};
 use crate::output::Existing;
-use crate::preset::{self, Extents, Preset, Wishes};
+use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
 use crate::target::{Target, scratch_dir};
-use crate::threads::ThreadsArgs;
-use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Summary};
+use crate::threads::{NiceArgs, ThreadsArgs};
+use by_path::ByPathArgs;
+use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
 use layout_args::LayoutArgs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use summary::PackJson;
 use tree_args::TreeArgs;
 use uuid::Uuid;
@@ -38,7 +43,10 @@ Examples:
   kiln pack rootfs/ rootfs.erofs
   kiln pack --preset small rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
+  kiln pack --estimate rootfs/
+  kiln pack --explain --dry-run rootfs/ rootfs.erofs
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
+  kiln pack --hint '*.so=lz4' --hint '/boot/=none' rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
@@ -46,7 +54,8 @@ pub struct Args {
     src: PathBuf,
 
     /// The image to make
-    image: PathBuf,
+    #[arg(required_unless_present = "estimate")]
+    image: Option<PathBuf>,
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
@@ -60,6 +69,15 @@ pub struct Args {
     #[arg(short = 'C', value_name = "SIZE", value_parser = size::parse)]
     pcluster_len: Option<u64>,
 
+    /// Try these for each file, on samples, and take the one that makes it smallest, as far as --try-budget goes
+    #[arg(long = "try", value_name = "ALGORITHM[,LEVEL],...")]
+    tries: Option<String>,
+
+    /// What compression may cost with --try, by a model of CPU time that is the same on all machines: FACTOR times what it
+    /// costs otherwise
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, requires = "tries", default_value = "2")]
+    try_budget: u32,
+
     /// Use only what Linux X.Y can mount
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
@@ -69,12 +87,14 @@ pub struct Args {
     #[arg(long, value_enum)]
     dedupe: Option<DedupeArg>,
 
-    /// Memory for the index of parts; a smaller one finds fewer of them
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    /// Memory for what can do with less: half for the index of parts, which then finds fewer of them, the rest for data on its
+    /// way. The list of files and the threads' encoders come on top
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     memory: u64,
 
-    /// Files that are packed, which is compressed together: off, all, or those up to a size (needs Linux 6.1)
-    #[arg(long, value_name = "off|SIZE|all", value_parser = parse_fragments)]
+    /// Files that are packed, which is compressed together: off, small (up to 128K), tails (these and the ends of longer
+    /// files), all, or those up to a size (needs Linux 6.1)
+    #[arg(long, value_name = "off|small|tails|all|SIZE", value_parser = parse_fragments)]
     fragments: Option<Fragments>,
 
     /// The largest pcluster of packed files; the default is as for other files
@@ -89,6 +109,16 @@ pub struct Args {
     #[arg(long)]
     tail_packing: bool,
 
+    /// Large directories are compressed: they are packed like files (needs Linux 6.1)
+    #[arg(long)]
+    compress_dirs: bool,
+
+    /// Inodes and what lies beside them are compressed in pieces of SIZE (default 32K), large directories too (needs
+    /// Linux 6.17); without an algorithm of its own as -z says
+    #[arg(long, value_name = "SIZE[:ALGORITHM[,LEVEL]]", num_args = 0..=1, require_equals = true,
+          default_missing_value = DEFAULT_METADATA)]
+    compress_metadata: Option<MetadataArg>,
+
     /// The image's UUID; the default comes from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
@@ -101,6 +131,18 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
+    /// Build nothing; pack a sample, and tell what each preset would make of SRC: size, time, oldest kernel
+    #[arg(long, conflicts_with_all = ["image", "preset", "force", "explain", "dry_run"])]
+    estimate: bool,
+
+    /// Tell of each file how it is stored and why, on standard output, when the image is built
+    #[arg(long)]
+    explain: bool,
+
+    /// Do everything but keep the image; it needs its room until the end
+    #[arg(long)]
+    dry_run: bool,
+
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
@@ -109,11 +151,17 @@ pub struct Args {
     threads: ThreadsArgs,
 
     #[command(flatten)]
+    nice: NiceArgs,
+
+    #[command(flatten)]
     progress: ProgressArgs,
 
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    by_path: ByPathArgs,
 
     #[command(flatten)]
     layout: LayoutArgs,
@@ -143,42 +191,83 @@ impl From<DedupeArg> for Dedupe {
     }
 }
 
+/// What is compressed as one piece of metadata where nothing else is named.
+const DEFAULT_METADATA: &str = "32K";
+
+/// Value of `--compress-metadata`.
+#[derive(Clone)]
+struct MetadataArg {
+    len: u64,
+    algorithm: Option<String>,
+}
+
+impl FromStr for MetadataArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (len, algorithm) = text.split_once(':').map_or((text, None), |(len, rest)| (len, Some(rest.to_owned())));
+        Ok(Self { len: size::parse(len)?, algorithm })
+    }
+}
+
 fn parse_fragments(text: &str) -> Result<Fragments, String> {
     match text {
         "off" | "0" => Ok(Fragments::Off),
+        "small" => Ok(Fragments::UpTo(SMALL_FILE_LEN)),
+        "tails" => Ok(Fragments::Tails(SMALL_FILE_LEN)),
         "all" => Ok(Fragments::UpTo(u64::MAX)),
         len => size::parse(len).map(Fragments::UpTo),
     }
 }
 
+/// A factor, in percent.
+fn parse_factor(text: &str) -> Result<u32, &'static str> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (1.0..=1000.0).contains(factor));
+    factor.map(|factor| (factor * 100.0).round() as u32).ok_or("use a number from 1 to 1000")
+}
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let options = options(args)?;
+    let Some(image) = &args.image else { return estimate::run(args) };
+    let mut options = options(args, args.preset, &scratch_dir(image))?;
+    let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    args.nice.apply()?;
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let mut target = Target::create(&args.image, existing, args.layout.offset)?;
+    let mut target = Target::create(image, existing, args.layout.offset)?;
     if let Some(path) = &args.layout.blob_device {
         target = target.with_blob(path, existing)?;
     }
     let mut before = PhaseClock::start();
-    let job = Job { src: &args.src, image: &args.image, filter: &filter, policy: &policy, options: &options };
-    let scan = job.scan(&signals)?;
+    let job = Job { src: &args.src, image, filter: &filter, policy: &policy };
+    let scan = job.scan(&options, &signals)?;
+    let missing = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, target.out(), &signals, &progress);
+    let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
     drop(meter);
-    let mut summary = built?;
+    let (mut summary, reasons) = built?;
     let mut after = PhaseClock::start();
-    target.commit()?;
-    after.finish("sync");
+    if !args.dry_run {
+        target.commit()?;
+        after.finish("sync");
+    }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
-    report(args, &scan.skipped, &summary)
+    if let Some(first) = missing.first().filter(|_| !args.progress.quiet) {
+        let (count, first) = (missing.len(), String::from_utf8_lossy(first));
+        note(format_args!(
+            "{count} paths of --order are not in the image: {first}{}",
+            if count > 1 { ", ..." } else { "" }
+        ));
+    }
+    report(args, image, &scan.skipped, &summary, &reasons)
 }
 
-fn options(args: &Args) -> Result<BuildOptions, Failure> {
+fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptions, Failure> {
+    let metadata = args.compress_metadata.as_ref();
     let wishes = Wishes {
-        preset: args.preset,
+        preset,
         block_len: args.layout.block_size,
         algorithm: args.compression.as_deref(),
         pcluster_len: args.pcluster_len,
@@ -188,20 +277,30 @@ fn options(args: &Args) -> Result<BuildOptions, Failure> {
         packed_pcluster_len: args.packed_pcluster,
         extents: args.extents,
         tail_packing: args.tail_packing,
+        compress_dirs: args.compress_dirs,
+        metadata: metadata.map(|MetadataArg { len, algorithm }| (*len, algorithm.as_deref())),
+        tries: args.tries.as_deref(),
+        try_budget: args.try_budget,
     };
     Ok(BuildOptions {
         threads: args.threads.count(),
-        index_budget: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
-        scratch_dir: scratch_dir(&args.image),
+        scratch_dir: scratch_dir.to_owned(),
         ..args.layout.apply(preset::choose(&wishes)?)?
     })
 }
 
-fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<Exit, Failure> {
+fn report(
+    args: &Args,
+    image: &Path,
+    unreadable: &[Unreadable],
+    summary: &Summary,
+    reasons: &Reasons<'_>,
+) -> Result<Exit, Failure> {
     for skipped in unreadable {
         note(format_args!("skipped: {skipped}"));
     }
@@ -209,10 +308,14 @@ fn report(args: &Args, unreadable: &[Unreadable], summary: &Summary) -> Result<E
         note(format_args!("skipped: {}", skipped.error));
     }
     if !args.progress.quiet {
-        summary::tell(&args.image, summary);
+        summary::tell(image, summary);
     }
-    if args.json {
-        print_document(&PackJson::new(&args.image, unreadable, summary))?;
+    let document = || PackJson::new(image, unreadable, summary);
+    match (args.explain, args.json) {
+        (true, true) => explain::print_json(reasons, &document())?,
+        (true, false) => explain::tell(reasons)?,
+        (false, true) => print_document(&document())?,
+        (false, false) => {}
     }
     Ok(if unreadable.is_empty() && summary.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
 }

@@ -3,7 +3,7 @@
 //! What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
 
 use crate::exit::Failure;
-use kiln_build::{BuildOptions, Dedupe, Fragments};
+use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
@@ -102,6 +102,14 @@ pub struct Wishes<'a> {
     pub extents: Option<Extents>,
     /// `--tail-packing`
     pub tail_packing: bool,
+    /// `--compress-dirs`
+    pub compress_dirs: bool,
+    /// `--compress-metadata`: bytes in a piece, and an algorithm
+    pub metadata: Option<(u64, Option<&'a str>)>,
+    /// `--try`
+    pub tries: Option<&'a str>,
+    /// `--try-budget`, in percent
+    pub try_budget: u32,
 }
 
 /// The options that this makes together, the others at their defaults.
@@ -113,11 +121,25 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
     let base = wishes.preset.base();
     let block_bits = wishes.block_bits()?;
     let encoded_extents = wishes.encodes_extents()?;
-    let Some(compression) = wishes.compression(&base, block_bits, encoded_extents)? else {
+    // Where the image needs such a kernel anyway, inodes may be as small as it reads them.
+    let own_mtimes = encoded_extents || kernel.is_some_and(|kernel| kernel >= Feature::Addr48Bit.since());
+    let compression = wishes.compression(&base, block_bits, encoded_extents)?;
+    let metabox = wishes.metabox(compression, block_bits, encoded_extents)?;
+    let Some(compression) = compression else {
         wishes.check_uncompressed()?;
-        wishes.check_block_len(block_bits, Feature::SubPageBlocks)?;
+        let feature = if metabox.is_some() { Feature::SubPageCompressed } else { Feature::SubPageBlocks };
+        wishes.check_block_len(block_bits, feature)?;
         let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
-        return Ok(BuildOptions { block_bits, kernel, dedupe, ..BuildOptions::default() });
+        let encoded_extents = encoded_extents && metabox.is_some();
+        return Ok(BuildOptions {
+            block_bits,
+            kernel,
+            dedupe,
+            own_mtimes,
+            metabox,
+            encoded_extents,
+            ..BuildOptions::default()
+        });
     };
     wishes.check_block_len(block_bits, Feature::SubPageCompressed)?;
     let limits = PclusterLimits::of(compression.method, block_bits, encoded_extents);
@@ -129,8 +151,12 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         dedupe: wishes.dedupe(base.dedupe, compression.method)?,
         fragments,
         packed_pcluster_len: wishes.packed_pcluster_len(fragments, limits)?,
+        pack_directories: wishes.packs_directories()?,
+        metabox,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
+        trial: wishes.trial(compression.pcluster_len, block_bits, encoded_extents)?,
         encoded_extents,
+        own_mtimes,
         ..BuildOptions::default()
     })
 }
@@ -147,9 +173,8 @@ pub struct PclusterLimits {
 impl PclusterLimits {
     pub fn of(method: Method, block_bits: BlockBits, encoded_extents: bool) -> Self {
         let block_len = block_bits.len() as u32;
-        let compression = Some(Spec { method, level: 0, pcluster_len: block_len });
-        let options = BuildOptions { block_bits, compression, encoded_extents, ..BuildOptions::default() };
-        Self { block_len, max_len: options.pcluster_max_len() }
+        let options = BuildOptions { block_bits, encoded_extents, ..BuildOptions::default() };
+        Self { block_len, max_len: options.pcluster_max_len(method) }
     }
 
     /// `len`, if pclusters may be so long.
@@ -158,7 +183,7 @@ impl PclusterLimits {
         u32::try_from(len).ok().filter(fits)
     }
 
-    fn check(self, option: &str, len: u64) -> Result<u32, Failure> {
+    pub fn check(self, option: &str, len: u64) -> Result<u32, Failure> {
         let Self { block_len, max_len } = self;
         let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {block_len} bytes, up to {max_len}"));
         self.fit(len).ok_or_else(refuse)
@@ -177,7 +202,7 @@ impl Wishes<'_> {
             Some(Extents::Encoded) => self.check_kernel("--extents encoded", since).map(|()| true),
             Some(Extents::Index) => Ok(false),
             // Unlike the other features it is not taken where nothing says that it can be had.
-            None => Ok(self.kernel.is_some_and(|kernel| kernel >= since)),
+            None => Ok(self.metadata.is_some() || self.kernel.is_some_and(|kernel| kernel >= since)),
         }
     }
 
@@ -201,12 +226,7 @@ impl Wishes<'_> {
         let default_len = if encoded_extents { base.unit_len } else { base.pcluster_len };
         let spec = match self.algorithm {
             Some("none") => None,
-            Some(text) => {
-                let spec = Spec::parse(text, default_len);
-                let spec = spec.map_err(|error| Failure::Usage(format!("-z {text}: {error}")))?;
-                self.check_method(spec.method)?;
-                Some(spec)
-            }
+            Some(text) => Some(self.spec("-z ", text, default_len)?),
             None => base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
                 method,
                 level,
@@ -222,6 +242,40 @@ impl Wishes<'_> {
         Ok(Some(Spec { pcluster_len, ..spec }))
     }
 
+    fn spec(&self, option: &str, text: &str, len: u32) -> Result<Spec, Failure> {
+        let spec = Spec::parse(text, len).map_err(|error| Failure::Usage(format!("{option}{text}: {error}")))?;
+        check_method(spec.method, self.kernel)?;
+        Ok(spec)
+    }
+
+    /// How metadata is compressed, given how files are.
+    fn metabox(
+        &self,
+        files: Option<Spec>,
+        block_bits: BlockBits,
+        encoded_extents: bool,
+    ) -> Result<Option<Spec>, Failure> {
+        let Some((len, algorithm)) = self.metadata else { return Ok(None) };
+        const OPTION: &str = "--compress-metadata";
+        self.check_kernel(OPTION, Feature::Metabox.since())?;
+        let spec = match (algorithm, files) {
+            (Some(text), _) => self.spec("--compress-metadata: ", text, block_bits.len() as u32)?,
+            (None, Some(spec)) => spec,
+            (None, None) => {
+                return usage(format!("{OPTION}: files are not compressed: name an algorithm for metadata"));
+            }
+        };
+        let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).check(OPTION, len)?;
+        Ok(Some(Spec { pcluster_len, ..spec }))
+    }
+
+    fn packs_directories(&self) -> Result<bool, Failure> {
+        match self.compress_dirs {
+            true => self.check_kernel("--compress-dirs", Feature::Fragments.since()).map(|()| true),
+            false => Ok(self.metadata.is_some()),
+        }
+    }
+
     /// Refuse what is about compression where there is none.
     fn check_uncompressed(&self) -> Result<(), Failure> {
         let about_compression = [
@@ -231,6 +285,8 @@ impl Wishes<'_> {
             (self.extents == Some(Extents::Encoded), "--extents encoded"),
             (self.dedupe == Some(Dedupe::Parts), "--dedupe parts"),
             (self.tail_packing, "--tail-packing"),
+            (self.compress_dirs, "--compress-dirs"),
+            (self.tries.is_some(), "--try"),
         ];
         match about_compression.into_iter().find(|(asked, _)| *asked) {
             Some((_, option)) => usage(format!("{option}: nothing is compressed: name an algorithm with -z")),
@@ -264,6 +320,25 @@ impl Wishes<'_> {
         }
     }
 
+    /// What is tried; a number belongs to the algorithm before it.
+    fn trial(&self, pcluster_len: u32, block_bits: BlockBits, encoded_extents: bool) -> Result<Trial, Failure> {
+        let mut texts: Vec<String> = Vec::new();
+        for item in self.tries.iter().flat_map(|tries| tries.split(',')) {
+            match texts.last_mut() {
+                Some(before) if item.starts_with(|c: char| c.is_ascii_digit()) => *before = format!("{before},{item}"),
+                _ => texts.push(item.to_owned()),
+            }
+        }
+        let way = |text: &String| {
+            let spec = Spec::parse(text, pcluster_len);
+            let spec = spec.map_err(|error| Failure::Usage(format!("--try {text}: {error}")))?;
+            let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).nearest(pcluster_len);
+            check_method(spec.method, self.kernel).map(|()| Spec { pcluster_len, ..spec })
+        };
+        let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
+        Ok(Trial { ways, budget_percent: self.try_budget })
+    }
+
     fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, Failure> {
         match self.dedupe {
             // References to parts came with fragments.
@@ -285,17 +360,6 @@ impl Wishes<'_> {
         }
     }
 
-    fn check_method(&self, method: Method) -> Result<(), Failure> {
-        let feature = feature_of(method.algorithm());
-        match self.kernel.filter(|_| !self.has(feature.since())) {
-            Some(kernel) => {
-                let (name, since) = (feature.name(), feature.since());
-                usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn check_kernel(&self, option: &str, since: KernelVersion) -> Result<(), Failure> {
         match self.kernel.filter(|_| !self.has(since)) {
             Some(kernel) => usage(format!("{option} needs Linux {since}, but the image is for Linux {kernel}")),
@@ -310,6 +374,18 @@ impl Wishes<'_> {
 
 fn usage<T>(message: String) -> Result<T, Failure> {
     Err(Failure::Usage(message))
+}
+
+/// See that the kernel, if one is chosen, knows the algorithm.
+pub fn check_method(method: Method, kernel: Option<KernelVersion>) -> Result<(), Failure> {
+    let feature = feature_of(method.algorithm());
+    match kernel.filter(|&kernel| kernel < feature.since()) {
+        Some(kernel) => {
+            let (name, since) = (feature.name(), feature.since());
+            usage(format!("{name} came with Linux {since}, but the image is for Linux {kernel}"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn feature_of(algorithm: Algorithm) -> Feature {

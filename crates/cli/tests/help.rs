@@ -6,10 +6,11 @@ use common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "pack",
     "mount",
     "umount",
+    "stats",
     "ls",
     "tree",
     "stat",

@@ -28,10 +28,32 @@ fn documented() -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(String::from).collect()
 }
 
+/// Files that `pack` stores in all its ways.
+fn files(scratch: &Scratch) {
+    let root = scratch.path("files");
+    fs::create_dir(&root).unwrap();
+    let mut state = 1u64;
+    let random: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    })
+    .take(5 << 20)
+    .collect();
+    fs::write(format!("{root}/random"), random).unwrap();
+    for name in ["long", "again"] {
+        fs::write(format!("{root}/{name}"), common::text(1, 300_000)).unwrap();
+    }
+    let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(2_000_000_000);
+    fs::File::options().write(true).open(format!("{root}/long")).unwrap().set_modified(late).unwrap();
+    fs::write(format!("{root}/small"), common::text(2, 3000)).unwrap();
+    fs::File::create(format!("{root}/sparse")).unwrap().set_len(1 << 30).unwrap();
+}
+
 #[test]
 fn every_field_is_documented() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("src")).unwrap();
+    files(&scratch);
     let damaged = scratch.path("damaged");
     let mut bytes = fs::read(golden("lz4.erofs")).unwrap();
     bytes[1024 + 16] ^= 1;
@@ -47,6 +69,8 @@ fn every_field_is_documented() {
         &["du", "--json", &golden("inline.erofs")],
         &["extract", "--json", &golden("inline.erofs"), &scratch.path("out"), "big"],
         &["pack", "--json", &scratch.path("src"), &scratch.path("image")],
+        &["pack", "--json", "--estimate", "--tail-packing", &scratch.path("files")],
+        &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
     ] {
         let document: Value = serde_json::from_slice(&stdout(args)).unwrap();
         assert_eq!(document["schema"], 1, "{args:?}");
@@ -58,7 +82,10 @@ fn every_field_is_documented() {
     let documented = documented();
     let missing: Vec<_> = found.difference(&documented).collect();
     assert!(missing.is_empty(), "not in JSON.md: {missing:?}");
-    for name in ["path_b64", "rdev", "target", "error", "since", "wall_secs", "unset_xattrs"] {
+    let explained = ["duplicate_of", "packed_offset", "bits_per_byte", "chunk_bytes", "ratio", "extended_because"];
+    let others =
+        ["path_b64", "rdev", "target", "error", "since", "wall_secs", "unset_xattrs", "unpacked_because", "refused"];
+    for name in others.into_iter().chain(explained) {
         assert!(found.contains(name), "{name} was not seen");
     }
 }

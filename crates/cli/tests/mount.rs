@@ -4,8 +4,10 @@ mod common;
 
 use common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -96,4 +98,110 @@ fn the_foreground_ends_with_a_signal() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn a_mount_tells_what_it_did() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let (scratch, image) = (Scratch::new(), golden("lz4.erofs"));
+    let (dir, list, metrics) = (scratch.path("mnt"), scratch.path("list"), scratch.path("kiln.prom"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&list, "/big/text\n\nmissing\n").unwrap();
+    fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+    {
+        let _place = Place(&dir);
+        run(&["mount", "--via=fuse", "--quiet", "--preload", &list, "--metrics", &metrics, &image, &dir]);
+        let len = stdout(&["cat", &image, "big/text"]).len() as u64;
+        // What is preloaded is read by the server's own thread; the second reader finds it, or waits for the same pages.
+        assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
+        // A request is counted when it is done, which is just after its answer.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let json: Value = serde_json::from_slice(&stdout(&["stats", "--json", &dir])).unwrap();
+        assert_eq!((&json["schema"], &json["served_bytes"]), (&1.into(), &len.into()));
+        assert_eq!(json["errors"], 0);
+        let documented = include_str!("../JSON.md");
+        for name in json.as_object().unwrap().keys() {
+            assert!(documented.contains(&format!("`{name}`")), "{name} is not in JSON.md");
+        }
+        let reads = json["requests"]["read"]["durations"].as_object().unwrap().values().map(|n| n.as_u64().unwrap());
+        assert_eq!(reads.sum::<u64>(), json["reads"].as_u64().unwrap());
+        let text = String::from_utf8(stdout(&["stats", &dir])).unwrap();
+        assert!(text.starts_with("served ") && text.contains("\nread "), "{text}");
+        let prometheus = String::from_utf8(stdout(&["stats", "--prometheus", &dir])).unwrap();
+        assert!(prometheus.contains(&format!("\nkiln_read_size_bytes_sum {len}\n")), "{prometheus}");
+        assert!(fs::read_to_string(&metrics).unwrap().starts_with("# HELP kiln_"));
+        if run(&["mount", "--via=kernel", "--quiet", "--preload", &list, &image, &scratch.path("mnt")]).status.success()
+        {
+            fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+            stdout(&["umount", &dir]);
+        }
+    }
+    fails(&["mount", "--preload", &scratch.path("nothing"), &image, &dir], 1, "nothing");
+    assert!(!is_mounted(&dir));
+}
+
+/// Eight readers of far more than the cache holds, again and again: a server takes its cache, and for each thread what one request
+/// needs, however long it runs.
+#[test]
+fn memory_stays_bounded_under_load() {
+    const MIB: u64 = 1 << 20;
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir) = (scratch.path("tree"), scratch.path("image.erofs"), scratch.path("mnt"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let contents =
+        |file: u32| (0..MIB as u32 * 3 / 2).flat_map(move |at| (at / 5 * (file + 1)).to_le_bytes()).collect();
+    for file in 0..8 {
+        let bytes: Vec<u8> = contents(file);
+        fs::write(format!("{tree}/{file}"), bytes).unwrap();
+    }
+    stdout(&["pack", "--quiet", "-z", "lz4", "-C", "64K", &tree, &image]);
+    let _place = Place(&dir);
+    let mut child = kiln()
+        .args(["mount", "--via=fuse", "--foreground", "--cache=4M", "--threads=4", &image, &dir])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_owned();
+        line.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    };
+    let before = peak();
+    std::thread::scope(|scope| {
+        for reader in 0..8u32 {
+            let dir = &dir;
+            scope.spawn(move || {
+                for round in 0..6 {
+                    let file = (reader + round) % 8;
+                    let path = format!("{dir}/{file}");
+                    let expected: Vec<u8> = contents(file);
+                    assert!(fs::read(&path).unwrap() == expected, "{path}");
+                    // The next reader must not find it in the kernel's cache. Pages here and there are what ours is for.
+                    let file = fs::File::open(&path).unwrap();
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                    for page in 0..400 {
+                        let (off, mut buf) = (page * 7919 % 1536 * 4096, [0; 4096]);
+                        file.read_exact_at(&mut buf, off as u64).unwrap();
+                        assert!(buf == expected[off..off + 4096], "{path}: {off}");
+                    }
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                }
+            });
+        }
+    });
+    let served = serde_json::from_slice::<Value>(&stdout(&["stats", "--json", &dir])).unwrap();
+    assert!(served["served_bytes"].as_u64().unwrap() > 96 * MIB, "{served}");
+    // The cache, and for each of four threads a request, a pcluster, an extent and the allocator's slack.
+    let taken = peak() - before;
+    assert!(taken < 4 * MIB + 4 * 4 * MIB, "{} KiB", taken >> 10);
+    stdout(&["umount", &dir]);
+    assert!(child.wait().unwrap().success());
 }

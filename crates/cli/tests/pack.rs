@@ -53,6 +53,40 @@ fn names(dir: &str) -> Vec<String> {
 }
 
 #[test]
+fn metadata_is_compressed() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    for idx in 0..2000 {
+        fs::write(format!("{root}/dir/file-{idx}"), text(idx, 50)).unwrap();
+    }
+    let [plain, image] = ["plain.erofs", "image.erofs"].map(|name| scratch.path(name));
+    pack(&[&root, &plain]);
+    let len = |path: &str| fs::metadata(path).unwrap().len();
+    for (options, kernel) in [
+        (&["--compress-dirs"][..], "6.10"),
+        (&["--compress-metadata"], "6.17"),
+        (&["--compress-metadata=8k", "--kernel", "6.17", "-z", "lz4"], "6.17"),
+        (&["--compress-metadata=64k:lzma", "--extents", "index", "--preset", "dataset"], "6.17"),
+        (&["--compress-metadata=1M:zstd,9", "--preset", "plain"], "6.17"),
+    ] {
+        pack(&[options, &["--force", &root, &image]].concat());
+        stdout(&["check", &image]);
+        stdout(&["diff", &root, &image]);
+        stdout(&["diff", &plain, &image]);
+        assert!(len(&image) < len(&plain), "{options:?}: {} from {}", len(&image), len(&plain));
+        let info = stdout(&["info", "--stats", "--json", &image]);
+        let info: Value = serde_json::from_slice(&info).unwrap();
+        assert_eq!(info["oldest_kernel"], kernel, "{options:?}");
+    }
+    for (option, kernel) in [("--compress-metadata", "6.16"), ("--compress-dirs", "6.0")] {
+        let refused = scratch.path("refused.erofs");
+        let words = format!("but the image is for Linux {kernel}");
+        fails(&["pack", option, "--kernel", kernel, &root, &refused], 2, &words);
+    }
+    fails(&["pack", "--compress-metadata=many", &root, &image], 2, "--compress-metadata");
+}
+
+#[test]
 fn what_is_packed_comes_out_again() {
     let scratch = Scratch::new();
     let root = tree(&scratch);
@@ -194,6 +228,132 @@ fn the_summary_is_for_people_and_for_programs() {
     }
     let quiet = run(&["pack", "--quiet", &root, &scratch.path("quiet")]);
     assert!(quiet.stderr.is_empty() && quiet.stdout.is_empty());
+}
+
+#[test]
+fn hints_say_how_files_are_compressed() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::create_dir(format!("{root}/lib")).unwrap();
+    for (seed, name) in (20..).zip(["a.so", "b.so", "plain"]) {
+        fs::write(format!("{root}/lib/{name}"), text(seed, 200_000)).unwrap();
+    }
+    let file = scratch.path("hints");
+    fs::write(&file, "# libraries\n\n/lib/=lzma,1:1M\nagain=lz4\n").unwrap();
+    let hints = ["--hints", &file, "--hint", "b.so=none", "--hint", "again=lz4hc,9"];
+    let output = run(&[&["pack", "--json", "--force"], &hints[..], &[&root, &image]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ways: Vec<String> = summary["ways"].as_array().unwrap().iter().map(Value::to_string).collect();
+    for way in [r#""algorithm":"lzma","bytes":400000,"files":2,"level":1,"pcluster_bytes":1048576"#, "lz4hc", "zstd"] {
+        assert!(ways.iter().any(|used| used.contains(way)), "{way} is not in {ways:?}");
+    }
+    assert_eq!(summary["duplicate_files"], 0, "equal files that are read in different ways");
+    assert!(stderr(&output).contains("lzma,1 in 1.0 MiB: 390.6 KiB in 2 files"), "{}", stderr(&output));
+    let document = stdout(&["stat", "--json", "--extents", &image, "lib/b.so"]);
+    let stat: Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(stat["extents"][0]["stored_as"], "raw", "{stat}");
+    assert_eq!(run(&["check", &image]).status.code(), Some(0));
+    assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+    fs::write(&file, "a=lz4\n\nb\n").unwrap();
+    for (args, words) in [
+        (&["--hints", &file][..], "hints, line 3: b: write it as GLOB=WAY"),
+        (&["--hint", "*.so=gzip"], "--hint: gzip: unknown compression method"),
+        (&["--hint", "*.so=zstd", "--kernel", "6.1"], "--hint: zstd came with Linux 6.10"),
+    ] {
+        fails(&[&["pack"], args, &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+#[test]
+fn what_is_tried_is_taken_where_it_saves_within_the_budget() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    for seed in 30..34 {
+        fs::write(format!("{root}/{seed}"), text(seed, 500_000)).unwrap();
+    }
+    let lzma = |extra: &[&str]| {
+        let base = ["pack", "--json", "--force", "-z", "lz4", "--fragments", "off"];
+        let document = stdout(&[&base, extra, &[&root, &image]].concat());
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+        let summary: Value = serde_json::from_slice(&document).unwrap();
+        let ways = summary["ways"].as_array().unwrap().clone();
+        ways.iter().find(|way| way["algorithm"] == "lzma").map_or(0, |way| way["files"].as_u64().unwrap())
+    };
+    assert_eq!(lzma(&[]), 0);
+    let few = lzma(&["--try", "zstd,15,lzma", "--try-budget", "100"]);
+    let all = lzma(&["--try", "lzma", "--try-budget", "1000"]);
+    assert!(0 < few && few < all && all == 5, "{few} {all}");
+    for (args, words) in [
+        (&["--try", "gzip"][..], "--try gzip: unknown compression method"),
+        (&["--try", "3"], "--try 3: unknown compression method"),
+        (&["--try", "zstd", "--kernel", "6.1"], "zstd came with Linux 6.10"),
+        (&["--try", "zstd", "-z", "none"], "--try: nothing is compressed"),
+        (&["--try", "zstd", "--try-budget", "0.5"], "1 to 1000"),
+        (&["--try-budget", "2"], "--try"),
+    ] {
+        fails(&[&["pack"], args, &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+#[test]
+fn data_lies_in_the_order_of_a_list() {
+    let scratch = Scratch::new();
+    let (root, image, list) = (scratch.path("src"), scratch.path("image"), scratch.path("list"));
+    fs::create_dir_all(format!("{root}/dir")).unwrap();
+    let files = ["a", "b", "c", "dir/d"];
+    for (seed, name) in (0..).zip(files) {
+        fs::write(format!("{root}/{name}"), text(seed, 100_000)).unwrap();
+    }
+    fs::write(&list, "/dir/d\ndir\nnot/there\nb\n/dir/d\n").unwrap();
+    for fragments in ["off", "all"] {
+        let args = ["pack", "--force", "--fragments", fragments, "--order", &list, &root, &image];
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains("1 paths of --order are not in the image: not/there"), "{}", stderr(&output));
+        let place = |name: &&str| {
+            let document = stdout(&["stat", "--json", "--extents", &image, name]);
+            let stat: Value = serde_json::from_slice(&document).unwrap();
+            stat["extents"][0]["address"].as_u64().unwrap_or_else(|| panic!("{stat}"))
+        };
+        let mut by_place = files;
+        by_place.sort_by_key(place);
+        assert_eq!(by_place, ["dir/d", "b", "a", "c"], "{fragments}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+    }
+    fails(&["pack", "--order", &scratch.path("none"), &root, &scratch.path("other")], 1, "none: cannot read");
+}
+
+#[test]
+fn ends_of_files_are_packed() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    for seed in 40..60 {
+        fs::write(format!("{root}/{seed}"), text(seed, 140_000 + 1000 * seed as usize)).unwrap();
+    }
+    let size = |fragments: &str| {
+        let document = stdout(&["pack", "--json", "--force", "--nice", "1", "--fragments", fragments, &root, &image]);
+        assert_eq!(run(&["check", &image]).status.code(), Some(0));
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+        let summary: Value = serde_json::from_slice(&document).unwrap();
+        assert_eq!(summary["end_files"].as_u64().unwrap() > 10, fragments == "tails", "{summary}");
+        summary["image_bytes"].as_u64().unwrap()
+    };
+    assert!(size("tails") < size("small"));
+    let dir = scratch.path("mnt");
+    stdout(&["pack", "--force", "--fragments", "tails", "--kernel", "6.10", &root, &image]);
+    fs::create_dir(&dir).unwrap();
+    if !run(&["mount", "--via", "kernel", &image, &dir]).status.success() {
+        return skip("the kernel does not mount EROFS for us");
+    }
+    let diff = run(&["diff", &root, &dir]);
+    stdout(&["umount", &dir]);
+    assert_eq!(diff.status.code(), Some(0), "{}", stderr(&diff));
+    fails(
+        &["pack", "--fragments", "tails", "--kernel", "5.15", &root, &scratch.path("none")],
+        2,
+        "--fragments needs Linux 6.1",
+    );
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl EntropyTable {
 }
 
 /// The binary logarithm of `n`, at least 1, with [`FRACTION_BITS`], rounded down: squaring doubles it.
-fn log2(n: u32) -> u32 {
+pub(crate) fn log2(n: u32) -> u32 {
     let mut log = n.ilog2();
     let mut x = u64::from(n) << (31 - log); // between 1 and 2, with 31 bits behind the point
     for _ in 0..FRACTION_BITS {

@@ -12,15 +12,18 @@
 //! of an image are untrusted and can cause errors only.
 #![warn(clippy::undocumented_unsafe_blocks)]
 
+mod bits;
 mod decoder;
 mod deflate;
 mod encoder;
 mod entropy;
 mod fit;
+mod huffman;
 mod lz4;
 mod lzma;
 pub mod probe;
 mod spec;
+mod words;
 mod zstd;
 
 pub use decoder::{DecodeLimits, Decoder, Want};

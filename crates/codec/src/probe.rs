@@ -9,7 +9,7 @@
 use crate::lz4;
 
 /// What is judged at a time, in bytes.
-pub(crate) const UNIT_LEN: usize = 64 << 10;
+pub const UNIT_LEN: usize = 64 << 10;
 const SAMPLES: usize = 16;
 const SAMPLE_LEN: usize = 256;
 /// Bits per byte. 4096 random bytes have about 7.95 by this measure, since some values come up more often by chance.
@@ -30,6 +30,11 @@ const START_MIN_LEN: usize = 512;
 /// compressed together: LZ4 saves less than 5 % of it.
 pub fn start_is_incompressible(start: &[u8]) -> bool {
     start.len() > START_MIN_LEN && !saves(start, 20, 1)
+}
+
+/// Entropy of evenly spread samples of `data`, in bits per byte: 8 at most, and about 7.95 of random bytes.
+pub fn entropy(data: &[u8]) -> f64 {
+    if data.len() < SAMPLES * SAMPLE_LEN { 0.0 } else { sampled_entropy(data) }
 }
 
 fn looks_random(unit: &[u8]) -> bool {

@@ -13,6 +13,11 @@ pub struct Nid(pub u64);
 const IN_METABOX: u64 = 1 << 63;
 
 impl Nid {
+    /// The inode at this slot of the metabox.
+    pub fn of_metabox(slot: u64) -> Self {
+        Self(slot | IN_METABOX)
+    }
+
     /// Whether the inode lies in the decoded contents of the metabox inode.
     pub fn in_metabox(self) -> bool {
         self.0 & IN_METABOX != 0

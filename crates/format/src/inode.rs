@@ -252,13 +252,30 @@ impl Form {
     }
 }
 
-/// Seconds and nanoseconds that all compact inodes share: `epoch` and `fixed_nsec` of the superblock.
+/// The time that compact inodes share, or count their seconds from: `epoch` and `fixed_nsec` of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch {
     /// Seconds since 1970.
     pub secs: i64,
     /// Nanoseconds.
     pub nsec: u32,
+}
+
+/// What the mtime of a compact inode can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactTimes {
+    /// That of the superblock exactly: kernels before 6.15 ignore the inode's own `i_mtime`.
+    Shared,
+    /// Up to 2^32 - 1 seconds later, with the same nanoseconds. Needs 48BIT.
+    Own,
+}
+
+impl CompactTimes {
+    /// Seconds from `epoch` to `time`, as `i_mtime` holds them, if a compact inode can have that time.
+    pub fn i_mtime(self, time: Epoch, epoch: Epoch) -> Option<u32> {
+        let secs = u32::try_from(time.secs.checked_sub(epoch.secs)?).ok()?;
+        (time.nsec == epoch.nsec && (secs == 0 || self == CompactTimes::Own)).then_some(secs)
+    }
 }
 
 /// An inode, checked, whichever form it has on disk.
@@ -372,9 +389,8 @@ impl Inode {
     /// The record's bytes, in the form that `self.form` says.
     ///
     /// # Errors
-    /// A value that does not fit the form. Compact inodes are written with the time of the superblock exactly, because
-    /// kernels before 6.15 ignore their own `i_mtime`.
-    pub fn encode(&self, epoch: Epoch) -> Result<Vec<u8>, FormatError> {
+    /// A value that does not fit the form.
+    pub fn encode(&self, epoch: Epoch, times: CompactTimes) -> Result<Vec<u8>, FormatError> {
         let refuse = |field, value| FormatError::does_not_fit(self.form.record(), field, value);
         let i_format = (self.form == Form::Extended) as u16 | (self.layout as u16) << 1 | u16::from(self.bit4) << 4;
         let i_mode = U16::new(self.file_type.mode_bits() | self.permissions);
@@ -387,9 +403,8 @@ impl Inode {
         match self.form {
             Form::Compact => {
                 let u16_of = |field, value: u32| u16::try_from(value).map_err(|_| refuse(field, value.into()));
-                if (Epoch { secs: self.mtime, nsec: self.mtime_nsec }) != epoch {
-                    return Err(refuse("i_mtime", self.mtime as u64));
-                }
+                let time = Epoch { secs: self.mtime, nsec: self.mtime_nsec };
+                let i_mtime = times.i_mtime(time, epoch).ok_or_else(|| refuse("i_mtime", self.mtime as u64))?;
                 let nlink_1 = self.bit4 && self.file_type != FileType::Directory;
                 let i_nb = match (nlink_1, self.startblk_hi) {
                     (true, hi) if self.nlink == 1 => hi,
@@ -402,7 +417,7 @@ impl Inode {
                     i_mode,
                     i_nb: i_nb.into(),
                     i_size: u32::try_from(self.size).map_err(|_| refuse("i_size", self.size))?.into(),
-                    i_mtime: U32::ZERO,
+                    i_mtime: i_mtime.into(),
                     i_u: self.i_u.into(),
                     i_ino: self.ino.into(),
                     i_uid: u16_of("i_uid", self.uid)?.into(),

@@ -76,6 +76,28 @@ pub enum MountError {
         /// As the caller gave it.
         path: PathBuf,
     },
+    /// Counters that cannot be fetched.
+    #[error("{}: cannot ask for counters: {source}", path.display())]
+    Stats {
+        /// As the caller gave it.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There are no counters.
+    #[error("{}: not the root of a mount that kiln serves by FUSE: only those have counters", path.display())]
+    NoStats {
+        /// As the caller gave it.
+        path: PathBuf,
+    },
+    /// The file for counters cannot be written.
+    #[error("{}: cannot write counters: {source}", path.display())]
+    Metrics {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Somebody has open files or a working directory there.
     #[error("{}: in use: close the files and leave the directories below it first", path.display())]
     Busy {

@@ -1,14 +1,23 @@
 //! An image served by FUSE: root mounts directly, users through `fusermount3`.
 
+mod ask;
 mod attach;
+mod export;
+mod metrics;
 mod node;
 mod served;
+mod xattrs;
+
+pub use ask::stats;
 
 use crate::{MountError, place, unmount};
+use export::Export;
 use fuser::{Config, Session, SessionACL};
 use kiln_read::Image;
+use metrics::Meters;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use served::Served;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +30,8 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
 const GRACE: Duration = Duration::from_secs(1);
+/// How far the kernel reads ahead for us if nobody says: what it asks for in one request at most.
+const READ_AHEAD: u64 = 1 << 20;
 /// Of statx(2).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Each thread takes 16 MiB of address space.
@@ -35,6 +46,19 @@ pub struct FuseOptions {
     pub allow_other: bool,
     /// What the mount table shows as the source: the image's path.
     pub fsname: String,
+    /// How far the kernel reads ahead for who reads sequentially, in bytes; setting it needs root. `None` is 1 MiB where that can
+    /// be set, else what the kernel has: 128 KiB. What is mapped into memory is read in pieces of this size, too, wherever it is
+    /// touched, until the kernel notices that most of that is in vain.
+    pub read_ahead: Option<u64>,
+    /// A file for the counters, in the text format of Prometheus, written every ten seconds and at the end.
+    pub metrics: Option<PathBuf>,
+}
+
+impl Default for FuseOptions {
+    /// Four threads, for this user alone, 1 MiB of read-ahead if possible, and no file for counters.
+    fn default() -> Self {
+        Self { threads: 4, allow_other: false, fsname: "kiln".into(), read_ahead: None, metrics: None }
+    }
 }
 
 /// Mount `image` at the directory `dir` and serve it until somebody unmounts it or `stop` is set. `ready` is called once
@@ -58,20 +82,35 @@ pub fn serve(
     let mut mount = Mount { dir, identity: None };
     let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
 
+    let meters = Arc::<Meters>::default();
+    let export = options.metrics.clone().map(|path| Export::start(path, image.clone(), Arc::clone(&meters)));
+    let mut export = export.transpose()?;
+
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
-    let session = Session::from_fd(Served::new(image), device, SessionACL::All, config(options));
+    let session = Session::from_fd(Served::new(image, meters), device, SessionACL::All, config(options));
     let session = session.map_err(|error| failed(&mount.dir, error))?;
     let session = thread::Builder::new().name("kiln-fuse".into()).spawn(move || session.run());
     let session = session.map_err(|error| failed(&mount.dir, error))?;
 
     let stopped = || stop.load(Ordering::Relaxed);
     let answered = answer(&mount.dir, &session, &stopped);
+    let mut tuned = Ok(());
     if let Ok(Some(identity)) = answered {
         mount.identity = Some(identity);
-        ready();
+        tuned = match options.read_ahead {
+            Some(bytes) => set_read_ahead(identity, bytes),
+            // Without root, the kernel's own has to do.
+            None => set_read_ahead(identity, READ_AHEAD).or(Ok(())),
+        };
+        if tuned.is_ok() {
+            ready();
+        }
     }
-    while answered.is_ok() && !session.is_finished() && !stopped() {
+    while answered.is_ok() && tuned.is_ok() && !session.is_finished() && !stopped() {
         thread::sleep(POLL);
+        if let Some(export) = &mut export {
+            export.tick();
+        }
     }
     let dir = mount.dir.clone();
     let ended = if session.is_finished() {
@@ -86,7 +125,7 @@ pub fn serve(
         end(session)
     };
     // Why the session broke off says more than that it does not answer.
-    ended.and(answered).map(drop).map_err(|error| failed(&dir, error))
+    ended.and(answered).and(tuned).map_err(|error| failed(&dir, error))
 }
 
 fn config(options: &FuseOptions) -> Config {
@@ -116,6 +155,14 @@ fn answer(
             Err(_) => return Ok(None),
         }
     }
+}
+
+/// Tell the kernel how far to read ahead on our mount. It starts with 128 KiB, which is less than many an extent.
+fn set_read_ahead(mount: Identity, bytes: u64) -> io::Result<()> {
+    let (major, minor) = mount.device;
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot set its read-ahead, {path}: {error}"));
+    fs::write(&path, (bytes >> 10).to_string()).map_err(failed)
 }
 
 /// The session's own result, if it ends in time.

@@ -2,7 +2,7 @@
 //!
 //! [`kernel::mount`] asks Linux's own EROFS, which needs root; [`fuse::serve`] serves an open image by FUSE, which does
 //! not. Where the first cannot work but the second may, [`MountError::falls_back_to_fuse`] says so. [`unmount`] ends
-//! either.
+//! either, [`preload`] warms either up, and [`fuse::stats`] asks a server what it has done.
 #![deny(unsafe_code)]
 
 mod error;
@@ -10,7 +10,9 @@ pub mod fuse;
 mod fusermount;
 pub mod kernel;
 mod place;
+mod preload;
 mod unmount;
 
 pub use error::MountError;
+pub use preload::preload;
 pub use unmount::unmount;

@@ -327,6 +327,10 @@ impl ReadAt for Panics {
         self.inner.read_ranges(ranges)
     }
 
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
     fn will_need(&self, _: u64, _: u64) {}
 }
 

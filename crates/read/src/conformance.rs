@@ -42,6 +42,9 @@ fn reads(source: &dyn ReadAt, expected: &[u8]) {
         let result = source.read_exact_at(&mut buf, start as u64);
         assert!(result.is_ok(), "read_exact_at of bytes {start}..{end} fails: {result:?}");
         assert!(buf == expected[start..end], "read_exact_at of bytes {start}..{end} gives other bytes");
+        if let Some(bytes) = source.borrow(start as u64, end - start) {
+            assert!(bytes == &expected[start..end], "borrow of bytes {start}..{end} gives other bytes");
+        }
     }
 }
 
@@ -50,6 +53,7 @@ fn ends(source: &dyn ReadAt, len: u64) {
         let error = source.read_exact_at(&mut vec![0; wanted], off);
         let kind = error.map_err(|error| error.kind());
         assert_eq!(kind, Err(ErrorKind::UnexpectedEof), "read_exact_at of {wanted} bytes at {off}, behind the end");
+        assert!(source.borrow(off, wanted).is_none(), "borrow of {wanted} bytes at {off}, behind the end");
     }
     assert!(source.read_exact_at(&mut [], len).is_ok(), "read_exact_at of nothing at the end");
 }
@@ -139,6 +143,9 @@ mod tests {
         }
         fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
             self.0.read_ranges(ranges)
+        }
+        fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+            None
         }
         fn will_need(&self, _off: u64, _len: u64) {}
     }

@@ -27,13 +27,8 @@ impl Image {
     /// A directory, something without contents, a damaged image, a failing source. What `buf` holds is then
     /// unspecified.
     pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
-        if inode.meta.file_type == FileType::Directory {
-            return Err(ReadError::IsADirectory { path: Vec::new() });
-        }
-        if !inode.has_contents() {
-            return Err(ReadError::NoContents { nid: inode.nid });
-        }
-        let len = inode.meta.size.saturating_sub(off).min(buf.len() as u64) as usize;
+        let len = readable(inode, buf.len(), off)?;
+        self.core.counters.read(len);
         self.fill(inode, &mut buf[..len], off)?;
         Ok(len)
     }
@@ -70,7 +65,13 @@ impl Image {
     }
 
     /// Fill `buf` from byte `skip` of an extent on.
-    fn read_extent(&self, extent: &Extent, buf: &mut [u8], skip: u64, fragments: Fragments) -> Result<(), ReadError> {
+    pub(crate) fn read_extent(
+        &self,
+        extent: &Extent,
+        buf: &mut [u8],
+        skip: u64,
+        fragments: Fragments,
+    ) -> Result<(), ReadError> {
         match extent.kind {
             ExtentKind::Hole => buf.fill(0),
             ExtentKind::Raw { device, pa } => self.read_raw("data", device, pa, skip, buf)?,
@@ -116,6 +117,29 @@ impl Image {
         }
     }
 
+    /// The bytes of a pcluster, where its source has them in memory.
+    pub(crate) fn borrow_pcluster(&self, pcluster: &Pcluster) -> Result<Option<&[u8]>, ReadError> {
+        match pcluster.inline {
+            Some(_) => Ok(None),
+            None => self.borrow_raw(PCLUSTER, pcluster.device, pcluster.pa, 0, pcluster.plen as usize),
+        }
+    }
+
+    /// `len` stored bytes from byte `skip` behind `pa` on, where their source has them in memory.
+    pub(crate) fn borrow_raw(
+        &self,
+        record: &'static str,
+        device: u16,
+        pa: u64,
+        skip: u64,
+        len: usize,
+    ) -> Result<Option<&[u8]>, ReadError> {
+        let devices = &self.core.devices;
+        let from = pa.saturating_add(skip);
+        devices.check_range(record, device, from, len as u64)?;
+        Ok(devices.borrow(device, from, len))
+    }
+
     /// Fill `buf` from byte `skip` of an extent in an interlaced pcluster on: its last bytes are the extent's first, up
     /// to the block boundary of the file; what follows starts at the front of the pcluster.
     fn read_interlaced(&self, pcluster: &Pcluster, la: u64, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
@@ -151,6 +175,17 @@ impl Image {
             _ => Err(fragment_error(off, "a fragment behind the end of the packed inode")),
         }
     }
+}
+
+/// How many of `len` bytes from `off` on the file has.
+pub(crate) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
+    if inode.meta.file_type == FileType::Directory {
+        return Err(ReadError::IsADirectory { path: Vec::new() });
+    }
+    if !inode.has_contents() {
+        return Err(ReadError::NoContents { nid: inode.nid });
+    }
+    Ok(inode.meta.size.saturating_sub(off).min(len as u64) as usize)
 }
 
 pub(crate) fn fragment_error(off: u64, reason: &'static str) -> ReadError {

@@ -4,13 +4,16 @@
 //!
 //! 1. it is in the cache of decoded extents: copy;
 //! 2. it is wanted whole: decode into the destination, and leave the cache to those who need it;
-//! 3. a small part of its front is wanted: decode that prefix into the destination. Streams decode front to back, so
-//!    this is cheap, and who reads on will take way 4 next time;
-//! 4. else another part of it will most likely be wanted soon: decode it whole into the cache, once for all who ask
-//!    meanwhile. An extent too long for the cache is decoded into scratch memory as far as it is wanted.
+//! 3. a small part of its front is wanted, or another part by somebody who seems to read here and there, as nobody has looked
+//!    at this extent lately: decode up to the last byte wanted. Streams decode front to back, so on average that is half of it;
+//! 4. else, where its front is wanted or another part was wanted before, more will be wanted soon: decode it whole into the
+//!    cache, once for all who ask meanwhile. An extent too long for the cache takes way 3.
 
 use crate::cache::Bytes;
+use crate::image::Core;
 use crate::map::{Extent, ExtentKind};
+use crate::stats::Decoded;
+use crate::touched::Touch;
 use crate::{Image, ReadError, Space};
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
@@ -40,6 +43,14 @@ impl Way {
         match self {
             Way::Direct | Way::Scratch => end,
             Way::Cache => stored.llen.into(),
+        }
+    }
+
+    fn decoded_how(self) -> Decoded {
+        match self {
+            Way::Direct => Decoded::Direct,
+            Way::Cache => Decoded::Kept,
+            Way::Scratch => Decoded::Scratch,
         }
     }
 }
@@ -80,6 +91,26 @@ impl Stored {
         let pcluster = Pcluster { device, inline, pa, plen };
         Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
     }
+
+    /// Length of the extent in bytes.
+    pub fn len(&self) -> usize {
+        self.llen as usize
+    }
+}
+
+/// Where an encoded extent is.
+enum Found {
+    Cached(Bytes),
+    /// It must be decoded, in this way, by who wants it.
+    Nowhere(Decoded),
+}
+
+/// Decoded bytes.
+pub(crate) enum Encoded<'b> {
+    /// This part of them.
+    Cached(Bytes, Range<usize>),
+    /// In the reader's memory.
+    Buffer(&'b [u8]),
 }
 
 /// What one read needs; a thread takes it from the pool and puts it back.
@@ -125,44 +156,92 @@ impl Workspaces {
 }
 
 impl Image {
-    /// Fill `buf` from byte `skip` of an encoded extent on.
-    pub(crate) fn read_encoded(&self, stored: &Stored, buf: &mut [u8], skip: u64) -> Result<(), ReadError> {
-        let (cache, workspaces) = (&self.core.decoded, &self.core.workspaces);
-        let end = skip + buf.len() as u64;
-        let wanted = skip as usize..end as usize;
-        if let Some(bytes) = self.fits_cache(stored).then(|| cache.get(stored)).flatten() {
-            buf.copy_from_slice(&bytes[wanted]);
-            return Ok(());
-        }
-        match self.way(stored, &(skip..end)) {
-            Way::Direct => workspaces.with(|w| self.decode(stored, buf, &mut w.engine)),
-            Way::Cache => {
-                let bytes = cache.get_or_load(stored, || {
-                    let mut bytes = vec![0; stored.llen as usize].into_boxed_slice();
-                    workspaces.with(|w| self.decode(stored, &mut bytes, &mut w.engine))?;
-                    Ok(Bytes::new(bytes))
-                })?;
-                buf.copy_from_slice(&bytes[wanted]);
-                Ok(())
+    /// Bytes `wanted` of an encoded extent: where the cache has them, or in the part of `buf` that is returned. `buf` grows to
+    /// what that takes.
+    pub(crate) fn encoded<'b>(
+        &self,
+        stored: &Stored,
+        wanted: Range<u64>,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<Encoded<'b>, ReadError> {
+        let (start, end) = (wanted.start as usize, wanted.end as usize);
+        match self.find(stored, &wanted)? {
+            Found::Cached(bytes) => Ok(Encoded::Cached(bytes, start..end)),
+            // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
+            Found::Nowhere(how) => {
+                let prefix = sized(buf, end);
+                self.decode_front(stored, prefix, how)?;
+                Ok(Encoded::Buffer(&prefix[start..]))
             }
-            Way::Scratch => workspaces.with(|w| {
-                let prefix = sized(&mut w.scratch, end as usize);
-                self.decode(stored, prefix, &mut w.engine)?;
-                buf.copy_from_slice(&prefix[wanted]);
-                Ok(())
-            }),
         }
     }
 
+    /// Fill `buf` from byte `skip` of an encoded extent on.
+    pub(crate) fn read_encoded(&self, stored: &Stored, buf: &mut [u8], skip: u64) -> Result<(), ReadError> {
+        let wanted = skip..skip + buf.len() as u64;
+        let part = wanted.start as usize..wanted.end as usize;
+        match self.find(stored, &wanted)? {
+            Found::Cached(bytes) => buf.copy_from_slice(&bytes[part]),
+            Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
+            Found::Nowhere(how) => self.core.workspaces.with(|w| {
+                let prefix = sized(&mut w.scratch, part.end);
+                self.decode(stored, prefix, how, &mut w.engine)?;
+                buf.copy_from_slice(&prefix[part]);
+                Ok::<_, ReadError>(())
+            })?,
+        }
+        Ok(())
+    }
+
+    /// Look for an extent in the cache, or decode it there if that is its way.
+    fn find(&self, stored: &Stored, wanted: &Range<u64>) -> Result<Found, ReadError> {
+        let Core { decoded: cache, touched, counters, .. } = &*self.core;
+        if !self.fits_cache(stored) {
+            return Ok(Found::Nowhere(self.way(stored, wanted, Touch::First).decoded_how()));
+        }
+        if let Some(bytes) = cache.get(stored) {
+            counters.hit();
+            return Ok(Found::Cached(bytes));
+        }
+        let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
+        let touch = if whole { Touch::First } else { touched.touch(stored) };
+        match self.way(stored, wanted, touch) {
+            Way::Cache => Ok(Found::Cached(self.kept(stored)?)),
+            way => Ok(Found::Nowhere(way.decoded_how())),
+        }
+    }
+
+    /// The extent, from the cache or decoded into it, unless it is too long for that.
+    pub(crate) fn shared(&self, stored: &Stored) -> Result<Option<Bytes>, ReadError> {
+        self.fits_cache(stored).then(|| self.kept(stored)).transpose()
+    }
+
+    /// The extent, from the cache or decoded into it, by one for all who ask.
+    fn kept(&self, stored: &Stored) -> Result<Bytes, ReadError> {
+        let mut is_ours = false;
+        let bytes = self.core.decoded.get_or_load(stored, || {
+            is_ours = true;
+            let mut bytes = vec![0; stored.len()].into_boxed_slice();
+            self.decode_front(stored, &mut bytes, Decoded::Kept)?;
+            Ok(Bytes::new(bytes))
+        })?;
+        if !is_ours {
+            self.core.counters.avoided();
+        }
+        Ok(bytes)
+    }
+
     /// The way to bytes `wanted` of an extent that is not in the cache.
-    pub(crate) fn way(&self, stored: &Stored, wanted: &Range<u64>) -> Way {
+    pub(crate) fn way(&self, stored: &Stored, wanted: &Range<u64>, touch: Touch) -> Way {
         let llen = u64::from(stored.llen);
         let is_whole = wanted.end == llen;
         let is_small_front = wanted.end * SMALL_FRONT <= llen;
-        match wanted.start == 0 && (is_whole || is_small_front) {
-            true => Way::Direct,
-            false if self.fits_cache(stored) => Way::Cache,
-            false => Way::Scratch,
+        match (wanted.start, touch) {
+            (0, _) if is_whole => Way::Direct,
+            (0, Touch::First) if is_small_front => Way::Direct,
+            _ if !self.fits_cache(stored) => Way::Scratch,
+            (0, _) | (_, Touch::Again) => Way::Cache,
+            (_, Touch::First) => Way::Scratch,
         }
     }
 
@@ -175,21 +254,24 @@ impl Image {
         let stored = Stored::of(extent)?;
         self.core.workspaces.with(|w| {
             let whole = sized(&mut w.scratch, stored.llen as usize);
-            self.decode(&stored, whole, &mut w.engine)?;
-            // The pcluster is still there.
+            self.decode(&stored, whole, Decoded::Scratch, &mut w.engine)?;
             let Pcluster { pa, plen, .. } = stored.pcluster;
-            let stream = self.stream(&stored, sized(&mut w.engine.source, plen as usize))?;
+            let stream = self.stream(&stored, self.pcluster(&stored, &mut w.engine.source)?)?;
             Decoder::verify(stored.algorithm, stream, stored.llen as usize)
                 .map_err(|error| ReadError::stream(pa, plen, error))
         })
     }
 
+    /// Decode the first `dst.len()` bytes of an extent, past the cache.
+    pub(crate) fn decode_front(&self, stored: &Stored, dst: &mut [u8], how: Decoded) -> Result<(), ReadError> {
+        self.core.workspaces.with(|w| self.decode(stored, dst, how, &mut w.engine))
+    }
+
     /// Decode the first `dst.len()` bytes of an extent.
-    fn decode(&self, stored: &Stored, dst: &mut [u8], engine: &mut Engine) -> Result<(), ReadError> {
+    fn decode(&self, stored: &Stored, dst: &mut [u8], how: Decoded, engine: &mut Engine) -> Result<(), ReadError> {
         let Pcluster { pa, plen, .. } = stored.pcluster;
-        let source = sized(&mut engine.source, plen as usize);
-        self.read_pcluster(&stored.pcluster, 0, source)?;
-        let stream = self.stream(stored, source)?;
+        self.core.counters.decoded(how, dst.len());
+        let stream = self.stream(stored, self.pcluster(stored, &mut engine.source)?)?;
         let failed = |error| ReadError::stream(pa, plen, error);
         if self.is_unpadded(stored) {
             return engine.decoder.decode_lz4_unpadded(stream, dst).map_err(failed);
@@ -204,6 +286,16 @@ impl Image {
     /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
     fn is_unpadded(&self, stored: &Stored) -> bool {
         stored.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
+    }
+
+    /// The bytes of a pcluster: in its source's memory, or read into `buf`.
+    fn pcluster<'b>(&'b self, stored: &Stored, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
+        if let Some(bytes) = self.borrow_pcluster(&stored.pcluster)? {
+            return Ok(bytes);
+        }
+        let bytes = sized(buf, stored.pcluster.plen as usize);
+        self.read_pcluster(&stored.pcluster, 0, bytes)?;
+        Ok(bytes)
     }
 
     /// The stream in the bytes of its pcluster.
@@ -226,7 +318,7 @@ fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
 }
 
 /// The first `len` bytes of a buffer that only grows. Their content is unspecified.
-fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
+pub(crate) fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buf.len() < len {
         buf.resize(len, 0);
     }

@@ -1,5 +1,6 @@
 //! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
 
+use crate::stats::Counters;
 use crate::{ReadAt, ReadError};
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
 use kiln_format::superblock::Superblock;
@@ -27,6 +28,7 @@ pub(crate) struct Devices {
     /// where they are all part of the primary one.
     mapped: Vec<Mapping>,
     block_bits: BlockBits,
+    counters: Arc<Counters>,
 }
 
 struct Device {
@@ -50,9 +52,9 @@ impl Device {
 
 impl Devices {
     /// The primary device alone: enough to read the superblock.
-    pub fn primary(source: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
+    pub fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
         let list = vec![Device::new(source)?];
-        Ok(Self { list, slots: Vec::new(), mapped: Vec::new(), block_bits: BlockBits::DEFAULT })
+        Ok(Self { list, slots: Vec::new(), mapped: Vec::new(), block_bits: BlockBits::DEFAULT, counters })
     }
 
     /// Read the device table and add the extra devices: all in its order, or none for a flat image.
@@ -157,7 +159,22 @@ impl Devices {
     /// Fill `buf` from byte `pa` of a device. The range must have been checked.
     pub fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
         let source = &self.list[usize::from(device)].source;
+        self.counters.fetched(buf.len());
         source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
+    }
+
+    /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.
+    pub fn borrow(&self, device: u16, pa: u64, len: usize) -> Option<&[u8]> {
+        let bytes = self.list[usize::from(device)].source.borrow(pa, len)?;
+        self.counters.fetched(len);
+        Some(bytes)
+    }
+
+    /// Say that bytes of a device will be read soon.
+    pub fn will_need(&self, device: u16, pa: u64, len: u64) {
+        if let Some(device) = self.list.get(usize::from(device)) {
+            device.source.will_need(pa, len);
+        }
     }
 }
 

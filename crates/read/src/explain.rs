@@ -17,6 +17,7 @@ pub(crate) use range_set::RangeSet;
 use crate::data::Fragments;
 use crate::decode::{Stored, Way};
 use crate::map::{Extent, ExtentKind, Map};
+use crate::touched::Touch;
 use crate::{Image, Inode, ReadError};
 use index::Described;
 use meter::way;
@@ -50,8 +51,10 @@ pub struct Explanation<'a> {
     file: Frame<'a>,
     /// The fragment that is being explained.
     packed: Option<Fragment<'a>>,
-    /// Extents of which a part was wanted, so that they are in the cache: the first and the last one of a range.
+    /// Extents that are in the cache since a part of them was wanted: at most the first and the last one of a range.
     cached: Vec<Stored>,
+    /// The same, but left out of the cache so far.
+    touched: Vec<Stored>,
     cost: Cost,
     is_done: bool,
 }
@@ -83,7 +86,16 @@ impl Image {
         let end = range.end.min(inode.meta.size);
         let file = Frame::open(self, inode, range.start.min(end)..end)?;
         let (meter, cost) = (Meter::new(self, self.superblock().block_bits.len()), Cost::default());
-        Ok(Explanation { image: self, meter, file, packed: None, cached: Vec::new(), cost, is_done: false })
+        Ok(Explanation {
+            image: self,
+            meter,
+            file,
+            packed: None,
+            cached: Vec::new(),
+            touched: Vec::new(),
+            cost,
+            is_done: false,
+        })
     }
 }
 
@@ -129,14 +141,20 @@ impl Explanation<'_> {
     /// byte there.
     fn piece(&mut self, extent: Extent, part: Range<u64>, fragment: Option<(u64, u64)>) -> Result<Piece, ReadError> {
         let mut charge = self.meter.charge(&extent, part.clone(), Fragments::Refused)?;
-        if let Some((way, decoded)) = way(self.image, &extent, &part)? {
+        if let Some((_, first)) = way(self.image, &extent, &part, Touch::First)? {
             self.cost.wanted_encoded += part.end - part.start;
             let stored = Stored::of(&extent)?;
+            charge.decoded -= first;
             if self.cached.contains(&stored) {
-                charge.decoded -= decoded;
                 charge.decoding = Decoding::Cached;
-            } else if way == Way::Cache {
-                self.cached.push(stored);
+            } else {
+                let touch = if self.touched.contains(&stored) { Touch::Again } else { Touch::First };
+                let (way, decoded) = way(self.image, &extent, &part, touch)?.unwrap_or((Way::Scratch, first));
+                charge.decoded += decoded;
+                charge.decoding = Decoding::of(decoded, &extent);
+                if part.end - part.start < extent.llen {
+                    if way == Way::Cache { &mut self.cached } else { &mut self.touched }.push(stored);
+                }
             }
         }
         let len = part.end - part.start;

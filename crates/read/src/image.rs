@@ -4,9 +4,11 @@ use crate::cache::ByteCache;
 use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
+use crate::stats::Counters;
+use crate::touched::Touched;
 use crate::xattr::LongPrefixes;
 use crate::zmap::StartSums;
-use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError};
+use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError, Stats};
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::{ComprCfgs, EXTENT_MAX_LEN};
 use kiln_format::device::DeviceSlot;
@@ -63,8 +65,11 @@ pub(crate) struct Core {
     pub windows: ByteCache<WindowKey>,
     /// Decoded extents.
     pub decoded: ByteCache<Stored>,
+    /// Those that were wanted in part.
+    pub touched: Touched,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
+    pub counters: Arc<Counters>,
 }
 
 impl fmt::Debug for Image {
@@ -84,7 +89,8 @@ impl Image {
         devices: Vec<Arc<dyn ReadAt>>,
         options: &OpenOptions,
     ) -> Result<Image, ReadError> {
-        let mut all = Devices::primary(image_in(primary, options.offset)?)?;
+        let counters = Arc::<Counters>::default();
+        let mut all = Devices::primary(image_in(primary, options.offset)?, counters.clone())?;
         let head = read_head(&all, HEAD_LEN)?;
         let sb = Superblock::decode(&head)?;
         if options.verify_checksum {
@@ -103,8 +109,10 @@ impl Image {
             prefixes: LongPrefixes::default(),
             windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
             decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
+            touched: Touched::new(options.cache_bytes),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
+            counters,
         };
         // The packed inode first, then the metabox, then what may lie in them.
         let image = Image { core: Arc::new(core) };
@@ -172,6 +180,11 @@ impl Image {
     /// The superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.core.sb
+    }
+
+    /// What reading has cost so far, this image and all its clones together.
+    pub fn stats(&self) -> Stats {
+        self.core.counters.snapshot()
     }
 
     /// Configuration of the compression algorithms.

@@ -5,6 +5,7 @@ use rustix::fs::{Advice, OFlags, fadvise};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct RangeMut<'a> {
 
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
-/// Blocking, because FUSE, the command and Python are. All four methods are required, so that a wrapper (cache,
+/// Blocking, because FUSE, the command and Python are. All five methods are required, so that a wrapper (cache,
 /// counter, fault injector) cannot forget to forward one. [`conformance`](crate::conformance) tests implementations.
 pub trait ReadAt: Send + Sync {
     /// Length in bytes. It does not change.
@@ -48,6 +49,10 @@ pub trait ReadAt: Send + Sync {
     /// As [`ReadAt::read_exact_at`], for the first range that fails; what the other buffers hold is then unspecified.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()>;
 
+    /// The bytes themselves, where they are in memory: who has them need not copy. `None` for a source that must be read, and
+    /// where the range ends behind the source.
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]>;
+
     /// A hint: these bytes will be read soon. Ranges behind the end are allowed.
     fn will_need(&self, off: u64, len: u64);
 }
@@ -63,6 +68,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
         (**self).read_ranges(ranges)
+    }
+
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        (**self).borrow(off, len)
     }
 
     fn will_need(&self, off: u64, len: u64) {
@@ -101,6 +110,12 @@ impl FileSource {
     }
 }
 
+impl AsFd for FileSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl ReadAt for FileSource {
     fn len(&self) -> io::Result<u64> {
         Ok(self.len)
@@ -116,6 +131,10 @@ impl ReadAt for FileSource {
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
         ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
     }
 
     fn will_need(&self, off: u64, len: u64) {
@@ -177,6 +196,10 @@ impl<S: ReadAt> ReadAt for OffsetSource<S> {
         self.inner.read_ranges(&mut shifted.collect::<Vec<_>>())
     }
 
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        self.inner.borrow(self.place(off, len).ok()?, len)
+    }
+
     fn will_need(&self, off: u64, len: u64) {
         if off < self.len {
             self.inner.will_need(self.start + off, len.min(self.len - off));
@@ -203,16 +226,16 @@ impl ReadAt for MemorySource {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-        let part = usize::try_from(off)
-            .ok()
-            .and_then(|off| self.bytes.get(off..)?.get(..buf.len()))
-            .ok_or(io::ErrorKind::UnexpectedEof)?;
-        buf.copy_from_slice(part);
+        buf.copy_from_slice(self.borrow(off, buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
         ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(off).ok()?..)?.get(..len)
     }
 
     fn will_need(&self, _off: u64, _len: u64) {}

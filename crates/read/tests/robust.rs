@@ -56,6 +56,10 @@ impl ReadAt for Faulty {
         ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
     }
 
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
     fn will_need(&self, off: u64, len: u64) {
         self.inner.will_need(off, len);
     }

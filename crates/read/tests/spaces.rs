@@ -7,7 +7,7 @@ mod handmade;
 use common::{Rng, read_whole};
 use handmade::{FILE_NID, HELPER_NID, Handmade, META_OFF, encode, text};
 use kiln_format::compr_cfg::Algorithm;
-use kiln_format::inode::{DataLayout, Inode as Meta};
+use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::{Compat, Incompat, Nid};
 use kiln_read::{
@@ -129,7 +129,7 @@ fn metabox(image: &Handmade) -> Vec<u8> {
     let xattr_icount = icount(body.len()).unwrap();
     let inode = Meta { xattr_icount, ..image.file(DataLayout::FlatInline, 5, 0) };
     let epoch = kiln_format::inode::Epoch { secs: image.sb.epoch, nsec: image.sb.fixed_nsec };
-    let inode = [&inode.encode(epoch).unwrap(), &body[..], b"hello"].concat();
+    let inode = [&inode.encode(epoch, CompactTimes::Shared).unwrap(), &body[..], b"hello"].concat();
     metabox[32..32 + inode.len()].copy_from_slice(&inode);
     metabox
 }
@@ -209,6 +209,9 @@ impl ReadAt for Forward {
     }
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> std::io::Result<()> {
         self.0.read_ranges(ranges)
+    }
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        self.0.borrow(off, len)
     }
     fn will_need(&self, off: u64, len: u64) {
         self.0.will_need(off, len);

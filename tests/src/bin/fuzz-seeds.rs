@@ -1,7 +1,7 @@
 //! Write inputs that fuzzing starts from: streams and maps that are right, so that it need not guess them.
 
 use kiln_codec::{Encoder, Method, Spec};
-use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use kiln_tests::data::Texture;
@@ -67,7 +67,7 @@ fn inode(layout: DataLayout, size: u64, i_u: u32) -> Vec<u8> {
         mtime_nsec: 0,
         nlink: 1,
     };
-    inode.encode(Epoch::default()).expect("fits")
+    inode.encode(Epoch::default(), CompactTimes::Shared).expect("fits")
 }
 
 /// Input of the map target: blocks of 512 bytes, all features.

@@ -3,7 +3,7 @@
 
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{Image, MemorySource, OpenOptions, ReadAt, ReadError};
@@ -98,7 +98,7 @@ impl Crafted {
         let entry = |nid, file_type, name| Dirent { nid, file_type, name };
         let entries = [entry(Nid(0), 2, &b"."[..]), entry(Nid(0), 2, b".."), entry(NID, 1, b"f")];
         encode_block(&entries, &mut root).expect("there is room");
-        let encoded = |inode: Inode| inode.encode(Epoch::default()).expect("fits");
+        let encoded = |inode: Inode| inode.encode(Epoch::default(), CompactTimes::Shared).expect("fits");
         let dir = Self::plain_inode(FileType::Directory, DataLayout::FlatInline, root.len() as u64, 0);
         put(at_nid(Nid(0)), &[encoded(dir), root.to_vec()].concat());
         let data_block = (data_off / block_bits.len()) as u32;

@@ -5,7 +5,7 @@ use kiln_format::chunk::ChunkFormat;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
 use kiln_format::dirent::{DirBlock, encode_block};
-use kiln_format::inode::{Epoch, Inode};
+use kiln_format::inode::{CompactTimes, Epoch, Inode};
 use kiln_format::superblock::Superblock;
 use kiln_format::zmap::{COMPACT_INDEX_OFF, CompactLayout, ExtentRecord, Lcluster, MapHeader, RecordSize, ZmapHeader};
 use kiln_format::{BlockBits, Incompat};
@@ -36,7 +36,7 @@ pub fn inode(data: &[u8]) {
     let Ok(inode) = Inode::decode(input.0, input.0.len() as u64, epoch) else { return };
     let _ = (inode.body_off(), inode.start_block(), inode.rdev(), inode.mode());
     let own = Epoch { secs: inode.mtime, nsec: inode.mtime_nsec };
-    let bytes = inode.encode(own).expect("what was decoded fits");
+    let bytes = inode.encode(own, CompactTimes::Shared).expect("what was decoded fits");
     assert_eq!(Inode::decode(&bytes, 0, own), Ok(inode));
 }
 

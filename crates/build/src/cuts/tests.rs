@@ -276,7 +276,7 @@ fn copies_at_every_offset() {
     for text in &streams {
         let mut chunks = Vec::new();
         chunker.chunk(text, |range| chunks.push(Chunk { len: range.len() as u32, hash: ChunkHash::of(&text[range]) }));
-        matcher.begin(text.len() as u64);
+        matcher.begin(text.len() as u64, 0);
         let Ok(()) = matcher.push(&chunks, &mut Memory(&streams));
         matcher.end();
     }

@@ -111,7 +111,7 @@ fn plain(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64) -> Vec<Vec<
 fn runs_of(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64, budget: usize, at_once: usize) -> Runs {
     let mut matcher = Matcher::new(min_match, budget);
     for (text, chunks) in streams.iter().zip(chunks) {
-        matcher.begin(text.len() as u64);
+        matcher.begin(text.len() as u64, 0);
         for chunks in chunks.chunks(at_once) {
             let Ok(()) = matcher.push(chunks, &mut Memory(streams));
         }
@@ -290,7 +290,7 @@ impl Text for Failing {
 fn errors_of_the_text_come_through() {
     let chunk = Chunk { len: 10_000, hash: ChunkHash([1, 2, 3]) };
     let mut matcher = Matcher::new(4096, 1 << 20);
-    matcher.begin(20_000);
+    matcher.begin(20_000, 0);
     assert_eq!(matcher.push(&[chunk], &mut Failing), Ok(()), "nothing to compare yet");
     assert_eq!(matcher.push(&[chunk], &mut Failing), Err("cannot be read"));
 }
@@ -314,7 +314,7 @@ fn speed() {
         let mut matcher = Matcher::new(16 << 10, 1 << 30);
         let start = cpu_seconds();
         for (text, chunks) in streams.iter().zip(&chunks) {
-            matcher.begin(text.len() as u64);
+            matcher.begin(text.len() as u64, 0);
             let Ok(()) = matcher.push(chunks, &mut Memory(streams));
             matcher.end();
         }

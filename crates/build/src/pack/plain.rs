@@ -1,40 +1,15 @@
 //! Uncompressed files: contiguous, or in chunks, which may have a device of their own.
 
-use super::{Packing, Stored};
-use crate::BuildError;
-use crate::chunks::ChunkText;
-use crate::device::Device;
-use crate::jobs::{Part, Stream};
-use crate::part::Shape;
-use crate::plan::Storage;
 use kiln_format::Blkaddr;
 
-/// What bytes are, for the device that they go to.
-#[derive(Clone, Copy)]
-pub(super) enum Home {
-    Image,
-    /// Data of a file in chunks.
-    Chunks,
-}
+use super::{Packing, Stored};
+use crate::BuildError;
+use crate::append::Home;
+use crate::chunks::ChunkText;
+use crate::jobs::Part;
+use crate::plan::Storage;
 
-impl<'a> Packing<'a> {
-    /// Where the bytes of a part go.
-    pub(super) fn home(&self, stream: Stream, shape: &Shape) -> Home {
-        let is_in_chunks = |file: u32| matches!(self.plan.files[file as usize].storage, Storage::Chunks { .. });
-        match (shape, stream) {
-            (Shape::Chunks { .. }, _) => Home::Chunks,
-            (Shape::Flat { .. }, Stream::File(file)) if is_in_chunks(file) => Home::Chunks,
-            _ => Home::Image,
-        }
-    }
-
-    pub(super) fn device(&mut self, home: Home) -> &mut Device<'a> {
-        match (home, &mut self.blob) {
-            (Home::Chunks, Some(blob)) => blob,
-            _ => &mut self.image,
-        }
-    }
-
+impl Packing<'_, '_> {
     pub(super) fn append_chunks(
         &mut self,
         file: u32,
@@ -50,10 +25,7 @@ impl<'a> Packing<'a> {
         let Stored::Chunks { runs, .. } = stored else {
             return Err(BuildError::Internal(format!("file {file} is stored twice")));
         };
-        let device = match &mut self.blob {
-            Some(blob) => blob,
-            None => &mut self.image,
-        };
+        let device = self.data.device(Home::Chunks);
         self.chunks.append(device, (part.range.start >> chunk_bits, chunk_bits), bytes, texts, runs)
     }
 

@@ -40,7 +40,7 @@ fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
         let list = prop_oneof![vec(one.clone(), 1..5), vec(one, 1..100)];
         (list, 1..=BLOCK, 8..u32::MAX - 100_000).prop_map(move |(made, last, start)| {
             let (extents, len) = place(&made, last, start);
-            (IndexShape { len, block_bits: BITS, big, scattered, inline_len: 0 }, extents)
+            (IndexShape { len, block_bits: BITS, big, scattered, end: MapEnd::Stored }, extents)
         })
     })
 }
@@ -171,4 +171,27 @@ proptest! {
         prop_assert_eq!(extents_of(&entries, shape.len), extents);
         distances_lead_to_heads(&entries, shape.scattered);
     }
+}
+
+#[test]
+fn pclusters_may_lie_elsewhere_where_a_pack_starts() {
+    let bits = BlockBits::DEFAULT;
+    for (len, expected) in [(0, 0), (1, 2), (8192, 2), (8193, 4), (24576, 6), (24577, 22), (90_112, 22), (90_113, 38)] {
+        assert_eq!(pack_start(len, bits).unwrap(), expected * 4096, "{len}");
+    }
+    let extent = |lcn: u64, pa: u64, partial| {
+        let (la, llen, plen) = (lcn * 4096, 4096, 4096);
+        ZExtent { la, llen, plen, pa: pa * 4096, kind: HeadKind::Head1, partial }
+    };
+    let shape = IndexShape { len: 60 * 4096, block_bits: bits, big: true, scattered: false, end: MapEnd::Stored };
+    for far in 1..60 {
+        let list: Vec<_> = (0..60).map(|lcn| extent(lcn, if lcn < far { 900 } else { 7 } + lcn, false)).collect();
+        // 54 entries behind the first 6: three packs of 16, three of 2.
+        let starts = if (6..54).contains(&far) { (far - 6) % 16 == 0 } else { far % 2 == 0 };
+        for body_off in [32, 64] {
+            assert_eq!(lie_in_packs(&list, shape, body_off).unwrap(), starts, "{far}");
+        }
+    }
+    let list: Vec<_> = (0..60).map(|lcn| extent(lcn, lcn, lcn == 9)).collect();
+    assert!(!lie_in_packs(&list, shape, 32).unwrap());
 }

@@ -2,12 +2,12 @@
 
 use crate::exit::Failure;
 use crate::signals::Signals;
-use kiln_build::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
-use kiln_source::filter::{self, Filter, Policy};
+use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
 use std::path::Path;
 
-/// A directory to pack, and how.
+/// A directory to pack.
 pub struct Job<'a> {
     /// The directory.
     pub src: &'a Path,
@@ -17,14 +17,30 @@ pub struct Job<'a> {
     pub filter: &'a Filter,
     /// As what.
     pub policy: &'a Policy,
-    /// How the image is built; its threads scan, too.
-    pub options: &'a BuildOptions,
+}
+
+/// Choices about files by their paths: they need the tree.
+#[derive(Default)]
+pub struct ByPath {
+    /// How they are compressed.
+    pub hints: HintRules,
+    /// Whose data comes first.
+    pub order: PathOrder,
+}
+
+impl ByPath {
+    /// Make them choices about the files of `tree`. Returns the paths at which nothing is.
+    pub fn settle(&self, tree: &Tree, options: &mut BuildOptions) -> Vec<Vec<u8>> {
+        let (order, missing) = self.order.of(tree);
+        (options.hints, options.order) = (self.hints.of(tree), order);
+        missing
+    }
 }
 
 impl Job<'_> {
     /// The tree that goes in.
-    pub fn scan(&self, signals: &Signals) -> Result<Scan, Failure> {
-        let BuildOptions { threads, keep_going, .. } = *self.options;
+    pub fn scan(&self, options: &BuildOptions, signals: &Signals) -> Result<Scan, Failure> {
+        let BuildOptions { threads, keep_going, .. } = *options;
         let options = ScanOptions { threads, keep_going, filter: self.filter, stop: signals.stop() };
         let scan = kiln_source::dir::scan(self.src, &options);
         let scan = scan.map_err(|error| match (error, signals.caught()) {
@@ -35,18 +51,37 @@ impl Job<'_> {
     }
 
     /// Build it into `out`.
-    pub fn build(
+    pub fn build<'t>(
         &self,
-        tree: &Tree,
+        tree: &'t Tree,
         out: Out<'_>,
+        options: &BuildOptions,
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Summary, Failure> {
+    ) -> Result<(Summary, Reasons<'t>), Failure> {
         let control = Control { stop: signals.stop(), progress };
-        kiln_build::build(tree, out, self.options, &control).map_err(|source| match (source, signals.caught()) {
+        let built = kiln_build::build_explained(tree, out, options, &control);
+        built.map_err(|source| self.failure(source, signals))
+    }
+
+    /// Estimate what it would become, with an extra device for chunks if `has_blob`.
+    pub fn estimate(
+        &self,
+        tree: &Tree,
+        has_blob: bool,
+        options: &BuildOptions,
+        signals: &Signals,
+    ) -> Result<Estimate, Failure> {
+        let control = Control { stop: signals.stop(), progress: &|_| {} };
+        let estimate = kiln_build::estimate(tree, has_blob, options, &control);
+        estimate.map_err(|source| self.failure(source, signals))
+    }
+
+    fn failure(&self, source: BuildError, signals: &Signals) -> Failure {
+        match (source, signals.caught()) {
             (BuildError::Interrupted, Some(number)) => Failure::Signal(number),
             (source, _) => Failure::Build { image: self.image.to_owned(), source },
-        })
+        }
     }
 }
 

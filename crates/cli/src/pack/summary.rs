@@ -2,7 +2,7 @@
 
 use crate::report::{Bytes, SkippedJson, note};
 use crate::size::Human;
-use kiln_build::{Phase, Summary};
+use kiln_build::{Phase, Spec, Summary, WayUse};
 use kiln_source::dir::Unreadable;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +23,7 @@ pub fn tell(image: &Path, summary: &Summary) {
         ("extra device", None, summary.blob_bytes),
         ("metadata", None, summary.metadata_bytes),
         ("packed", Some(summary.packed_files), summary.packed_bytes),
+        ("ends packed", Some(summary.end_files), summary.end_bytes),
         ("deduplicated", Some(summary.duplicate_files), summary.duplicate_bytes),
         ("parts stored once", None, summary.shared_bytes),
         ("left uncompressed", Some(summary.plain_files), summary.plain_bytes),
@@ -32,8 +33,10 @@ pub fn tell(image: &Path, summary: &Summary) {
         Some(files) => format!("{name}: {} in {files} files", Human(bytes)),
         None => format!("{name}: {}", Human(bytes)),
     });
+    let ways = summary.ways.iter().filter(|_| summary.ways.len() > 1);
+    let ways = ways.map(|used| format!("{}: {} in {} files", way(used.way), Human(used.bytes), used.files));
     let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
-    note(format_args!("{}", parts.chain(inline).collect::<Vec<_>>().join("; ")));
+    note(format_args!("{}", parts.chain(ways).chain(inline).collect::<Vec<_>>().join("; ")));
     if summary.dropped_chunks > 0 {
         let chunks = summary.dropped_chunks;
         note(format_args!(
@@ -56,6 +59,11 @@ fn ratio(summary: &Summary) -> String {
         0 => "nothing to compress".into(),
         bytes_in => format!("{:.1} %", 100.0 * summary.image_bytes as f64 / bytes_in as f64),
     }
+}
+
+/// A way of compressing, for people.
+pub fn way(way: Spec) -> String {
+    format!("{},{} in {}", way.method.name(), way.level, Human(way.pcluster_len.into()))
 }
 
 fn phase(phase: &Phase) -> String {
@@ -83,16 +91,28 @@ pub struct PackJson {
     duplicate_bytes: u64,
     packed_files: u64,
     packed_bytes: u64,
+    end_files: u64,
+    end_bytes: u64,
     shared_bytes: u64,
     dropped_chunks: u64,
     hole_bytes: u64,
     plain_files: u64,
     plain_bytes: u64,
+    ways: Vec<WayJson>,
     inline_files: u64,
     oldest_kernel: Option<String>,
     oldest_kernel_because: Option<&'static str>,
     phases: Vec<PhaseJson>,
     skipped: Vec<SkippedJson>,
+}
+
+#[derive(Serialize)]
+struct WayJson {
+    algorithm: &'static str,
+    level: i32,
+    pcluster_bytes: u32,
+    files: u64,
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -125,17 +145,27 @@ impl PackJson {
             duplicate_bytes: summary.duplicate_bytes,
             packed_files: summary.packed_files,
             packed_bytes: summary.packed_bytes,
+            end_files: summary.end_files,
+            end_bytes: summary.end_bytes,
             shared_bytes: summary.shared_bytes,
             dropped_chunks: summary.dropped_chunks,
             hole_bytes: summary.hole_bytes,
             plain_files: summary.plain_files,
             plain_bytes: summary.plain_bytes,
+            ways: summary.ways.iter().map(WayJson::new).collect(),
             inline_files: summary.inline_files,
             oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
             oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
             skipped: scanned.chain(built).collect(),
         }
+    }
+}
+
+impl WayJson {
+    fn new(used: &WayUse) -> Self {
+        let WayUse { way: Spec { method, level, pcluster_len }, files, bytes } = *used;
+        Self { algorithm: method.name(), level, pcluster_bytes: pcluster_len, files, bytes }
     }
 }
 

@@ -208,11 +208,13 @@ fn xattr(text: OsString) -> Result<Xattr, SyntaxError> {
     parse_xattr(text.as_bytes())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A file's bytes.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })
 }
 
-fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A file's bytes, or those of standard input.
+pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     if path != Path::new("-") {
         return read(path);
     }
@@ -222,10 +224,12 @@ fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-fn named(option: &str, error: &SyntaxError) -> Failure {
+/// An error of the value of an option.
+pub fn named(option: &str, error: &SyntaxError) -> Failure {
     Failure::Usage(format!("{option}: {error}"))
 }
 
-fn usage(error: impl std::fmt::Display) -> Failure {
+/// An error of what was given.
+pub fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }

@@ -105,6 +105,22 @@ fn pclusters_suit_the_blocks() {
         assert_eq!(options.block_bits.len(), block_len);
     }
     assert_eq!(choose(&wishes(Plain, "")).unwrap().block_bits, BlockBits::DEFAULT);
+    let tried = Wishes { block_len: Some(512), tries: Some("lz4,zstd"), ..wishes(Small, "") };
+    let lens: Vec<u32> = choose(&tried).unwrap().trial.ways.iter().map(|way| way.pcluster_len).collect();
+    assert_eq!(lens, [128 << 10, 512 << 10]);
+}
+
+#[test]
+fn compressed_metadata_brings_what_its_kernel_has() {
+    let with = |preset, metadata| Wishes { metadata: Some(metadata), ..wishes(preset, "") };
+    let options = choose(&with(Preset::Fast, (16 << 10, None))).unwrap();
+    assert_eq!(options.metabox, spec(Method::Lz4, 1, 16 << 10));
+    assert!(options.pack_directories && options.encoded_extents && options.own_mtimes);
+    let options = choose(&with(Preset::Plain, (64 << 10, Some("zstd,9")))).unwrap();
+    assert_eq!((options.metabox, options.compression), (spec(Method::Zstd, 9, 64 << 10), None));
+    assert!(!options.pack_directories && options.own_mtimes);
+    let options = choose(&Wishes { compress_dirs: true, ..wishes(Preset::Balanced, "6.1") }).unwrap();
+    assert!(options.pack_directories && options.metabox.is_none() && !options.own_mtimes);
 }
 
 #[test]
@@ -116,6 +132,9 @@ fn wishes_are_refused_with_the_reason() {
     let packed_len = |preset, len| Wishes { packed_pcluster_len: Some(len), ..wishes(preset, "") };
     let encoded = |preset, kernel| Wishes { extents: Some(Extents::Encoded), ..wishes(preset, kernel) };
     let blocks = |preset, block_len, kernel| Wishes { block_len: Some(block_len), ..wishes(preset, kernel) };
+    let directories = |preset, kernel| Wishes { compress_dirs: true, ..wishes(preset, kernel) };
+    let metadata =
+        |preset, len, algorithm, kernel| Wishes { metadata: Some((len, algorithm)), ..wishes(preset, kernel) };
     for (wishes, message) in [
         (blocks(Plain, 256, ""), "--block-size 256: use a power of two, 512 to 64k"),
         (blocks(Plain, 5000, ""), "--block-size 5000: use a power of two"),
@@ -146,6 +165,15 @@ fn wishes_are_refused_with_the_reason() {
         (packed_len(Plain, 4096), "--packed-pcluster: nothing is compressed"),
         (encoded(Balanced, "6.14"), "--extents encoded needs Linux 6.15, but the image is for Linux 6.14"),
         (encoded(Plain, ""), "--extents encoded: nothing is compressed"),
+        (directories(Balanced, "6.0"), "--compress-dirs needs Linux 6.1, but the image is for Linux 6.0"),
+        (directories(Plain, ""), "--compress-dirs: nothing is compressed"),
+        (
+            metadata(Balanced, 4096, None, "6.16"),
+            "--compress-metadata needs Linux 6.17, but the image is for Linux 6.16",
+        ),
+        (metadata(Balanced, 5000, None, ""), "--compress-metadata 5000: use a multiple of 4096 bytes"),
+        (metadata(Balanced, 4096, Some("gzip"), ""), "--compress-metadata: gzip: unknown compression method"),
+        (metadata(Plain, 4096, None, ""), "--compress-metadata: files are not compressed: name an algorithm"),
     ] {
         let error = choose(&wishes).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");

@@ -77,6 +77,13 @@ impl JsonList {
         writeln!(self.out, "\n]}}")?;
         self.out.finish()
     }
+
+    /// End the list; `rest`, an object with fields, goes on behind it.
+    pub fn finish_with(mut self, rest: &impl Serialize) -> Result<(), Failure> {
+        let rest = serde_json::to_string(rest).map_err(io::Error::from)?;
+        writeln!(self.out, "\n],{}", rest.trim_start_matches('{'))?;
+        self.out.finish()
+    }
 }
 
 #[cfg(test)]

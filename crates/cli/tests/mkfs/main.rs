@@ -218,6 +218,90 @@ fn compression_is_as_asked_for() {
 }
 
 #[test]
+fn metadata_and_directories_are_compressed_as_asked_for() {
+    let place = Place::new();
+    fs::create_dir(format!("{}/many", place.src)).unwrap();
+    for idx in 0..1000 {
+        fs::write(format!("{}/many/file-{idx}", place.src), text(idx, 20)).unwrap();
+    }
+    let features = |place: &Place| place.json(&["info"])["features"].to_string();
+    let layout = |place: &Place| place.entry("many")["layout"].as_str().unwrap().to_owned();
+    let plain = place.makes(&["-zzstd"]);
+    let len = || fs::metadata(&place.image).unwrap().len();
+    let plain_len = len();
+    for (args, metabox, packed, algorithms) in [
+        (&["-zzstd", "-m4096"][..], true, false, &["zstd"][..]),
+        (&["-zzstd", "--zD"], false, true, &["zstd"]),
+        (&["-zzstd", "-C64k", "-m64k:lz4hc,9", "--zD=1", "--MZ"], true, true, &["lz4", "zstd"]),
+        (&["-zdeflate", "-m32k:deflate", "-E48bit"], true, false, &["deflate"]),
+        (&["-m16k:lzma"], true, false, &["lzma"]),
+        (&["-m16k", "--zD"], false, false, &[]),
+    ] {
+        let said = place.makes(args);
+        assert_eq!(said.lines().count(), plain.lines().count());
+        place.holds_the_tree();
+        place.mounts();
+        assert_eq!(features(&place).contains("compressed metadata"), metabox, "{args:?}");
+        assert_eq!(layout(&place).starts_with("compressed"), packed, "{args:?}");
+        let info = place.json(&["info"]);
+        let names: Vec<_> = info["algorithms"].as_array().unwrap().iter().map(|found| found["name"].clone()).collect();
+        assert_eq!(names, algorithms, "{args:?}");
+        assert!(said.contains(&format!("Filesystem total inodes: {}\n", info["inodes"])), "{args:?}: {said}");
+        let smaller = (metabox || packed) && args[0] == "-zzstd";
+        assert!(!smaller || len() < plain_len, "{args:?}: {} from {plain_len}", len());
+    }
+    let output = place.run(&["-m4096", "--zD", &place.image, &place.src]);
+    let said = stderr(&output);
+    assert!(said.contains("<W> erofs: -m: nothing is compressed") && said.contains("--zD: nothing"), "{said}");
+}
+
+#[test]
+fn hints_choose_compressors_and_sizes() {
+    let place = Place::new();
+    fs::write(format!("{}/other", place.src), text(9, 300_000)).unwrap();
+    let file = place.scratch.path("hints");
+    let hints = format!("--compress-hints={file}");
+    let write = |text: &str| fs::write(&file, text).unwrap();
+    let extents = |path: &str| place.json(&["stat", "--extents", path])["extents"].as_array().unwrap().clone();
+    let algorithm = |path: &str| extents(path)[0]["stored_as"].clone();
+    write("# size, number, expression\n\n16384 1 ^text$\n0 text\n4096  2 ^dir/1\n0 other");
+    for layout in ["-E^48bit", "-E48bit,fragments,dedupe"] {
+        place.makes(&["-zlz4:zstd,5:lzma,1", "-C65536", layout, &hints]);
+        assert_eq!(
+            [algorithm("text"), algorithm("dir/11"), algorithm("again")],
+            ["zstd", "lzma", "lz4"].map(Value::from)
+        );
+        assert!(
+            extents("other").iter().all(|extent| extent["stored_as"] == "raw" || extent["stored_as"] == "inline"),
+            "{:?}",
+            extents("other")
+        );
+        let names: Vec<_> =
+            place.json(&["info"])["algorithms"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        assert_eq!(names, ["lz4", "lzma", "zstd"]);
+        place.holds_the_tree();
+        place.mounts();
+    }
+    place.makes(&["-zlz4:zstd", "--compress-hints=/dev/null"]);
+    assert_eq!(place.json(&["info"])["algorithms"].as_array().unwrap().len(), 1, "only what is used");
+    fs::remove_file(&place.image).unwrap();
+    for (text, words) in [
+        ("4096\n", "cannot find a match pattern"),
+        ("4096 3 x", "-z names no compressor 3"),
+        ("4096 0 x y", "more than"),
+        ("many x", "invalid physical clustersize many"),
+        ("4096 (", "compress hint `4096 (`"),
+    ] {
+        write(text);
+        place.refuses(&["-zlz4:zstd", &hints], words);
+    }
+    write("5000 text");
+    let output = place.run(&["-zlz4", &hints, &place.image, &place.src]);
+    assert!(stderr(&output).contains("invalid physical clustersize, use default 4096"), "{}", stderr(&output));
+    place.holds_the_tree();
+}
+
+#[test]
 fn metadata_is_as_asked_for() {
     let place = Place::new();
     let contexts = place.scratch.path("contexts");

@@ -1,8 +1,8 @@
 //! One block: the smallest of the three kinds, as many tokens of it as fit, and its bits.
 
-use super::bits::BitWriter;
-use super::huffman;
 use super::symbols::{DIST_COUNT, END_OF_BLOCK, Histogram, LEN_TABLE, LITLEN_COUNT, Token, dist_extra_bits};
+use crate::bits::BitWriter;
+use crate::huffman;
 
 /// BFINAL and BTYPE.
 const HEADER_BITS: usize = 3;

@@ -10,12 +10,13 @@
 //!   1 does without (1.06).
 //! * A candidate is compared at the end of what it must match first, then at its beginning, then in words of 8 bytes.
 //! * Words are read without bounds checks, which the compiler cannot prove away (level 1: 1.04, 6: 1.08, 9: 1.18).
-//!   This is the only unsafe code of the encoder.
+//!   With [`words`](crate::words), this is the only unsafe code of the encoder.
 //!
 //! Tables are cleared for each pcluster, or its bytes would depend on what this encoder did before; there are fewer
 //! heads where the pcluster is small. `chain` is not cleared: it is read at positions that were entered since.
 
 use super::symbols::{MATCH_MAX, MATCH_MIN, WINDOW_LEN};
+use crate::words::{common_len, load32};
 use std::mem;
 
 const HASH_BITS_MAX: u32 = 16;
@@ -167,7 +168,7 @@ impl Matcher {
                 continue;
             }
             // SAFETY: candidate < at.
-            let len = unsafe { common_len(input, candidate, at, len_max) };
+            let len = unsafe { common_len(input, candidate, at, 4, len_max) };
             if len > best.len {
                 best = Match { len, dist: at - candidate };
                 if len >= effort.nice_len || len == len_max {
@@ -179,45 +180,6 @@ impl Matcher {
         }
         if best.dist == 0 { Match::default() } else { best }
     }
-}
-
-/// How many bytes, up to `len_max`, are the same at both positions, of which 4 are known to be.
-///
-/// # Safety
-/// `earlier < at` and `at + len_max <= input.len()`.
-#[inline(always)]
-unsafe fn common_len(input: &[u8], earlier: usize, at: usize, len_max: usize) -> usize {
-    let mut len = 4;
-    while len + 8 <= len_max {
-        // SAFETY: at + len + 8 <= at + len_max.
-        let different = unsafe { load64(input, earlier + len) ^ load64(input, at + len) };
-        if different != 0 {
-            return len + different.trailing_zeros() as usize / 8;
-        }
-        len += 8;
-    }
-    while len < len_max && input[earlier + len] == input[at + len] {
-        len += 1;
-    }
-    len
-}
-
-/// # Safety
-/// `at + 4 <= input.len()`.
-#[inline(always)]
-unsafe fn load32(input: &[u8], at: usize) -> u32 {
-    debug_assert!(at + 4 <= input.len());
-    // SAFETY: as the caller says.
-    u32::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 4]>().read() })
-}
-
-/// # Safety
-/// `at + 8 <= input.len()`.
-#[inline(always)]
-unsafe fn load64(input: &[u8], at: usize) -> u64 {
-    debug_assert!(at + 8 <= input.len());
-    // SAFETY: as the caller says.
-    u64::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 8]>().read() })
 }
 
 #[cfg(test)]

@@ -23,11 +23,10 @@
 //! Inputs that the room has space for uncompressed need no limit: there, libdeflate's own levels 1 to 8 are faster in
 //! one call, by 1.1 (level 6) to 1.35 (level 1), and as small.
 
-mod bits;
 mod block;
 mod decode;
 mod fill;
-mod huffman;
+
 mod libdeflate;
 mod matches;
 mod parse;

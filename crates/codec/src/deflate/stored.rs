@@ -1,6 +1,6 @@
 //! Stored blocks, of which a long text takes several.
 
-use super::bits::BitWriter;
+use crate::bits::BitWriter;
 
 /// BFINAL and BTYPE.
 const HEADER_BITS: usize = 3;

@@ -1,9 +1,9 @@
 //! A stream as a sequence of blocks, of which the last takes what there is room for.
 
-use super::bits::BitWriter;
 use super::block::BlockCode;
 use super::stored;
 use super::symbols::Token;
+use crate::bits::BitWriter;
 
 /// A stream in the making: whole blocks, none marked as the last.
 pub(super) struct Stream<'a> {

@@ -1,38 +1,50 @@
-//! Zstandard frames, by libzstd.
+//! Zstandard frames.
 //!
-//! libzstd cannot stop where the room ends. Below [`STREAM_MIN_LEN`] its match finder runs once, on about the right
-//! length, and the result is cut and coded until it fits ([`parse`], with [`estimate`] to cut in the right place at
-//! once); this is 1.5 (level 1) to 2.3 (level 9) times as fast as searching over whole compressions, at the same ratio
-//! up to 64 KiB and up to 1 % less at 128 KiB. From there on one frame is streamed and cut at a block boundary
-//! ([`stream`]).
+//! libzstd cannot stop where the room ends. From [`STREAM_MIN_LEN`] on, one frame is streamed by it and cut at a block
+//! boundary ([`stream`]). Below, there is an encoder of our own ([`fill`]), which codes what it has found once, into
+//! exactly the room there is. The plain algorithm: turn text into literals and matches; after each, make the best codes for
+//! what the block has so far, and stop once it exceeds the room; write the block without its last token. Departures, as
+//! in [`deflate`](crate::deflate):
+//!
+//! * Codes are made once per block. Until then an estimate from the counts of the symbols stands for the size, and it is
+//!   asked only where the room might be full.
+//! * From there tokens are dropped until the block fits its codes. Pclusters of 64 KiB are 0.9999 full, of 4 KiB 0.9988.
+//! * A new block begins where two are smaller than one: 0.4 % at 64 KiB, 0.8 % at 128 KiB.
+//! * Levels 1 to 3 have a match finder of our own ([`matches`]) with small tables, which stay in the processor's cache:
+//!   libzstd's are 3 to 6 times as large. What this loses is more than made up for by short matches of 4 bytes, not 5.
+//!   From level 4 on libzstd finds the matches ([`parse`]).
+//!
+//! On ELF files, sources and text, level 3 has 1.5 (4 KiB), 1.7 (64 KiB) and 1.9 times (128 KiB) the speed of coding
+//! libzstd's parse by libzstd until it fits, and images are 0.2 to 0.4 % smaller.
 //!
 //! All frames are bare: no content size, no checksum, no dictionary id, since the image knows the length and has its
 //! own means against decay.
 
+mod block;
+mod codes;
 mod decode;
-mod estimate;
+mod fill;
+mod frame;
+mod fse;
+mod literals;
+mod matches;
 mod parse;
 mod stream;
+mod tokens;
 
 pub(crate) use decode::ZstdDecoder;
 
-use crate::fit::Fit;
 use crate::{CodecError, Filled, Spec};
+use fill::Filler;
 use kiln_format::Algorithm;
-use parse::Parse;
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use stream::Stream;
 use zstd_sys as ffi;
 use zstd_sys::ZSTD_cParameter as Param;
 
-/// From this room on, in bytes, losing part of a block costs less than compressing everything several times.
+/// From this room on, in bytes, losing part of a block costs less than an own search gains.
 const STREAM_MIN_LEN: usize = 256 << 10;
-
-/// The part of a pcluster that may stay unused where it is searched for. 0.003 costs 0.2 encodes more per pcluster.
-const TOLERANCE: f64 = 0.005;
-/// More input than this many pclusters is not parsed ahead: sequences take up to 16 bytes for 3 of input.
-const PARSE_MAX: usize = 16;
 /// The longest block, in bytes of plain text.
 const BLOCK_LEN: usize = 128 << 10;
 /// Magic bytes, descriptor, window: all that our frames have in front of their first block.
@@ -40,29 +52,28 @@ const FRAME_HEADER_LEN: usize = 6;
 
 pub(crate) struct ZstdEncoder {
     context: Context,
-    fit: Fit,
-    parse: Parse,
+    filler: Filler,
     stream: Stream,
+    encodes: u64,
 }
 
 impl ZstdEncoder {
     pub(crate) fn new(spec: &Spec) -> Result<Self, CodecError> {
-        let mut context = Context::new(spec.level, spec.zstd_window_log())?;
-        let parse = Parse::new(spec.level, spec.zstd_window_log(), &mut context)?;
-        Ok(ZstdEncoder { context, parse, fit: Fit::new(TOLERANCE), stream: Stream::new() })
+        let context = Context::new(spec.level, spec.zstd_window_log())?;
+        Ok(ZstdEncoder { context, filler: Filler::new(spec)?, stream: Stream::new(), encodes: 0 })
     }
 
     pub(crate) fn reset(&mut self) {
-        self.fit.reset();
-        self.parse.reset();
+        self.filler.reset();
         self.stream.reset();
     }
 
     pub(crate) fn encodes(&self) -> u64 {
-        self.fit.encodes() + self.stream.encodes()
+        self.encodes + self.stream.encodes()
     }
 
     pub(crate) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
+        self.encodes += 1;
         self.context.compress(input, out)
     }
 
@@ -70,13 +81,8 @@ impl ZstdEncoder {
         if out.len() >= STREAM_MIN_LEN {
             return self.stream.fill(&mut self.context, input, out);
         }
-        let parse_max = PARSE_MAX * out.len();
-        let guess = self.fit.first_guess(input.len(), out.len());
-        let first = self.parse.first_guess(input, guess, out.len(), parse_max)?;
-        self.fit.fill(input.len(), first, out, |len, out| match len {
-            _ if len > parse_max => self.context.compress(&input[..len], out),
-            _ => self.parse.compress(&mut self.context, input, len, out),
-        })
+        self.encodes += 1;
+        self.filler.fill(input, out)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The compact lcluster index: packs of 2 entries in 8 bytes or 16 entries in 32 bytes.
 //!
 //! A pack is a bit string of entries and, in its last 4 bytes, the block address from which the addresses of its heads
-//! are counted. So its pclusters must lie one behind the other.
+//! are counted. So its pclusters must lie one behind the other; where a pack starts with a head, they may lie elsewhere.
 
 use super::{CBLKCNT_MAX, D0_CBLKCNT, DELTA_MAX, HeadKind, Lcluster, TYPE_NONHEAD};
 use crate::{Blkaddr, FormatError};
@@ -142,7 +142,13 @@ impl CompactLayout {
         Ok(entries)
     }
 
-    /// Append the packs for `entries`, one for each lcluster in order. Heads must name consecutive pclusters.
+    /// Whether the entry of lcluster `lcn` is the first of its pack.
+    pub fn starts_pack(&self, lcn: u64) -> bool {
+        self.pack_of(lcn).first == lcn
+    }
+
+    /// Append the packs for `entries`, one for each lcluster in order. Heads must name consecutive pclusters, but for one
+    /// that starts a pack.
     ///
     /// # Errors
     /// A count of entries other than the layout's, or values that do not fit.
@@ -178,6 +184,11 @@ impl CompactLayout {
         let len = if batch.len() == PACK_MAX { 32 } else { 8 };
         let width = (len - 4) * 8 / batch.len();
         let lobits = u32::from(self.lcluster_bits.max(12));
+        if let Some(Lcluster::Head { blkaddr, .. }) = batch[0]
+            && blkaddr != Blkaddr(0)
+        {
+            *cursor = AddressCursor::default();
+        }
         let base = cursor.base(batch, self.big);
         let start = out.len();
         out.resize(start + len, 0);
@@ -350,5 +361,32 @@ mod tests {
         assert!(layout.encode([head(5), head(7)].into_iter(), &mut Vec::new()).is_err());
         assert!(layout.encode([head(5)].into_iter(), &mut Vec::new()).is_err());
         assert!(layout.encode([head(5), head(6), head(7)].into_iter(), &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn pclusters_may_lie_elsewhere_where_a_pack_starts() {
+        for big in [false, true] {
+            // 6 entries in small packs, 32 in large ones.
+            let layout = CompactLayout::new(8, 38, 38, 12, true, big).unwrap();
+            let head = |blkaddr| Lcluster::Head {
+                kind: HeadKind::Head1,
+                clusterofs: 0,
+                blkaddr: Blkaddr(blkaddr),
+                partial: false,
+            };
+            let heads = |far: usize| (0..38).map(move |lcn| head(if lcn < far { 100 + lcn } else { 7 + lcn } as u64));
+            for far in 1..38 {
+                let mut packs = Vec::new();
+                let encoded = layout.encode(heads(far), &mut packs);
+                assert_eq!(encoded.is_ok(), layout.starts_pack(far as u64), "{far}");
+                let Ok(()) = encoded else { continue };
+                for (lcn, expected) in heads(far).enumerate() {
+                    let pack = layout.pack_of(lcn as u64);
+                    let bytes = &packs[pack.off as usize - 8..][..pack.len];
+                    let got = layout.decode_pack(pack, bytes).unwrap().get(lcn - pack.first as usize);
+                    assert_eq!(got, expected, "{lcn} of {far}");
+                }
+            }
+        }
     }
 }

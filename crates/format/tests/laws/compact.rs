@@ -116,7 +116,9 @@ proptest! {
         match (what, &mut entries[idx]) {
             (0, Lcluster::Head { partial, .. }) => *partial = true,
             (1, Lcluster::Head { clusterofs, .. }) => *clusterofs = 1 << 14,
-            (2, Lcluster::Head { blkaddr, .. }) if idx > 0 && blkaddr.0 != 0 => blkaddr.0 += 1,
+            (2, Lcluster::Head { blkaddr, .. }) if blkaddr.0 != 0 && !index.layout.starts_pack(idx as u64) => {
+                blkaddr.0 += 1
+            }
             _ => drop(entries.pop()),
         }
         prop_assert!(index.layout.encode(entries.into_iter(), &mut Vec::new()).is_err());

@@ -1,7 +1,7 @@
 //! Inodes and device numbers.
 
 use crate::{any_u16, any_u32, any_u64, config};
-use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode, Rdev};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode, Rdev};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -103,20 +103,29 @@ proptest! {
     fn inodes_encode_faithfully_or_not(
         inode in prop_oneof![1 => any_inode(), 9 => nearly_fitting_inode()],
         other in prop::bool::weighted(0.1),
-        secs in any::<i64>(),
+        earlier in any_u64(),
+        own in any::<bool>(),
     ) {
+        let secs = inode.mtime.wrapping_sub(earlier as i64);
         let epoch = if other { Epoch { secs, nsec: inode.mtime_nsec } } else { epoch_of(&inode) };
-        if let Ok(bytes) = inode.encode(epoch) {
+        let times = if own { CompactTimes::Own } else { CompactTimes::Shared };
+        if let Ok(bytes) = inode.encode(epoch, times) {
             prop_assert_eq!(bytes.len(), inode.form.len());
+            prop_assert!(own || inode.form == Form::Extended || bytes[12..16] == [0; 4]);
             prop_assert_eq!(Inode::decode(&bytes, 0, epoch), Ok(inode));
         }
     }
 
     #[test]
-    fn fitting_inodes_encode(inode in fitting_inode()) {
-        let bytes = inode.encode(epoch_of(&inode));
+    fn fitting_inodes_encode(inode in fitting_inode(), later in any_u32()) {
+        let bytes = inode.encode(epoch_of(&inode), CompactTimes::Shared);
         prop_assert!(bytes.is_ok(), "{bytes:?}");
         prop_assert_eq!(Inode::decode(&bytes.unwrap(), 0, epoch_of(&inode)), Ok(inode));
+        let Some(mtime) = inode.mtime.checked_add(later.into()) else { return Ok(()) };
+        let inode_later = Inode { mtime, ..inode };
+        let bytes = inode_later.encode(epoch_of(&inode), CompactTimes::Own);
+        prop_assert!(bytes.is_ok(), "{bytes:?}");
+        prop_assert_eq!(Inode::decode(&bytes.unwrap(), 0, epoch_of(&inode)), Ok(inode_later));
     }
 
     #[test]
@@ -135,7 +144,7 @@ proptest! {
         if let Ok(inode) = Inode::decode(&bytes, at, Epoch { secs, nsec }) {
             let _ = (inode.body_off(), inode.start_block(), inode.rdev(), inode.mode());
             if inode.form == Form::Extended {
-                let encoded = inode.encode(Epoch::default()).unwrap();
+                let encoded = inode.encode(Epoch::default(), CompactTimes::Shared).unwrap();
                 prop_assert_eq!(&encoded[..32], &bytes[..32]);
                 prop_assert_eq!(&encoded[44..48], &bytes[44..48]);
                 prop_assert_eq!(time(&encoded), time(&bytes));

@@ -1,6 +1,8 @@
 //! Answers to the kernel's requests.
 
+use super::metrics::{FETCH, Kind, Meters};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
+use super::xattrs::Xattrs;
 use fuser::{
     AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
@@ -14,6 +16,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What we want of the kernel, as far as it has it. Never everything that it offers: fuser does not know all of it.
@@ -40,21 +43,38 @@ const SEEK_HOLE: i32 = 4;
 const GENERATION: Generation = Generation(0);
 
 thread_local! {
-    /// Each thread's reply to reads, at most [`REQUEST_MAX`] bytes.
+    /// Each thread's memory for reads that nobody else has in memory: at most one request, or the longest extent.
     static READ_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An image as fuser wants it.
 pub struct Served {
     image: Image,
+    meters: Arc<Meters>,
+    xattrs: Xattrs,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
 impl Served {
-    pub fn new(image: Image) -> Self {
-        Served { image, no_open: false, no_opendir: false }
+    pub fn new(image: Image, meters: Arc<Meters>) -> Self {
+        Served { image, meters, xattrs: Xattrs::new(), no_open: false, no_opendir: false }
+    }
+
+    /// Run the handler of a request. A bug in it must not take the mount down: the reply that it drops becomes EIO.
+    fn guarded(&self, kind: Kind, handler: impl FnOnce()) {
+        self.meters.timed(kind, || {
+            if catch_unwind(AssertUnwindSafe(handler)).is_err() {
+                log::error!("internal error in a FUSE request, answered with EIO; please report it");
+            }
+        });
+    }
+
+    fn errno(&self, error: &ReadError) -> Errno {
+        log::warn!("{error}");
+        self.meters.error();
+        Errno::from_i32(error.errno())
     }
 
     fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
@@ -126,18 +146,6 @@ impl Served {
     }
 }
 
-/// Run a handler. A bug in it must not take the mount down: the reply that it drops becomes EIO.
-fn guarded(handler: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(handler)).is_err() {
-        log::error!("internal error in a FUSE request, answered with EIO; please report it");
-    }
-}
-
-fn errno(error: &ReadError) -> Errno {
-    log::warn!("{error}");
-    Errno::from_i32(error.errno())
-}
-
 /// An attribute or a list of names: first its size is asked for, then it.
 fn reply_sized(reply: ReplyXattr, value: &[u8], size: u32) {
     match u32::try_from(value.len()) {
@@ -169,7 +177,7 @@ impl Filesystem for Served {
             // FUSE itself would take 1024 bytes.
             return reply.error(Errno::ENAMETOOLONG);
         }
-        guarded(|| match self.find(parent, name.as_bytes()) {
+        self.guarded(Kind::Lookup, || match self.find(parent, name.as_bytes()) {
             Ok(Some(inode)) => {
                 let attr = node::attr(&self.image, &inode, node::node_id(&self.image, inode.nid));
                 let attr_ttl = node::named_attr_ttl(&self.image, inode.nid);
@@ -180,24 +188,24 @@ impl Filesystem for Served {
                 let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
                 reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
             }
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(self.errno(&error)),
         });
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        guarded(|| match self.inode(node) {
+        self.guarded(Kind::Getattr, || match self.inode(node) {
             Ok(inode) => {
                 let st_ino = INodeNo(self.image.st_ino(inode.nid));
                 reply.attr(&ATTR_TTL, &node::attr(&self.image, &inode, st_ino));
             }
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(self.errno(&error)),
         });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        guarded(|| match self.inode(node).and_then(|inode| self.image.read_link(&inode)) {
+        self.guarded(Kind::Readlink, || match self.inode(node).and_then(|inode| self.image.read_link(&inode)) {
             Ok(target) => reply.data(&target),
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(self.errno(&error)),
         });
     }
 
@@ -226,61 +234,60 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guarded(|| {
+        self.guarded(Kind::Read, || {
             READ_BUF.with_borrow_mut(|buf| {
-                let read = self.inode(node).and_then(|inode| {
-                    let left = inode.meta.size.saturating_sub(offset);
-                    let len = left.min(size.min(REQUEST_MAX).into()) as usize;
-                    if buf.len() < len {
-                        buf.resize(len, 0);
-                    }
-                    self.image.read_at(&inode, &mut buf[..len], offset)
-                });
+                let len = size.min(REQUEST_MAX) as usize;
+                let read = self.inode(node).and_then(|inode| self.image.view(&inode, offset, len, buf));
                 match read {
-                    Ok(len) => reply.data(&buf[..len]),
-                    Err(error) => reply.error(errno(&error)),
+                    Ok(bytes) => reply.data(&bytes),
+                    Err(error) => reply.error(self.errno(&error)),
                 }
             });
         });
     }
 
     fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded(|| {
+        self.guarded(Kind::Readdir, || {
             let listed = self.list(node, offset, &mut |entry, next| {
                 let st_ino = INodeNo(self.image.st_ino(entry.nid));
                 reply.add(st_ino, next, self.kind(entry), OsStr::from_bytes(&entry.name))
             });
             match listed {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(&error)),
+                Err(error) => reply.error(self.errno(&error)),
             }
         });
     }
 
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        guarded(|| match self.list(node, offset, &mut |entry, next| self.add_plus(entry, next, &mut reply)) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(&error)),
+        self.guarded(Kind::Readdir, || {
+            match self.list(node, offset, &mut |entry, next| self.add_plus(entry, next, &mut reply)) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(self.errno(&error)),
+            }
         });
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        guarded(|| match self.find_xattr(node, name.as_bytes()) {
+        if self.xattrs.are_none(&self.image) {
+            return reply.error(Errno::ENOSYS);
+        }
+        self.guarded(Kind::Xattr, || match self.find_xattr(node, name.as_bytes()) {
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(self.errno(&error)),
         });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        guarded(|| match self.xattr_names(node, request.uid()) {
+        self.guarded(Kind::Xattr, || match self.xattr_names(node, request.uid()) {
             Ok(names) => reply_sized(reply, &names, size),
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(self.errno(&error)),
         });
     }
 
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        guarded(|| {
+        self.guarded(Kind::Lseek, || {
             let what = match whence {
                 SEEK_DATA => SeekWhat::Data,
                 SEEK_HOLE => SeekWhat::Hole,
@@ -291,7 +298,7 @@ impl Filesystem for Served {
                 // Sizes are below 2^63.
                 Ok(Some(found)) => reply.offset(found as i64),
                 Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(errno(&error)),
+                Err(error) => reply.error(self.errno(&error)),
             }
         });
     }
@@ -341,11 +348,18 @@ impl Filesystem for Served {
         _: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
-        _: u32,
+        command: u32,
         _: &[u8],
-        _: u32,
+        room: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        if command != FETCH {
+            return reply.error(Errno::ENOTTY);
+        }
+        let text = self.meters.text(&self.image.stats());
+        match text.len() < room as usize {
+            true => reply.ioctl(0, text.as_bytes()),
+            false => reply.error(Errno::ERANGE),
+        }
     }
 }

@@ -58,7 +58,7 @@ pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
 }
 
 pub fn options(fsname: &Path) -> FuseOptions {
-    FuseOptions { threads: 4, allow_other: true, fsname: fsname.display().to_string() }
+    FuseOptions { threads: 4, allow_other: true, fsname: fsname.display().to_string(), ..FuseOptions::default() }
 }
 
 /// A directory that is removed, after what is still mounted on its children has been detached.

@@ -5,6 +5,7 @@ use crate::data::{Fragments, fragment_error};
 use crate::decode::{Pcluster, Stored, Way};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
+use crate::touched::Touch;
 use crate::{Image, Inode, ReadError, Space};
 use kiln_format::addr::align_up;
 use std::ops::Range;
@@ -69,14 +70,26 @@ pub enum Decoding {
     Cached,
 }
 
+impl Decoding {
+    /// The first bytes of an extent, or all of them.
+    pub(super) fn of(decoded: u64, extent: &Extent) -> Self {
+        if decoded == extent.llen { Decoding::Whole } else { Decoding::Prefix { len: decoded } }
+    }
+}
+
 /// How bytes `part` of an extent are decoded, and how many bytes are for them; `None` if it is not encoded.
-pub(super) fn way(image: &Image, extent: &Extent, part: &Range<u64>) -> Result<Option<(Way, u64)>, ReadError> {
+pub(super) fn way(
+    image: &Image,
+    extent: &Extent,
+    part: &Range<u64>,
+    touch: Touch,
+) -> Result<Option<(Way, u64)>, ReadError> {
     if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
         return Ok(None);
     }
     let stored = Stored::of(extent)?;
     let wanted = part.start - extent.la..part.end - extent.la;
-    let way = image.way(&stored, &wanted);
+    let way = image.way(&stored, &wanted, touch);
     Ok(Some((way, way.decoded(&stored, wanted.end))))
 }
 
@@ -121,8 +134,8 @@ impl<'a> Meter<'a> {
                 }
             }
             ExtentKind::Encoded { device, pa, plen, inline, .. } => {
-                let decoded = way(self.image, extent, &part)?.map_or(0, |(_, decoded)| decoded);
-                let decoding = if decoded == extent.llen { Decoding::Whole } else { Decoding::Prefix { len: decoded } };
+                let decoded = way(self.image, extent, &part, Touch::First)?.map_or(0, |(_, decoded)| decoded);
+                let decoding = Decoding::of(decoded, extent);
                 let pcluster = Pcluster { device, inline, pa, plen };
                 let mut charge = self.fetch_pcluster(&pcluster, 0, plen.into(), decoding)?;
                 charge.decoded += decoded;

@@ -6,7 +6,7 @@ use super::Rng;
 use kiln_codec::{Encoder, Method, Spec};
 use kiln_format::compr_cfg::{Algorithm, ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock, checksum, checksum_len};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 
@@ -119,7 +119,7 @@ impl Handmade {
     /// Put an inode and what lies directly behind it.
     pub fn inode(&mut self, nid: Nid, inode: &Inode, body: &[u8]) {
         let epoch = Epoch { secs: self.sb.epoch, nsec: self.sb.fixed_nsec };
-        let head = inode.encode(epoch).unwrap();
+        let head = inode.encode(epoch, CompactTimes::Shared).unwrap();
         self.put(Self::inode_off(nid), &[&head, body].concat());
     }
 

@@ -2,7 +2,7 @@
 
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
-use kiln_format::inode::{DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
 use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{Image, MemorySource, OpenOptions};
@@ -147,7 +147,7 @@ impl Maker {
             mtime_nsec: 5,
             nlink: if file_type == FileType::Directory { 2 } else { 1 },
         };
-        self.inodes[idx] = [inode.encode(Epoch::default()).unwrap(), table].concat();
+        self.inodes[idx] = [inode.encode(Epoch::default(), CompactTimes::Shared).unwrap(), table].concat();
     }
 
     fn directory(&mut self, idx: usize, parent: usize, entries: &[(&str, Node)]) -> Vec<u8> {

@@ -20,9 +20,8 @@ impl PathList {
     /// # Errors
     /// A path with `..`.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
-        let end = if text.contains(&0) { 0 } else { b'\n' };
         let mut list = Self::default();
-        for (idx, path) in text.split(|&b| b == end).enumerate() {
+        for (idx, path) in paths(text).enumerate() {
             list.add(path).map_err(|error| error.at(name, idx))?;
         }
         Ok(list)
@@ -30,12 +29,7 @@ impl PathList {
 
     fn add(&mut self, path: &[u8]) -> Result<(), SyntaxError> {
         let mut dir = Vec::new();
-        for component in path.split(|&b| b == b'/') {
-            match component {
-                b"" | b"." => continue,
-                b".." => return Err(SyntaxError::new("path", path, "`..` has no meaning here")),
-                _ => {}
-            }
+        for component in components(path)? {
             let name = CString::new(component).map_err(|_| SyntaxError::new("path", path, "a zero byte"))?;
             match self.by_dir.get_mut(&dir) {
                 Some(names) => drop(names.insert(name)),
@@ -49,6 +43,24 @@ impl PathList {
     /// The names wanted of the directory `dir`; `None`: none.
     pub(crate) fn names_in(&self, dir: &[u8]) -> Option<&BTreeSet<CString>> {
         self.by_dir.get(dir)
+    }
+}
+
+/// The paths in a file: one a line, or, if there is any zero byte, with one behind each.
+pub(super) fn paths(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = if text.contains(&0) { 0 } else { b'\n' };
+    text.split(move |&b| b == end)
+}
+
+/// The names on the way to a path from the root of the source on; none of an empty path.
+///
+/// # Errors
+/// A path with `..`.
+pub(super) fn components(path: &[u8]) -> Result<Vec<&[u8]>, SyntaxError> {
+    let names: Vec<_> = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    match names.contains(&&b".."[..]) {
+        true => Err(SyntaxError::new("path", path, "`..` has no meaning here")),
+        false => Ok(names),
     }
 }
 

@@ -7,7 +7,7 @@ use super::error::{FileError, SyntaxError, regex_reason};
 use super::glob::{FLAGS, Slash, to_regex};
 
 /// Bytes of memory that the rules of one text may take, compiled: some thousand rules.
-const COMPILED_MAX_LEN: usize = 16 << 20;
+pub(super) const COMPILED_MAX_LEN: usize = 16 << 20;
 
 /// One rule.
 ///
@@ -21,8 +21,9 @@ pub struct Rule {
     verdict: Verdict,
 }
 
+/// What a glob is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
+pub(super) enum About {
     Everything,
     Directories,
 }
@@ -45,18 +46,27 @@ impl Rule {
             Some(glob) => (Verdict::Include, glob),
             None => (Verdict::Exclude, pattern),
         };
-        let (about, glob) = match glob.strip_suffix(b"/") {
-            Some(glob) => (About::Directories, glob),
-            None => (About::Everything, glob),
-        };
-        let front = if glob.contains(&b'/') { "" } else { "(?:.*/)?" };
-        let glob = glob.strip_prefix(b"/").unwrap_or(glob);
-        if glob.is_empty() {
-            return Err(refuse("names nothing"));
-        }
-        let regex = to_regex(glob, Slash::Separates).map_err(refuse)?;
-        Ok(Self { regex: format!("{FLAGS}^{front}{regex}$"), about, verdict })
+        let (regex, about) = anchored(glob).map_err(refuse)?;
+        Ok(Self { regex, about, verdict })
     }
+}
+
+/// The regular expression of a glob in the language of rules, and what it is about.
+///
+/// # Errors
+/// What is wrong with the glob.
+pub(super) fn anchored(glob: &[u8]) -> Result<(String, About), &'static str> {
+    let (about, glob) = match glob.strip_suffix(b"/") {
+        Some(glob) => (About::Directories, glob),
+        None => (About::Everything, glob),
+    };
+    let front = if glob.contains(&b'/') { "" } else { "(?:.*/)?" };
+    let glob = glob.strip_prefix(b"/").unwrap_or(glob);
+    if glob.is_empty() {
+        return Err("names nothing");
+    }
+    let regex = to_regex(glob, Slash::Separates)?;
+    Ok((format!("{FLAGS}^{front}{regex}$"), about))
 }
 
 /// Rules that belong together. The last one that is about a path decides.
@@ -86,18 +96,13 @@ impl Rules {
     /// # Errors
     /// The first line that is no rule.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut rules = Vec::new();
-        let mut line_count = 0;
-        for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
-            line_count = idx;
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let line = without_trailing_spaces(line);
-            if !line.is_empty() && !line.starts_with(b"#") {
-                rules.push(Rule::new(line).map_err(|error| error.at(name, idx))?);
-            }
+        let mut last = 0;
+        for (idx, line) in lines(text) {
+            rules.push(Rule::new(line).map_err(|error| error.at(name, idx))?);
+            last = idx;
         }
-        Self::new(rules).map_err(|error| error.at(name, line_count))
+        Self::new(rules).map_err(|error| error.at(name, last))
     }
 
     /// What the rules say of `path`, which is relative to the directory they belong to; `None`: nothing. `is_dir` is asked
@@ -114,6 +119,14 @@ impl Rules {
         }
         Ok(None)
     }
+}
+
+/// The lines of a file that say something, as git reads them, with their numbers from 0 on.
+pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let lines =
+        text.split(|&b| b == b'\n').map(|line| without_trailing_spaces(line.strip_suffix(b"\r").unwrap_or(line)));
+    lines.enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))
 }
 
 fn without_trailing_spaces(line: &[u8]) -> &[u8] {

@@ -4,8 +4,10 @@ use super::refused::not_yet;
 use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
+use crate::preset::PclusterLimits;
+use kiln_build::BuildOptions;
 use kiln_codec::{Method, Spec};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 
 /// One of the original's compressors.
@@ -64,7 +66,7 @@ const COMPRESSORS: [Compressor; 6] = [
     },
 ];
 
-/// The value of `-z`.
+/// One of the compressors of `-z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     pub method: Method,
@@ -74,14 +76,11 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Read `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`.
-    pub fn parse(value: &OsString) -> Result<Self, Stop> {
-        let invalid = || Misuse::Other(format!("invalid compressor {}", value.display()));
-        let text = value.to_str().ok_or_else(invalid)?;
-        if text.contains(':') {
-            return Err(not_yet(&format!("-z{text}"), "there is one compressor for all files"));
-        }
-        Ok(parse(text).ok_or_else(invalid)?)
+    /// Read compressors between colons: `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`. The first is that of all files for which
+    /// no hint names another one.
+    pub fn parse(value: &OsString) -> Result<Vec<Self>, Misuse> {
+        let text = value.to_str().ok_or_else(|| invalid_compressor(value))?;
+        text.split(':').map(parse).collect::<Option<_>>().ok_or_else(|| invalid_compressor(value))
     }
 
     /// For pclusters of `pcluster_len` bytes.
@@ -101,6 +100,10 @@ impl Compression {
             _ => Ok(spec),
         }
     }
+}
+
+fn invalid_compressor(value: &OsStr) -> Misuse {
+    Misuse::Other(format!("invalid compressor {}", value.display()))
 }
 
 fn parse(text: &str) -> Option<Compression> {
@@ -132,6 +135,44 @@ impl Compressor {
 
     fn dict_len(&self, text: &str) -> Option<u64> {
         value::size(text).filter(|len| self.dict_max_len.is_some_and(|max| (1..=max).contains(len)))
+    }
+}
+
+/// The value of `-m`: bytes in a pcluster of metadata, and a compressor of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataCompression {
+    /// As asked for, in bytes.
+    pub pcluster_len: u64,
+    compression: Option<Compression>,
+}
+
+impl MetadataCompression {
+    /// Read `LEN` or `LEN:COMPRESSOR`.
+    pub fn parse(value: &OsString) -> Result<Self, Stop> {
+        let text = value.to_str().ok_or_else(|| value::invalid("metadata pcluster size", value))?;
+        let (len, name) = text.split_once(':').map_or((text, None), |(len, name)| (len, Some(name)));
+        Ok(Self {
+            pcluster_len: value::size(len).ok_or_else(|| value::invalid("metadata pcluster size", value))?,
+            compression: match name {
+                Some(name) => Some(parse(name).ok_or_else(|| invalid_compressor(name.as_ref()))?),
+                None => None,
+            },
+        })
+    }
+
+    /// How metadata of a file system with such blocks is compressed, where nothing of its own is named as files are; `None`:
+    /// nothing is named at all.
+    pub fn spec(self, files: &BuildOptions) -> Result<Option<Spec>, Stop> {
+        let method =
+            self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
+        // Without compression it is checked all the same.
+        let limits = PclusterLimits::of(method.unwrap_or(Method::Zstd), files.block_bits, files.encoded_extents);
+        let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
+        let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
+        match self.compression {
+            Some(compression) => compression.spec(pcluster_len).map(Some),
+            None => Ok(files.compression.map(|spec| Spec { pcluster_len, ..spec })),
+        }
     }
 }
 

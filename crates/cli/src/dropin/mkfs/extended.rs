@@ -16,8 +16,8 @@ const WITHOUT_EFFECT: [&str; 1] = ["xattr-name-filter"];
 /// Extended options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// Encoded extents, where anything is compressed.
-    pub encoded_extents: bool,
+    /// Encoded extents, where anything is compressed, and mtimes of their own for compact inodes.
+    pub bits48: bool,
     pub fragments: Fragments,
     /// The largest pcluster of the packed inode, as asked for, in bytes.
     pub packed_pcluster_len: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Extended {
 impl Default for Extended {
     fn default() -> Self {
         Self {
-            encoded_extents: false,
+            bits48: false,
             fragments: Fragments::Off,
             packed_pcluster_len: None,
             dedupe: false,
@@ -96,12 +96,12 @@ impl Extended {
     /// Whether there is such an option.
     fn set(&mut self, name: &str, wanted: bool, value: Option<&str>) -> bool {
         match (name, value) {
-            ("fragments", _) => self.set_fragments(wanted, Fragments::UpTo(SMALL_FILE_LEN), value),
+            ("fragments", _) => self.set_fragments(wanted, Fragments::Tails(SMALL_FILE_LEN), value),
             ("all-fragments", _) => self.set_fragments(wanted, Fragments::UpTo(u64::MAX), value),
             // Equal files are stored once anyway.
             ("fragdedupe", None | Some("inode" | "full")) => true,
             (_, Some(_)) => false,
-            ("48bit", _) => self.put(|it| it.encoded_extents = wanted),
+            ("48bit", _) => self.put(|it| it.bits48 = wanted),
             ("dedupe", _) => self.put(|it| it.dedupe = wanted),
             ("force-chunk-indexes", _) => self.put(|it| {
                 it.chunk_entries = if wanted { ChunkEntries::Indexes } else { ChunkEntries::Short };
@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn names_are_set_and_taken_back() {
-        let small = Fragments::UpTo(SMALL_FILE_LEN);
+        let small = Fragments::Tails(SMALL_FILE_LEN);
         let all = Extended { fragments: Fragments::UpTo(u64::MAX), ..Extended::default() };
         for (list, expected) in [
             ("", Extended::default()),
-            ("48bit", Extended { encoded_extents: true, ..Extended::default() }),
+            ("48bit", Extended { bits48: true, ..Extended::default() }),
             ("48bit,^48bit", Extended::default()),
             ("all-fragments,fragdedupe=inode", all),
             ("fragments=64k", Extended { fragments: small, packed_pcluster_len: Some(65536), ..Extended::default() }),

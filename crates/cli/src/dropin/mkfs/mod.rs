@@ -2,6 +2,7 @@
 
 mod compression;
 mod extended;
+mod hints;
 mod options;
 mod refused;
 mod times;
@@ -33,18 +34,23 @@ General options:
  -d<0-9>               set output verbosity; 0=quiet, 9=verbose (default=2)
  -EX[,...]             X=extended options, see below
  -L label              set the volume label (maximum 15 bytes)
+ -m#[:X]              compress metadata in units of # bytes, by compressor X
  -T#                   fixed UNIX time for the image and all files
     --all-time         -T is for all files, too (default)
     --mkfs-time        -T is for the image only
  -UX                   set the UUID: X, clear or random (default from contents)
  -x#                   share extended attributes of more than # files; < 0: none
- -zX[,level=#]         compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
-                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22)
+ -zX[,level=#][:...]   compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
+                       100-109), deflate (0-9), libdeflate (0-12), zstd (0-22);
+                       others than the first are for --compress-hints
 
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
  --blobdev=X           put the chunks into X, an extra device
  --chunksize=#         files that are not compressed in chunks of # bytes
+ --compress-hints=X    compress files as file X says, line by line: the largest
+                       unit in bytes (0: not at all), perhaps the number of a
+                       compressor of -z (from 0 on), a regular expression
  --dsunit=#            data of files starts at multiples of # blocks
  --exclude-path=X      leave out X, an exact path
  --exclude-regex=X     leave out paths that match X, a regular expression
@@ -63,6 +69,7 @@ General options:
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
+ --zD[=<0,1>]          compress large directories
  --workers=#           number of threads (default one for each processor)
  --xattr-inode-digest[=X]
                        store SHA-256 digests of contents as attribute X
@@ -73,11 +80,11 @@ Extended options: 48bit, all-fragments[=#], dedupe, dot-omitted,
 force-chunk-indexes, force-inode-blockmap, force-inode-compact,
 force-inode-extended, fragments[=#], [^]inline_data, nosbcrc,
 plain-xattr-prefixes, ztailpacking. Without effect are fragdedupe,
-legacy-compress and xattr-name-filter, and also --async-queue-limit and --sort.
+legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
+--sort.
 
-Not possible yet, and refused: -m, --compress-hints, --fs-config-file, --gzinfo,
---gzip, --incremental, --MZ, --oci, --product-out, --s3, --tar, --ungzip,
---unlzma, --unxz, --vmdk-desc, --zD, several compressors.
+Not possible yet, and refused: --fs-config-file, --gzinfo, --gzip, --incremental,
+--oci, --product-out, --s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -85,7 +92,7 @@ const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, lib
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
     options.read(getopt::parse(&options::OPTIONS, args)?)?;
-    let request = options.request()?;
+    let mut request = options.request()?;
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
     }
@@ -101,15 +108,10 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     if let Some(blob) = &request.blob {
         target = target.with_blob(blob, Existing::Replace)?;
     }
-    let job = Job {
-        src: &request.source,
-        image: &request.file,
-        filter: &request.filter,
-        policy: &request.policy,
-        options: &request.build,
-    };
-    let scan = job.scan(&signals)?;
-    let summary = job.build(&scan.tree, target.out(), &signals, &|_| {})?;
+    let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
+    let scan = job.scan(&request.build, &signals)?;
+    request.by_path.settle(&scan.tree, &mut request.build);
+    let (summary, _) = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {})?;
     target.commit()?;
     if !request.quiet {
         report(&mut out, &summary)?;
@@ -119,8 +121,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
 
 /// In the words of the original, which scripts read.
 fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
-    let packed_inode = u64::from(summary.packed_files > 0);
-    let inodes = summary.files + summary.directories + summary.others + packed_inode;
+    let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     writeln!(out, "Build completed.\n\n------")?;
     writeln!(out, "Filesystem UUID: {}", Uuid::from_bytes(summary.uuid))?;

@@ -1,15 +1,15 @@
 //! The command line of `mkfs.erofs`.
 
-use super::compression::Compression;
+use super::compression::{Compression, MetadataCompression};
 use super::extended::Extended;
-use super::refused;
 use super::times::{Scope, TimeWishes};
 use super::value::{block_bits, id, invalid, signed, size};
+use super::{hints, refused};
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
+use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
 use crate::preset::PclusterLimits;
 use crate::target::scratch_dir;
 use crate::threads::processors;
@@ -102,9 +102,12 @@ pub struct Options {
     quiet: bool,
     operands: Vec<PathBuf>,
     block_bits: Option<BlockBits>,
-    compression: Option<Compression>,
+    compressors: Vec<Compression>,
+    hints: Option<PathBuf>,
     /// As asked for, in bytes.
     pcluster_len: Option<u64>,
+    metadata: Option<MetadataCompression>,
+    compress_directories: bool,
     extended: Extended,
     times: TimeWishes,
     uuid: Option<[u8; 16]>,
@@ -146,6 +149,7 @@ pub struct Request {
     pub filter: Filter,
     pub policy: Policy,
     pub build: BuildOptions,
+    pub by_path: ByPath,
     pub warnings: Vec<String>,
 }
 
@@ -171,6 +175,8 @@ impl Options {
                 let name = value.map(|value| value.as_bytes().to_vec());
                 self.content_digests = Some(name.unwrap_or_else(|| DIGEST_NAME.into()));
             }
+            ("zD", value) => self.compress_directories = flag(name, value)?,
+            ("MZ", value) => metadata_zone(value)?,
             ("ovlfs-strip", value) => self.policy.strip_overlay = flag(name, value)?,
             (_, Some(value)) => self.with_value(name, value)?,
             ("all-root", _) => {
@@ -201,8 +207,10 @@ impl Options {
             "T" => self.times.fixed = Some(signed(&value).ok_or_else(|| invalid("UNIX timestamp", &value))?),
             "U" => self.uuid = Some(uuid(&value)?),
             "d" => self.log = Log::parse(&value)?,
+            "m" => self.metadata = Some(MetadataCompression::parse(&value)?),
             "x" => self.xattr_tolerance(&value)?,
-            "z" => self.compression = Some(Compression::parse(&value)?),
+            "z" => self.compressors = Compression::parse(&value)?,
+            "compress-hints" => self.hints = Some(value.into()),
             "blobdev" => self.blob = Some(value.into()),
             "chunksize" => self.chunk_len = Some(blocks("chunksize", &value)?),
             "dsunit" => self.dsunit = blocks("dsunit", &value)?,
@@ -251,10 +259,16 @@ impl Options {
             warnings.push(format!("-b{}: only kernels with pages as long mount the image", bits.len()));
         }
         let threads = self.threads(&mut warnings);
-        if self.extended.dedupe && self.compression.is_none() {
+        if self.extended.dedupe && self.compressors.is_empty() {
             warnings.push("-Ededupe: nothing is compressed: only whole files are stored once".into());
         }
-        let layout = layout(self.block_bits, self.compression, self.pcluster_len, &self.extended)?;
+        if self.compress_directories && self.compressors.is_empty() {
+            warnings.push("--zD: nothing is compressed, directories neither".into());
+        }
+        let layout = self.layout()?;
+        if self.metadata.is_some() && layout.metabox.is_none() {
+            warnings.push("-m: nothing is compressed, metadata neither".into());
+        }
         let chunk_bits = self.chunk_bits(layout.block_bits)?;
         let mut times = self.times;
         times.ignore_mtime |= self.extended.compact_inodes;
@@ -292,9 +306,25 @@ impl Options {
             scratch_dir: scratch_dir(&file),
             ..layout
         };
+        let mut by_path = ByPath::default();
+        if let Some(path) = &self.hints {
+            by_path.hints = hints::read(path, &self.compressors, &build, &mut warnings)?;
+        }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        let (offset, blob) = (self.offset, self.blob);
-        Ok(Request { log, quiet: self.quiet, file, source, offset, blob, filter: self.filter, policy, build, warnings })
+        let (offset, blob, filter) = (self.offset, self.blob, self.filter);
+        Ok(Request { log, quiet: self.quiet, file, source, offset, blob, filter, policy, build, by_path, warnings })
+    }
+
+    /// How everything is stored.
+    fn layout(&self) -> Result<BuildOptions, Stop> {
+        let files = layout(self.block_bits, self.compressors.first().copied(), self.pcluster_len, &self.extended)?;
+        let metabox = match self.metadata {
+            Some(metadata) => metadata.spec(&files)?,
+            None => None,
+        };
+        // The metabox needs a later kernel than what 48bit allows.
+        let own_mtimes = files.own_mtimes || metabox.is_some();
+        Ok(BuildOptions { pack_directories: self.compress_directories, metabox, own_mtimes, ..files })
     }
 
     fn operands(&self) -> Result<(PathBuf, PathBuf), Stop> {
@@ -347,14 +377,14 @@ fn layout(
     let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
     // Without compression they are checked all the same.
     let method = compression.map_or(Method::Zstd, |compression| compression.method);
-    let limits = PclusterLimits::of(method, block_bits, extended.encoded_extents);
+    let limits = PclusterLimits::of(method, block_bits, extended.bits48);
     let fit = |what, len: Option<u64>| {
         let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
         len.map(fit).transpose()
     };
     let packed_pcluster_len = fit("fragment size", extended.packed_pcluster_len)?;
     // The block where none is named, as in the original.
-    let default_len = if extended.encoded_extents { UNIT_LEN } else { 0 };
+    let default_len = if extended.bits48 { UNIT_LEN } else { 0 };
     let pcluster_len = fit("physical clustersize", pcluster_len)?.unwrap_or(limits.nearest(default_len));
     let compression = compression.map(|compression| compression.spec(pcluster_len)).transpose()?;
     Ok(BuildOptions {
@@ -364,7 +394,8 @@ fn layout(
         fragments: extended.fragments,
         packed_pcluster_len,
         tail_packing: extended.tail_packing,
-        encoded_extents: extended.encoded_extents && compression.is_some(),
+        encoded_extents: extended.bits48 && compression.is_some(),
+        own_mtimes: extended.bits48,
         ..BuildOptions::default()
     })
 }
@@ -374,6 +405,14 @@ fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
         None | Some(b"1") => Ok(true),
         Some(b"0") => Ok(false),
         Some(other) => Err(Misuse::Other(format!("invalid --{name}={}", other.escape_ascii()))),
+    }
+}
+
+/// `--MZ`: there is a zone of inodes and directories whatever is asked for.
+fn metadata_zone(value: Option<OsString>) -> Result<(), Misuse> {
+    match value {
+        Some(value) if !["0", "i", "id"].iter().any(|known| value == *known) => Err(invalid("metadata zone", &value)),
+        _ => Ok(()),
     }
 }
 

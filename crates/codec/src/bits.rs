@@ -1,7 +1,7 @@
-//! Bits in the order of RFC 1951, section 3.1.1: the first bit is the lowest of the first byte.
+//! Bits in the order of RFC 1951, section 3.1.1, and of RFC 8878: the first bit is the lowest of the first byte.
 
 /// Writes bits to a slice. Room is the caller's business: bits that do not fit are lost, which `debug_assert`s find.
-pub(super) struct BitWriter<'a> {
+pub(crate) struct BitWriter<'a> {
     out: &'a mut [u8],
     /// Bytes that are complete and written.
     len: usize,
@@ -13,15 +13,15 @@ pub(super) struct BitWriter<'a> {
 
 impl<'a> BitWriter<'a> {
     /// The most bits that one [`put`](Self::put) takes.
-    pub(super) const PUT_MAX: u32 = 56;
+    pub(crate) const PUT_MAX: u32 = 56;
 
-    pub(super) fn new(out: &'a mut [u8]) -> Self {
+    pub(crate) fn new(out: &'a mut [u8]) -> Self {
         BitWriter { out, len: 0, pending: 0, count: 0 }
     }
 
     /// The lowest `count` bits of `bits`; all others must be 0.
     #[inline]
-    pub(super) fn put(&mut self, bits: u64, count: u32) {
+    pub(crate) fn put(&mut self, bits: u64, count: u32) {
         debug_assert!(count <= Self::PUT_MAX && bits >> count == 0);
         self.pending |= bits << self.count;
         self.count += count;
@@ -46,19 +46,19 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Zeros up to the next whole byte, where there is one to be filled.
-    pub(super) fn align(&mut self) {
+    pub(crate) fn align(&mut self) {
         self.put(0, (8 - self.count) % 8);
     }
 
     /// Whole bytes; the writer must be aligned.
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         debug_assert_eq!(self.count, 0);
         self.out[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
 
     /// Set a bit that was written as 0.
-    pub(super) fn set(&mut self, at: usize) {
+    pub(crate) fn set(&mut self, at: usize) {
         debug_assert!(at < self.bit_len());
         match self.out.get_mut(at / 8) {
             Some(byte) if at / 8 < self.len => *byte |= 1 << (at % 8),
@@ -67,12 +67,12 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Bits so far.
-    pub(super) fn bit_len(&self) -> usize {
+    pub(crate) fn bit_len(&self) -> usize {
         self.len * 8 + self.count as usize
     }
 
     /// The bytes so far, the last one filled with zeros.
-    pub(super) fn finish(mut self) -> usize {
+    pub(crate) fn finish(mut self) -> usize {
         self.align();
         self.len
     }

@@ -1,6 +1,6 @@
-//! Prefix codes of limited length, as RFC 1951, section 3.2.2, wants them.
+//! Prefix codes of limited length.
 
-/// The most symbols that an alphabet of DEFLATE has.
+/// The most symbols that an alphabet has: DEFLATE's literals and lengths.
 const SYMBOLS_MAX: usize = 288;
 /// Code lengths are stored in 4 bits.
 const LEN_MAX: usize = 15;
@@ -11,7 +11,7 @@ const SYMBOL_BITS: u32 = 9;
 ///
 /// At least two symbols get a code, whatever the counts: some decoders refuse codes with one. Lengths above `len_max`
 /// are cut, and others grow in return: not quite optimal, but such lengths are rare.
-pub(super) fn code_lens(counts: &[u32], len_max: usize, lens: &mut [u8]) {
+pub(crate) fn code_lens(counts: &[u32], len_max: usize, lens: &mut [u8]) {
     debug_assert!(counts.len() == lens.len() && counts.len() <= SYMBOLS_MAX && len_max <= LEN_MAX);
     lens.fill(0);
     let mut nodes = [0u64; SYMBOLS_MAX];
@@ -99,8 +99,8 @@ fn restore_kraft(len_counts: &mut [u32; LEN_MAX + 1], len_max: usize) {
     }
 }
 
-/// The canonical codes for `lens`, in the order in which their bits are written: the highest bit of a code first.
-pub(super) fn codes(lens: &[u8]) -> impl Iterator<Item = u16> {
+/// The canonical codes of RFC 1951, section 3.2.2, for `lens`, in the order in which their bits are written: the highest bit of a code first.
+pub(crate) fn codes(lens: &[u8]) -> impl Iterator<Item = u16> {
     let mut counts = [0u16; LEN_MAX + 1];
     for &len in lens {
         counts[usize::from(len)] += 1;

@@ -1,0 +1,48 @@
+//! How much memory a FUSE server may take for itself if nobody says.
+
+use std::fs;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+const SHARE: u64 = 16;
+
+/// A sixteenth of what there is, 64 MiB to 1 GiB. Extents that many small files share are worth keeping: read in random order, each
+/// is wanted as often as it has files. The kernel keeps its own, too, and without a limit.
+pub fn default_cache() -> u64 {
+    (available() / SHARE).clamp(64 * MIB, 1024 * MIB)
+}
+
+/// Memory of the machine, or what the control group of this process may have of it.
+fn available() -> u64 {
+    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| in_kib(&text)).unwrap_or(0);
+    let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| limit(text.lines().next()?));
+    group.map_or(total, |group| group.min(total))
+}
+
+fn in_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// The smallest limit of a group, as a line of `/proc/self/cgroup` names it, and of those above it.
+fn limit(line: &str) -> Option<u64> {
+    let group = Path::new("/sys/fs/cgroup").join(line.strip_prefix("0::/")?);
+    let limits = group.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
+    limits.filter_map(|path| fs::read_to_string(path.join("memory.max")).ok()?.trim().parse().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_and_bounded() {
+        assert_eq!(in_kib("MemTotal:       24000000 kB\nMemFree: 1 kB\n"), Some(24_000_000 << 10));
+        assert_eq!(in_kib("MemFree: 1 kB\n"), None);
+        assert_eq!(
+            limit("0::/no such group/at all"),
+            fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok())
+        );
+        assert!((64 * MIB..=1024 * MIB).contains(&default_cache()));
+    }
+}

@@ -1,0 +1,153 @@
+//! Options about single files, by their paths.
+
+use super::ByPath;
+use super::tree_args::{named, read, read_or_stdin, usage};
+use crate::exit::Failure;
+use crate::preset::{PclusterLimits, check_method};
+use crate::size;
+use kiln_build::BuildOptions;
+use kiln_codec::Spec;
+use kiln_format::KernelVersion;
+use kiln_source::filter::{Hint, HintRules, PathOrder, lines};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Pclusters where neither the hint nor anything else says how large they are.
+const PCLUSTER_LEN: u32 = 64 << 10;
+
+#[derive(clap::Args)]
+pub struct ByPathArgs {
+    /// Compress what GLOB matches (as for --exclude; of several the last decides) in another way, in other pclusters, or not
+    /// at all: WAY is ALGORITHM[,LEVEL][:SIZE], :SIZE or none
+    #[arg(long, value_name = "GLOB=WAY")]
+    hint: Vec<OsString>,
+
+    /// Hints, one a line; --hint overrides them
+    #[arg(long, value_name = "FILE")]
+    hints: Vec<PathBuf>,
+
+    /// Data of these files comes first, in this order (of a boot, for example): paths from SRC on, one a line or
+    /// zero-terminated; - is standard input. Of paths that lead nowhere only their number is told
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
+}
+
+impl ByPathArgs {
+    /// What they say, where files are compressed as `options` have it.
+    ///
+    /// # Errors
+    /// Files that cannot be read, what is no hint, and what the kernel does not have.
+    pub fn resolve(&self, options: &BuildOptions, kernel: Option<KernelVersion>) -> Result<ByPath, Failure> {
+        let order = match &self.order {
+            Some(path) => PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?,
+            None => PathOrder::default(),
+        };
+        Ok(ByPath { hints: self.hints(options, kernel)?, order })
+    }
+
+    /// Without the order.
+    ///
+    /// # Errors
+    /// As [`ByPathArgs::resolve`].
+    pub fn hints(&self, options: &BuildOptions, kernel: Option<KernelVersion>) -> Result<HintRules, Failure> {
+        let base = Base { options, kernel };
+        let mut hints = Vec::new();
+        for path in &self.hints {
+            for (idx, line) in lines(&read(path)?) {
+                let at = |reason| Failure::Usage(format!("{}, line {}: {reason}", path.display(), idx + 1));
+                hints.push(base.hint(line).map_err(at)?);
+            }
+        }
+        for hint in &self.hint {
+            hints.push(base.hint(hint.as_bytes()).map_err(|reason| Failure::Usage(format!("--hint: {reason}")))?);
+        }
+        HintRules::new(hints).map_err(|error| named("--hint", &error))
+    }
+}
+
+/// What hints start from.
+struct Base<'a> {
+    options: &'a BuildOptions,
+    kernel: Option<KernelVersion>,
+}
+
+impl Base<'_> {
+    /// The hint that `text` is: `GLOB=WAY`.
+    fn hint(&self, text: &[u8]) -> Result<Hint, String> {
+        let shown = String::from_utf8_lossy(text);
+        let split = text.iter().rposition(|&b| b == b'=').ok_or(format!("{shown}: write it as GLOB=WAY"))?;
+        let way = str::from_utf8(&text[split + 1..]).map_err(|_| format!("{shown}: the way is no text"))?;
+        let way = self.way(way).map_err(|failure| failure.to_string())?;
+        Hint::glob(&text[..split], way).map_err(|error| error.to_string())
+    }
+
+    /// What `none`, `ALGORITHM[,LEVEL]`, `:SIZE` or both stand for.
+    fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
+        if text == "none" {
+            return Ok(None);
+        }
+        let refuse = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{text}: {reason}"));
+        let (algorithm, len) = text.split_once(':').map_or((text, None), |(algorithm, len)| (algorithm, Some(len)));
+        let asked = len.map(|len| size::parse(len).map_err(|error| refuse(&error))).transpose()?;
+        let default_len = self.options.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
+        let spec = match (algorithm, self.options.compression) {
+            ("", Some(spec)) => spec,
+            ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
+            _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
+        };
+        let limits = PclusterLimits::of(spec.method, self.options.block_bits, self.options.encoded_extents);
+        let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(text, len))?;
+        check_method(spec.method, self.kernel)?;
+        Ok(Some(Spec { pcluster_len, ..spec }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_codec::Method;
+
+    fn way(text: &str, compression: Option<Spec>, kernel: &str) -> Result<Option<Spec>, String> {
+        let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
+        let options = &BuildOptions { compression, ..BuildOptions::default() };
+        Base { options, kernel }.way(text).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn ways_take_what_they_do_not_say_from_the_rest() {
+        let zstd = Spec { method: Method::Zstd, level: 3, pcluster_len: 32 << 10 };
+        for (text, compression, expected) in [
+            ("none", Some(zstd), None),
+            ("lz4", Some(zstd), Some((Method::Lz4, 1, 32 << 10))),
+            ("lz4hc,12", None, Some((Method::Lz4hc, 12, 64 << 10))),
+            ("lzma,9:1M", Some(zstd), Some((Method::Lzma, 9, 1 << 20))),
+            (":4k", Some(zstd), Some((Method::Zstd, 3, 4096))),
+        ] {
+            let expected = expected.map(|(method, level, pcluster_len)| Spec { method, level, pcluster_len });
+            assert_eq!(way(text, compression, ""), Ok(expected), "{text}");
+        }
+        for (text, compression, kernel, message) in [
+            (":4k", None, "", "nothing is compressed otherwise"),
+            ("", None, "", "nothing is compressed otherwise"),
+            ("gzip", Some(zstd), "", "gzip: unknown compression method"),
+            ("lz4:5000", Some(zstd), "", "use a multiple of 4096"),
+            ("lz4:", Some(zstd), "", "lz4:"),
+            ("zstd:2M", Some(zstd), "", "up to 1048576"),
+            ("zstd", None, "6.6", "zstd came with Linux 6.10"),
+        ] {
+            let error = way(text, compression, kernel).unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn hints_end_with_their_way() {
+        let options = &BuildOptions::default();
+        let base = Base { options, kernel: None };
+        assert!(base.hint(b"a=b=lz4").is_ok());
+        assert_eq!(base.hint(b"*.so").unwrap_err(), "*.so: write it as GLOB=WAY");
+        assert_eq!(base.hint(b"[=lz4").unwrap_err(), "glob `[`: unclosed [");
+        assert_eq!(base.hint(b"=lz4").unwrap_err(), "glob ``: names nothing");
+    }
+}

@@ -1,0 +1,202 @@
+//! `kiln pack --estimate`: what the presets would make of a directory.
+
+use super::{Args, Job, options};
+use crate::exit::{Exit, Failure};
+use crate::preset::Preset;
+use crate::report::{Bytes, Out, SkippedJson, note, print_document};
+use crate::signals::Signals;
+use crate::size::Human;
+use clap::ValueEnum;
+use kiln_build::{Estimate, Figure, PhaseClock};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Estimate for every preset, with what the other options make of it.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    let signals = Signals::catch()?;
+    let mut choices = Vec::new();
+    for &preset in Preset::value_variants() {
+        choices.push((preset, options(args, preset, Path::new("."))));
+    }
+    let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
+        // None is possible: the first reason is as good as the others.
+        return choices.swap_remove(0).1.map(|_| Exit::Done);
+    };
+    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy };
+    let mut clock = PhaseClock::start();
+    let scan = job.scan(&options, &signals)?;
+    clock.finish("scan");
+    let scanned = clock.phases()[0];
+    let has_blob = args.layout.blob_device.is_some();
+    let mut rows = Vec::new();
+    for (preset, options) in choices {
+        let outcome = match options {
+            Ok(mut options) => {
+                options.hints = args.by_path.hints(&options, args.kernel)?.of(&scan.tree);
+                let mut estimate = job.estimate(&scan.tree, has_blob, &options, &signals)?;
+                estimate.cpu_secs = estimate.cpu_secs + Figure::exact(scanned.cpu.as_secs_f64());
+                estimate.wall_secs = estimate.wall_secs + Figure::exact(scanned.wall.as_secs_f64());
+                Ok(estimate)
+            }
+            Err(Failure::Usage(reason)) => Err(reason),
+            Err(failure) => return Err(failure),
+        };
+        rows.push((name(preset), outcome));
+    }
+    for skipped in &scan.skipped {
+        note(format_args!("skipped: {skipped}"));
+    }
+    match args.json {
+        true => {
+            let path = Bytes(args.src.as_os_str().as_bytes());
+            let skipped =
+                scan.skipped.iter().map(|one| SkippedJson::new(one.path.as_os_str().as_bytes(), one)).collect();
+            let estimates = rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect();
+            print_document(&EstimateJson { path: path.lossy(), path_b64: path.b64_if_lossy(), estimates, skipped })?;
+        }
+        false => tell(&rows, args.progress.quiet)?,
+    }
+    Ok(if scan.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+}
+
+fn name(preset: Preset) -> String {
+    preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// For people: a table on standard output.
+fn tell(rows: &[(String, Result<Estimate, String>)], quiet: bool) -> Result<(), Failure> {
+    let mut out = Out::new();
+    let line = ["preset", "image", "", "of input", "CPU s", "", "wall s", "", "oldest kernel"];
+    write_line(&mut out, line.map(String::from))?;
+    for (preset, outcome) in rows {
+        let Estimate { image_bytes, cpu_secs, wall_secs, .. } = match outcome {
+            Ok(estimate) => estimate,
+            Err(reason) => {
+                writeln!(out, "{preset:<9} {reason}")?;
+                continue;
+            }
+        };
+        let estimate = outcome.as_ref().expect("just seen");
+        let because = estimate.oldest_kernel_because.map(|feature| format!(" ({})", feature.name()));
+        write_line(
+            &mut out,
+            [
+                preset.clone(),
+                Human(image_bytes.value as u64).to_string(),
+                plus_minus(*image_bytes),
+                share(image_bytes.value, estimate.bytes_in),
+                format!("{:.1}", cpu_secs.value),
+                plus_minus(*cpu_secs),
+                format!("{:.1}", wall_secs.value),
+                plus_minus(*wall_secs),
+                format!("{}{}", estimate.oldest_kernel, because.unwrap_or_default()),
+            ],
+        )?;
+        let blob_bytes = estimate.blob_bytes;
+        if blob_bytes.value > 0.0 {
+            let (len, error) = (Human(blob_bytes.value as u64).to_string(), plus_minus(blob_bytes));
+            writeln!(out, "{:<9} {len:>10} {error:<8} on the extra device", "")?;
+        }
+    }
+    out.finish()?;
+    let estimates = rows.iter().filter_map(|(_, outcome)| outcome.as_ref().ok());
+    if !quiet {
+        note(format_args!(
+            "of 100 such intervals 95 hold the truth; times are those of this machine, with free processors"
+        ));
+        if estimates.clone().any(|estimate| estimate.parts_ignored) {
+            note(format_args!(
+                "equal parts or chunks were not looked for in all of so large a tree: images may become smaller"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn write_line(out: &mut Out, cells: [String; 9]) -> Result<(), Failure> {
+    let [preset, image, image_error, share, cpu, cpu_error, wall, wall_error, kernel] = cells;
+    Ok(writeln!(
+        out,
+        "{preset:<9} {image:>10} {image_error:<8} {share:>8} {cpu:>8} {cpu_error:<8} {wall:>8} {wall_error:<8} {kernel}"
+    )?)
+}
+
+/// The error in percent.
+fn plus_minus(figure: Figure) -> String {
+    if figure.value > 0.0 { format!("± {:.1} %", 100.0 * figure.error / figure.value) } else { String::new() }
+}
+
+fn share(bytes: f64, bytes_in: u64) -> String {
+    if bytes_in > 0 { format!("{:.1} %", 100.0 * bytes / bytes_in as f64) } else { "-".into() }
+}
+
+/// For programs.
+#[derive(Serialize)]
+struct EstimateJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    estimates: Vec<RowJson>,
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    preset: String,
+    #[serde(flatten)]
+    estimate: Option<FiguresJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+#[derive(Serialize)]
+struct FiguresJson {
+    bytes_in: u64,
+    image_bytes: u64,
+    image_bytes_error: u64,
+    blob_bytes: u64,
+    blob_bytes_error: u64,
+    cpu_secs: f64,
+    cpu_secs_error: f64,
+    wall_secs: f64,
+    wall_secs_error: f64,
+    oldest_kernel: String,
+    oldest_kernel_because: Option<&'static str>,
+    text_bytes: u64,
+    sampled_bytes: u64,
+    parts_ignored: bool,
+}
+
+impl RowJson {
+    fn new(preset: String, outcome: Result<Estimate, String>) -> Self {
+        match outcome {
+            Ok(estimate) => Self { preset, estimate: Some(FiguresJson::new(&estimate)), refused: None },
+            Err(reason) => Self { preset, estimate: None, refused: Some(reason) },
+        }
+    }
+}
+
+impl FiguresJson {
+    fn new(estimate: &Estimate) -> Self {
+        let Estimate { image_bytes, blob_bytes, cpu_secs, wall_secs, .. } = *estimate;
+        Self {
+            bytes_in: estimate.bytes_in,
+            image_bytes: image_bytes.value.round() as u64,
+            image_bytes_error: image_bytes.error.ceil() as u64,
+            blob_bytes: blob_bytes.value.round() as u64,
+            blob_bytes_error: blob_bytes.error.ceil() as u64,
+            cpu_secs: cpu_secs.value,
+            cpu_secs_error: cpu_secs.error,
+            wall_secs: wall_secs.value,
+            wall_secs_error: wall_secs.error,
+            oldest_kernel: estimate.oldest_kernel.to_string(),
+            oldest_kernel_because: estimate.oldest_kernel_because.map(|feature| feature.name()),
+            text_bytes: estimate.text_bytes,
+            sampled_bytes: estimate.sampled_bytes,
+            parts_ignored: estimate.parts_ignored,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `kiln stats`
+
+mod samples;
+
+use crate::exit::{Exit, Failure};
+use crate::report::{Out, SCHEMA, print_document};
+use crate::size::Human;
+use kiln_mount::fuse;
+use samples::Samples;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Show what a FUSE mount of kiln has done so far
+///
+/// Whoever may open the mount's root may ask. Mounts by the kernel's own driver have no such counters.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln stats /mnt
+  kiln stats --json /mnt | jq .decode_amplification
+  kiln stats --prometheus /mnt")]
+pub struct Args {
+    /// Where it is mounted
+    dir: PathBuf,
+
+    /// One JSON document on standard output
+    #[arg(long, conflicts_with = "prometheus")]
+    json: bool,
+
+    /// The text format of Prometheus
+    #[arg(long)]
+    prometheus: bool,
+}
+
+/// Sizes by their upper bounds in bytes; the last is `+Inf`.
+type Classes = BTreeMap<String, u64>;
+
+#[derive(Serialize)]
+struct StatsJson {
+    schema: u32,
+    reads: u64,
+    served_bytes: u64,
+    read_sizes: Classes,
+    fetches: u64,
+    fetched_bytes: u64,
+    fetch_sizes: Classes,
+    fetch_amplification: Option<f64>,
+    decodes: BTreeMap<String, u64>,
+    decoded_bytes: u64,
+    decode_amplification: Option<f64>,
+    cache_hits: u64,
+    decodes_avoided: u64,
+    errors: u64,
+    requests: BTreeMap<String, RequestJson>,
+}
+
+#[derive(Serialize)]
+struct RequestJson {
+    count: u64,
+    seconds: f64,
+    /// By upper bounds in seconds.
+    durations: Classes,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let text = fuse::stats(&args.dir).map_err(Failure::Mount)?;
+    if args.prometheus {
+        let mut out = Out::new();
+        out.write_all(text.as_bytes())?;
+        out.finish()?;
+        return Ok(Exit::Done);
+    }
+    let stats = StatsJson::of(&Samples::parse(&text));
+    match args.json {
+        true => print_document(&stats)?,
+        false => print(&stats)?,
+    }
+    Ok(Exit::Done)
+}
+
+impl StatsJson {
+    fn of(samples: &Samples<'_>) -> Self {
+        let (served, fetched) = (samples.count("kiln_read_size_bytes_sum"), samples.count("kiln_fetch_size_bytes_sum"));
+        let decoded = samples.count("kiln_decoded_bytes_total");
+        let per_served = |bytes: u64| (served > 0).then(|| bytes as f64 / served as f64);
+        const COUNT: &str = "kiln_request_duration_seconds_count";
+        const SUM: &str = "kiln_request_duration_seconds_sum";
+        const BUCKET: &str = "kiln_request_duration_seconds_bucket";
+        let requests = samples.by_label(COUNT, "request").map(|(request, count)| {
+            let seconds = samples.with_label(SUM, "request", request);
+            let durations = samples.classes(BUCKET, Some(("request", request)));
+            (request.to_owned(), RequestJson { count: count as u64, seconds: seconds.unwrap_or_default(), durations })
+        });
+        let ways = samples.by_label("kiln_decodes_total", "way").map(|(way, count)| (way.to_owned(), count as u64));
+        Self {
+            schema: SCHEMA,
+            reads: samples.count("kiln_read_size_bytes_count"),
+            served_bytes: served,
+            read_sizes: samples.classes("kiln_read_size_bytes_bucket", None),
+            fetches: samples.count("kiln_fetch_size_bytes_count"),
+            fetched_bytes: fetched,
+            fetch_sizes: samples.classes("kiln_fetch_size_bytes_bucket", None),
+            fetch_amplification: per_served(fetched),
+            decodes: ways.collect(),
+            decoded_bytes: decoded,
+            decode_amplification: per_served(decoded),
+            cache_hits: samples.count("kiln_cache_hits_total"),
+            decodes_avoided: samples.count("kiln_decodes_avoided_total"),
+            errors: samples.count("kiln_errors_total"),
+            requests: requests.collect(),
+        }
+    }
+}
+
+fn print(stats: &StatsJson) -> Result<(), Failure> {
+    let mut out = Out::new();
+    let times =
+        |amplification: Option<f64>| amplification.map_or(String::new(), |a| format!(", {a:.2} of what is served"));
+    writeln!(out, "served    {} in {} reads", Human(stats.served_bytes), stats.reads)?;
+    let fetched = Human(stats.fetched_bytes);
+    writeln!(out, "fetched   {fetched} in {} reads of the image{}", stats.fetches, times(stats.fetch_amplification))?;
+    let ways: Vec<_> = stats.decodes.iter().map(|(way, count)| format!("{count} {way}")).collect();
+    let decodes: u64 = stats.decodes.values().sum();
+    let decoded = Human(stats.decoded_bytes);
+    writeln!(
+        out,
+        "decoded   {decoded} from {decodes} streams{}: {}",
+        times(stats.decode_amplification),
+        ways.join(", ")
+    )?;
+    writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
+    writeln!(out, "errors    {}", stats.errors)?;
+    writeln!(out, "\nrequest          count     mean us   99 % below us")?;
+    for (name, request) in stats.requests.iter().filter(|(_, request)| request.count > 0) {
+        let mean = request.seconds / request.count as f64 * 1e6;
+        let below = percentile(&request.durations, request.count);
+        writeln!(out, "{name:<10} {:>11} {mean:>11.1} {below:>15}", request.count)?;
+    }
+    out.finish()
+}
+
+/// The bound in microseconds below which 99 of 100 are.
+fn percentile(durations: &Classes, count: u64) -> String {
+    let mut bounds: Vec<(f64, u64)> =
+        durations.iter().map(|(bound, count)| (bound.parse().unwrap_or(f64::INFINITY), *count)).collect();
+    bounds.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut seen = 0;
+    for (bound, requests) in bounds {
+        seen += requests;
+        if seen * 100 >= count * 99 {
+            return format!("{:.0}", bound * 1e6);
+        }
+    }
+    "-".into()
+}

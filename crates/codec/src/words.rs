@@ -1,0 +1,40 @@
+//! Words of text, for the match finders: read without bounds checks, which the compiler cannot prove away.
+
+/// How many bytes, up to `len_max`, are the same at both positions, of which `known` are known to be.
+///
+/// # Safety
+/// `earlier < at` and `at + len_max <= input.len()`.
+#[inline(always)]
+pub(crate) unsafe fn common_len(input: &[u8], earlier: usize, at: usize, known: usize, len_max: usize) -> usize {
+    let mut len = known;
+    while len + 8 <= len_max {
+        // SAFETY: at + len + 8 <= at + len_max.
+        let different = unsafe { load64(input, earlier + len) ^ load64(input, at + len) };
+        if different != 0 {
+            return len + different.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    while len < len_max && input[earlier + len] == input[at + len] {
+        len += 1;
+    }
+    len
+}
+
+/// # Safety
+/// `at + 4 <= input.len()`.
+#[inline(always)]
+pub(crate) unsafe fn load32(input: &[u8], at: usize) -> u32 {
+    debug_assert!(at + 4 <= input.len());
+    // SAFETY: as the caller says.
+    u32::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 4]>().read() })
+}
+
+/// # Safety
+/// `at + 8 <= input.len()`.
+#[inline(always)]
+pub(crate) unsafe fn load64(input: &[u8], at: usize) -> u64 {
+    debug_assert!(at + 8 <= input.len());
+    // SAFETY: as the caller says.
+    u64::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 8]>().read() })
+}

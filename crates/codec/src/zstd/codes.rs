@@ -1,0 +1,210 @@
+//! Sequences as they are coded: RFC 8878, section 3.1.1.3.2.1.
+
+/// Extra bits of the literal length codes from 16 on; the codes below stand for their own number.
+const LITERAL_BITS: [u8; 20] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+/// Extra bits of the match length codes from 32 on; the codes below stand for their own number, plus 3.
+const MATCH_BITS: [u8; 21] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+
+/// Codes of the lengths that are looked up; above, there is one code per power of two.
+const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS, 16);
+const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS, 32);
+
+/// The shortest match of the format.
+const MATCH_MIN: u32 = 3;
+
+pub(super) const LITERAL_CODE_COUNT: usize = 36;
+pub(super) const MATCH_CODE_COUNT: usize = 53;
+/// Windows have 1 MiB at most, so that offsets need 21 bits.
+pub(super) const OFFSET_CODE_COUNT: usize = 22;
+
+/// Some literals, and a match behind them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sequence {
+    /// The extra bits of the three codes, literal length lowest, then match length, then offset.
+    pub(super) extra: u64,
+    pub(super) literal_len: u32,
+    pub(super) match_len: u32,
+    pub(super) literal_code: u8,
+    pub(super) match_code: u8,
+    pub(super) offset_code: u8,
+    pub(super) extra_bits: u8,
+}
+
+impl Sequence {
+    /// `offset_value` as [`Recent::value`] gives it; the match has 3 bytes at least.
+    #[inline]
+    pub(super) fn new(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
+        let (literal_code, literal_bits) = match LITERAL_CODES.get(literal_len as usize) {
+            Some(&code) => (code, code.checked_sub(16).map_or(0, |i| LITERAL_BITS[usize::from(i)])),
+            None => (literal_len.ilog2() as u8 + 19, literal_len.ilog2() as u8),
+        };
+        let rest = match_len - MATCH_MIN;
+        let (match_code, match_bits) = match MATCH_CODES.get(rest as usize) {
+            Some(&code) => (code, code.checked_sub(32).map_or(0, |i| MATCH_BITS[usize::from(i)])),
+            None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
+        };
+        let offset_code = offset_value.ilog2() as u8;
+        // The lengths of a code start at a multiple of 2^bits: what is extra are the lowest bits.
+        let low = |value: u32, bits: u8| u64::from(value & ((1 << bits) - 1));
+        let extra = low(literal_len, literal_bits)
+            | low(rest, match_bits) << literal_bits
+            | low(offset_value, offset_code) << (literal_bits + match_bits);
+        let extra_bits = literal_bits + match_bits + offset_code;
+        Sequence { extra, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
+    }
+}
+
+/// The last three offsets, which repeat cheaply. They outlive the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recent(pub(super) [u32; 3]);
+
+impl Recent {
+    /// As every frame starts.
+    pub(super) const FIRST: Recent = Recent([1, 4, 8]);
+
+    /// The offset as it is coded: 1 to 3 for a recent one, 3 more than it is otherwise. Without literals the most
+    /// recent one cannot be meant (the match before would be longer), and the numbers shift.
+    #[inline]
+    pub(super) fn value(&mut self, offset: u32, no_literals: bool) -> u32 {
+        let [first, second, third] = self.0;
+        let (value, recent) = match offset {
+            _ if offset == first && !no_literals => (1, self.0),
+            _ if offset == second => (2 - u32::from(no_literals), [second, first, third]),
+            _ if offset == third => (3 - u32::from(no_literals), [third, first, second]),
+            _ if no_literals && offset == first.wrapping_sub(1) => (3, [offset, first, second]),
+            _ => (offset + 3, [offset, first, second]),
+        };
+        self.0 = recent;
+        value
+    }
+}
+
+/// How often each symbol of a block comes up.
+#[derive(Clone)]
+pub(super) struct Counts {
+    pub(super) literals: [u32; 256],
+    pub(super) literal_codes: [u32; LITERAL_CODE_COUNT],
+    pub(super) match_codes: [u32; MATCH_CODE_COUNT],
+    pub(super) offset_codes: [u32; OFFSET_CODE_COUNT],
+    pub(super) extra_bits: u64,
+    pub(super) literal_count: u32,
+    pub(super) sequence_count: u32,
+}
+
+impl Counts {
+    pub(super) const NONE: Counts = Counts {
+        literals: [0; 256],
+        literal_codes: [0; LITERAL_CODE_COUNT],
+        match_codes: [0; MATCH_CODE_COUNT],
+        offset_codes: [0; OFFSET_CODE_COUNT],
+        extra_bits: 0,
+        literal_count: 0,
+        sequence_count: 0,
+    };
+
+    pub(super) fn add(&mut self, literals: &[u8], sequences: &[Sequence]) {
+        self.literal_count += literals.len() as u32;
+        self.sequence_count += sequences.len() as u32;
+        self.add_literals(literals);
+        for sequence in sequences {
+            self.literal_codes[usize::from(sequence.literal_code) % LITERAL_CODE_COUNT] += 1;
+            self.match_codes[usize::from(sequence.match_code) % MATCH_CODE_COUNT] += 1;
+            self.offset_codes[usize::from(sequence.offset_code) % OFFSET_CODE_COUNT] += 1;
+            self.extra_bits += u64::from(sequence.extra_bits);
+        }
+    }
+
+    pub(super) fn merge(&mut self, more: &Counts) {
+        let add = |to: &mut [u32], from: &[u32]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        add(&mut self.literals, &more.literals);
+        add(&mut self.literal_codes, &more.literal_codes);
+        add(&mut self.match_codes, &more.match_codes);
+        add(&mut self.offset_codes, &more.offset_codes);
+        self.extra_bits += more.extra_bits;
+        self.literal_count += more.literal_count;
+        self.sequence_count += more.sequence_count;
+    }
+
+    /// Take literals away that were counted here.
+    pub(super) fn remove_literals(&mut self, less: &Counts) {
+        self.literals.iter_mut().zip(&less.literals).for_each(|(from, less)| *from -= less);
+        self.literal_count -= less.literal_count;
+    }
+
+    /// In four tables, since adding twice to one counter in a row waits for the first sum.
+    fn add_literals(&mut self, literals: &[u8]) {
+        let mut more = [[0u32; 256]; 3];
+        let mut chunks = literals.chunks_exact(4);
+        for chunk in &mut chunks {
+            self.literals[usize::from(chunk[0])] += 1;
+            more[0][usize::from(chunk[1])] += 1;
+            more[1][usize::from(chunk[2])] += 1;
+            more[2][usize::from(chunk[3])] += 1;
+        }
+        chunks.remainder().iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
+        for (i, sum) in self.literals.iter_mut().enumerate() {
+            *sum += more[0][i] + more[1][i] + more[2][i];
+        }
+    }
+}
+
+/// The code of each length: `first` codes of one length each, then codes of `1 << bits[i]` lengths.
+const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
+    let mut codes = [0; N];
+    let (mut len, mut code) = (0, 0);
+    while len < N {
+        let lengths = if code < first { 1 } else { 1 << bits[code - first] };
+        let mut i = 0;
+        while i < lengths && len < N {
+            codes[len] = code as u8;
+            (i, len) = (i + 1, len + 1);
+        }
+        code += 1;
+    }
+    codes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of the tables in RFC 8878.
+    #[test]
+    fn codes_are_the_standards() {
+        let sequence = |literal_len, match_len| Sequence::new(literal_len, match_len, 1);
+        let literal_codes = [15, 16, 17, 18, 24, 32, 48, 63, 64].map(|len| sequence(len, 3).literal_code);
+        assert_eq!(literal_codes, [15, 16, 16, 17, 20, 22, 24, 24, 25]);
+        let match_codes = [34, 35, 43, 67, 99, 130, 131].map(|len| sequence(0, len).match_code);
+        assert_eq!(match_codes, [31, 32, 36, 40, 42, 42, 43]);
+    }
+
+    /// A code's first length and its extra bits make the length again.
+    #[test]
+    fn extra_bits_complete_the_codes() {
+        let base = |bits: &[u8], first: u32, code: u8| match u32::from(code).checked_sub(first) {
+            None => (u32::from(code), 0),
+            Some(i) => (first + bits[..i as usize].iter().map(|bits| 1 << bits).sum::<u32>(), bits[i as usize]),
+        };
+        for len in (0..300).chain([1000, 4095, 4096, 65535, 65536, 131_071]) {
+            let sequence = Sequence::new(len, len + 3, 5);
+            let (literals, literal_bits) = base(&LITERAL_BITS, 16, sequence.literal_code);
+            let (rest, match_bits) = base(&MATCH_BITS, 32, sequence.match_code);
+            let low = |value: u64, bits: u8| (value & ((1 << bits) - 1)) as u32;
+            assert_eq!(literals + low(sequence.extra, literal_bits), len);
+            assert_eq!(rest + low(sequence.extra >> literal_bits, match_bits), len);
+            assert_eq!(sequence.extra >> (literal_bits + match_bits), 1, "5 is 2^2 and 1");
+            assert_eq!(sequence.extra_bits, literal_bits + match_bits + 2);
+        }
+    }
+
+    #[test]
+    fn recent_offsets_are_cheap() {
+        let mut recent = Recent::FIRST;
+        assert_eq!(recent.value(100, false), 103);
+        assert_eq!(recent.value(100, false), 1);
+        assert_eq!(recent.value(1, false), 2); // second of 100, 1, 4
+        assert_eq!(recent.value(100, true), 1); // of 1, 100, 4, without literals
+        assert_eq!(recent.value(99, true), 3); // of 100, 1, 4
+        assert_eq!(recent, Recent([99, 100, 1]));
+    }
+}

@@ -1,0 +1,262 @@
+//! Filling a room with one frame: parse until an estimate says that it is full, make codes, walk back.
+
+use super::BLOCK_LEN;
+use super::block::BlockCode;
+use super::codes::Counts;
+use super::frame::{BlockTokens, Frame};
+use super::matches::Matcher;
+use super::parse::Parse;
+use super::tokens::{Cursor, Tokens};
+use crate::entropy::EntropyTable;
+use crate::{CodecError, Filled, Spec};
+
+/// Whether a block should end is asked so often, in bytes of text. 4 KiB gain nothing more.
+const CHUNK_LEN: usize = 16 << 10;
+/// A new block must save more than this, in bytes.
+const SPLIT_GAIN: f64 = 60.0;
+/// Parsing goes on until the estimate exceeds the room by this part, and some bytes.
+const OVERSHOOT: f64 = 0.002;
+const OVERSHOOT_LEN: f64 = 8.0;
+/// Estimates are not asked for more often than every so many bytes.
+const STEP_MIN: usize = 64;
+/// Input bytes per output byte, before anything is known.
+const RATIO_FIRST: f64 = 2.5;
+/// No pcluster is expected to have a higher ratio: what follows a run of zeros seldom is one more.
+const RATIO_MAX: f64 = 16.0;
+/// Estimates of fewer sequences are not compared with what became of them.
+const CALIBRATION_SEQUENCES: u32 = 256;
+
+/// Fills pclusters, and remembers what helps to fill the next one.
+pub(super) struct Filler {
+    window_log: u8,
+    finder: Finder,
+    tokens: Tokens,
+    entropy: EntropyTable,
+    scratch: Vec<u8>,
+    /// Input bytes per output byte, of the pcluster before.
+    ratio: f64,
+    /// The size of blocks by their estimates.
+    calibration: f64,
+}
+
+/// Who finds matches.
+enum Finder {
+    Quick(Matcher),
+    Library(Parse),
+}
+
+/// The block that is being made, without its header.
+struct Open {
+    /// Counts of its complete chunks.
+    before: Counts,
+    /// Counts of the tokens since.
+    recent: Counts,
+    /// Where the block starts in the input.
+    start: usize,
+    /// Where its complete chunks end, in the input and in the tokens: behind a match.
+    end: usize,
+    literals: usize,
+    sequences: usize,
+    /// Where the recent tokens make a chunk.
+    chunk_end: usize,
+}
+
+impl Open {
+    fn new(start: usize) -> Open {
+        let (before, recent) = (Counts::NONE, Counts::NONE);
+        Open { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end: start + CHUNK_LEN }
+    }
+
+    /// Of all of its tokens.
+    fn counts(&self) -> Counts {
+        let mut counts = self.before.clone();
+        counts.merge(&self.recent);
+        counts
+    }
+}
+
+impl Filler {
+    pub(super) fn new(spec: &Spec) -> Result<Self, CodecError> {
+        let window_log = spec.zstd_window_log();
+        let finder = match Matcher::new(spec) {
+            Some(matcher) => Finder::Quick(matcher),
+            None => Finder::Library(Parse::new(spec)?),
+        };
+        Ok(Filler {
+            window_log,
+            finder,
+            tokens: Tokens::default(),
+            entropy: EntropyTable::new(),
+            scratch: Vec::new(),
+            ratio: RATIO_FIRST,
+            calibration: 1.0,
+        })
+    }
+
+    pub(super) fn reset(&mut self) {
+        (self.ratio, self.calibration) = (RATIO_FIRST, 1.0);
+    }
+
+    /// Fill `out` with a prefix of `input`.
+    pub(super) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
+        let room = out.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let filled = match Frame::new(out, &mut scratch, self.window_log) {
+            Some(frame) => self.fill_frame(input, room, frame),
+            None => Ok(Filled::default()),
+        };
+        self.scratch = scratch;
+        filled
+    }
+
+    fn fill_frame(&mut self, input: &[u8], room: usize, mut frame: Frame<'_>) -> Result<Filled, CodecError> {
+        let goal = room as f64 * (1.0 + OVERSHOOT) + OVERSHOOT_LEN;
+        let expected = ((room as f64 * self.ratio) as usize).min(input.len());
+        self.finder.start(expected);
+        self.tokens.clear();
+        let block_len = BLOCK_LEN.min(1 << self.window_log);
+        let (mut cursor, mut open) = (Cursor::START, Open::new(0));
+        let (mut checkpoint, mut calibration) = (expected * 7 / 10, self.calibration);
+        loop {
+            let limit = (open.start + block_len).min(input.len());
+            let stop = checkpoint.max(cursor.at + 1).min(open.chunk_end).min(limit);
+            let (literals, sequences) = (self.tokens.literals.len(), self.tokens.sequences.len());
+            self.finder.parse(input, &mut cursor, stop, limit, &mut self.tokens)?;
+            open.recent.add(&self.tokens.literals[literals..], &self.tokens.sequences[sequences..]);
+            if cursor.at >= open.chunk_end && !self.end_chunk(input, cursor.at, &mut open, &mut frame) {
+                break;
+            }
+            let estimate = self.estimate([&open.before, &open.recent]);
+            let mut len = frame.len as f64 + estimate * calibration;
+            if len >= goal || cursor.at == limit {
+                let code = BlockCode::new(&open.counts());
+                self.calibrate(&code, &open, estimate);
+                let text = &input[open.start..cursor.at];
+                if frame.rest() < code.len.min(text.len()) || cursor.at == limit {
+                    let used = frame.push(&code, self.tokens.all(text));
+                    open = Open::new(open.start + used);
+                    if used < text.len() || cursor.at == input.len() {
+                        break;
+                    }
+                    self.tokens.clear();
+                    len = frame.len as f64;
+                } else {
+                    // Not yet: this text is coded better than what came before.
+                    len = (frame.len + code.len) as f64;
+                    calibration = code.len as f64 / estimate;
+                }
+            }
+            // The limit is for what is much denser, as behind zeros.
+            let missing = (goal * (1.0 + OVERSHOOT / 2.0) - len) / len * cursor.at as f64;
+            self.finder.expect(cursor.at + (missing as usize).min(2 * room));
+            // Straight on, but not as far as that while much is missing: what comes may be denser.
+            let caution = if len < goal * (1.0 - 1.0 / 25.0) { 0.8 } else { 1.0 };
+            checkpoint = cursor.at + ((missing * caution) as usize).min(2 * room).max(STEP_MIN);
+        }
+        let (consumed, produced) = (open.start, frame.finish());
+        if produced == 0 {
+            return Ok(Filled::default());
+        }
+        if consumed < input.len() {
+            self.ratio = (consumed as f64 / produced as f64).clamp(1.0, RATIO_MAX);
+        }
+        Ok(Filled { consumed, produced })
+    }
+
+    /// Add the recent tokens, which end at `at`, to the open block, or to a new one if that is smaller. False if the block
+    /// that ends then does not fit: what does is written.
+    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut Open, frame: &mut Frame<'_>) -> bool {
+        if open.sequences > 0 && self.splits(open) {
+            let text = &input[open.start..open.end];
+            let (literals, sequences) =
+                (&self.tokens.literals[..open.literals], &self.tokens.sequences[..open.sequences]);
+            let tokens = BlockTokens { literals, sequences, pending: 0, text };
+            let used = frame.push(&BlockCode::new(&open.before), tokens);
+            open.start += used;
+            if used < text.len() {
+                return false;
+            }
+            self.tokens.literals.drain(..open.literals);
+            self.tokens.sequences.drain(..open.sequences);
+            open.before = Counts::NONE;
+        }
+        open.before.merge(&open.recent);
+        // Literals behind the last sequence are those of the next one.
+        let pending = self.tokens.pending;
+        let kept = self.tokens.literals.len() - pending;
+        open.recent = Counts::NONE;
+        open.recent.add(&self.tokens.literals[kept..], &[]);
+        open.before.remove_literals(&open.recent);
+        (open.literals, open.sequences, open.end) = (kept, self.tokens.sequences.len(), at - pending);
+        open.chunk_end = at + CHUNK_LEN;
+        true
+    }
+
+    /// Whether the open block should end before the recent tokens.
+    fn splits(&self, open: &Open) -> bool {
+        let (before, recent) = (&open.before, &open.recent);
+        self.estimate([before]) + self.estimate([recent]) + SPLIT_GAIN < self.estimate([before, recent])
+    }
+
+    /// Bytes of a block with these counts. The factors are found by experiment.
+    fn estimate<const N: usize>(&self, counts: [&Counts; N]) -> f64 {
+        let entropy = |counts: [&[u32]; N]| {
+            let sum = |i: usize| counts.iter().map(|counts| counts[i]).sum();
+            self.entropy.of((0..counts[0].len()).map(sum))
+        };
+        let literals = entropy(counts.map(|counts| &counts.literals[..]));
+        let coded = literals.bits / 8.0 * 1.005 + 0.45 * f64::from(literals.distinct) + 5.0;
+        let plain = counts.iter().map(|counts| counts.literal_count).sum::<u32>() + 3;
+        let codes = [
+            entropy(counts.map(|counts| &counts.literal_codes[..])),
+            entropy(counts.map(|counts| &counts.match_codes[..])),
+            entropy(counts.map(|counts| &counts.offset_codes[..])),
+        ];
+        let extra: u64 = counts.iter().map(|counts| counts.extra_bits).sum();
+        let bits = codes.iter().map(|code| code.bits).sum::<f64>() + extra as f64;
+        let distinct: u32 = codes.iter().map(|code| code.distinct).sum();
+        coded.min(plain.into()) + bits / 8.0 + 0.6 * f64::from(distinct) + 17.0
+    }
+
+    /// Learn from how far the estimate was off.
+    fn calibrate(&mut self, code: &BlockCode, open: &Open, estimate: f64) {
+        if open.before.sequence_count + open.recent.sequence_count >= CALIBRATION_SEQUENCES {
+            let error = code.len as f64 / estimate;
+            self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);
+        }
+    }
+}
+
+impl Finder {
+    fn start(&mut self, expected: usize) {
+        match self {
+            Finder::Quick(matcher) => matcher.start(),
+            Finder::Library(parse) => parse.start(expected),
+        }
+    }
+
+    /// About so much of the input will be needed.
+    fn expect(&mut self, len: usize) {
+        if let Finder::Library(parse) = self {
+            parse.expected = len;
+        }
+    }
+
+    /// Find matches from the cursor on, until it is at `stop` or behind it, but not behind `limit`, where the block ends.
+    fn parse(
+        &mut self,
+        input: &[u8],
+        cursor: &mut Cursor,
+        stop: usize,
+        limit: usize,
+        tokens: &mut Tokens,
+    ) -> Result<(), CodecError> {
+        match self {
+            Finder::Quick(matcher) => matcher.parse(input, cursor, stop, limit, tokens),
+            Finder::Library(parse) => parse.parse(input, cursor, stop, limit, tokens)?,
+        }
+        tokens.add_literals(input, cursor.done, cursor.at);
+        cursor.done = cursor.at;
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! The counters of a server in a file, for who collects such files.
+
+use super::metrics::Meters;
+use crate::MountError;
+use kiln_read::Image;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// From one writing to the next.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// A file that is written anew every ten seconds, and when the server ends.
+pub struct Export {
+    path: PathBuf,
+    image: Image,
+    meters: Arc<Meters>,
+    due: Instant,
+}
+
+impl Export {
+    /// Write the file for the first time.
+    pub fn start(path: PathBuf, image: Image, meters: Arc<Meters>) -> Result<Self, MountError> {
+        let export = Self { path, image, meters, due: Instant::now() + PERIOD };
+        export.write()?;
+        Ok(export)
+    }
+
+    /// Write it if it is time. A disk that is full now may not be later.
+    pub fn tick(&mut self) {
+        if Instant::now() >= self.due {
+            self.due += PERIOD;
+            if let Err(error) = self.write() {
+                log::warn!("{error}");
+            }
+        }
+    }
+
+    /// By renaming, so that nobody reads half of it.
+    fn write(&self) -> Result<(), MountError> {
+        let mut name = OsString::from(&self.path);
+        name.push(".new");
+        let written = fs::write(&name, self.meters.text(&self.image.stats()));
+        let done = written.and_then(|()| fs::rename(&name, &self.path));
+        done.map_err(|source| MountError::Metrics { path: self.path.clone(), source })
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Err(error) = self.write() {
+            log::warn!("{error}");
+        }
+    }
+}

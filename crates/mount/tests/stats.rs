@@ -1,0 +1,164 @@
+//! Counters of a FUSE mount, and what is done before anybody asks.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{Served, TempDir};
+use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::{MountError, preload};
+use rustix::io::Errno;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+/// The value of a sample.
+fn sample(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+/// Counters once they rest: a request is counted when it is done, which is just after its answer.
+fn stats(dir: &Path) -> Result<String, MountError> {
+    let mut text = fuse::stats(dir)?;
+    loop {
+        thread::sleep(Duration::from_millis(20));
+        let before = std::mem::replace(&mut text, fuse::stats(dir)?);
+        if text == before {
+            return Ok(text);
+        }
+    }
+}
+
+fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, MountError> {
+    let path = common::golden(name);
+    Served::start(common::open(&path, &[]), &temp.dir("fuse"), FuseOptions { allow_other: true, ..options })
+}
+
+/// A file of the golden images that is worth reading.
+const TEXT: &str = "big/text";
+
+#[test]
+fn a_mount_tells_what_it_did() {
+    if !common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let before = stats(&served.dir).unwrap();
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    let after = stats(&served.dir).unwrap();
+    let grown = |name: &str| sample(&after, name) - sample(&before, name);
+    assert_eq!(grown("kiln_read_size_bytes_sum"), len);
+    assert!(grown("kiln_read_size_bytes_count") > 0 && grown("kiln_fetch_size_bytes_sum") > 0);
+    assert_eq!(grown("kiln_request_duration_seconds_count{request=\"read\"}"), grown("kiln_read_size_bytes_count"));
+    assert_eq!(grown("kiln_request_duration_seconds_bucket{request=\"lookup\",le=\"+Inf\"}"), 2);
+    assert!(grown("kiln_decoded_bytes_total") > 0);
+    assert_eq!(sample(&after, "kiln_errors_total"), 0);
+
+    // The second time the kernel has it all.
+    fs::read(served.dir.join(TEXT)).unwrap();
+    assert_eq!(
+        sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"),
+        sample(&after, "kiln_read_size_bytes_sum")
+    );
+}
+
+#[test]
+fn others_have_no_counters() {
+    let temp = TempDir::new();
+    for place in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
+        let error = stats(place).unwrap_err();
+        assert!(matches!(error, MountError::NoStats { .. }), "{error}");
+        assert!(error.to_string().starts_with(&place.display().to_string()), "{error}");
+    }
+    let error = stats(&temp.path().join("nothing")).unwrap_err();
+    assert!(matches!(error, MountError::Stats { .. }), "{error}");
+}
+
+#[test]
+fn counters_are_kept_in_a_file() {
+    if !common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let metrics = temp.path().join("kiln.prom");
+    let options = FuseOptions { metrics: Some(metrics.clone()), ..FuseOptions::default() };
+    let served = serve(&temp, "zstd.erofs", options).unwrap();
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), 0);
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    served.stop().unwrap();
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), len);
+    let left: Vec<_> = fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+
+    let nowhere = FuseOptions { metrics: Some(PathBuf::from("/nonexistent/kiln.prom")), ..FuseOptions::default() };
+    let temp = TempDir::new();
+    let Err(error) = serve(&temp, "zstd.erofs", nowhere) else { panic!("written nowhere") };
+    assert!(matches!(error, MountError::Metrics { .. }), "{error}");
+    assert!(!common::is_mounted(&temp.path().join("fuse")));
+}
+
+#[test]
+fn attributes_that_nobody_has_are_asked_for_once() {
+    if !common::has_fuse() {
+        return;
+    }
+    let missing = |path: &Path| rustix::fs::lgetxattr(path, "user.missing", &mut [0u8; 8][..]).unwrap_err();
+    let asked = |served: &Served| {
+        sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"xattr\"}")
+    };
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let path = served.dir.join(TEXT);
+    common::wait_until(|| missing(&path) == Errno::OPNOTSUPP);
+    let before = asked(&served);
+    assert_eq!(missing(&served.dir), Errno::OPNOTSUPP);
+    assert_eq!(asked(&served), before);
+    // Who copies asks for lists, and finds them empty.
+    assert_eq!(rustix::fs::llistxattr(&path, &mut [0u8; 8][..]), Ok(0));
+    drop(served);
+
+    let temp = TempDir::new();
+    let served = serve(&temp, "xattrs.erofs", FuseOptions::default()).unwrap();
+    for count in 1..=40 {
+        assert_eq!(missing(&served.dir), Errno::NODATA);
+        assert_eq!(asked(&served), count);
+    }
+}
+
+#[test]
+fn preloaded_files_are_in_memory() {
+    if !common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let list = ["/big/text", "missing", "big", "../../big/text"].map(PathBuf::from);
+    let failed = preload(&served.dir, &list, &AtomicBool::new(false));
+    assert_eq!(failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("missing"), Path::new("big")]);
+    let before = stats(&served.dir).unwrap();
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    assert_eq!(sample(&before, "kiln_read_size_bytes_sum"), len);
+    assert_eq!(sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"), len);
+    assert!(preload(&served.dir, &list, &AtomicBool::new(true)).is_empty());
+    assert_eq!(preload(&temp.path().join("nothing"), &list, &AtomicBool::new(false)).len(), 1);
+}
+
+#[test]
+fn read_ahead_is_set() {
+    if !common::has_fuse() {
+        return;
+    }
+    for (given, expected) in [(Some(256 << 10), "256"), (None, "1024")] {
+        let temp = TempDir::new();
+        let options = FuseOptions { read_ahead: given, ..FuseOptions::default() };
+        let served = serve(&temp, "lz4.erofs", options).unwrap();
+        let device = fs::metadata(&served.dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let set = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
+        assert_eq!(set.trim(), expected);
+        served.stop().unwrap();
+    }
+}

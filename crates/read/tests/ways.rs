@@ -1,0 +1,200 @@
+//! All ways to read give the same bytes, and the counters say what they did.
+
+mod common;
+
+use common::{Golden, Rng, manifest};
+use kiln_format::inode::FileType;
+use kiln_read::{
+    FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, ReadAt, ReadError, conformance,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+/// Regular files of an image and their contents.
+fn files(image: &Image) -> Vec<(Inode, Vec<u8>)> {
+    let root = image.inode(image.root_nid()).unwrap();
+    let inodes = image.walk(&root, b"/").map(|entry| entry.unwrap().inode);
+    let mut seen = HashSet::new();
+    let regular = inodes.filter(|inode| inode.meta.file_type == FileType::Regular && seen.insert(inode.nid));
+    regular.map(|inode| (inode, contents(image, &inode))).collect()
+}
+
+fn contents(image: &Image, inode: &Inode) -> Vec<u8> {
+    let mut bytes = vec![0; inode.meta.size as usize];
+    assert_eq!(image.read_at(inode, &mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}
+
+fn mapped(golden: &Golden, cache_bytes: u64) -> Image {
+    // SAFETY: golden images do not change.
+    let source = |path: &std::path::Path| Arc::new(unsafe { MappedSource::open(path) }.unwrap()) as Arc<dyn ReadAt>;
+    let devices = golden.device_paths().iter().map(|path| source(path)).collect();
+    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    Image::open(source(&golden.path()), devices, &options).unwrap()
+}
+
+fn some_range(rng: &mut Rng, size: u64) -> (u64, usize) {
+    let off = rng.below(size + 2);
+    (off, rng.below(size + 5000) as usize)
+}
+
+#[test]
+fn mapped_files_conform() {
+    let golden = &manifest()[0];
+    // SAFETY: golden images do not change.
+    let source = unsafe { MappedSource::open(&golden.path()) }.unwrap();
+    conformance::assert_conforms(&source, &golden.bytes());
+    // SAFETY: nobody writes to these.
+    let opened = ["/dev/null", "/nonexistent", "/"].map(|path| unsafe { MappedSource::open(path.as_ref()) });
+    for error in opened {
+        assert!(matches!(error, Err(ReadError::Io { path: Some(_), .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn views_are_what_is_read() {
+    let mut rng = Rng(6);
+    for golden in manifest() {
+        let expected = files(&golden.open());
+        for image in [golden.open(), mapped(&golden, 64 << 20), mapped(&golden, 0)] {
+            let mut buf = Vec::new();
+            for (inode, bytes) in &expected {
+                for _ in 0..8 {
+                    let (off, len) = some_range(&mut rng, inode.meta.size);
+                    let start = bytes.len().min(off as usize);
+                    let wanted = &bytes[start..bytes.len().min(start + len)];
+                    let view = image.view(inode, off, len, &mut buf).unwrap();
+                    assert!(*view == *wanted, "{}: nid {} from {off}, {len} bytes", golden.name, inode.nid);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_data_in_memory_is_not_copied() {
+    let golden = manifest().into_iter().find(|golden| golden.name == "flat").unwrap();
+    let (image, mut buf) = (mapped(&golden, 0), Vec::new());
+    for (inode, bytes) in files(&image).iter().filter(|(inode, _)| inode.meta.size > 4096) {
+        assert!(*image.view(inode, 0, 4096, &mut buf).unwrap() == bytes[..4096]);
+    }
+    assert!(buf.is_empty());
+}
+
+/// What `read_many` gives for each range, put together.
+fn many(image: &Image, ranges: &[FileRange], threads: usize) -> Vec<Result<Vec<u8>, ReadError>> {
+    let parts = Mutex::new(vec![BTreeMap::new(); ranges.len()]);
+    image.read_many(ranges, threads, &|Part { idx, off, bytes }| {
+        let again = parts.lock().unwrap()[idx].insert(off, bytes.map(<[u8]>::to_vec));
+        assert!(again.is_none(), "range {idx}, byte {off}: twice");
+    });
+    let join = |(idx, parts): (usize, BTreeMap<u64, Result<Vec<u8>, ReadError>>)| {
+        let mut bytes = Vec::new();
+        assert!(!parts.is_empty(), "range {idx} is missing");
+        for (off, part) in parts {
+            assert_eq!(off, ranges[idx].range.start + bytes.len() as u64);
+            bytes.extend(part?);
+        }
+        Ok(bytes)
+    };
+    parts.into_inner().unwrap().into_iter().enumerate().map(join).collect()
+}
+
+#[test]
+fn many_at_once_are_what_is_read() {
+    let mut rng = Rng(7);
+    for golden in manifest() {
+        let expected = files(&golden.open());
+        let mut ranges = Vec::new();
+        let mut wanted = Vec::new();
+        for (inode, bytes) in expected.iter().rev() {
+            ranges.push(FileRange { inode: *inode, range: 0..u64::MAX });
+            wanted.push(bytes.clone());
+            let (off, len) = some_range(&mut rng, inode.meta.size);
+            ranges.push(FileRange { inode: *inode, range: off..off + len as u64 });
+            let start = bytes.len().min(off as usize);
+            wanted.push(bytes[start..bytes.len().min(start + len)].to_vec());
+        }
+        for (image, threads) in [(golden.open(), 1), (mapped(&golden, 0), 3), (golden.open(), 7)] {
+            let before = image.stats();
+            for (idx, (got, wanted)) in many(&image, &ranges, threads).into_iter().zip(&wanted).enumerate() {
+                assert!(got.unwrap() == *wanted, "{}: range {idx}, {threads} threads", golden.name);
+            }
+            let after = image.stats();
+            assert_eq!(after.served_bytes - before.served_bytes, wanted.iter().map(|w| w.len() as u64).sum::<u64>());
+        }
+    }
+}
+
+#[test]
+fn many_at_once_decode_each_pcluster_once() {
+    for golden in manifest() {
+        let image = golden.open();
+        let ranges: Vec<_> =
+            files(&image).iter().map(|(inode, _)| FileRange { inode: *inode, range: 0..inode.meta.size }).collect();
+        // Parts that several files share are wanted more than once by design of the image, not of the reader.
+        if golden.name.contains("dedupe") {
+            continue;
+        }
+        let before = image.stats();
+        let got = many(&image, &ranges, 1);
+        let (after, served) = (image.stats(), got.iter().map(|r| r.as_ref().unwrap().len() as u64).sum::<u64>());
+        assert!(after.decoded_bytes - before.decoded_bytes <= served + (64 << 10), "{}", golden.name);
+    }
+}
+
+#[test]
+fn what_is_damaged_costs_only_its_own_ranges() {
+    let golden = manifest().into_iter().find(|golden| golden.name == "zstd").unwrap();
+    let image = golden.open();
+    let all = files(&image);
+    let (victim, _) = all.iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
+    let kiln_read::ExtentKind::Encoded { pa, plen, .. } = image.extent_at(victim, 0).unwrap().kind else {
+        panic!("the largest file is compressed")
+    };
+    let mut bytes = golden.bytes();
+    bytes[pa as usize..(pa + u64::from(plen)) as usize].fill(0);
+    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap();
+    let ranges: Vec<_> = all.iter().map(|(inode, _)| FileRange { inode: *inode, range: 0..inode.meta.size }).collect();
+    for threads in [1, 4] {
+        let results = many(&image, &ranges, threads);
+        for ((inode, bytes), result) in all.iter().zip(results) {
+            match result {
+                Ok(got) => assert!(got == *bytes && inode.nid != victim.nid),
+                Err(error) => assert!(matches!(error, ReadError::Corrupt { nid: Some(_), .. }), "{error}"),
+            }
+        }
+    }
+    let dir = image.inode(image.root_nid()).unwrap();
+    let refused = many(&image, &[FileRange { inode: dir, range: 0..1 }], 1).remove(0);
+    assert!(matches!(refused, Err(ReadError::IsADirectory { .. })), "{refused:?}");
+}
+
+#[test]
+fn counters_tell_what_was_read() {
+    let golden = manifest().into_iter().find(|golden| golden.name == "lz4").unwrap();
+    let image =
+        Image::open(Arc::new(FileSource::open(&golden.path()).unwrap()), vec![], &OpenOptions::default()).unwrap();
+    let all = files(&image.clone());
+    let stats = image.stats();
+    assert_eq!(stats.reads, all.len() as u64);
+    assert_eq!(stats.served_bytes, all.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
+    assert_eq!(stats.read_sizes.iter().sum::<u64>(), stats.reads);
+    assert_eq!(stats.fetch_sizes.iter().sum::<u64>(), stats.fetches);
+    assert!(stats.decodes() > 0 && stats.decoded_bytes > 0 && stats.fetched_bytes > 0);
+
+    // A part from the middle: first decoded as far as it goes, then kept, then found.
+    let (inode, bytes) = all.iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
+    let extent = image.extent_at(inode, 0).unwrap();
+    assert!(matches!(extent.kind, kiln_read::ExtentKind::Encoded { .. }) && extent.llen > 2000);
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        let mut buf = [0; 100];
+        image.read_at(inode, &mut buf, 1000).unwrap();
+        assert_eq!(buf, bytes[1000..1100]);
+        let now = image.stats();
+        counts.push((now.decoded_scratch, now.decoded_kept, now.hits));
+    }
+    let (scratch, kept, hits) = counts[0];
+    assert_eq!(counts[1..], [(scratch, kept + 1, hits), (scratch, kept + 1, hits + 1)]);
+}

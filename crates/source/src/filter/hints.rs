@@ -1,0 +1,183 @@
+//! Which files are compressed otherwise than the rest, by their paths.
+
+use kiln_build::tree::{Kind, NodeId};
+use kiln_build::{Hints, Spec, Tree};
+use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
+
+use super::error::{SyntaxError, regex_reason};
+use super::glob::FLAGS;
+use super::rules::{About, COMPILED_MAX_LEN, anchored};
+use super::selection::join;
+
+/// How the files of some paths are compressed, if at all.
+#[derive(Clone, Debug)]
+pub struct Hint {
+    regex: String,
+    scope: Scope,
+    way: Option<Spec>,
+}
+
+/// What the match of a path means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The file, or what the directory holds.
+    Beneath(About),
+    /// The file of exactly this path.
+    File,
+}
+
+impl Hint {
+    /// A hint for what `glob` matches, in the language of [`Rule`](super::Rule) but without exclamation marks: what holds of a
+    /// directory holds of all in it.
+    ///
+    /// # Errors
+    /// A glob that is empty or none.
+    pub fn glob(glob: &[u8], way: Option<Spec>) -> Result<Self, SyntaxError> {
+        let (regex, about) = anchored(glob).map_err(|reason| SyntaxError::new("glob", glob, reason))?;
+        Ok(Self { regex, scope: Scope::Beneath(about), way })
+    }
+
+    /// A hint for files in whose paths the expression matches anywhere, as [`Regexes`](super::Regexes) have it.
+    ///
+    /// # Errors
+    /// What is no regular expression, or a too large one.
+    pub fn regex(regex: &str, way: Option<Spec>) -> Result<Self, SyntaxError> {
+        let refuse = |error| SyntaxError::new("regular expression", regex.as_bytes(), regex_reason(&error));
+        // On its own, so that no parenthesis closes one of ours.
+        RegexBuilder::new(regex).unicode(false).build().map_err(refuse)?;
+        Ok(Self { regex: format!("{FLAGS}(?:{regex})"), scope: Scope::File, way })
+    }
+}
+
+/// Hints that belong together. The last one that is about a file decides.
+#[derive(Clone, Debug, Default)]
+pub struct HintRules {
+    regexes: RegexSet,
+    hints: Vec<Hint>,
+}
+
+impl HintRules {
+    /// Hints in their order.
+    ///
+    /// # Errors
+    /// More hints than memory is allowed for.
+    pub fn new(hints: Vec<Hint>) -> Result<Self, SyntaxError> {
+        let regexes = RegexSetBuilder::new(hints.iter().map(|hint| &hint.regex)).size_limit(COMPILED_MAX_LEN).build();
+        let regexes = regexes.map_err(|error| {
+            let count = format!("{} of them", hints.len());
+            SyntaxError::new("hints", count.as_bytes(), regex_reason(&error))
+        })?;
+        Ok(Self { regexes, hints })
+    }
+
+    /// What they say of the files of `tree`. A file with several names goes by its first.
+    pub fn of(&self, tree: &Tree) -> Hints {
+        let mut hints = Hints::default();
+        if self.hints.is_empty() {
+            return hints;
+        }
+        let mut open = vec![(NodeId::ROOT, Vec::new(), None)];
+        while let Some((dir, path, inherited)) = open.pop() {
+            for entry in tree.entries(dir).iter().filter(|entry| tree.parent(entry.node) == dir) {
+                let path = join(&path, &entry.name);
+                let kind = &tree.node(entry.node).kind;
+                // `None` is less than any hint.
+                let decides = self.last(&path, kind).max(inherited);
+                match kind {
+                    Kind::Directory(_) => open.push((entry.node, path, decides)),
+                    Kind::File { .. } if tree.path(entry.node) == path => {
+                        decides.into_iter().for_each(|idx| hints.insert(entry.node, self.hints[idx].way));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        hints
+    }
+
+    /// The last hint that matches this path.
+    fn last(&self, path: &[u8], kind: &Kind) -> Option<usize> {
+        let is_dir = matches!(kind, Kind::Directory(_));
+        let is_about = |idx: &usize| match self.hints[*idx].scope {
+            Scope::File => !is_dir,
+            Scope::Beneath(about) => is_dir || about == About::Everything,
+        };
+        self.regexes.matches(path).iter().rfind(is_about)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node};
+    use kiln_codec::Method;
+
+    struct Nothing;
+
+    impl Contents for Nothing {
+        fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+            Err(ContentError::Changed("not there"))
+        }
+    }
+
+    /// `a.so`, `lib/a.so`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is also `lib/b`.
+    pub(in super::super) fn tree() -> Tree {
+        let node = |kind| Node { meta: Metadata::default(), xattrs: Box::default(), kind };
+        let file = || node(Kind::File { len: 1, content: ContentId(0), sparse: false });
+        let dir = |entries: &[(&str, u32)]| {
+            let entry = |&(name, node): &(&str, u32)| Entry { name: name.as_bytes().into(), node: NodeId(node) };
+            node(Kind::Directory(entries.iter().map(entry).collect()))
+        };
+        let nodes = vec![
+            dir(&[("a.so", 1), ("lib", 2), ("z", 4)]),
+            file(),
+            dir(&[("a.so", 3), ("b", 4), ("deep", 5)]),
+            file(),
+            file(),
+            dir(&[("a.so", 6), ("b", 7)]),
+            file(),
+            file(),
+        ];
+        Tree::new(nodes, Box::new(Nothing)).unwrap()
+    }
+
+    fn way(level: i32) -> Option<Spec> {
+        (level > 0).then_some(Spec { method: Method::Zstd, level, pcluster_len: 4096 })
+    }
+
+    /// Levels by file in the order of the walk; 0 of those that are not to be compressed, blanks where there is no hint.
+    fn levels(hints: Vec<Hint>) -> String {
+        let (tree, rules) = (tree(), HintRules::new(hints).unwrap());
+        let hints = rules.of(&tree);
+        let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
+        let level = |node| hints.get(node).map_or(' ', |way| char::from(b'0' + way.map_or(0, |way| way.level as u8)));
+        files.map(level).collect()
+    }
+
+    #[test]
+    fn the_last_hint_decides_and_directories_pass_theirs_on() {
+        let globs = |globs: &[(&str, i32)]| {
+            levels(globs.iter().map(|&(glob, level)| Hint::glob(glob.as_bytes(), way(level)).unwrap()).collect())
+        };
+        assert_eq!(globs(&[]), "     ");
+        assert_eq!(globs(&[("*.so", 1)]), "111  ");
+        assert_eq!(globs(&[("/*.so", 1)]), "1    ");
+        assert_eq!(globs(&[("lib/", 1), ("*.so", 0)]), "0001 ");
+        assert_eq!(globs(&[("*.so", 0), ("lib", 1)]), "0111 ");
+        assert_eq!(globs(&[("lib", 1), ("deep/", 2), ("/lib/deep/b", 3)]), " 123 ");
+        assert_eq!(globs(&[("z", 1)]), "    1");
+        assert_eq!(globs(&[("/lib/b", 1)]), "     ", "not its first name");
+        assert_eq!(globs(&[("a.so/", 1)]), "     ", "no directory");
+    }
+
+    #[test]
+    fn expressions_match_anywhere_in_paths_of_files() {
+        let regexes = |regexes: &[(&str, i32)]| {
+            levels(regexes.iter().map(|&(regex, level)| Hint::regex(regex, way(level)).unwrap()).collect())
+        };
+        assert_eq!(regexes(&[("^lib/", 1), (r"b$", 0)]), " 110 ");
+        assert_eq!(regexes(&[("^lib$|a", 1)]), "111  ");
+        assert!(Hint::regex("a)(b", None).is_err());
+        assert!(Hint::glob(b"[", None).is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Metadata that is compressed: directories in the packed inode, inodes in the metabox. Trees at the edges of these forms are
+//! what they were to our reader and to the kernel, with the same bytes at any number of threads.
+
+use kiln_build::tree::{Kind, NodeId, Tree};
+use kiln_build::{BuildError, BuildOptions, Fragments};
+use kiln_codec::{Method, Spec};
+use kiln_format::feature::Feature;
+use kiln_format::inode::DataLayout;
+use kiln_format::{Compat, KernelVersion};
+use kiln_read::{FollowLast, Image};
+use kiln_tests::data::Texture;
+use kiln_tests::image::{build, open, options};
+use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tests::mnt::Mount;
+use kiln_tests::skipped;
+use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
+use kiln_tests::temp::TempDir;
+use std::fs;
+
+const ROOT: NodeId = NodeId::ROOT;
+
+fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
+    Some(Spec { method, level: method.default_level(), pcluster_len })
+}
+
+/// Some ways to compress metadata.
+fn ways() -> Vec<(&'static str, BuildOptions)> {
+    let zstd = options(Some((Method::Zstd, 3)), 64 << 10, 1);
+    let metabox = |options: &BuildOptions, spec| BuildOptions { metabox: spec, own_mtimes: true, ..options.clone() };
+    let encoded = BuildOptions { encoded_extents: true, ..zstd.clone() };
+    let packed = BuildOptions { pack_directories: true, fragments: Fragments::UpTo(64 << 10), ..zstd.clone() };
+    vec![
+        ("directories", BuildOptions { pack_directories: true, ..zstd.clone() }),
+        ("directories behind files", packed.clone()),
+        ("encoded directories", BuildOptions { encoded_extents: true, ..packed.clone() }),
+        ("metabox", metabox(&zstd, spec(Method::Zstd, 4096))),
+        ("encoded metabox", metabox(&encoded, spec(Method::Deflate, 4096))),
+        ("both", metabox(&packed, spec(Method::Lz4, 16 << 10))),
+        ("metabox, files as they are", metabox(&options(None, 4096, 1), spec(Method::Lzma, 1 << 20))),
+        ("both encoded", BuildOptions { pack_directories: true, ..metabox(&encoded, spec(Method::Zstd, 32 << 10)) }),
+    ]
+}
+
+/// The image of a tree, which is the tree and healthy, to everybody.
+fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
+    let expected = of_tree(tree).unwrap();
+    let (bytes, summary) = build(tree, options).unwrap();
+    for threads in [2, 7] {
+        let (other, _) = build(tree, &BuildOptions { threads, ..options.clone() }).unwrap();
+        assert!(bytes == other, "{what}: {threads} threads show in the bytes");
+    }
+    let out = TempDir::new("image").unwrap();
+    let path = out.path().join("image");
+    fs::write(&path, &bytes).unwrap();
+    let image = open(bytes).unwrap();
+    assert_same(&expected, &of_image(&image).unwrap(), what);
+    let report = kiln_read::check(&image, 1).unwrap();
+    assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
+    let since = summary.oldest_kernel.unwrap();
+    assert!(options.metabox.is_none() || since == Feature::Metabox.since(), "{what}: {since}");
+    match Mount::by_kernel(&path) {
+        Ok(mount) => assert_same(&expected, &of_dir(mount.path()).unwrap(), &format!("{what}, by the kernel")),
+        Err(reason) => skipped(&reason),
+    }
+    image
+}
+
+#[test]
+fn a_root_alone() {
+    for (what, options) in ways() {
+        let image = image_of(&MemTree::default().finish().unwrap(), &options, what);
+        let sb = image.superblock();
+        assert_eq!(sb.metabox_nid.is_some(), options.metabox.is_some(), "{what}");
+        assert_eq!(sb.root_nid.in_metabox(), options.metabox.is_some(), "{what}");
+        assert_eq!(sb.packed_nid, None, "{what}");
+    }
+}
+
+#[test]
+fn directories_of_every_size_around_the_limits() {
+    let mut mem = MemTree::default();
+    // With "." and ".." 27 bytes; 20 for each of these names.
+    for count in [0, 1, 23, 24, 25, 202, 203, 204, 205, 409, 3000] {
+        let dir = mem.dir(ROOT, format!("dir-{count}").as_bytes());
+        for n in 0..count {
+            let name = format!("{n:08}");
+            match n % 3 {
+                0 => mem.file(dir, name.as_bytes(), MemFile::whole(Texture::Text.bytes(n, 50 + n as usize))),
+                1 => mem.file(dir, name.as_bytes(), MemFile::default()),
+                _ => mem.dir(dir, name.as_bytes()),
+            };
+        }
+    }
+    // Its target has no room beside the inode.
+    mem.add(ROOT, b"link", Kind::Symlink(vec![b'x'; 4095].into()));
+    let tree = mem.finish().unwrap();
+    for (what, options) in ways() {
+        let image = image_of(&tree, &options, what);
+        let layout = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.layout;
+        for (path, len) in [("dir-23", 27 + 23 * 20), ("dir-24", 27 + 24 * 20), ("dir-25", 27 + 25 * 20)] {
+            let packed = options.pack_directories && len > 512;
+            assert_eq!(layout(path) == DataLayout::CompressedFull, packed, "{what}: {path}");
+        }
+    }
+}
+
+#[test]
+fn attributes_and_times_of_their_own() {
+    let mut mem = MemTree::default();
+    for n in 0..500_u32 {
+        let node = mem.file(ROOT, format!("{n}").as_bytes(), MemFile::whole(Texture::Mixed.bytes(n.into(), 3000)));
+        mem.xattr(node, b"user.shared", b"a value that many have");
+        mem.xattr(node, b"user.few", format!("{}", n / 3).as_bytes());
+        let meta = mem.meta(node);
+        (meta.mtime, meta.mtime_nsec) = (i64::from(n) * 1_000_003 - 7, if n % 9 == 0 { n } else { 0 });
+    }
+    let tree = mem.finish().unwrap();
+    for (what, options) in ways() {
+        let image = image_of(&tree, &options, what);
+        let shared = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
+        assert_eq!(shared, options.metabox.is_some(), "{what}");
+    }
+}
+
+#[test]
+fn the_kernel_must_have_the_metabox() {
+    let tree = MemTree::default().finish().unwrap();
+    let with = |minor| BuildOptions {
+        kernel: Some(KernelVersion::new(6, minor)),
+        metabox: spec(Method::Lz4, 4096),
+        ..BuildOptions::default()
+    };
+    assert!(build(&tree, &with(17)).is_ok());
+    let error = build(&tree, &with(16)).unwrap_err();
+    assert!(matches!(error, BuildError::Kernel { .. }), "{error}");
+    assert_eq!(error.to_string(), "compressed metadata needs Linux 6.17, but the image is for Linux 6.16");
+}
+
+#[test]
+fn compression_that_does_not_exist_is_refused() {
+    let tree = MemTree::default().finish().unwrap();
+    let zstd = |level, pcluster_len| Some(Spec { method: Method::Zstd, level, pcluster_len });
+    for (metabox, message) in [
+        (zstd(3, 5000), "pclusters of 5000 bytes: use a multiple of the block size, 4096 bytes"),
+        (zstd(3, 0), "0 bytes"),
+        (zstd(3, 2 << 20), "2097152 bytes"),
+        (zstd(99, 4096), "zstd has no level 99: use 1 to 22"),
+    ] {
+        let error = build(&tree, &BuildOptions { metabox, ..BuildOptions::default() }).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn the_uuid_covers_compressed_metadata() {
+    for (what, options) in ways() {
+        let uuid = |name: &str, mtime| {
+            let mut mem = MemTree::default();
+            for n in 0..100 {
+                mem.file(ROOT, format!("{n:08}").as_bytes(), MemFile::whole(vec![n]));
+            }
+            let node = mem.file(ROOT, name.as_bytes(), MemFile::whole(vec![7]));
+            mem.meta(node).mtime = mtime;
+            build(&mem.finish().unwrap(), &options).unwrap().1.uuid
+        };
+        assert_eq!(uuid("name", 5), uuid("name", 5), "{what}");
+        assert_ne!(uuid("name", 5), uuid("nama", 5), "{what}");
+        assert_ne!(uuid("name", 5), uuid("name", 6), "{what}");
+    }
+}
