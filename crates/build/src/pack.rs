@@ -49,7 +49,7 @@ pub enum Stored {
         runs: ChunkRuns,
     },
     /// Extents.
-    Compressed(Extents),
+    Compressed(Box<Extents>),
     /// In the packed inode, from this byte on.
     Fragment(u64),
 }
@@ -355,7 +355,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let Stream::File(file) = stream else { return &mut self.packed.packed };
         let stored = &mut self.packed.stored[file as usize];
         if !matches!(stored, Stored::Compressed(_)) {
-            *stored = Stored::Compressed(Extents::default());
+            *stored = Stored::Compressed(Box::default());
         }
         match stored {
             Stored::Compressed(extents) => extents,
@@ -449,9 +449,7 @@ impl<'a, 'b> Packing<'a, 'b> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => {
-                    self.complete(Extents::default(), file.len, file.way)?
-                }
+                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,
                 (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,
             };
@@ -467,26 +465,27 @@ impl<'a, 'b> Packing<'a, 'b> {
         if self.packed.blob_blocks.is_some() {
             self.feature(Feature::DeviceTable);
         }
-        let packed = std::mem::take(&mut self.packed.packed);
+        let packed = Box::new(std::mem::take(&mut self.packed.packed));
         if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
-            self.packed.packed = extents;
+            self.packed.packed = *extents;
         }
         Ok(self.packed)
     }
 
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Extents, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
+    fn complete(&self, mut extents: Box<Extents>, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
         let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;
-        for extent in extents.list {
+        for extent in std::mem::take(&mut extents.list) {
             self.append_hole(&mut list, end..extent.la, zeros)?;
             end = extent.end();
             list.push(extent);
         }
         self.append_hole(&mut list, end..len, zeros)?;
-        Ok(Stored::Compressed(Extents { list, ..extents }))
+        extents.list = list;
+        Ok(Stored::Compressed(extents))
     }
 
     /// Zeros in this range, made of that pcluster if there are no other holes.

@@ -43,7 +43,10 @@ pub fn packed(
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
                     _ => None,
                 };
-                Stored::Compressed(Extents { inline, ..shape(Stream::File(idx), file.len, !holes.is_empty()) })
+                Stored::Compressed(Box::new(Extents {
+                    inline,
+                    ..shape(Stream::File(idx), file.len, !holes.is_empty())
+                }))
             }
         },
     };
@@ -65,7 +68,8 @@ pub fn packed(
 /// Bytes beside inodes, each file's once.
 pub fn inline_len(packed: &Packed) -> u64 {
     let tail = |stored: &Stored| match stored {
-        Stored::Flat { tail, .. } | Stored::Compressed(Extents { inline: tail, .. }) => *tail,
+        Stored::Flat { tail, .. } => *tail,
+        Stored::Compressed(extents) => extents.inline,
         _ => None,
     };
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
