@@ -412,7 +412,7 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     fn unit(&self, extent: &ZExtent) -> Unit {
         let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
-        Unit { llen: extent.llen, blocks }
+        Unit { llen: extent.llen, blocks, is_whole: self.encoded && extent.kind == HeadKind::Plain }
     }
 
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {

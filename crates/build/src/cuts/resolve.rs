@@ -10,6 +10,8 @@ pub struct Unit {
     pub llen: u32,
     /// Blocks of the pcluster; 1 where lengths are in bytes.
     pub blocks: u16,
+    /// It cannot be referred to in part: kernels fail a read that needs plain bytes both as a whole and in part.
+    pub is_whole: bool,
 }
 
 /// An extent that names a unit.
@@ -27,7 +29,7 @@ pub struct Resolved {
     /// Extents from the start of the target on.
     pub extents: Vec<RefExtent>,
     /// The end of the target, if it must be stored again: a *late part*, to be filled like any other after all of the plan. It
-    /// has less than four lclusters, and at least two unless it ends its stream.
+    /// has less than four lclusters, and at least two unless it ends its stream; of encoded extents less than a unit.
     pub late: Option<Range<u64>>,
 }
 
@@ -74,6 +76,10 @@ struct Piece {
 /// From where on the target must be stored again: its end, if its last piece keeps the rules.
 fn stored_from(pieces: &[Piece], target: &Range<u64>, ends_stream: bool, rules: IndexRules) -> u64 {
     let Some(last) = pieces.last() else { return target.end };
+    let is_cut = last.range.end - last.range.start < u64::from(last.unit.llen);
+    if last.unit.is_whole && is_cut {
+        return last.range.start;
+    }
     let is_exempt = ends_stream && last.unit.blocks == 1;
     if is_exempt || rules.allows_at(last.unit, &last.range) {
         return target.end;

@@ -34,7 +34,7 @@ impl Random {
 /// A model of the packer: units of random lengths that save a block, plain blocks, and for what is left over one unit that
 /// saves nothing. Text of `compresses` false is the worst case: plain wherever possible.
 fn fill(part: &StoredPart, big: bool, compresses: bool, random: &mut Random) -> Vec<Unit> {
-    let unit = |llen: u64, blocks: u64| Unit { llen: llen as u32, blocks: blocks as u16 };
+    let unit = |llen: u64, blocks: u64| Unit { llen: llen as u32, blocks: blocks as u16, is_whole: false };
     let mut units = Vec::new();
     let mut rest = part.range.end - part.range.start;
     while rest > 0 {
@@ -294,7 +294,7 @@ fn copies_at_every_offset() {
 #[test]
 fn a_last_piece_that_is_too_short_is_stored_with_what_is_before_it() {
     let rules = IndexRules::lclusters(BITS, 4 << 20);
-    let unit = |llen: u64, blocks| Unit { llen: llen as u32, blocks };
+    let unit = |llen: u64, blocks| Unit { llen: llen as u32, blocks, is_whole: false };
     let resolve =
         |target: Range<u64>, ends: bool, units: &[Unit]| resolve_ref(target, ends, units.iter().copied(), rules);
     let extent = |unit, llen: u64| RefExtent { unit, llen: llen as u32 };
@@ -317,4 +317,15 @@ fn a_last_piece_that_is_too_short_is_stored_with_what_is_before_it() {
     assert_eq!(resolve(0..15 * B, false, &[unit(B, 2), unit(20 * B, 3)]), None);
     assert_eq!(resolve(0..15 * B, false, &[unit(10 * B, 2)]), None);
     assert_eq!(resolve(0..15 * B, false, &[unit(0, 1), unit(20 * B, 3)]), None);
+}
+
+#[test]
+fn plain_bytes_are_referred_to_as_a_whole() {
+    let rules = IndexRules::encoded_extents(1 << 20);
+    let unit = |is_whole| Unit { llen: 30_000, blocks: 1, is_whole };
+    let resolve = |end: u64, is_whole| resolve_ref(100..end, false, [unit(false), unit(is_whole)], rules).unwrap();
+    assert_eq!(resolve(60_100, true).late, None);
+    assert_eq!(resolve(50_100, false).late, None);
+    let cut = resolve(50_100, true);
+    assert_eq!((cut.extents.len(), cut.late), (1, Some(30_100..50_100)));
 }
