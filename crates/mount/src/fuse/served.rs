@@ -29,7 +29,8 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_POSIX_ACL);
-const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO);
+/// Always: left to choose (`FUSE_READDIRPLUS_AUTO`), the kernel asks for names alone in long directories, and then for each of them.
+const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS;
 /// The longest request in bytes. Nothing is ever written, but fuser derives the longest read from it.
 const REQUEST_MAX: u32 = 1 << 20;
 /// Reads ahead that may be under way, against 12 by default: slow sources need them.
