@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 fn estimated(tree: &Tree, options: &BuildOptions) -> Estimate {
     let stop = AtomicBool::new(false);
-    estimate(tree, options, &Control { stop: &stop, progress: &|_| {} }).unwrap()
+    estimate(tree, false, options, &Control { stop: &stop, progress: &|_| {} }).unwrap()
 }
 
 const TEXTURES: [Texture; 4] = [Texture::Text, Texture::Binary, Texture::Noise, Texture::Mixed];
@@ -108,12 +108,12 @@ fn files_that_cannot_be_read_end_it_or_are_left_out() {
         let tree = tree.finish().unwrap();
         let stop = AtomicBool::new(false);
         let control = Control { stop: &stop, progress: &|_| {} };
-        let error = estimate(&tree, &options, &control).unwrap_err();
+        let error = estimate(&tree, false, &options, &control).unwrap_err();
         assert!(error.to_string().contains("broken"), "{error}");
-        let found = estimate(&tree, &BuildOptions { keep_going: true, ..options }, &control).unwrap();
+        let found = estimate(&tree, false, &BuildOptions { keep_going: true, ..options }, &control).unwrap();
         assert!(found.image_bytes.value > 4096.0 && found.image_bytes.value < 70_000.0, "{found:?}");
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(matches!(estimate(&tree, &choices()[0].1, &control), Err(BuildError::Interrupted)));
+        assert!(matches!(estimate(&tree, false, &choices()[0].1, &control), Err(BuildError::Interrupted)));
     }
 }
 

@@ -158,7 +158,7 @@ impl Plan {
         self.packed = PackedStream::of(&mut small, ordered_count);
         if options.packs_directories() || self.ends_way.is_some() {
             // What follows may lie elsewhere on the disk than the files before it.
-            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits())?);
+            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits)?);
         }
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
@@ -169,6 +169,14 @@ impl Plan {
     /// What was seen of files that share data.
     pub fn checks(&self) -> impl Iterator<Item = &Checks> {
         [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
+    }
+
+    /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
+    pub fn is_in_chunks(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
+            Stream::Packed => false,
+        }
     }
 
     /// How a stream is compressed, if it is.
@@ -235,7 +243,7 @@ impl Plan {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<(), BuildError> {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let files = &self.files;
         let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
         let worker = || {
@@ -282,13 +290,18 @@ impl Plan {
 
 /// How a file with bytes of its own is stored, alone.
 fn storage(file: &FilePlan, holes: Box<[Range<u64>]>, incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits) = (file.len, options.block_bits());
-    let chunks =
-        |holes: Box<[Range<u64>]>| Storage::Chunks { chunk_bits: hole::chunk_bits(len, &holes, block_bits), holes };
+    let (len, block_bits) = (file.len, options.block_bits);
+    let chunks = |holes: Box<[Range<u64>]>| {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
+        Storage::Chunks { chunk_bits, holes }
+    };
+    let plain = |holes: Box<[Range<u64>]>| match options.chunk_bits {
+        None if holes.is_empty() => Storage::Flat,
+        _ => chunks(holes),
+    };
     match (file.way, holes.is_empty()) {
-        (None, true) => Storage::Flat,
-        (None, false) => chunks(holes),
-        (Some(_), true) if incompressible => Storage::Flat,
+        (None, _) => plain(holes),
+        (Some(_), true) if incompressible => plain(holes),
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.

@@ -79,7 +79,7 @@ pub fn survey(
 ) -> Result<(), BuildError> {
     let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.into_iter().map(|job| Costed { cost: SURVEY_COST + read(&job), job });
-    let block_bits = options.block_bits();
+    let block_bits = options.block_bits;
     let worker = || {
         let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: Wanted| {
