@@ -1,7 +1,8 @@
 //! Building and opening images.
 
-use kiln_build::{BuildError, BuildOptions, Control, Progress, Summary, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
 use kiln_codec::{Method, Spec};
+use kiln_format::BlockBits;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
 use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
 use kiln_source::filter::Filter;
@@ -26,6 +27,28 @@ pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOption
     BuildOptions { compression: choice.map(spec), threads, scratch_dir, ..BuildOptions::default() }
 }
 
+/// `spec` with the length of pclusters that is nearest among those possible.
+pub fn fit(spec: Spec, options: &BuildOptions) -> Spec {
+    let pcluster_len = spec.pcluster_len.next_multiple_of(options.block_bits.len() as u32);
+    Spec { pcluster_len: pcluster_len.min(options.pcluster_max_len(spec.method)), ..spec }
+}
+
+/// The options with blocks of 2^`bits` bytes, and pclusters nearest to those that were chosen.
+///
+/// # Panics
+/// If there are no such blocks.
+pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
+    options.block_bits = BlockBits::new(bits).expect("a size of blocks");
+    let limits = options.clone();
+    for spec in [&mut options.compression, &mut options.metabox].into_iter().flatten().chain(&mut options.trial.ways) {
+        *spec = fit(*spec, &limits);
+    }
+    if let (Some(len), Some(spec)) = (options.packed_pcluster_len, options.compression) {
+        options.packed_pcluster_len = Some(fit(Spec { pcluster_len: len, ..spec }, &limits).pcluster_len);
+    }
+    options
+}
+
 /// Scan a directory with as many threads as the build will have.
 ///
 /// # Errors
@@ -39,7 +62,7 @@ pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
 ///
 /// # Errors
 /// As [`kiln_build::build`].
-pub fn build_to(tree: &Tree, out: &File, options: &BuildOptions) -> Result<Summary, BuildError> {
+pub fn build_to<'a>(tree: &Tree, out: impl Into<Out<'a>>, options: &BuildOptions) -> Result<Summary, BuildError> {
     let stop = AtomicBool::new(false);
     let progress = |progress: Progress| assert!(progress.done_bytes <= progress.total_bytes);
     kiln_build::build(tree, out, options, &Control { stop: &stop, progress: &progress })

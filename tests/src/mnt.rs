@@ -3,7 +3,7 @@
 use crate::temp::TempDir;
 use kiln_mount::{MountError, fuse, kernel, unmount};
 use kiln_read::Image;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -29,8 +29,16 @@ impl Mount {
     /// # Errors
     /// Why this machine cannot, or what the kernel says.
     pub fn by_kernel(image: &Path) -> Result<Self, String> {
+        Self::by_kernel_at(image, 0, &[])
+    }
+
+    /// Let the kernel mount the image at byte `offset` of a file, with its extra devices, by our own library.
+    ///
+    /// # Errors
+    /// Why this machine cannot, or what the kernel says.
+    pub fn by_kernel_at(image: &Path, offset: u64, devices: &[PathBuf]) -> Result<Self, String> {
         let dir = mount_point()?;
-        kernel::mount(image, &[], 0, dir.path()).map_err(|error| error.to_string())?;
+        kernel::mount(image, devices, offset, dir.path()).map_err(|error| error.to_string())?;
         Ok(Self { server: None, dir })
     }
 

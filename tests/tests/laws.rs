@@ -3,10 +3,10 @@
 use kiln_build::tree::{Kind, NodeId, Tree};
 use kiln_build::{BuildError, BuildOptions, Dedupe, Fragments};
 use kiln_codec::{Method, Spec};
-use kiln_format::KernelVersion;
 use kiln_format::inode::Rdev;
+use kiln_format::{BlockBits, KernelVersion};
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, open, options};
+use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{diff, of_image, of_tree};
 use proptest::collection::{btree_map, vec};
@@ -180,13 +180,20 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     let clamp = select(vec![None, Some(1_600_000_000)]);
     let metabox = prop_oneof![2 => Just(None), 1 => select(vec![4096, 32_768]).prop_map(Some)];
     let metadata = (any::<bool>(), any::<bool>(), metabox);
-    let encoded = any::<Option<bool>>();
-    let choices = (method, pcluster_len, kernel, dedupe, fragments, packed, encoded, clamp, metadata);
-    choices.prop_map(
-        |(method, pcluster_len, kernel, dedupe, fragments, packed_pcluster_len, encoded, clamp, metadata)| {
-            let (own_mtimes, pack_directories, metabox) = metadata;
-            let metabox = metabox.filter(|_| kernel.is_none());
-            let metabox = metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len });
+    let block_bits = select(vec![9, 10, 11, 12, 12, 12, 13, 14, 15, 16]);
+    // log2 of blocks of a chunk, blocks of an alignment, inline tails, digests.
+    let chunk_shift = prop_oneof![2 => Just(None), 1 => (0..6_u8).prop_map(Some)];
+    let place = (chunk_shift, select(vec![0, 0, 3]), any::<bool>(), any::<bool>());
+    let packing = (fragments, packed, any::<Option<bool>>());
+    let choices = (method, pcluster_len, kernel, dedupe, packing, clamp, metadata, block_bits, place);
+    choices.prop_map(|(method, pcluster_len, kernel, dedupe, packing, clamp, metadata, bits, place)| {
+        let (fragments, packed_pcluster_len, encoded) = packing;
+        let (own_mtimes, pack_directories, metabox) = metadata;
+        let metabox = metabox.filter(|_| kernel.is_none());
+        let metabox = metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len });
+        let (chunk_shift, align_blocks, inline_tails, digests) = place;
+        with_block_bits(
+            bits,
             BuildOptions {
                 encoded_extents: encoded == Some(true) && kernel.is_none(),
                 tail_packing: encoded == Some(false),
@@ -195,13 +202,17 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
                 metabox,
                 fragments,
                 packed_pcluster_len,
+                chunk_bits: chunk_shift.map(|shift| bits + shift),
+                data_align: (align_blocks << bits).max(1),
+                inline_tails,
+                content_digests: digests.then(|| b"erofs.fingerprint.v1".to_vec()),
                 kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
                 dedupe,
                 source_date_epoch: clamp,
                 ..options(method, pcluster_len, 1)
-            }
-        },
-    )
+            },
+        )
+    })
 }
 
 /// The law. Whether an image could be made at all.
@@ -209,7 +220,9 @@ fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, Te
     let (bytes, summary) = match build(tree, options) {
         // Only what was asked for by name is refused.
         Err(BuildError::Kernel { needs, kernel, .. }) => {
-            prop_assert!(needs > kernel && options.compression.is_some() && Some(kernel) == options.kernel);
+            let digests = options.content_digests.is_some();
+            let named = options.compression.is_some() || options.block_bits < BlockBits::DEFAULT || digests;
+            prop_assert!(needs > kernel && named && Some(kernel) == options.kernel);
             return Ok(None);
         }
         built => built.map_err(|error| TestCaseError::fail(error.to_string()))?,

@@ -2,22 +2,38 @@
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
 use kiln_build::tree::{Kind, NodeId};
-use kiln_build::{BuildOptions, Dedupe, Fragments, Hints, Tree, Trial};
+use kiln_build::{Blob, BuildOptions, ChunkEntries, Dedupe, Fragments, Hints, Out, Tree, Trial};
 use kiln_codec::{Method, Spec};
+use kiln_format::BlockBits;
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
-use kiln_tests::image::{build_to, options, scan_dir};
+use kiln_tests::image::{build_to, fit, options, scan_dir, with_block_bits};
 use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image};
 use kiln_tests::temp::TempDir;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
 /// A choice: its name, and what it does to the options.
 type Choice = (&'static str, fn(&mut BuildOptions, &Tree));
+
+/// As [`Choice`], of a place.
+type PlaceChoice = (&'static str, fn(&mut Place));
+
+/// Where bytes lie.
+#[derive(Clone)]
+struct Place {
+    options: BuildOptions,
+    /// Byte of the file where the image begins.
+    offset: u64,
+    /// Chunks go to an extra device.
+    has_blob: bool,
+    /// Files are compressed in different ways.
+    has_hints: bool,
+}
 
 fn compress(options: &mut BuildOptions, method: Method, level: i32) {
     let spec = options.compression.as_mut().expect("compressed from the start");
@@ -26,6 +42,15 @@ fn compress(options: &mut BuildOptions, method: Method, level: i32) {
 
 fn unit(options: &mut BuildOptions, len: u32) {
     options.compression.as_mut().expect("compressed from the start").pcluster_len = len;
+}
+
+/// The last choice: it makes the lengths before it fit.
+fn blocks(place: &mut Place, bits: u8) {
+    let options = with_block_bits(bits, place.options.clone());
+    let least = if options.dedupe == Dedupe::Parts { 4 } else { 1 } << bits;
+    let extent_max_len = options.extent_max_len.map(|len| len.max(least));
+    let chunk_bits = options.chunk_bits.map(|chunk_bits| chunk_bits.max(bits));
+    place.options = BuildOptions { extent_max_len, chunk_bits, ..options };
 }
 
 fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
@@ -64,7 +89,6 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("files", |options, _| options.dedupe = Dedupe::Files),
         ("parts", |options, _| options.dedupe = Dedupe::Parts),
     ],
-    &[("alike", |_, _| {}), ("hints", |options, tree| options.hints = hints(tree))],
     &[
         ("one way", |_, _| {}),
         ("others tried", |options, _| {
@@ -94,8 +118,61 @@ const DIMENSIONS: &[&[Choice]] = &[
     ],
 ];
 
+/// As [`DIMENSIONS`], for where bytes lie.
+const PLACES: &[&[PlaceChoice]] = &[
+    &[("compressed", |_| {}), ("plain", |place| place.options.compression = None)],
+    &[("alike", |_| {}), ("hints", |place| place.has_hints = true)],
+    &[
+        ("anywhere", |_| {}),
+        ("data at 192K, image at 128K", |place| {
+            (place.options.data_align, place.offset) = (192 << 10, 128 << 10);
+        }),
+        ("of whole 256K", |place| place.options.image_align = 256 << 10),
+    ],
+    &[
+        ("tails inline", |_| {}),
+        ("tails not inline", |place| place.options.inline_tails = false),
+        ("extended inodes", |place| {
+            (place.options.compact_inodes, place.options.omit_dot) = (false, true);
+        }),
+        ("built early", |place| {
+            (place.options.build_time, place.options.checksum) = (Some(7), false);
+        }),
+    ],
+    &[
+        ("attributes shared", |_| {}),
+        ("digests", |place| {
+            place.options.content_digests = Some(b"erofs.fingerprint.v1".to_vec());
+            place.options.xattr_prefixes = vec![b"user.long.".to_vec()];
+        }),
+        ("attributes not shared", |place| {
+            (place.options.xattr_share_min, place.options.root_xattr_len) = (u64::MAX, 6000);
+        }),
+        ("all attributes shared", |place| {
+            (place.options.xattr_share_min, place.options.root_xattr_len) = (1, 1);
+            place.options.xattr_prefixes = vec![b"user.l".to_vec(), b"security.capa".to_vec()];
+        }),
+        ("extents of 64K", |place| place.options.extent_max_len = Some(64 << 10)),
+        ("extents of 300K", |place| place.options.extent_max_len = Some(300_000)),
+    ],
+    &[("short entries", |_| {}), ("indexes", |place| place.options.chunk_entries = ChunkEntries::Indexes)],
+    &[("one device", |_| {}), ("extra device", |place| place.has_blob = true)],
+    &[
+        ("contiguous", |_| {}),
+        ("chunks of 4K", |place| place.options.chunk_bits = Some(12)),
+        ("chunks of 64K", |place| place.options.chunk_bits = Some(16)),
+        ("chunks of 8M", |place| place.options.chunk_bits = Some(23)),
+    ],
+    &[
+        ("blocks of 4K", |place| blocks(place, 12)),
+        ("blocks of 512", |place| blocks(place, 9)),
+        ("blocks of 2K", |place| blocks(place, 11)),
+        ("blocks of 64K", |place| blocks(place, 16)),
+    ],
+];
+
 /// All algorithms and lengths, and none, in turn; every sixth file has no hint.
-fn hints(tree: &Tree) -> Hints {
+fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
     let mut hints = Hints::default();
     let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len });
     let ways = [
@@ -108,34 +185,36 @@ fn hints(tree: &Tree) -> Hints {
     let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
     for (idx, file) in files.enumerate() {
         if let Some(way) = ways.get(idx % 6) {
-            hints.insert(file, *way);
+            hints.insert(file, way.map(|spec| fit(spec, options)));
         }
     }
     hints
 }
 
-/// Rows of choices, one of each dimension, in which every pair of choices occurs: greedily, the row with most new pairs
-/// among all rows next.
-fn pairwise() -> Vec<Vec<usize>> {
-    let mut rows = vec![Vec::new()];
-    for dimension in DIMENSIONS {
-        rows = rows.iter().flat_map(|row| (0..dimension.len()).map(move |idx| [&row[..], &[idx]].concat())).collect();
-    }
-    let pairs = |row: &[usize]| {
-        let chosen: Vec<_> = row.iter().copied().enumerate().collect();
-        chosen.iter().flat_map(|&a| chosen.iter().filter(move |&&b| a < b).map(move |&b| (a, b))).collect::<Vec<_>>()
-    };
-    let mut open: HashSet<_> = rows.iter().flat_map(|row| pairs(row)).collect();
-    let mut chosen = Vec::new();
-    while !open.is_empty() {
-        let new = |row: &&Vec<usize>| pairs(row).iter().filter(|pair| open.contains(pair)).count();
-        let best = rows.iter().rev().max_by_key(new).expect("not empty").clone();
-        for pair in pairs(&best) {
-            open.remove(&pair);
+/// Rows of choices, one of each dimension, of which there are so many, in which every pair of choices occurs: greedily, each
+/// row from a pair that is missing, with the choice of most new pairs in every other dimension.
+fn pairwise(dimensions: &[usize]) -> Vec<Vec<usize>> {
+    let choices = |at: usize| (0..dimensions[at]).map(move |choice| (at, choice));
+    let all: Vec<(usize, usize)> = (0..dimensions.len()).flat_map(choices).collect();
+    let pairs = all.iter().flat_map(|&a| all.iter().filter(move |b| a.0 < b.0).map(move |&b| (a, b)));
+    let mut open: BTreeSet<_> = pairs.collect();
+    let mut rows = Vec::new();
+    while let Some(&(a, b)) = open.first() {
+        let mut row = vec![a, b];
+        for at in (0..dimensions.len()).filter(|&at| at != a.0 && at != b.0) {
+            let new = |one: &(usize, usize)| {
+                row.iter().filter(|&&other| open.contains(&(other.min(*one), other.max(*one)))).count()
+            };
+            // Of equal ones another in each row.
+            let turned = (0..dimensions[at]).map(|choice| (at, (choice + rows.len()) % dimensions[at]));
+            let best = turned.max_by_key(new).expect("a dimension has choices");
+            row.push(best);
         }
-        chosen.push(best);
+        row.sort_unstable();
+        open.retain(|(a, b)| !(row.contains(a) && row.contains(b)));
+        rows.push(row.into_iter().map(|(_, choice)| choice).collect());
     }
-    chosen
+    rows
 }
 
 /// Files that are like each other in parts: shifted, cut short, spliced, of any texture, small and large.
@@ -167,41 +246,72 @@ fn versions(dir: &Path) {
 #[test]
 fn every_pair_of_choices_round_trips() {
     let source = TempDir::new("source").unwrap();
-    for reason in make(source.path(), 1, Scale::Small).unwrap() {
+    for reason in make(source.path(), 2, Scale::Small).unwrap() {
         skipped(&reason);
     }
     versions(&source.path().join("versions"));
     let expected = of_dir(source.path()).unwrap();
-    let rows = pairwise();
-    assert!(rows.len() >= 12);
+    let lens: Vec<usize> = DIMENSIONS.iter().map(|all| all.len()).chain(PLACES.iter().map(|all| all.len())).collect();
+    let rows = pairwise(&lens);
+    assert!(rows.len() >= 16);
     for row in rows {
-        let chosen: Vec<Choice> = row.iter().zip(DIMENSIONS).map(|(&idx, dimension)| dimension[idx]).collect();
-        let what = chosen.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let (choices, places) = row.split_at(DIMENSIONS.len());
+        let choices: Vec<_> = choices.iter().zip(DIMENSIONS).map(|(&idx, dimension)| dimension[idx]).collect();
+        let places: Vec<_> = places.iter().zip(PLACES).map(|(&idx, dimension)| dimension[idx]).collect();
+        let names = choices.iter().map(|(name, _)| *name).chain(places.iter().map(|(name, _)| *name));
+        let what = names.collect::<Vec<_>>().join(", ");
         let out = TempDir::new("image").unwrap();
+        let chosen = |tree: &Tree, threads| {
+            let options = options(Some((Method::Zstd, 3)), 64 << 10, threads);
+            let mut place = Place { options, offset: 0, has_blob: false, has_hints: false };
+            choices.iter().for_each(|(_, choose)| choose(&mut place.options, tree));
+            places.iter().for_each(|(_, choose)| choose(&mut place));
+            if place.has_hints {
+                place.options.hints = hints(tree, &place.options);
+            }
+            place
+        };
+        let place = chosen(&scan_dir(source.path(), 1).unwrap().tree, 1);
         let [image, two, seven] = [1, 2, 7].map(|threads| {
-            let mut options = options(Some((Method::Zstd, 3)), 64 << 10, threads);
-            let path = out.path().join(format!("{threads}.erofs"));
-            let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-            let scan = scan_dir(source.path(), threads).unwrap();
-            chosen.iter().for_each(|(_, choose)| choose(&mut options, &scan.tree));
-            build_to(&scan.tree, &file, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
-            path
+            let create = |name: &str| {
+                let path = out.path().join(format!("{threads}.{name}"));
+                let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+                (path, file)
+            };
+            let ((image, file), blob) = (create("erofs"), place.has_blob.then(|| create("blob")));
+            let tree = scan_dir(source.path(), threads).unwrap().tree;
+            let options = chosen(&tree, threads).options;
+            let blob_file = blob.as_ref().map(|(_, file)| Blob { file, tag: [b'b'; 64] });
+            let to = Out { image: &file, offset: place.offset, blob: blob_file };
+            build_to(&tree, to, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            (image, blob.map(|(path, _)| path).into_iter().collect::<Vec<_>>())
         });
-        let bytes = fs::read(&image).unwrap();
-        for other in [two, seven] {
-            assert!(bytes == fs::read(other).unwrap(), "{what}: the threads show in the bytes");
+        for (other, blob) in [two, seven] {
+            assert!(same_bytes(&image.0, &other), "{what}: the threads show in the bytes");
+            assert!(image.1.iter().zip(&blob).all(|(a, b)| same_bytes(a, b)), "{what}: they show in the device");
         }
-        let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
+        let (image, blob) = image;
+        assert!((fs::metadata(&image).unwrap().len() - place.offset).is_multiple_of(place.options.image_align));
+        let open = OpenOptions { offset: place.offset, ..OpenOptions::default() };
+        let opened = Image::open_path(&image, &blob, &open).unwrap();
         assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
         let report = kiln_read::check(&opened, 2).unwrap();
         assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
-        match Mount::by_kernel(&image) {
+        if opened.superblock().block_bits > BlockBits::DEFAULT {
+            // Pages have 4 KiB here.
+            continue;
+        }
+        match Mount::by_kernel_at(&image, place.offset, &blob) {
             Ok(mount) => assert_same(
                 &expected,
                 &of_dir(mount.path()).unwrap_or_else(|error| panic!("{what}: {error}")),
                 &format!("{what}, by the kernel"),
             ),
-            Err(reason) => skipped(&reason),
+            Err(reason) => skipped(&format!("{what}: {reason}")),
         }
     }
+}
+
+fn same_bytes(a: &Path, b: &Path) -> bool {
+    fs::read(a).unwrap() == fs::read(b).unwrap()
 }

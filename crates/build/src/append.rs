@@ -1,37 +1,77 @@
-//! The data of an image, which grows at its end. Only one thread holds it.
+//! Where data goes: the image, which grows at its end, and the extra device, if there is one. Only one thread holds them.
 
 use kiln_codec::{Method, Spec};
-use kiln_format::{Blkaddr, BlockBits, FormatError};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use kiln_format::{Blkaddr, BlockBits};
 
+use crate::device::Device;
 use crate::fill::Filled;
+use crate::jobs::Stream;
 use crate::part::{PackedPart, Shape};
-use crate::{BuildError, BuildOptions};
+use crate::plan::Plan;
+use crate::{BuildError, BuildOptions, Out};
+
+/// What bytes are, for the device that they go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Anything else.
+    Image,
+    /// Data of a file in chunks.
+    Chunks,
+}
+
+impl Home {
+    /// That of a part of the plan.
+    pub fn of(plan: &Plan, stream: Stream, shape: &Shape) -> Self {
+        match shape {
+            Shape::Chunks { .. } => Home::Chunks,
+            Shape::Flat { .. } if plan.is_in_chunks(stream) => Home::Chunks,
+            _ => Home::Image,
+        }
+    }
+}
 
 /// Writes data behind the blocks of the superblock.
 pub struct Appender<'a> {
-    out: &'a File,
+    image: Device<'a>,
+    /// The extra device, where chunks go if there is one.
+    blob: Option<Device<'a>>,
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular.
     encoded: bool,
-    /// Byte behind the data.
-    pub end: u64,
     /// Running digest of the image's contents.
     pub digest: blake3::Hasher,
 }
 
 impl<'a> Appender<'a> {
     /// Behind `header_blocks` blocks.
-    pub fn new(out: &'a File, header_blocks: u64, options: &BuildOptions) -> Self {
-        let block_bits = options.block_bits();
-        let (end, digest) = (header_blocks << block_bits.bits(), blake3::Hasher::new());
-        Self { out, block_bits, encoded: options.encoded_extents, end, digest }
+    pub fn new(out: Out<'a>, header_blocks: u64, options: &BuildOptions) -> Self {
+        let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
+        let image = Device::new(out.image, out.offset, block_bits, header_blocks << block_bits.bits());
+        let blob = out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0));
+        Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }
     }
 
-    /// The block behind the data.
+    /// Byte behind the data in the image.
+    pub fn end(&self) -> u64 {
+        self.image.end
+    }
+
+    /// The block behind the data in the image.
     pub fn next_block(&self) -> Blkaddr {
-        Blkaddr(self.block_bits.blocks_for(self.end))
+        Blkaddr(self.block_bits.blocks_for(self.image.end))
+    }
+
+    /// Blocks of the extra device, if there is one.
+    pub fn blob_blocks(&self) -> Option<u64> {
+        self.blob.as_ref().map(|blob| self.block_bits.blocks_for(blob.end))
+    }
+
+    /// Where such bytes go.
+    pub fn device(&mut self, home: Home) -> &mut Device<'a> {
+        match (home, &mut self.blob) {
+            (Home::Chunks, Some(blob)) => blob,
+            _ => &mut self.image,
+        }
     }
 
     /// What was packed in this way, as it must be to lie where the data ends. See
@@ -42,7 +82,7 @@ impl<'a> Appender<'a> {
         }
         let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
         let filled = Filled { bytes, extents, inline, left: 0 };
-        let filled = filled.with_deflate_ends_off_page_starts(self.end, self.block_bits);
+        let filled = filled.with_deflate_ends_off_page_starts(self.image.end, self.block_bits);
         let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
         PackedPart { bytes: filled.bytes, shape, ..packed }
     }
@@ -51,23 +91,23 @@ impl<'a> Appender<'a> {
     ///
     /// # Errors
     /// An output that cannot be written, or outgrows block addresses.
-    pub fn append(&mut self, packed: &PackedPart) -> Result<u64, BuildError> {
-        let start = match packed.shape {
-            Shape::Extents { .. } if self.encoded => self.end,
-            _ => self.end.next_multiple_of(self.block_bits.len()),
-        };
+    pub fn append(&mut self, packed: &PackedPart, home: Home) -> Result<u64, BuildError> {
+        let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
+        self.count(packed);
+        let device = self.device(home);
         if packed.bytes.is_empty() {
-            return Ok(start);
+            return Ok(device.end);
         }
-        let end = start + packed.bytes.len() as u64;
-        if self.block_bits.blocks_for(end) >= Blkaddr::HOLE32.0 {
-            let blocks = self.block_bits.blocks_for(end);
-            return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
+        if !encoded {
+            device.align_to_block();
         }
-        let write = self.out.write_all_at(&packed.bytes, start);
-        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
-        self.digest.update(&packed.digest.to_le_bytes());
-        self.end = end;
-        Ok(start)
+        device.append(&packed.bytes)
+    }
+
+    /// Take what was packed into the digest, wherever it goes.
+    pub fn count(&mut self, packed: &PackedPart) {
+        if !packed.bytes.is_empty() {
+            self.digest.update(&packed.digest.to_le_bytes());
+        }
     }
 }

@@ -106,13 +106,15 @@ type Reading = Option<(Algorithm, u32)>;
 /// Finds, in plan order, the first file with the same length and digest that is read alike.
 #[derive(Default)]
 pub struct Candidates {
-    first: HashMap<(u64, u128, Reading), u32>,
+    /// By 64 bits of length and digest: whoever is found is compared byte by byte.
+    first: HashMap<(u64, Reading), u32>,
 }
 
 impl Candidates {
     /// The earlier file that `file` may equal; the first of its kind is remembered.
     pub fn earlier(&mut self, file: u32, len: u64, digest: u128, reading: Reading) -> Option<u32> {
-        let first = *self.first.entry((len, digest, reading)).or_insert(file);
+        let key = (digest as u64).wrapping_add(len);
+        let first = *self.first.entry((key, reading)).or_insert(file);
         (first != file).then_some(first)
     }
 }

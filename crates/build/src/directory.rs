@@ -32,8 +32,9 @@ impl BlockFiller {
 /// Names of a directory with its dot entries, in the order of their bytes.
 fn names<'a>(view: &View<'a>, dir: NodeId) -> Vec<&'a [u8]> {
     let mut names: Vec<&[u8]> = view.entries(dir).map(|entry| &*entry.name).collect();
-    for dot in [&b"."[..], b".."] {
-        let at = names.partition_point(|name| *name < dot);
+    let dots = [&b"."[..], b".."];
+    for dot in &dots[usize::from(view.omits_dot)..] {
+        let at = names.partition_point(|name| name < dot);
         names.insert(at, dot);
     }
     names

@@ -1,9 +1,12 @@
 //! From nodes to the bytes of their inodes and directory blocks.
 
 use kiln_codec::Spec;
+use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::{DataLayout, FileType, Inode};
-use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError, chunk, xattr};
+use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
+use std::ops::Range;
 
+use crate::chunks::ChunkRuns;
 use crate::facts::mtime;
 use crate::layout::{Layout, Region, View};
 use crate::metadata::Contents;
@@ -58,10 +61,13 @@ impl<'a> Emitter<'a> {
         self.serial += 1;
         let inode = self.record(id)?;
         out.extend_from_slice(&inode.encode(view.facts.epoch, view.facts.compact_times)?);
-        if let Some(set) = view.facts.xattr_sets[id.idx()] {
+        let (body, xattr_len) = (out.len(), view.facts.xattr_len(id));
+        if xattr_len > 0 {
             let shared_base = u32::try_from(self.layout.shared_pos / 4)
                 .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
-            view.facts.xattrs.encode_body(set, shared_base, out);
+            view.facts.xattrs.encode_body(view.facts.xattr_sets[id.idx()], shared_base, out);
+            // Zeros are entries that no reader shows.
+            out.resize(body + xattr_len, 0);
         }
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
@@ -73,7 +79,8 @@ impl<'a> Emitter<'a> {
             }
             (Kind::File { .. }, Some(Stored::Fragment(off))) => zindex::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
-                encode_chunks(*len, *chunk_bits, runs, view.block_bits, out)?;
+                let device = u16::from(view.packed.blob_blocks.is_some());
+                encode_chunks((*len, *chunk_bits), runs, device, view, out)?;
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
                 if let Some(off) = self.layout.packed_off(id) {
@@ -130,8 +137,8 @@ impl<'a> Emitter<'a> {
         Ok(Inode {
             form: view.facts.forms[id.idx()],
             layout,
-            bit4: false,
-            xattr_icount: xattr::icount(view.facts.xattrs.body_len(view.facts.xattr_sets[id.idx()]))?,
+            bit4: view.omits_dot && file_type == FileType::Directory,
+            xattr_icount: xattr::icount(view.facts.xattr_len(id))?,
             file_type,
             permissions: node.meta.permissions,
             size,
@@ -166,8 +173,7 @@ impl<'a> Emitter<'a> {
                     Some(Stored::Flat { start, tail: None }) => (DataLayout::FlatPlain, start.lo()),
                     Some(Stored::Flat { start, tail: Some(_) }) => (DataLayout::FlatInline, start.lo()),
                     Some(Stored::Chunks { chunk_bits, .. }) => {
-                        let (chunk_bits, entry) = (*chunk_bits, chunk::ChunkEntry::BlockMap);
-                        let format = chunk::ChunkFormat { chunk_bits, entry };
+                        let format = ChunkFormat { chunk_bits: *chunk_bits, entry: view.chunk_entry };
                         (DataLayout::ChunkBased, format.encode(view.block_bits)?)
                     }
                     Some(Stored::Compressed(extents)) => {
@@ -226,25 +232,28 @@ fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
     Ok(u32::try_from(extents.blocks).map_err(refuse)?)
 }
 
+/// Append the table of a file of `len` bytes, whose chunks lie on `device`.
 fn encode_chunks(
-    len: u64,
-    bits: u8,
-    runs: &[(u64, u64, Blkaddr)],
-    block_bits: BlockBits,
+    (len, bits): (u64, u8),
+    runs: &ChunkRuns,
+    device: u16,
+    view: &View<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), BuildError> {
-    let holes = |count: u64, out: &mut Vec<u8>| out.resize(out.len() + 4 * count as usize, 0xFF);
+    let entry = view.chunk_entry;
+    out.resize(out.len().next_multiple_of(entry.len() as usize), 0);
+    let holes =
+        |range: Range<u64>, out: &mut Vec<u8>| range.into_iter().try_for_each(|_| entry.encode(Chunk::Hole, out));
     let mut next = 0;
     for &(first, count, start) in runs {
-        holes(first - next, out);
+        holes(next..first, out)?;
         for idx in 0..count {
-            let at = Blkaddr(start.0 + (idx << (bits - block_bits.bits())));
-            out.extend_from_slice(&chunk::encode_block_map(Some(at))?);
+            let start = Blkaddr(start.0 + (idx << (bits - view.block_bits.bits())));
+            entry.encode(Chunk::At { device, start }, out)?;
         }
         next = first + count;
     }
-    holes(len.div_ceil(1 << bits) - next, out);
-    Ok(())
+    Ok(holes(next..len.div_ceil(1 << bits), out)?)
 }
 
 fn internal(node: NodeId, what: &str) -> BuildError {

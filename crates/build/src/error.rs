@@ -1,6 +1,7 @@
 //! Why a build failed, sorted by who must act.
 
 use kiln_codec::CodecError;
+use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
@@ -51,11 +52,51 @@ pub enum BuildError {
         /// The kernel that was named.
         kernel: KernelVersion,
     },
-    /// A pcluster length that blocks cannot make up.
-    #[error("pclusters of {len} bytes: use a multiple of the block size, {block_len} bytes")]
+    /// A pcluster length that blocks cannot make up, or that is too long.
+    #[error("pclusters of {len} bytes: use a multiple of the block size, {block_len} bytes, up to {max_len}")]
     PclusterLen {
         /// What was asked for, in bytes.
         len: u32,
+        /// Bytes in a block.
+        block_len: u64,
+        /// Bytes of the longest one.
+        max_len: u32,
+    },
+    /// An alignment that is no whole blocks.
+    #[error("an alignment of {align} bytes: use a multiple of the block size, {block_len} bytes, up to 1 GiB")]
+    Alignment {
+        /// What was asked for, in bytes.
+        align: u64,
+        /// Bytes in a block.
+        block_len: u64,
+    },
+    /// A limit of extents that they cannot keep.
+    #[error("extents of at most {len} bytes: use {min} or more")]
+    ExtentMaxLen {
+        /// What was asked for.
+        len: u32,
+        /// The least that can be had.
+        min: u32,
+    },
+    /// More room for attributes than an inode has.
+    #[error("{len} bytes for attributes of the root: the format has {BODY_MAX_LEN} at most")]
+    RootXattrLen {
+        /// What was asked for.
+        len: usize,
+    },
+    /// A prefix of attributes' names that cannot be had.
+    #[error("prefix {} of extended attributes: {reason}", lossy(name))]
+    XattrPrefix {
+        /// What was asked for.
+        name: Vec<u8>,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Chunks that the format does not have.
+    #[error("chunks of 2^{bits} bytes: use a block, {block_len} bytes, to 2^31 of them")]
+    ChunkBits {
+        /// log2 of what was asked for.
+        bits: u8,
         /// Bytes in a block.
         block_len: u64,
     },

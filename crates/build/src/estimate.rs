@@ -12,6 +12,7 @@ mod figure;
 mod frame;
 mod imagined;
 mod observe;
+mod padding;
 mod zone;
 
 pub use figure::Figure;
@@ -20,10 +21,11 @@ use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
 use crate::facts::Facts;
+use crate::header::{self, Header};
 use crate::layout::{Layout, View};
 use crate::plan::Plan;
 use crate::tree::Kind;
-use crate::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Tree, write};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Tree, digest};
 use frame::{Frame, Stratum};
 use observe::Observed;
 
@@ -40,6 +42,8 @@ pub struct Estimate {
     pub bytes_in: u64,
     /// Size of the image in bytes.
     pub image_bytes: Figure,
+    /// Size of the extra device in bytes, if there is to be one.
+    pub blob_bytes: Figure,
     /// User and system time of the build in seconds, without the scan of the source.
     pub cpu_secs: Figure,
     /// Seconds of the build with as many free processors as threads, without the scan of the source and without what the
@@ -53,15 +57,21 @@ pub struct Estimate {
     pub text_bytes: u64,
     /// Bytes of text that were packed for the estimate.
     pub sampled_bytes: u64,
-    /// Equal parts are to be stored once, but were not looked for, since the tree is too large: the image may become smaller.
+    /// Equal parts or chunks are to be stored once, but were not looked for everywhere, since the tree is too large: the image
+    /// may become smaller.
     pub parts_ignored: bool,
 }
 
-/// Estimate what [`crate::build`] would make of `tree`.
+/// Estimate what [`crate::build`] would make of `tree`, with an extra device for chunks if `has_blob`.
 ///
 /// # Errors
 /// As [`crate::build`], but for output.
-pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Estimate, BuildError> {
+pub fn estimate(
+    tree: &Tree,
+    has_blob: bool,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Estimate, BuildError> {
     options.check()?;
     let parts_ignored = options.dedupes_parts() && len(tree) > PARTS_MAX_LEN;
     let dedupe = if parts_ignored { Dedupe::Files } else { options.dedupe };
@@ -72,41 +82,56 @@ pub fn estimate(tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> R
     };
     let options = &BuildOptions { dedupe, fragments, ..options.clone() };
     let mut clock = PhaseClock::start();
-    let facts = Facts::gather(tree, options)?;
+    let digests = digest::imagined(tree, options);
+    let facts = Facts::gather(tree, &digests, options)?;
     let plan = Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
     let observed = observe::observe(tree, &plan, &frame, options, control)?;
     let mut layout_clock = PhaseClock::start();
-    let imagined = imagined::packed(&plan, &frame, &observed, options);
+    let imagined = imagined::packed(&plan, &frame, &observed, has_blob, options);
     let view = View::new(tree, &facts, &plan, &imagined, options);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
 
-    let stored = total(&frame, &observed, |one| (one.blocks + one.inline) as f64 + padding(one, options));
-    let header_len = write::header_blocks(options)? * options.block_bits().len();
+    let goes_to_blob = |one: &Observed| has_blob && one.in_chunks;
+    let of_image = |one: &Observed| match goes_to_blob(one) {
+        true => 0.0,
+        false => (one.blocks + one.inline) as f64 + padding::behind(one, options),
+    };
+    let stored = total(&frame, &observed, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
+    let blob_bytes = total(&frame, &observed, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
+    let header = Header::new(has_blob, options)?;
+    let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
     // What is imagined beside inodes is part of the layout and of what is stored, too.
     let known = header_len as f64 - imagined::inline_len(&imagined) as f64;
-    let (metadata, special) = zone::measure(&view, &layout, options)?;
-    let image_bytes = Figure::exact(known) + metadata + stored;
+    let random_len = (digests.len() * digest::DIGEST_LEN) as u64;
+    let (metadata, special) = zone::measure(&view, &layout, random_len, options)?;
+    let image_bytes = padding::whole(Figure::exact(known) + metadata + stored, options.image_align);
     let pack_secs = total(&frame, &observed, |one| one.secs);
-    let write_secs = Figure::exact(observe::write_secs_per_byte()? * image_bytes.value);
+    let write_secs = Figure::exact(observe::write_secs_per_byte()? * (image_bytes + blob_bytes).value);
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Figure::exact(layout_time.cpu.as_secs_f64());
-    let busy_secs = (pack_secs + write_secs).with_error(TIME_ERROR);
-    let records = write::records(&view, special, options);
-    let features = write::superblock(&view, &layout, special, &records, options)?.features();
+    let hashed = if digests.is_empty() { 0 } else { len(tree) };
+    let hash_secs = Figure::exact(digest::secs_per_byte() * hashed as f64);
+    let busy_secs = (pack_secs + write_secs + hash_secs).with_error(TIME_ERROR);
+    let records = header::records(&view, special, options);
+    let features = header.superblock(&view, &layout, special, &records, options)?.features();
     let because = features.into_iter().max_by_key(|feature| feature.since());
+    let text_bytes = frame.strata.iter().map(Stratum::text).sum();
+    let sampled_bytes = observed.iter().flatten().map(|one| one.text).sum();
+    let chunks_ignored = options.chunk_bits.is_some() && options.dedupe != Dedupe::Off && sampled_bytes < text_bytes;
     Ok(Estimate {
         bytes_in: len(tree),
         image_bytes,
+        blob_bytes,
         cpu_secs: Figure::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,
         wall_secs: Figure::exact(plan_time.wall.as_secs_f64()) + busy_secs / options.threads as f64 + alone_secs,
         oldest_kernel: because.map_or(OLDEST_KERNEL, Feature::since),
         oldest_kernel_because: because,
-        text_bytes: frame.strata.iter().map(Stratum::text).sum(),
-        sampled_bytes: observed.iter().flatten().map(|one| one.text).sum(),
-        parts_ignored,
+        text_bytes,
+        sampled_bytes,
+        parts_ignored: parts_ignored || chunks_ignored,
     })
 }
 
@@ -117,14 +142,6 @@ fn len(tree: &Tree) -> u64 {
         _ => 0,
     };
     tree.nodes().map(|(_, node)| len(&node.kind)).sum()
-}
-
-/// What lies in front of a job on average: blocks behind encoded extents start at the next boundary.
-fn padding(one: &Observed, options: &BuildOptions) -> f64 {
-    match options.encoded_extents && one.is_flat && one.blocks > 0 {
-        true => options.block_bits().len() as f64 / 2.0,
-        false => 0.0,
-    }
 }
 
 /// The sum over all jobs of the number that `of` reads off an observation.

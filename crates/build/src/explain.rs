@@ -65,9 +65,11 @@ pub enum How {
         /// Bytes beside the inode.
         inline: u64,
     },
-    /// Uncompressed, in chunks, because some of them are holes.
+    /// Uncompressed, in chunks: all such files if that was asked for, else because some of the chunks are holes.
     Chunks {
-        /// Bytes of a chunk: the size with which the chunks and the list of them take least.
+        /// Why they are not compressed.
+        because: Uncompressed,
+        /// Bytes of a chunk: as asked for, else the size with which the chunks and the list of them take least.
         chunk_len: u64,
         /// Bytes that are not stored.
         holes: u64,
@@ -105,6 +107,8 @@ pub enum Uncompressed {
         /// Their mean entropy.
         bits_per_byte: f64,
     },
+    /// So little of it is not hole that an index of it would take more.
+    MostlyHoles,
     /// It fits one block, which is the least that compression can leave.
     OneBlock,
     /// It was compressed and did not become smaller.
@@ -182,7 +186,10 @@ impl<'a> Reasons<'a> {
                 How::Packed { off: *off, referenced: overlap(&self.packed_refs, *off..off + file.len) }
             }
             (Storage::Chunks { chunk_bits, holes }, _) => {
-                How::Chunks { chunk_len: 1 << chunk_bits, holes: hole::total(holes) }
+                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: hole::total(holes) }
+            }
+            (_, Stored::Chunks { chunk_bits, .. }) => {
+                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }
             }
             (Storage::Compressed { .. }, Stored::Fragment(off)) => How::Packed { off: *off, referenced: 0 },
             (Storage::Compressed { holes }, Stored::Compressed(extents)) => {
@@ -210,8 +217,11 @@ impl<'a> Reasons<'a> {
         match self.plan.entropies.get(&idx) {
             _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
             _ if self.plan.files[idx as usize].way.is_none() => Uncompressed::NoCompression,
+            _ if matches!(&self.plan.files[idx as usize].storage, Storage::Chunks { holes, .. } if !holes.is_empty()) => {
+                Uncompressed::MostlyHoles
+            }
             Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },
-            None if self.plan.files[idx as usize].len <= self.options.block_bits().len() => Uncompressed::OneBlock,
+            None if self.plan.files[idx as usize].len <= self.options.block_bits.len() => Uncompressed::OneBlock,
             None => Uncompressed::NoGain,
         }
     }

@@ -1,11 +1,13 @@
 //! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
 
 use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
+use kiln_format::xattr::BODY_HEADER_LEN;
+use std::collections::HashMap;
 
 use crate::epoch;
 use crate::error::InputProblem;
 use crate::tree::{Kind, Metadata, Node, NodeId};
-use crate::xattr::{Collector, SetId, Xattrs};
+use crate::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::{BuildError, BuildOptions, Skipped, Tree};
 
 /// Longest symbolic link that Linux follows.
@@ -22,6 +24,8 @@ pub enum TooMuch {
     Links,
     /// A time of its own: all compact inodes of an image have the same.
     Mtime,
+    /// Anything: no inode was to be compact.
+    Anything,
 }
 
 /// Facts of all nodes, by node.
@@ -38,6 +42,8 @@ pub struct Facts {
     pub xattr_sets: Vec<Option<SetId>>,
     /// The attributes.
     pub xattrs: Xattrs,
+    /// Bytes of attributes beside the root inode at least.
+    root_xattr_len: usize,
     /// Nodes that cannot be represented and are left out.
     pub left_out: Vec<Skipped>,
     /// Whether a node is left out.
@@ -45,18 +51,22 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Look at every node.
+    /// Look at every node. `digests` are attributes of contents.
     ///
     /// # Errors
     /// The first node that the format cannot represent, unless such nodes are to be skipped.
-    pub fn gather(tree: &Tree, options: &BuildOptions) -> Result<Self, BuildError> {
-        let mut collector = Collector::default();
+    pub fn gather(
+        tree: &Tree,
+        digests: &HashMap<NodeId, Box<[u8]>>,
+        options: &BuildOptions,
+    ) -> Result<Self, BuildError> {
+        let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
         let mut left_out = Vec::new();
         let mut is_left_out = vec![false; tree.len()];
         for id in tree.walk() {
             let node = tree.node(id);
-            match representable(&node.kind).and_then(|()| collector.add(node)) {
+            match representable(&node.kind).and_then(|()| collector.add(node, digests.get(&id).map(|value| &**value))) {
                 Ok(set) => xattr_sets[id.idx()] = set,
                 Err(reason) => {
                     let error = BuildError::Input { path: tree.path(id), reason };
@@ -73,9 +83,13 @@ impl Facts {
         let time = |meta: &Metadata| mtime(meta, options);
         let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
         let allowed = options.compact_times();
-        let epoch = epoch::choose(times, allowed);
+        // The time of building counts from the epoch, forwards.
+        let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
+        let best = epoch::choose(times, allowed);
+        let epoch = build_time.map_or(best, |time| best.min(time));
+        let fits = |id: NodeId| options.compact_inodes && eligible(id);
         let mut compact_times = CompactTimes::Shared;
-        let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| eligible(id)) {
+        let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
             None => Form::Extended,
             Some(0) => Form::Compact,
             Some(_) => {
@@ -84,11 +98,20 @@ impl Facts {
             }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        Ok(Self { epoch, compact_times, forms, nlinks, xattr_sets, xattrs: collector.finish(), left_out, is_left_out })
+        let xattrs = collector.finish(options.xattr_share_min);
+        // A header alone is no body.
+        let root_xattr_len = match options.root_xattr_len {
+            0 => 0,
+            len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
+        };
+        Ok(Self { epoch, compact_times, forms, nlinks, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
     }
 
     /// What keeps a node's inode from being compact.
     pub fn too_much(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<TooMuch> {
+        if !options.compact_inodes {
+            return vec![TooMuch::Anything];
+        }
         let node = tree.node(id);
         let other_time = (mtime(&node.meta, options) != self.epoch).then_some(TooMuch::Mtime);
         too_much(node, self.nlinks[id.idx()]).chain(other_time).collect()
@@ -96,7 +119,18 @@ impl Facts {
 
     /// Bytes of a node's inode with its xattrs.
     pub fn inode_len(&self, id: NodeId) -> usize {
-        self.forms[id.idx()].len() + self.xattrs.body_len(self.xattr_sets[id.idx()])
+        self.forms[id.idx()].len() + self.xattr_len(id)
+    }
+
+    /// Bytes of a node's xattrs.
+    pub fn xattr_len(&self, id: NodeId) -> usize {
+        let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
+        self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Whether any inode has xattrs, or room for some.
+    pub fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_empty() || self.root_xattr_len > 0
     }
 }
 

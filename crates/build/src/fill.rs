@@ -6,7 +6,7 @@ use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::zmap::HeadKind;
 
 use crate::options::REST_MAX_BLOCKS;
-use crate::{BuildError, Control};
+use crate::{BuildError, BuildOptions, Control};
 
 /// An extent relative to the stored bytes of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,8 @@ pub struct Filler {
     encoder: Encoder,
     spec: Spec,
     block_bits: BlockBits,
+    /// Plain text of one extent at most, in bytes.
+    extent_max_len: usize,
     pcluster: Vec<u8>,
     /// Bytes of text after which it stops.
     enough: u64,
@@ -108,14 +110,27 @@ impl Filler {
     ///
     /// # Errors
     /// An encoder that cannot be made.
-    pub fn new(spec: &Spec, block_bits: BlockBits) -> Result<Self, BuildError> {
+    pub fn new(spec: &Spec, options: &BuildOptions) -> Result<Self, BuildError> {
         let pcluster = vec![0; spec.pcluster_len as usize];
-        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, pcluster, enough: u64::MAX })
+        let extent_max_len = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
+        Ok(Self {
+            encoder: Encoder::new(spec)?,
+            spec: *spec,
+            block_bits: options.block_bits,
+            extent_max_len,
+            pcluster,
+            enough: u64::MAX,
+        })
     }
 
     /// As this one, but it stops once `enough` bytes of text are stored.
     pub fn with_enough(self, enough: u64) -> Self {
         Self { enough, ..self }
+    }
+
+    /// Bytes of what [`Filler::units`] encodes.
+    fn unit_len(&self) -> usize {
+        (self.spec.pcluster_len as usize).min(self.extent_max_len)
     }
 
     /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
@@ -210,7 +225,7 @@ impl Filler {
         let room = room.min(self.pcluster.len());
         let smaller = room.min(rest.len().saturating_sub(1));
         if smaller > 0
-            && rest.len() <= room * RATIO_MAX
+            && rest.len() <= (room * RATIO_MAX).min(self.extent_max_len)
             && let Some(produced) = self.encoder.encode(rest, &mut self.pcluster[..smaller])?
         {
             filled.push_inline(&self.pcluster[..produced], rest.len(), HeadKind::Head1);
@@ -291,8 +306,8 @@ impl Filler {
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        let units = (text.len() as u64).min(self.enough).div_ceil(self.spec.pcluster_len.into()) as usize;
-        for unit in text.chunks(self.spec.pcluster_len as usize).take(units) {
+        let units = (text.len() as u64).min(self.enough).div_ceil(self.unit_len() as u64) as usize;
+        for unit in text.chunks(self.unit_len()).take(units) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {
                 true => None,
@@ -321,7 +336,7 @@ impl Filler {
         if rest.len() <= block_len || unit > block_len && probe::is_incompressible(&rest[..unit]) {
             return Ok(None);
         }
-        let text = &rest[..rest.len().min(EXTENT_MAX_LEN)];
+        let text = &rest[..rest.len().min(self.extent_max_len)];
         let filled = self.encoder.fill(text, &mut self.pcluster[..max_len])?;
         // Then, too, its index has an entry for its count of blocks.
         let saves = filled.produced.next_multiple_of(block_len) < filled.consumed;

@@ -6,7 +6,6 @@ use std::ops::Range;
 use crate::cuts::StoredPart;
 use crate::packed::PackedStream;
 use crate::plan::{FilePlan, Plan, Storage};
-use crate::space::inline_tail_len;
 use crate::streams::Streams;
 use crate::{BuildOptions, hole};
 
@@ -25,7 +24,7 @@ pub enum Stream {
 /// What a job asks for.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// A whole file of one part: compressed if that gains, else flat, its tail inline if there is room.
+    /// A whole file of one part: compressed if that gains, else in chunks or flat, its tail inline if there is room.
     Whole {
         /// Try to compress.
         compress: bool,
@@ -36,6 +35,8 @@ pub enum Task {
     Segment,
     /// Blocks of an uncompressed file, as they are; the last is filled with zeros.
     Copy,
+    /// Chunks of 2^n bytes, to be compared with others.
+    Chunks(u8),
     /// The last bytes of an uncompressed file, to be inline.
     Tail,
 }
@@ -116,15 +117,17 @@ fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<
         }
         Storage::Flat if len <= COPY_LEN => whole(false),
         Storage::Flat => {
-            let tail = inline_tail_len(len, inode_len, options.block_bits()).unwrap_or(0) as u64;
+            let tail = options.inline_tail_len(len, inode_len) as u64;
             let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
             Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
         }
         Storage::Chunks { chunk_bits, holes } => {
             let runs = hole::stored_chunks(len, holes, *chunk_bits);
             let bits = *chunk_bits;
+            let compared = options.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
+            let task = if compared { Task::Chunks(bits) } else { Task::Copy };
             let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
-            Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, Task::Copy)))
+            Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))
         }
         Storage::Compressed { holes } => {
             let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));

@@ -5,6 +5,7 @@
 
 use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
+use kiln_format::chunk::ChunkEntry;
 use kiln_format::inode::DataLayout;
 use kiln_format::{Algorithm, BlockBits, Nid};
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use crate::records::RecordShape;
 use crate::space::{Zone, inline_tail_len};
 use crate::tree::{Entry, Kind, NodeId};
 use crate::zindex::{self, IndexShape, MapEnd, ZExtent};
-use crate::{BuildOptions, Tree, directory};
+use crate::{BuildOptions, ChunkEntries, Tree, directory};
 
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
@@ -82,16 +83,35 @@ pub struct View<'a> {
     pub packs_directories: bool,
     /// Inodes lie in the metabox.
     pub has_metabox: bool,
+    /// Entries of the tables of chunks.
+    pub chunk_entry: ChunkEntry,
+    /// Directories have no entry for themselves.
+    pub omits_dot: bool,
 }
 
 impl<'a> View<'a> {
     /// A view for `options`.
     pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let big = options.max_pcluster_blocks() > 1;
         let encoded = options.encoded_extents;
-        let (packs_directories, has_metabox) = (options.packs_directories(), options.metabox.is_some());
-        Self { tree, facts, plan, packed, block_bits, big, encoded, packs_directories, has_metabox }
+        let chunk_entry = match options.chunk_entries {
+            ChunkEntries::Short if packed.blob_blocks.is_none() => ChunkEntry::BlockMap,
+            _ => ChunkEntry::Index,
+        };
+        Self {
+            tree,
+            facts,
+            plan,
+            packed,
+            block_bits,
+            big,
+            encoded,
+            packs_directories: options.packs_directories(),
+            has_metabox: options.metabox.is_some(),
+            chunk_entry,
+            omits_dot: options.omit_dot,
+        }
     }
 
     /// Whether the node is not in the image.
@@ -177,7 +197,9 @@ impl<'a> View<'a> {
             }
             (Kind::File { .. }, Some(Stored::Fragment(_))) => (zindex::fragment_len_behind(body_off), false),
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
-                (4 * len.div_ceil(1 << chunk_bits), false)
+                let entry_len = self.chunk_entry.len();
+                let table_off = body_off.next_multiple_of(entry_len);
+                (table_off - body_off + entry_len * len.div_ceil(1 << chunk_bits), false)
             }
             (Kind::Directory(_), _) if self.packed_directory_len(node).is_some() => {
                 (zindex::fragment_len_behind(body_off), false)
@@ -227,7 +249,7 @@ impl MapShape {
     /// The inode's layout.
     pub fn layout(&self) -> DataLayout {
         match self {
-            MapShape::Index(IndexShape { scattered: false, .. }) => DataLayout::CompressedCompact,
+            MapShape::Index(shape) if !shape.is_full() => DataLayout::CompressedCompact,
             _ => DataLayout::CompressedFull,
         }
     }

@@ -14,8 +14,11 @@
 mod append;
 mod checks;
 mod chunker;
+mod chunks;
 mod cuts;
 mod dedupe;
+mod device;
+mod digest;
 mod directory;
 mod emit;
 mod epoch;
@@ -24,12 +27,14 @@ mod estimate;
 mod explain;
 mod facts;
 mod fill;
+mod header;
 mod hole;
 mod jobs;
 mod layout;
 mod matching;
 mod metadata;
 mod options;
+mod out;
 mod pack;
 mod packed;
 mod part;
@@ -53,20 +58,24 @@ pub use estimate::{Estimate, Figure, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use facts::TooMuch;
 pub use kiln_codec::Spec;
-pub use options::{BuildOptions, Control, Dedupe, Fragments, Hints, Progress};
+pub use options::{BuildOptions, ChunkEntries, Control, Dedupe, Fragments, Hints, Progress};
+pub use out::{Blob, Out};
 pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;
 pub use trial::Trial;
 
-use std::fs::File;
-
-/// Build `tree` into `out`, an empty file open for reading and writing. On an error `out` holds rubbish: the caller
-/// gives it its final name only after success.
+/// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
+/// after success.
 ///
 /// # Errors
 /// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
 /// what the chosen kernel does not have; an interruption.
-pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<'_>) -> Result<Summary, BuildError> {
+pub fn build<'a>(
+    tree: &Tree,
+    out: impl Into<Out<'a>>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Summary, BuildError> {
     build_explained(tree, out, options, control).map(|(summary, _)| summary)
 }
 
@@ -74,25 +83,28 @@ pub fn build(tree: &Tree, out: &File, options: &BuildOptions, control: &Control<
 ///
 /// # Errors
 /// As [`build`].
-pub fn build_explained<'a>(
-    tree: &'a Tree,
-    out: &File,
+pub fn build_explained<'t, 'a>(
+    tree: &'t Tree,
+    out: impl Into<Out<'a>>,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<(Summary, Reasons<'a>), BuildError> {
+) -> Result<(Summary, Reasons<'t>), BuildError> {
     options.check()?;
+    let out = out.into();
     let mut clock = PhaseClock::start();
-    let mut facts = facts::Facts::gather(tree, options)?;
+    let digests = digest::all(tree, options, control)?;
+    let mut facts = facts::Facts::gather(tree, &digests, options)?;
     let mut plan = plan::Plan::make(tree, &facts, options, control)?;
     clock.finish("plan");
-    let mut data = append::Appender::new(out, write::header_blocks(options)?, options);
+    let header = header::Header::new(out.blob.is_some(), options)?;
+    let mut data = append::Appender::new(out, header.blocks, options);
     let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
-    let data_end = data.end;
+    let data_end = data.end();
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
     let metadata = metadata::Metadata::pack(&view, &layout, &mut data, options, control)?;
-    let written = write::write(&view, &layout, &metadata, data, out, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
     clock.finish("write");
     let mut summary = stats::summarize(&view, data_end, &written);
     summary.phases = clock.phases();

@@ -7,7 +7,7 @@ use kiln_codec::Spec;
 use kiln_format::Algorithm;
 use kiln_format::inode::Form;
 
-use crate::append::Appender;
+use crate::append::{Appender, Home};
 use crate::emit::Emitter;
 use crate::fill::{End, Filler};
 use crate::jobs::segment_len;
@@ -108,7 +108,7 @@ impl Packer<'_, '_> {
         let mut emitter = Emitter::new(view, layout, self.options, blocks_start, 0);
         for piece in pieces(bytes(&layout.blocks, &mut emitter), WRITE_LEN) {
             self.control.check()?;
-            self.data.append(&PackedPart::new(piece?, Shape::Flat { tail: Vec::new() }))?;
+            self.data.append(&PackedPart::new(piece?, Shape::Flat { tail: Vec::new() }), Home::Image)?;
         }
         let nothing = Contents { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
         let contents = self.compress(bytes(&layout.inodes, &mut emitter), spec, nothing)?;
@@ -123,9 +123,9 @@ impl Packer<'_, '_> {
         mut contents: Contents,
     ) -> Result<Contents, BuildError> {
         let Self { data, options, control } = self;
-        let (options, control, block_bits) = (*options, *control, options.block_bits());
+        let (options, control, block_bits) = (*options, *control, options.block_bits);
         let worker = || {
-            let mut filler = Filler::new(&spec, block_bits)?;
+            let mut filler = Filler::new(&spec, options)?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
                 let part = part::compress(&mut filler, &text, true, End::Padded, options, control)?;
@@ -137,7 +137,7 @@ impl Packer<'_, '_> {
         pool::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
             control.check()?;
             let part = data.settled(part, Some(spec));
-            let pa = data.append(&part)?;
+            let pa = data.append(&part, Home::Image)?;
             if let Shape::Extents { list, .. } = &part.shape {
                 contents.extents.extend(contents.len, pa, list, None, block_bits);
             }

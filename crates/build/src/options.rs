@@ -1,14 +1,17 @@
 //! What a caller chooses.
 
-use kiln_codec::Spec;
+use kiln_codec::{Method, Spec};
+use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
+use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
+use crate::space::inline_tail_len;
 use crate::tree::NodeId;
 use crate::trial::Trial;
 
@@ -74,12 +77,62 @@ pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
     way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }
 
+/// Longest pcluster of kernels, in bytes.
+const PCLUSTER_MAX_LEN: u32 = 1 << 20;
+/// Blocks of the longest pcluster that an lcluster index can tell.
+const CBLKCNT_MAX: u32 = 2047;
+/// Blocks of the longest pcluster of LZ4 that kernels have buffers for, whatever the block size.
+const LZ4_PCLUSTER_MAX_BLOCKS: u32 = 256;
+
+/// What tables of chunks consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkEntries {
+    /// Addresses of 4 bytes, where data is in the image.
+    Short,
+    /// Indexes of 8 bytes, which can name a device.
+    Indexes,
+}
+
+/// Largest alignment, in bytes.
+const ALIGN_MAX: u64 = 1 << 30;
+
 /// Blocks of the longest pcluster that holds the rest of a part.
 pub(crate) const REST_MAX_BLOCKS: u32 = 5;
 
 /// How to build an image. The defaults store everything uncompressed.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
+    /// Block size. Kernels mount blocks up to their page size, before Linux 6.4 (6.8 where anything is compressed) of exactly
+    /// that.
+    pub block_bits: BlockBits,
+    /// The data of each file starts at a multiple of so many bytes, whole blocks; 1: where it comes to lie. For stores that keep
+    /// equal blocks of several images once.
+    pub data_align: u64,
+    /// The size of the image is a multiple of so many bytes, whole blocks; 1: of the block size.
+    pub image_align: u64,
+    /// Files that are not compressed are stored in chunks of 2^n bytes, at least a block, of which equal ones are stored once;
+    /// `None`: contiguously, but for holes. Chunks of more than 4 MiB are not compared. Needs Linux 5.15.
+    pub chunk_bits: Option<u8>,
+    /// What tables of chunks consist of.
+    pub chunk_entries: ChunkEntries,
+    /// The last bytes of uncompressed files lie beside their inodes where there is room.
+    pub inline_tails: bool,
+    /// Inodes have the compact form where that can hold them; else all have the extended one.
+    pub compact_inodes: bool,
+    /// Directories have no entry for themselves. Needs Linux 6.15.
+    pub omit_dot: bool,
+    /// Owners from which on an extended attribute is stored once for all of them, at least 1.
+    pub xattr_share_min: u64,
+    /// Fronts of names of extended attributes, `user.long.` for example, that are stored once for all names. Needs Linux 6.4.
+    pub xattr_prefixes: Vec<Vec<u8>>,
+    /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
+    pub plain_xattr_prefixes: bool,
+    /// Store the SHA-256 of each file's contents as an attribute of this name, `erofs.fingerprint.v1` as a rule, so that readers
+    /// can share what is equal. A name that does not begin with `user.` and the like is hidden. Files are read once more. Needs
+    /// Linux 6.4.
+    pub content_digests: Option<Vec<u8>>,
+    /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
+    pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
     pub compression: Option<Spec>,
     /// Files for which something else was asked. They are not packed, unless it is what `compression` says, and share data
@@ -114,14 +167,22 @@ pub struct BuildOptions {
     /// Compressed files have encoded extents, byte-granular and without padding, instead of an index of whole blocks:
     /// smaller, and faster to make. Needs Linux 6.15. [`Spec::pcluster_len`] is then the length of what is compressed.
     pub encoded_extents: bool,
+    /// Plain text of one extent in bytes at most, at least a block; where parts are deduplicated, four. `None`: as the format
+    /// has it.
+    pub extent_max_len: Option<u32>,
     /// Compact inodes have mtimes of their own, so that more inodes are compact. Needs Linux 6.15; before, not done.
     pub own_mtimes: bool,
     /// The image's UUID; `None` derives it from the contents.
     pub uuid: Option<[u8; 16]>,
     /// Label, padded with zeros; at most 15 bytes, so that kernels find a zero.
     pub label: [u8; 16],
-    /// Seconds since 1970: later mtimes become this, and it is recorded as the time of building.
+    /// Seconds since 1970: later mtimes become this, and it is recorded as the time of building, if no other is.
     pub source_date_epoch: Option<i64>,
+    /// Seconds since 1970 to record as the time of building. Times count from the earliest, so inodes are longer if it is
+    /// earlier than theirs.
+    pub build_time: Option<i64>,
+    /// The superblock has a checksum.
+    pub checksum: bool,
     /// Skip inputs that cannot be read, and list them in the summary.
     pub keep_going: bool,
     /// Where a nameless scratch file may be made if the tails of many small files outgrow memory.
@@ -131,6 +192,19 @@ pub struct BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
+            block_bits: BlockBits::DEFAULT,
+            data_align: 1,
+            image_align: 1,
+            chunk_bits: None,
+            chunk_entries: ChunkEntries::Short,
+            inline_tails: true,
+            compact_inodes: true,
+            omit_dot: false,
+            xattr_share_min: 2,
+            xattr_prefixes: Vec::new(),
+            plain_xattr_prefixes: false,
+            content_digests: None,
+            root_xattr_len: 0,
             compression: None,
             hints: Hints::default(),
             trial: Trial::default(),
@@ -145,10 +219,13 @@ impl Default for BuildOptions {
             metabox: None,
             tail_packing: false,
             encoded_extents: false,
+            extent_max_len: None,
             own_mtimes: false,
             uuid: None,
             label: [0; 16],
             source_date_epoch: None,
+            build_time: None,
+            checksum: true,
             keep_going: false,
             scratch_dir: PathBuf::from("."),
         }
@@ -156,26 +233,53 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The block size: 4 KiB, the page size of nearly all machines, as kernels before 6.4 require.
-    pub(crate) fn block_bits(&self) -> BlockBits {
-        BlockBits::DEFAULT
-    }
-
     /// # Errors
     /// Options that contradict each other or mean nothing, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let block_len = self.block_bits().len();
-        for Spec { method, level, pcluster_len: len } in self.specs() {
-            if !u64::from(len).is_multiple_of(block_len) {
-                return Err(BuildError::PclusterLen { len, block_len });
+        let block_len = self.block_bits.len();
+        for spec in self.specs() {
+            let (len, max_len) = (spec.pcluster_len, self.pcluster_max_len(spec.method));
+            if !u64::from(len).is_multiple_of(block_len) || len > max_len {
+                return Err(BuildError::PclusterLen { len, block_len, max_len });
             }
-            Spec::new(method, Some(level), len)?;
+            Spec::new(spec.method, Some(spec.level), len)?;
         }
         let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
-        match self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
-            Some(kernel) => Err(BuildError::Kernel { feature, needs: since, kernel }),
+        if let Some(kernel) = self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
+            return Err(BuildError::Kernel { feature, needs: since, kernel });
+        }
+        let bad = |align: &u64| *align != 1 && (!align.is_multiple_of(block_len) || !(1..=ALIGN_MAX).contains(align));
+        let extent_min = if self.dedupes_parts() { REST_MAX_BLOCKS - 1 } else { 1 } << self.block_bits.bits();
+        if let Some(len) = self.extent_max_len.filter(|&len| len < extent_min) {
+            return Err(BuildError::ExtentMaxLen { len, min: extent_min });
+        }
+        if self.root_xattr_len > BODY_MAX_LEN {
+            return Err(BuildError::RootXattrLen { len: self.root_xattr_len });
+        }
+        if let Some(align) = [self.data_align, self.image_align].into_iter().find(bad) {
+            return Err(BuildError::Alignment { align, block_len });
+        }
+        let chunks = self.block_bits.bits()..=self.block_bits.bits() + CHUNK_MAX_SHIFT;
+        match self.chunk_bits.filter(|bits| !chunks.contains(bits)) {
+            Some(bits) => Err(BuildError::ChunkBits { bits, block_len }),
             None => Ok(()),
         }
+    }
+
+    /// Bytes of the longest pcluster that the block size and a method of compression allow.
+    pub fn pcluster_max_len(&self, method: Method) -> u32 {
+        let blocks = match method.algorithm() {
+            Algorithm::Lz4 => LZ4_PCLUSTER_MAX_BLOCKS,
+            _ if self.encoded_extents => return PCLUSTER_MAX_LEN,
+            _ => CBLKCNT_MAX,
+        };
+        PCLUSTER_MAX_LEN.min(blocks << self.block_bits.bits())
+    }
+
+    /// Bytes of an uncompressed file of `len` bytes that go beside its inode of `inode_len`.
+    pub(crate) fn inline_tail_len(&self, len: u64, inode_len: usize) -> usize {
+        let tail = inline_tail_len(len, inode_len, self.block_bits).filter(|_| self.inline_tails);
+        tail.unwrap_or(0)
     }
 
     /// How the packed inode is compressed, if anything is.
@@ -233,19 +337,22 @@ impl BuildOptions {
 
     /// Least bytes of a part that is stored once.
     pub(crate) fn min_match(&self) -> u64 {
-        if self.encoded_extents { 4 << 10 } else { 16 << 10 }
+        let blocks = if self.encoded_extents { 0 } else { 4 };
+        (4 << 10).max(blocks << self.block_bits.bits())
     }
 
     /// Least bytes, by the measure of [`kiln_codec::probe::estimated_len`], that a part must save. Around it a pcluster ends
     /// early and two start anew: of whole blocks that costs half a block each, and what they could have referred to.
-    /// Between 2 and 30 KiB these values lose least on one source tree and gain most on two releases of it.
+    /// Between 2 and 30 KiB these values (of blocks of 4 KiB) lose least on one source tree and gain most on two releases of
+    /// it.
     pub(crate) fn min_saving(&self) -> u64 {
-        if self.encoded_extents { 2 << 10 } else { 12 << 10 }
+        let blocks = if self.encoded_extents { 0 } else { 3 };
+        (2 << 10).max(blocks << self.block_bits.bits())
     }
 
     /// Blocks in the longest pcluster, for maps that must know whether it is more than one.
     pub(crate) fn max_pcluster_blocks(&self) -> u32 {
-        let longest = self.specs().map(|spec| spec.pcluster_len).max().unwrap_or(0) >> self.block_bits().bits();
+        let longest = self.specs().map(|spec| spec.pcluster_len).max().unwrap_or(0) >> self.block_bits.bits();
         if self.dedupes_parts() { longest.max(REST_MAX_BLOCKS) } else { longest }
     }
 

@@ -1,5 +1,7 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
+mod plain;
+
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -7,7 +9,8 @@ use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::append::Appender;
+use crate::append::{Appender, Home};
+use crate::chunks::{ChunkRuns, ChunkStore};
 use crate::cuts::{self, Unit};
 use crate::fill::PartExtent;
 use crate::jobs::{self, Part, Stream, Task};
@@ -42,11 +45,11 @@ pub enum Stored {
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
-        /// Runs of stored chunks: number of the first chunk, count, first block. The rest are holes.
-        runs: Vec<(u64, u64, Blkaddr)>,
+        /// Where they lie.
+        runs: ChunkRuns,
     },
     /// Extents.
-    Compressed(Extents),
+    Compressed(Box<Extents>),
     /// In the packed inode, from this byte on.
     Fragment(u64),
 }
@@ -102,6 +105,10 @@ pub struct Packed {
     pub packed_len: u64,
     /// Inline tails.
     pub tails: Tails,
+    /// Blocks of the extra device, if there is one.
+    pub blob_blocks: Option<u64>,
+    /// Bytes of chunks that are stored once though they occur several times.
+    pub shared_chunk_bytes: u64,
     /// Features in use.
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out; why, until it is told.
@@ -127,7 +134,7 @@ pub fn pack(
     control: &Control<'_>,
 ) -> Result<Packed, BuildError> {
     let mut packing = Packing::new(plan, data, options, control);
-    packing.write_zeros()?;
+    packing.write_zeros(options)?;
     packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
     if let Some(streams) = &plan.streams {
         let late = packing.resolve(streams)?;
@@ -152,8 +159,11 @@ struct LeftEnd {
 struct Packing<'a, 'b> {
     plan: &'a Plan,
     data: &'a mut Appender<'b>,
+    chunks: ChunkStore,
     control: &'a Control<'a>,
     block_bits: BlockBits,
+    /// Byte addresses where the data of files may start are multiples of this.
+    data_align: u64,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
     packed: Packed,
@@ -168,12 +178,14 @@ struct Packing<'a, 'b> {
 
 impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, data: &'a mut Appender<'b>, options: &BuildOptions, control: &'a Control<'a>) -> Self {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let packed = Packed {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             packed_len: plan.packed.len(),
             tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+            blob_blocks: None,
+            shared_chunk_bytes: 0,
             features: Vec::new(),
             left_out: BTreeMap::new(),
         };
@@ -186,8 +198,20 @@ impl<'a, 'b> Packing<'a, 'b> {
             _ => None,
         };
         let originals = plan.files.iter().filter_map(original).collect();
-        let (encoded, zeros) = (options.encoded_extents, HashMap::new());
-        Self { plan, data, control, block_bits, encoded, packed, zeros, originals, ends: Vec::new(), progress }
+        Self {
+            plan,
+            data,
+            chunks: ChunkStore::new(options),
+            control,
+            block_bits,
+            data_align: options.data_align,
+            encoded: options.encoded_extents,
+            packed,
+            zeros: HashMap::new(),
+            originals,
+            ends: Vec::new(),
+            progress,
+        }
     }
 
     /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
@@ -217,7 +241,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
-    fn write_zeros(&mut self) -> Result<(), BuildError> {
+    fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
         let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
         if self.encoded {
             return Ok(());
@@ -228,9 +252,9 @@ impl<'a, 'b> Packing<'a, 'b> {
             if self.zeros.contains_key(&algorithm) {
                 continue;
             }
-            let (block, llen) = zeros::pcluster(&way, self.block_bits)?;
+            let (block, llen) = zeros::pcluster(&way, options)?;
             let plen = block.len() as u32;
-            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }))?;
+            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }), Home::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
             self.feature(Feature::Fragments);
         }
@@ -239,21 +263,29 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
+        if matches!(part.stream, Stream::File(file) if self.packed.is_left_out(file)) {
+            return Ok(());
+        }
+        let home = Home::of(self.plan, part.stream, &packed.shape);
+        if self.is_first(part.stream) && !packed.bytes.is_empty() {
+            self.data.device(home).align(self.data_align);
+        }
         let packed = self.data.settled(packed, self.plan.way_of(part.stream));
-        let start = match part.stream {
-            Stream::File(file) if self.packed.is_left_out(file) => return Ok(()),
-            _ => self.data.append(&packed)?,
-        };
-        match (packed.shape, part.stream) {
-            (Shape::Flat { tail }, Stream::File(file)) => {
-                let start = Blkaddr(start >> self.block_bits.bits());
-                self.append_flat(file, part, start, &packed.bytes, &tail)?;
+        match (&packed.shape, part.stream) {
+            (Shape::Chunks { chunk_bits, texts }, Stream::File(file)) => {
+                self.data.count(&packed);
+                self.append_chunks(file, part, *chunk_bits, &packed.bytes, texts)?;
             }
-            (Shape::Flat { .. }, Stream::Packed) => {
-                return Err(BuildError::Internal("a part of the packed stream is flat".to_owned()));
+            (Shape::Flat { tail }, Stream::File(file)) => {
+                let start = self.data.append(&packed, home)?;
+                self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, tail)?;
             }
             (Shape::Extents { list, inline }, stream) => {
-                self.append_extents(stream, part.range.start, start, &list, &inline)?;
+                let start = self.data.append(&packed, home)?;
+                self.append_extents(stream, part.range.start, start, list, inline)?;
+            }
+            (_, Stream::Packed) => {
+                return Err(BuildError::Internal("a part of the packed stream is not compressed".to_owned()));
             }
         }
         if let (Stream::File(file), 1..) = (part.stream, packed.left) {
@@ -267,6 +299,14 @@ impl<'a, 'b> Packing<'a, 'b> {
         self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.control.progress)(self.progress);
         Ok(())
+    }
+
+    /// Whether nothing of a stream is stored yet.
+    fn is_first(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => self.packed.stored[file as usize] == Stored::Nothing,
+            Stream::Packed => self.packed.packed.list.is_empty(),
+        }
     }
 
     /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
@@ -315,7 +355,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let Stream::File(file) = stream else { return &mut self.packed.packed };
         let stored = &mut self.packed.stored[file as usize];
         if !matches!(stored, Stored::Compressed(_)) {
-            *stored = Stored::Compressed(Extents::default());
+            *stored = Stored::Compressed(Box::default());
         }
         match stored {
             Stored::Compressed(extents) => extents,
@@ -375,46 +415,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         Unit { llen: extent.llen, blocks }
     }
 
-    fn append_flat(
-        &mut self,
-        file: u32,
-        part: &Part,
-        at: Blkaddr,
-        blocks: &[u8],
-        tail: &[u8],
-    ) -> Result<(), BuildError> {
-        let tail = if tail.is_empty() { None } else { Some(self.packed.tails.push(tail)?) };
-        let block_bits = self.block_bits;
-        let stored = &mut self.packed.stored[file as usize];
-        match (&self.plan.files[file as usize].storage, &mut *stored) {
-            (Storage::Chunks { chunk_bits, .. }, stored) => {
-                let bits = *chunk_bits;
-                if *stored == Stored::Nothing {
-                    *stored = Stored::Chunks { chunk_bits: bits, runs: Vec::new() };
-                }
-                let Stored::Chunks { runs, .. } = stored else {
-                    return Err(BuildError::Internal(format!("file {file} is stored twice")));
-                };
-                let (first, end) = (part.range.start >> bits, part.range.end.div_ceil(1 << bits));
-                let blocks_per_chunk = 1 << (bits - block_bits.bits());
-                match runs.last_mut() {
-                    // The part continues the run before it, perhaps inside a chunk.
-                    Some((run, count, _)) if *run + *count >= first => *count = end - *run,
-                    _ => {
-                        debug_assert!(part.range.start.is_multiple_of(blocks_per_chunk << block_bits.bits()));
-                        runs.push((first, end - first, at));
-                    }
-                }
-            }
-            (_, Stored::Flat { tail: old, .. }) => *old = tail.or(*old),
-            (_, stored) => {
-                let start = if blocks.is_empty() { Blkaddr(0) } else { at };
-                *stored = Stored::Flat { start, tail };
-            }
-        }
-        Ok(())
-    }
-
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
@@ -449,9 +449,7 @@ impl<'a, 'b> Packing<'a, 'b> {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
-                (Stored::Nothing, Storage::Compressed { .. }) => {
-                    self.complete(Extents::default(), file.len, file.way)?
-                }
+                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,
                 (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,
             };
@@ -462,26 +460,32 @@ impl<'a, 'b> Packing<'a, 'b> {
                 _ => {}
             }
         }
-        let packed = std::mem::take(&mut self.packed.packed);
+        self.packed.shared_chunk_bytes = self.chunks.shared_bytes;
+        self.packed.blob_blocks = self.data.blob_blocks();
+        if self.packed.blob_blocks.is_some() {
+            self.feature(Feature::DeviceTable);
+        }
+        let packed = Box::new(std::mem::take(&mut self.packed.packed));
         if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
-            self.packed.packed = extents;
+            self.packed.packed = *extents;
         }
         Ok(self.packed)
     }
 
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Extents, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
+    fn complete(&self, mut extents: Box<Extents>, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
         let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;
-        for extent in extents.list {
+        for extent in std::mem::take(&mut extents.list) {
             self.append_hole(&mut list, end..extent.la, zeros)?;
             end = extent.end();
             list.push(extent);
         }
         self.append_hole(&mut list, end..len, zeros)?;
-        Ok(Stored::Compressed(Extents { list, ..extents }))
+        extents.list = list;
+        Ok(Stored::Compressed(extents))
     }
 
     /// Zeros in this range, made of that pcluster if there are no other holes.

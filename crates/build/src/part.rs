@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::chunks::ChunkText;
 use crate::fill::{End, Filled, Filler, PartExtent};
 use crate::jobs::{Part, Stream, Task};
 use crate::packed::PackedStream;
 use crate::plan::Plan;
-use crate::space::inline_tail_len;
 use crate::survey::skippable;
 use crate::zindex::{self, IndexShape, MapEnd};
 use crate::{BuildError, BuildOptions, Control, Tree};
@@ -40,6 +40,13 @@ pub enum Shape {
     Flat {
         /// Less than a block.
         tail: Vec<u8>,
+    },
+    /// As chunks, each a part of the bytes; the last may be shorter.
+    Chunks {
+        /// log2 of their size.
+        chunk_bits: u8,
+        /// What is known of each.
+        texts: Vec<ChunkText>,
     },
     /// As extents, one behind the other.
     Extents {
@@ -86,7 +93,7 @@ impl<'a> Packer<'a> {
         options: &'a BuildOptions,
         control: &'a Control<'a>,
     ) -> Self {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
         Self { tree, plan, packed, options, control, block_bits, fillers, text, enough: u64::MAX }
     }
@@ -115,9 +122,10 @@ impl<'a> Packer<'a> {
                     false => End::Inline(self.inline_room(part.range.end, inode_len)?),
                 };
                 let packed = self.compressed(part.stream, part.ends_stream, end)?;
-                if self.gains(&packed, part)? { packed } else { self.flat(inode_len) }
+                if self.gains(&packed, part)? { packed } else { self.plain(inode_len) }
             }
-            Task::Whole { compress: false, inode_len } => self.flat(inode_len),
+            Task::Whole { compress: false, inode_len } => self.plain(inode_len),
+            Task::Chunks(chunk_bits) => self.chunks(chunk_bits),
             Task::Copy => self.split_at(self.text.len()),
             Task::Tail => self.split_at(0),
         };
@@ -148,17 +156,35 @@ impl<'a> Packer<'a> {
         Ok(unreadable)
     }
 
+    /// The text uncompressed, in chunks if so chosen.
+    fn plain(&self, inode_len: usize) -> PackedPart {
+        match self.options.chunk_bits {
+            Some(chunk_bits) => self.chunks(chunk_bits),
+            None => self.flat(inode_len),
+        }
+    }
+
+    fn chunks(&self, chunk_bits: u8) -> PackedPart {
+        let texts = ChunkText::of_all(&self.text, chunk_bits, self.options);
+        PackedPart::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
+    }
+
     /// The text uncompressed, its tail inline if the inode has room for it.
     fn flat(&self, inode_len: usize) -> PackedPart {
-        let tail_len = inline_tail_len(self.text.len() as u64, inode_len, self.block_bits).unwrap_or(0);
+        let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
         self.split_at(self.text.len() - tail_len)
     }
 
     fn split_at(&self, at: usize) -> PackedPart {
         let (blocks, tail) = self.text.split_at(at);
-        let mut blocks = blocks.to_vec();
+        PackedPart::new(self.whole_blocks(blocks), Shape::Flat { tail: tail.to_vec() })
+    }
+
+    /// `bytes`, with zeros up to the end of a block.
+    fn whole_blocks(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut blocks = bytes.to_vec();
         blocks.resize(blocks.len().next_multiple_of(self.block_bits.len() as usize), 0);
-        PackedPart::new(blocks, Shape::Flat { tail: tail.to_vec() })
+        blocks
     }
 
     /// Bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
@@ -190,7 +216,7 @@ impl<'a> Packer<'a> {
         let shape = self.index_shape(len);
         let inline_len = match &packed.shape {
             Shape::Extents { inline, .. } => inline.len(),
-            Shape::Flat { .. } => 0,
+            Shape::Flat { .. } | Shape::Chunks { .. } => 0,
         };
         let left_len = packed.left.min(self.block_bits.len() as usize);
         Ok((packed.bytes.len() + inline_len + left_len) as u64 + zindex::index_len(shape)? < len)
@@ -202,7 +228,7 @@ impl<'a> Packer<'a> {
         let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = Filler::new(entry.key(), self.block_bits)?.with_enough(self.enough);
+                let filler = Filler::new(entry.key(), self.options)?.with_enough(self.enough);
                 entry.insert(filler)
             }
         };

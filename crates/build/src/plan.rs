@@ -12,6 +12,7 @@ use crate::checks::Checks;
 use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
 use crate::jobs::{Stream, segment_len};
+use crate::matching::Chunk;
 use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
@@ -88,6 +89,17 @@ pub enum Storage {
     },
 }
 
+/// What surveys tell of files in relation to each other.
+#[derive(Default)]
+struct Surveyed {
+    /// Files that may go into the packed stream, in plan order.
+    small: Vec<Candidate>,
+    /// Chunks of files that fit one window.
+    chunks: HashMap<u32, Box<[Chunk]>>,
+    /// Files that may be the same.
+    pairs: Vec<[u32; 2]>,
+}
+
 impl Plan {
     /// Plan how to store every file of `tree`.
     ///
@@ -123,22 +135,7 @@ impl Plan {
             entropies: HashMap::new(),
             left_out,
         };
-        let mut surveys = plan.survey(tree, options, control)?;
-        let mut candidates = Candidates::default();
-        let mut pairs = Vec::new();
-        let (mut small, mut chunks) = (Vec::new(), HashMap::new());
-        for (idx, file) in plan.files.iter_mut().enumerate() {
-            let mut survey = surveys.remove(&(idx as u32)).unwrap_or_default();
-            let read_as = reading(file.way);
-            let earlier = |digest| candidates.earlier(idx as u32, file.len, digest, read_as);
-            pairs.extend(survey.digest.and_then(earlier).map(|first| [first, idx as u32]));
-            chunks.extend(survey.chunks.take().map(|chunks| (idx as u32, chunks)));
-            if file.storage == Storage::Flat {
-                small.extend(survey.head.map(|head| Candidate { file: idx as u32, len: file.len, head }));
-                plan.entropies.extend(survey.entropy.map(|entropy| (idx as u32, entropy)));
-                file.storage = storage(file, survey, options);
-            }
-        }
+        let Surveyed { mut small, chunks, pairs } = plan.survey(tree, options, control)?;
         plan.confirm(pairs, tree, options, control)?;
         let packable: HashSet<u32> = small.iter().map(|candidate: &Candidate| candidate.file).collect();
         trial::choose(&mut plan.files, |file| packable.contains(&file), tree, options, control)?;
@@ -161,7 +158,7 @@ impl Plan {
         self.packed = PackedStream::of(&mut small, ordered_count);
         if options.packs_directories() || self.ends_way.is_some() {
             // What follows may lie elsewhere on the disk than the files before it.
-            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits())?);
+            self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits)?);
         }
         for member in self.packed.members() {
             self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
@@ -172,6 +169,14 @@ impl Plan {
     /// What was seen of files that share data.
     pub fn checks(&self) -> impl Iterator<Item = &Checks> {
         [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
+    }
+
+    /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
+    pub fn is_in_chunks(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
+            Stream::Packed => false,
+        }
     }
 
     /// How a stream is compressed, if it is.
@@ -187,13 +192,8 @@ impl Plan {
         self.ends_way.is_some() && self.way_of(stream) == self.ends_way
     }
 
-    /// Find out on all cores what the decisions need.
-    fn survey(
-        &mut self,
-        tree: &Tree,
-        options: &BuildOptions,
-        control: &Control<'_>,
-    ) -> Result<HashMap<u32, Survey>, BuildError> {
+    /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone.
+    fn survey(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Surveyed, BuildError> {
         let mut same_len = HashMap::<u64, u32>::new();
         for file in &self.files {
             *same_len.entry(file.len).or_default() += 1;
@@ -210,16 +210,29 @@ impl Plan {
             let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
-        let wanted = (0..).zip(&self.files).filter_map(wanted).collect();
-        let mut surveys = HashMap::new();
-        for (file, survey) in survey::survey(wanted, tree, options, control)? {
-            match survey {
-                Ok(survey) => drop(surveys.insert(file, survey)),
-                Err(error) => self.leave_out(file, tree, error),
-            }
+        let wanted: Vec<_> = (0..).zip(&self.files).filter_map(wanted).collect();
+        drop(same_len);
+        for file in self.files.iter_mut().filter(|file| file.storage == Storage::Flat) {
+            file.storage = storage(file, Box::default(), false, options);
         }
+        let mut candidates = Candidates::default();
+        let mut surveyed = Surveyed::default();
+        survey::survey(wanted, tree, options, control, |wanted, survey| {
+            let (idx, len) = (wanted.file, wanted.len);
+            let Survey { digest, holes, entropy, head, chunks } = match survey {
+                Ok(survey) => survey,
+                Err(error) => return self.leave_out(idx, tree, error),
+            };
+            let file = &mut self.files[idx as usize];
+            let earlier = |digest| candidates.earlier(idx, len, digest, reading(file.way));
+            surveyed.pairs.extend(digest.and_then(earlier).map(|first| [first, idx]));
+            surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
+            surveyed.small.extend(head.map(|head| Candidate { file: idx, len, head }));
+            self.entropies.extend(entropy.map(|entropy| (idx, entropy)));
+            file.storage = storage(file, holes, entropy.is_some(), options);
+        })?;
         self.left_out.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(surveys)
+        Ok(surveyed)
     }
 
     /// Compare the bytes of each pair; the second of equal ones becomes a duplicate of the first.
@@ -230,7 +243,7 @@ impl Plan {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<(), BuildError> {
-        let block_bits = options.block_bits();
+        let block_bits = options.block_bits;
         let files = &self.files;
         let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
         let worker = || {
@@ -275,16 +288,20 @@ impl Plan {
     }
 }
 
-/// How a file with bytes of its own is stored.
-fn storage(file: &FilePlan, survey: Survey, options: &BuildOptions) -> Storage {
-    let block_bits = options.block_bits();
-    let (len, holes) = (file.len, survey.holes);
-    let chunks =
-        |holes: Box<[Range<u64>]>| Storage::Chunks { chunk_bits: hole::chunk_bits(len, &holes, block_bits), holes };
+/// How a file with bytes of its own is stored, alone.
+fn storage(file: &FilePlan, holes: Box<[Range<u64>]>, incompressible: bool, options: &BuildOptions) -> Storage {
+    let (len, block_bits) = (file.len, options.block_bits);
+    let chunks = |holes: Box<[Range<u64>]>| {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
+        Storage::Chunks { chunk_bits, holes }
+    };
+    let plain = |holes: Box<[Range<u64>]>| match options.chunk_bits {
+        None if holes.is_empty() => Storage::Flat,
+        _ => chunks(holes),
+    };
     match (file.way, holes.is_empty()) {
-        (None, true) => Storage::Flat,
-        (None, false) => chunks(holes),
-        (Some(_), true) if survey.entropy.is_some() => Storage::Flat,
+        (None, _) => plain(holes),
+        (Some(_), true) if incompressible => plain(holes),
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.

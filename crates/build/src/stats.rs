@@ -31,8 +31,12 @@ pub struct Summary {
     pub bytes_in: u64,
     /// Size of the image in bytes.
     pub image_bytes: u64,
+    /// Bytes in a block. Kernels mount no blocks longer than their pages.
+    pub block_len: u64,
     /// Bytes of data blocks.
     pub data_bytes: u64,
+    /// Bytes of the extra device.
+    pub blob_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
     /// Files that share the data of an earlier one.
@@ -47,7 +51,7 @@ pub struct Summary {
     pub end_files: u64,
     /// Their bytes there.
     pub end_bytes: u64,
-    /// Bytes of parts that are stored once though they occur several times.
+    /// Bytes of parts and chunks that are stored once though they occur several times.
     pub shared_bytes: u64,
     /// Chunks that the index of parts had no memory for.
     pub dropped_chunks: u64,
@@ -150,8 +154,11 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
+        block_len,
         data_bytes: data_end - written.header_blocks * block_len,
-        metadata_bytes: (written.blocks * block_len).saturating_sub(data_end.next_multiple_of(block_len)),
+        blob_bytes: view.packed.blob_blocks.unwrap_or(0) * block_len,
+        metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
+        shared_bytes: view.packed.shared_chunk_bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,
@@ -159,7 +166,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         ..Summary::default()
     };
     if let Some(streams) = &view.plan.streams {
-        summary.shared_bytes = streams.plan.refs.iter().map(|one| one.len).sum();
+        summary.shared_bytes += streams.plan.refs.iter().map(|one| one.len).sum::<u64>();
         summary.dropped_chunks = streams.stats.dropped_chunks;
     }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {

@@ -189,7 +189,7 @@ fn matched<'a>(
     let (mut runs, stats) = matcher.finish();
     for ((number, source), saved) in (0..).zip(sources).zip(savings) {
         // A file with references has the full index, the packed inode with a million lclusters too.
-        if !options.encoded_extents && saved < options.block_bits().blocks_for(source.len) * FULL_INDEX_COST {
+        if !options.encoded_extents && saved < options.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
             runs.forget_refs(number);
         }
     }
@@ -202,7 +202,7 @@ fn rules(options: &BuildOptions) -> IndexRules {
     let segment = segment_len(longest.unwrap_or(0));
     match options.encoded_extents {
         true => IndexRules::encoded_extents(segment),
-        false => IndexRules::lclusters(options.block_bits(), segment),
+        false => IndexRules::lclusters(options.block_bits, segment),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use kiln_codec::probe;
 use kiln_format::BlockBits;
-use std::collections::HashMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -67,7 +66,7 @@ impl Wanted {
     }
 }
 
-/// Survey files. What comes back by file is an error only where such files may be skipped.
+/// Survey files, and pass what is found to `take`, in their order: an error only where such files may be skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped.
@@ -76,10 +75,11 @@ pub fn survey(
     tree: &Tree,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<HashMap<u32, Result<Survey, BuildError>>, BuildError> {
+    mut take: impl FnMut(Wanted, Result<Survey, BuildError>),
+) -> Result<(), BuildError> {
     let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.into_iter().map(|job| Costed { cost: SURVEY_COST + read(&job), job });
-    let block_bits = options.block_bits();
+    let block_bits = options.block_bits;
     let worker = || {
         let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: Wanted| {
@@ -88,15 +88,13 @@ pub fn survey(
                 let looked = surveyor.look(&mut *content, wanted);
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
             });
-            Ok::<_, BuildError>((wanted.file, skippable(survey, options)?))
+            Ok::<_, BuildError>((wanted, skippable(survey, options)?))
         })
     };
-    let mut surveys = HashMap::new();
-    pool::run(options.threads, options.backlog(), jobs, worker, |(file, survey)| {
-        surveys.insert(file, survey);
+    pool::run(options.threads, options.backlog(), jobs, worker, |(wanted, survey)| {
+        take(wanted, survey);
         Ok(())
-    })?;
-    Ok(surveys)
+    })
 }
 
 /// An input's error as a value where inputs may be skipped.

@@ -1,22 +1,17 @@
-//! From the layout to bytes: the metadata zone front to back, the superblock last.
+//! From the layout to bytes: the metadata zone front to back, the blocks before the data last.
 
-use kiln_codec::Spec;
 use kiln_format::addr::SLOT_LEN;
-use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
+use kiln_format::device::DeviceSlot;
 use kiln_format::feature::Feature;
-use kiln_format::inode::CompactTimes;
-use kiln_format::superblock::{self, BASE_LEN, ComprInfo, EXTSLOT_LEN, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Algorithm, Blkaddr, Compat, FormatError, Incompat, Nid};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use kiln_format::superblock::Superblock;
+use kiln_format::{Blkaddr, FormatError, Nid};
 
 use crate::append::Appender;
 use crate::emit::Emitter;
+use crate::header::{self, Header, SpecialNids};
 use crate::layout::{Layout, View};
 use crate::metadata::{self, Contents, Metadata, WRITE_LEN};
-use crate::pack::Stored;
-use crate::tree::NodeId;
-use crate::{BuildError, BuildOptions, Control};
+use crate::{BuildError, BuildOptions, Control, Out};
 
 /// What was written.
 pub struct Written {
@@ -24,6 +19,8 @@ pub struct Written {
     pub blocks: u64,
     /// Blocks before the first data block.
     pub header_blocks: u64,
+    /// Byte behind the metadata.
+    pub metadata_end: u64,
     /// Inodes that no name leads to.
     pub special_inodes: u64,
     /// Features of the image.
@@ -32,34 +29,18 @@ pub struct Written {
     pub uuid: [u8; 16],
 }
 
-/// The inodes that no name leads to.
-#[derive(Clone, Copy)]
-pub struct SpecialNids {
-    /// The packed inode, if there is one.
-    pub packed: Option<Nid>,
-    /// The metabox, if there is one.
-    pub metabox: Option<Nid>,
-}
-
-/// Blocks that hold the superblock and the configuration records.
-///
-/// # Errors
-/// Options outside the kernel's limits: our own mistake.
-pub fn header_blocks(options: &BuildOptions) -> Result<u64, BuildError> {
-    let records = compr_cfgs(options.specs(), options).encode()?.len();
-    Ok(options.block_bits().blocks_for(SUPERBLOCK_OFF + record_len(options) + records as u64))
-}
-
-/// Write metadata and superblock.
+/// Write metadata and `header`.
 ///
 /// # Errors
 /// An output that cannot be written; features that the chosen kernel does not have.
+#[expect(clippy::too_many_arguments, reason = "each value of a build, once")]
 pub fn write(
     view: &View<'_>,
     layout: &Layout,
     metadata: &Metadata,
     data: Appender<'_>,
-    out: &File,
+    header: &Header,
+    out: Out<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Written, BuildError> {
@@ -88,27 +69,39 @@ pub fn write(
     let special = SpecialNids { packed, metabox };
     let inos = emitter.serial;
     zone.fill_to(view.block_bits.len())?;
-    let end = Blkaddr(start.0 + view.block_bits.blocks_for(zone.len));
-    if end >= Blkaddr::HOLE32 {
-        return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", end.0).into());
+    let metadata_end = zone.start + zone.len;
+    let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(options.image_align));
+    if blocks >= Blkaddr::HOLE32.0 {
+        return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
     }
-    let records = records(view, special, options);
+    let records = header::records(view, special, options);
     let superblock = Superblock {
         inos,
-        blocks: end.0,
+        blocks,
         meta_blkaddr: start,
         xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
-        ..superblock(view, layout, special, &records, options)?
+        ..header.superblock(view, layout, special, &records, options)?
     };
-    let written = write_superblock(superblock, &records, zone.digest, out, options)?;
-    out.set_len(end.0 * view.block_bits.len())
-        .map_err(|source| BuildError::Write { action: "set the size of the image", source })?;
-    Ok(written)
+    let slot = view.packed.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
+        tag: blob.tag,
+        blocks: blob_blocks,
+        uniaddr: Some(Blkaddr(blocks)),
+    });
+    let superblock = header.write(superblock, &records, slot, zone.digest, out, options)?;
+    out.set_len(blocks * view.block_bits.len())?;
+    Ok(Written {
+        blocks,
+        header_blocks: header.blocks,
+        metadata_end,
+        special_inodes: [special.packed, special.metabox].iter().flatten().count() as u64,
+        features: superblock.features(),
+        uuid: superblock.uuid,
+    })
 }
 
 /// Writes the metadata zone front to back.
 struct ZoneWriter<'a> {
-    out: &'a File,
+    out: Out<'a>,
     /// Byte offset in the image of the zone.
     start: u64,
     /// Bytes so far.
@@ -119,8 +112,7 @@ struct ZoneWriter<'a> {
 impl ZoneWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
         self.digest.update(bytes);
-        let write = self.out.write_all_at(bytes, self.start + self.len);
-        write.map_err(|source| BuildError::Write { action: "write the image", source })?;
+        self.out.write(bytes, self.start + self.len)?;
         self.len += bytes.len() as u64;
         Ok(())
     }
@@ -137,168 +129,4 @@ impl ZoneWriter<'_> {
         self.put(inode)?;
         Ok(nid)
     }
-}
-
-/// Length of the superblock's record.
-fn record_len(options: &BuildOptions) -> u64 {
-    BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 }
-}
-
-/// Configuration records of the algorithms of `ways`. What suits the larger pclusters suits the smaller ones.
-fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
-    let mut cfgs = ComprCfgs::default();
-    for way in ways {
-        match way.method.algorithm() {
-            Algorithm::Lz4 => {
-                let max_pclusterblks = options.max_pcluster_blocks() as u16;
-                cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
-            }
-            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
-            Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),
-            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
-        }
-    }
-    cfgs
-}
-
-/// The ways in which something is compressed: a hint that fits no file needs no kernel that knows its algorithm.
-fn ways_in_use<'a>(
-    view: &View<'a>,
-    special: SpecialNids,
-    options: &BuildOptions,
-) -> impl Iterator<Item = Spec> + use<'a> {
-    let plan = view.plan;
-    let files = view.packed.stored.iter().zip(&plan.files);
-    let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
-    let packed = plan.packed_way.filter(|_| special.packed.is_some());
-    files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
-}
-
-/// Configuration records of what is in use.
-pub fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
-    compr_cfgs(ways_in_use(view, special, options), options)
-}
-
-/// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
-///
-/// # Errors
-/// A root without a place, features that have no bit: our own mistake.
-pub fn superblock(
-    view: &View<'_>,
-    layout: &Layout,
-    special: SpecialNids,
-    records: &ComprCfgs,
-    options: &BuildOptions,
-) -> Result<Superblock, BuildError> {
-    let (incompat, compr_info) = incompat(view, special, records)?;
-    let epoch = view.facts.epoch;
-    let build_time = options.source_date_epoch.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
-    Ok(Superblock {
-        block_bits: view.block_bits,
-        checksum: 0,
-        compat: compat(view, special.metabox.is_some()),
-        incompat,
-        root_nid: layout.nid(NodeId::ROOT)?,
-        inos: 0,
-        epoch: epoch.secs,
-        fixed_nsec: epoch.nsec,
-        blocks: 0,
-        meta_blkaddr: Blkaddr(0),
-        xattr_blkaddr: Blkaddr(0),
-        uuid: [0; 16],
-        volume_name: options.label,
-        compr_info,
-        extra_devices: 0,
-        devt_off: 0,
-        xattr_prefix_count: 0,
-        xattr_prefix_off: 0,
-        xattr_filter_reserved: 0,
-        ishare_xattr_prefix_id: 0,
-        packed_nid: special.packed,
-        build_time: build_time.unwrap_or(0),
-        metabox_nid: special.metabox,
-        record_len: record_len(options),
-    })
-}
-
-fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
-    let mut compat = Compat::SB_CHKSUM | Compat::MTIME;
-    if !view.facts.xattrs.is_empty() {
-        compat |= Compat::XATTR_FILTER;
-    }
-    if has_metabox && !view.facts.xattrs.shared_area().is_empty() {
-        compat |= Compat::SHARED_EA_IN_METABOX;
-    }
-    compat
-}
-
-fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Result<(Incompat, ComprInfo), BuildError> {
-    let mut incompat = Incompat::empty();
-    let mut compr_info = ComprInfo::Lz4MaxDistance(0);
-    let any_special = special.packed.is_some() || special.metabox.is_some();
-    if records.algorithms() != 0 {
-        incompat |= Incompat::LZ4_0PADDING | Incompat::COMPR_CFGS;
-        compr_info = ComprInfo::AvailableAlgs(records.algorithms());
-    }
-    for feature in &view.packed.features {
-        incompat |= match feature {
-            Feature::ChunkedFile => Incompat::CHUNKED_FILE,
-            Feature::TailPacking => Incompat::ZTAILPACKING,
-            Feature::Fragments => Incompat::FRAGMENTS,
-            Feature::Addr48Bit => Incompat::ADDR_48BIT,
-            other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
-        };
-    }
-    if special.packed.is_some() {
-        incompat |= Incompat::FRAGMENTS;
-    }
-    if special.metabox.is_some() {
-        // The root's nid has 64 bits.
-        incompat |= Incompat::METABOX | Incompat::ADDR_48BIT;
-    }
-    let records = view.encoded && any_special;
-    if records || view.facts.compact_times == CompactTimes::Own {
-        incompat |= Incompat::ADDR_48BIT;
-    }
-    Ok((incompat, compr_info))
-}
-
-/// Give the superblock its UUID and checksum, and write the blocks before the data.
-fn write_superblock(
-    mut superblock: Superblock,
-    records: &ComprCfgs,
-    mut digest: blake3::Hasher,
-    out: &File,
-    options: &BuildOptions,
-) -> Result<Written, BuildError> {
-    let features = superblock.features();
-    if let Some(kernel) = options.kernel
-        && let Some(feature) = features.iter().find(|feature| feature.since() > kernel)
-    {
-        return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
-    }
-    digest.update(&superblock.encode()?);
-    superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
-    let block_bits = superblock.block_bits;
-    let header_blocks = header_blocks(options)?;
-    let mut header = vec![0; (header_blocks * block_bits.len()) as usize];
-    let start = SUPERBLOCK_OFF as usize;
-    if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-        let records = records.encode()?;
-        header[start + superblock.record_len as usize..][..records.len()].copy_from_slice(&records);
-    }
-    let bytes = superblock.encode()?;
-    header[start..][..bytes.len()].copy_from_slice(&bytes);
-    superblock.checksum = superblock::checksum(&header[start..][..superblock::checksum_len(block_bits)]);
-    header[start..][..bytes.len()].copy_from_slice(&superblock.encode()?);
-    out.write_all_at(&header, 0).map_err(|source| BuildError::Write { action: "write the image", source })?;
-    let special_inodes = [superblock.packed_nid, superblock.metabox_nid].iter().flatten().count() as u64;
-    Ok(Written { blocks: superblock.blocks, header_blocks, special_inodes, features, uuid: superblock.uuid })
-}
-
-/// Version 8 (custom) from the digest of everything but the UUID itself.
-fn content_uuid(digest: &blake3::Hasher) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest.finalize().as_bytes()[..16]);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
 }

@@ -1,7 +1,7 @@
 //! Extended attributes: which are shared, what each inode's body holds.
 //!
 //! Equal sets of attributes are kept once, whoever has them: a tree with one label on a million files has one set.
-//! A (name, value) pair with two owners or more goes to the shared area; ids count from the start of that area.
+//! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
@@ -9,10 +9,84 @@ use zerocopy::IntoBytes;
 
 use crate::error::InputProblem;
 use crate::tree::{Node, Xattr};
+use crate::{BuildError, BuildOptions};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetId(u32);
+
+/// The base of attributes that nobody is shown.
+const HIDDEN: u8 = 0;
+
+/// Fronts of names that are stored once.
+#[derive(Debug, Default)]
+pub struct Prefixes {
+    /// Index of the base, and what follows it.
+    list: Vec<(u8, Box<[u8]>)>,
+    /// The last one names digests of contents, and nothing else.
+    has_digests: bool,
+}
+
+impl Prefixes {
+    /// The prefixes that were chosen.
+    ///
+    /// # Errors
+    /// A name without a base, or with nothing behind it; too many of them.
+    pub fn new(options: &BuildOptions) -> Result<Self, BuildError> {
+        let names = &options.xattr_prefixes;
+        let prefix = |name: &Vec<u8>| {
+            let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
+            match xattr::split_name(name) {
+                Some((index, infix)) if !infix.is_empty() && infix.len() < xattr::NAME_MAX_LEN => {
+                    Ok((index, infix.into()))
+                }
+                _ => Err(refuse("begin it with user., trusted. or security., and go on for up to 254 bytes")),
+            }
+        };
+        let refuse = |name: &Vec<u8>, reason| Err(BuildError::XattrPrefix { name: name.clone(), reason });
+        let mut list: Vec<(u8, Box<[u8]>)> = names.iter().map(prefix).collect::<Result<_, _>>()?;
+        if let Some(name) = &options.content_digests {
+            if name.is_empty() || name.len() > xattr::NAME_MAX_LEN {
+                return refuse(name, "names of digests have 1 to 255 bytes");
+            }
+            let visible = xattr::split_name(name).filter(|(_, infix)| !infix.is_empty());
+            let (index, infix) = visible.unwrap_or((HIDDEN, name));
+            list.push((index, infix.into()));
+        }
+        if list.len() > xattr::LONG_PREFIX_MAX {
+            return refuse(&list[xattr::LONG_PREFIX_MAX].1.to_vec(), "an image has 128 prefixes at most");
+        }
+        Ok(Self { list, has_digests: options.content_digests.is_some() })
+    }
+
+    /// The number of the prefix that names digests of contents, if there are any.
+    pub fn digest_id(&self) -> Option<u8> {
+        self.has_digests.then(|| self.count() - 1)
+    }
+
+    /// How many.
+    pub fn count(&self) -> u8 {
+        self.list.len() as u8
+    }
+
+    /// The table of them.
+    pub fn table(&self) -> Vec<u8> {
+        let mut table = Vec::new();
+        for (index, infix) in &self.list {
+            xattr::encode_long_prefix(*index, infix, &mut table).expect("lengths were checked");
+        }
+        table
+    }
+
+    /// The number of the longest prefix of a name, and its length behind the base.
+    fn longest(&self, index: u8, rest: &[u8]) -> Option<(u8, usize)> {
+        let fits = |(base, infix): &(u8, Box<[u8]>)| *base == index && rest.starts_with(infix);
+        let of_trees = &self.list[..self.list.len() - usize::from(self.has_digests)];
+        let fitting = (0..).zip(of_trees).filter(|(_, prefix)| fits(prefix));
+        let longest = fitting.max_by_key(|(number, (_, infix))| (infix.len(), u8::MAX - number));
+        longest.map(|(number, (_, infix))| (number, infix.len()))
+    }
+}
 
 /// All attributes of a tree.
 #[derive(Debug, Default)]
@@ -29,6 +103,8 @@ pub struct Xattrs {
 struct Pair {
     index: u8,
     rest: Box<[u8]>,
+    /// Number of the long prefix that the name begins with, and its length behind the base.
+    prefix: Option<(u8, usize)>,
     value: Box<[u8]>,
     /// Inodes that have it.
     owners: u64,
@@ -45,21 +121,28 @@ struct Set {
 /// Collects the sets of a tree.
 #[derive(Default)]
 pub struct Collector {
+    prefixes: Prefixes,
     xattrs: Xattrs,
     set_by_pairs: HashMap<Box<[u32]>, SetId>,
     pair_by_attr: HashMap<Xattr, u32>,
 }
 
 impl Collector {
-    /// The set of `node`; `None` for a node without attributes.
+    /// For names that may have these prefixes.
+    pub fn new(prefixes: Prefixes) -> Self {
+        Self { prefixes, ..Self::default() }
+    }
+
+    /// The set of `node` with a digest of its contents; `None` for a node without attributes.
     ///
     /// # Errors
     /// An attribute that the format cannot hold.
-    pub fn add(&mut self, node: &Node) -> Result<Option<SetId>, InputProblem> {
-        if node.xattrs.is_empty() {
+    pub fn add(&mut self, node: &Node, digest: Option<&[u8]>) -> Result<Option<SetId>, InputProblem> {
+        let mut pairs = Vec::with_capacity(node.xattrs.len() + 1);
+        pairs.extend(digest.and_then(|value| self.digest_pair(value)));
+        if node.xattrs.is_empty() && pairs.is_empty() {
             return Ok(None);
         }
-        let mut pairs = Vec::with_capacity(node.xattrs.len());
         for attr in &node.xattrs {
             pairs.push(self.pair(attr)?);
         }
@@ -90,6 +173,19 @@ impl Collector {
         Ok(Some(id))
     }
 
+    /// The pair of a digest, whose name is a prefix with nothing behind it.
+    fn digest_pair(&mut self, value: &[u8]) -> Option<u32> {
+        let number = self.prefixes.digest_id()?;
+        let (index, rest) = self.prefixes.list.last()?.clone();
+        // No attribute of a tree has an empty name.
+        let key = Xattr { name: Box::default(), value: value.into() };
+        let (pairs, prefix) = (&mut self.xattrs.pairs, Some((number, rest.len())));
+        Some(*self.pair_by_attr.entry(key).or_insert_with(|| {
+            pairs.push(Pair { index, rest, prefix, value: value.into(), owners: 0, shared_off: None });
+            pairs.len() as u32 - 1
+        }))
+    }
+
     fn pair(&mut self, attr: &Xattr) -> Result<u32, InputProblem> {
         let refuse = |reason| Err(InputProblem::Xattr { name: attr.name.to_vec(), reason });
         if let Some(&pair) = self.pair_by_attr.get(attr) {
@@ -105,22 +201,22 @@ impl Collector {
             return refuse("the value is longer than 65535 bytes");
         }
         let pair = self.xattrs.pairs.len() as u32;
+        let prefix = self.prefixes.longest(index, rest);
         let (rest, value) = (rest.into(), attr.value.clone());
-        self.xattrs.pairs.push(Pair { index, rest, value, owners: 0, shared_off: None });
+        self.xattrs.pairs.push(Pair { index, rest, prefix, value, owners: 0, shared_off: None });
         self.pair_by_attr.insert(attr.clone(), pair);
         Ok(pair)
     }
 
-    /// Decide what is shared.
-    pub fn finish(self) -> Xattrs {
+    /// Decide what is shared: pairs with `share_min` owners or more.
+    pub fn finish(self, share_min: u64) -> Xattrs {
         let mut xattrs = self.xattrs;
         for pair in &mut xattrs.pairs {
-            if pair.owners >= 2
+            if pair.owners >= share_min.max(1)
                 && let Ok(off) = u32::try_from(xattrs.shared_area.len())
             {
                 pair.shared_off = Some(off);
-                xattr::encode_entry(pair.index, &pair.rest, &pair.value, &mut xattrs.shared_area)
-                    .expect("lengths were checked when the pair was collected");
+                pair.encode(&mut xattrs.shared_area);
             }
         }
         for set in &mut xattrs.sets {
@@ -134,7 +230,20 @@ impl Collector {
 
 impl Pair {
     fn entry_len(&self) -> usize {
-        xattr::entry_len(self.rest.len(), self.value.len())
+        xattr::entry_len(self.stored_name().1.len(), self.value.len())
+    }
+
+    /// The index that is stored, and what is stored behind it.
+    fn stored_name(&self) -> (u8, &[u8]) {
+        match self.prefix {
+            Some((number, len)) => (xattr::LONG_PREFIX | number, &self.rest[len..]),
+            None => self.name(),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (index, rest) = self.stored_name();
+        xattr::encode_entry(index, rest, &self.value, out).expect("lengths were checked when the pair was collected");
     }
 
     fn name(&self) -> (u8, &[u8]) {
@@ -166,12 +275,12 @@ impl Xattrs {
         set.map_or(0, |set| self.sets[set.0 as usize].body_len)
     }
 
-    /// Append a set's body. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
+    /// Append a set's body, that of none for attributes to come. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
     /// from `xattr_blkaddr`.
-    pub fn encode_body(&self, set: SetId, shared_base: u32, out: &mut Vec<u8>) {
-        let set = &self.sets[set.0 as usize];
-        let (shared, inline) = split(&self.pairs, &set.pairs);
-        let present = set.pairs.iter().map(|&pair| self.pairs[pair as usize].name());
+    pub fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
+        let pairs = set.map_or(&[][..], |set| &self.sets[set.0 as usize].pairs);
+        let (shared, inline) = split(&self.pairs, pairs);
+        let present = pairs.iter().map(|&pair| self.pairs[pair as usize].name());
         let filter = present.fold(u32::MAX, |filter, (index, rest)| filter & !xattr::filter_bit(index, rest));
         let header = RawXattrBodyHeader {
             h_name_filter: filter.into(),
@@ -184,7 +293,7 @@ impl Xattrs {
             out.extend_from_slice(&id.to_le_bytes());
         }
         for pair in inline {
-            xattr::encode_entry(pair.index, &pair.rest, &pair.value, out).expect("lengths were checked");
+            pair.encode(out);
         }
     }
 }

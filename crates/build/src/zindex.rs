@@ -99,7 +99,20 @@ pub enum MapEnd {
     Fragment(u64),
 }
 
+/// log2 of the largest lclusters that dense packs of the compact index hold, and any pack.
+const DENSE_MAX_BITS: u8 = 12;
+const COMPACT_MAX_BITS: u8 = 14;
+
 impl IndexShape {
+    /// Whether the file has the full index.
+    pub fn is_full(self) -> bool {
+        self.scattered || self.block_bits.bits() > COMPACT_MAX_BITS
+    }
+
+    fn is_dense(self) -> bool {
+        self.block_bits.bits() <= DENSE_MAX_BITS
+    }
+
     fn lclusters(self) -> u64 {
         self.block_bits.blocks_for(self.len)
     }
@@ -107,7 +120,7 @@ impl IndexShape {
     /// The compact layout, `off` bytes behind a slot boundary. Slots are aligned to 32 bytes, as packs want.
     fn compact(self, off: u64) -> Result<CompactLayout, BuildError> {
         let count = self.lclusters();
-        Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), true, self.big)?)
+        Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), self.is_dense(), self.big)?)
     }
 }
 
@@ -126,7 +139,7 @@ pub fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
 /// Block sizes that the compact index cannot have.
 pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
     let header = align_up(body_off, 8).expect("a small offset");
-    let end = if shape.scattered {
+    let end = if shape.is_full() {
         header + FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters()
     } else {
         shape.compact(compact_off(body_off))?.end_off()
@@ -161,14 +174,14 @@ pub fn encode(
 ) -> Result<(), BuildError> {
     out.resize(out.len().next_multiple_of(8), 0);
     let mut advise = Advise::empty();
-    if !shape.scattered {
+    if !shape.is_full() && shape.is_dense() {
         advise |= Advise::COMPACTED_2B_OR_EXTENTS;
     }
     if shape.big {
         // In the full index kernels look at the second bit for plain extents, which we keep to one block; in the compact
         // index both bits must be equal.
         advise |=
-            if shape.scattered { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
+            if shape.is_full() { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
     }
     let (mut fragment_off, mut idata_len) = (0, 0);
     match shape.end {
@@ -187,7 +200,7 @@ pub fn encode(
     };
     let index_off = out.len() as u64 + COMPACT_INDEX_OFF;
     out.extend_from_slice(&header.encode(shape.block_bits)?);
-    if shape.scattered {
+    if shape.is_full() {
         out.resize(out.len() + (FULL_INDEX_OFF - COMPACT_INDEX_OFF) as usize, 0);
         for entry in lclusters(shape, extents) {
             out.extend_from_slice(&entry.encode_full()?);

@@ -71,7 +71,12 @@ fn tell(args: &Args, report: &CheckReport) {
     if unlisted > 0 {
         note(format_args!("{image}: and {unlisted} problems more"));
     }
-    let CheckReport { inodes, directories, extents, bytes, problem_count, .. } = report;
+    let CheckReport { inodes, directories, extents, bytes, unverified_digests, problem_count, .. } = report;
+    if *unverified_digests > 0 {
+        note(format_args!(
+            "{image}: {unverified_digests} digests not compared: the contents are far longer than the image"
+        ));
+    }
     let bytes = Human(*bytes);
     note(format_args!(
         "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, {bytes}: {problem_count} problems"
@@ -84,6 +89,7 @@ struct ReportJson {
     directories: u64,
     extents: u64,
     bytes: u64,
+    unverified_digests: u64,
     problem_count: u64,
     /// At most 1000.
     problems: Vec<ProblemJson>,
@@ -107,6 +113,7 @@ impl ReportJson {
             directories: report.directories,
             extents: report.extents,
             bytes: report.bytes,
+            unverified_digests: report.unverified_digests,
             problem_count: report.problem_count,
             problems: report.problems.iter().map(problem).collect(),
         }

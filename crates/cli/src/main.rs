@@ -28,6 +28,7 @@ mod signals;
 mod size;
 mod stat;
 mod stats;
+mod target;
 mod text;
 mod threads;
 mod tree;

@@ -5,24 +5,28 @@ mod estimate;
 mod explain;
 mod job;
 mod label;
+mod layout_args;
 mod summary;
 mod tree_args;
 
 pub use job::{ByPath, Job, source_date_epoch};
 pub use label::Label;
+pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{Existing, Output};
+use crate::output::Existing;
 use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
+use crate::target::{Target, scratch_dir};
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
 use kiln_format::KernelVersion;
 use kiln_source::dir::Unreadable;
+use layout_args::LayoutArgs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use summary::PackJson;
@@ -123,7 +127,7 @@ pub struct Args {
     #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
     label: Label,
 
-    /// Replace IMAGE if it exists
+    /// Replace IMAGE if it exists, or write to it if it is a block device or with --offset
     #[arg(long)]
     force: bool,
 
@@ -158,6 +162,9 @@ pub struct Args {
 
     #[command(flatten)]
     by_path: ByPathArgs,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
 
     // The last: its heading goes on to the end.
     #[command(flatten)]
@@ -221,13 +228,16 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some(image) = &args.image else { return estimate::run(args) };
-    let mut options = options(args, args.preset, &parent_of(image))?;
+    let mut options = options(args, args.preset, &scratch_dir(image))?;
     let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     args.nice.apply()?;
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let output = Output::create(image, existing)?;
+    let mut target = Target::create(image, existing, args.layout.offset)?;
+    if let Some(path) = &args.layout.blob_device {
+        target = target.with_blob(path, existing)?;
+    }
     let mut before = PhaseClock::start();
     let job = Job { src: &args.src, image, filter: &filter, policy: &policy };
     let scan = job.scan(&options, &signals)?;
@@ -235,12 +245,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, output.file(), &options, &signals, &progress);
+    let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
     drop(meter);
     let (mut summary, reasons) = built?;
     let mut after = PhaseClock::start();
     if !args.dry_run {
-        output.commit()?;
+        target.commit()?;
         after.finish("sync");
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
@@ -258,6 +268,7 @@ fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptio
     let metadata = args.compress_metadata.as_ref();
     let wishes = Wishes {
         preset,
+        block_len: args.layout.block_size,
         algorithm: args.compression.as_deref(),
         pcluster_len: args.pcluster_len,
         kernel: args.kernel,
@@ -279,13 +290,8 @@ fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptio
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
         scratch_dir: scratch_dir.to_owned(),
-        ..preset::choose(&wishes)?
+        ..args.layout.apply(preset::choose(&wishes)?)?
     })
-}
-
-/// Where the image goes there must be room: so there, too, for what the builder puts aside.
-fn parent_of(path: &Path) -> PathBuf {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
 fn report(

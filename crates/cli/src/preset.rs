@@ -6,13 +6,10 @@ use crate::exit::Failure;
 use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
-use kiln_format::{Algorithm, KernelVersion};
+use kiln_format::{Algorithm, BlockBits, KernelVersion};
 
 /// The oldest kernel that images are made for.
 const KERNEL_FLOOR: KernelVersion = KernelVersion::new(5, 15);
-
-/// Pclusters are multiples of the block size, in bytes.
-const BLOCK_LEN: u64 = 4096;
 
 /// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
 pub const SMALL_FILE_LEN: u64 = 128 << 10;
@@ -87,6 +84,8 @@ pub enum Extents {
 pub struct Wishes<'a> {
     /// `--preset`
     pub preset: Preset,
+    /// `--block-size`, in bytes
+    pub block_len: Option<u64>,
     /// `-z`
     pub algorithm: Option<&'a str>,
     /// `-C`, in bytes
@@ -120,32 +119,80 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         return usage(format!("--kernel {kernel}: images are made for Linux {KERNEL_FLOOR} and later"));
     }
     let base = wishes.preset.base();
+    let block_bits = wishes.block_bits()?;
     let encoded_extents = wishes.encodes_extents()?;
     // Where the image needs such a kernel anyway, inodes may be as small as it reads them.
     let own_mtimes = encoded_extents || kernel.is_some_and(|kernel| kernel >= Feature::Addr48Bit.since());
-    let compression = wishes.compression(&base, encoded_extents)?;
-    let metabox = wishes.metabox(compression)?;
+    let compression = wishes.compression(&base, block_bits, encoded_extents)?;
+    let metabox = wishes.metabox(compression, block_bits, encoded_extents)?;
     let Some(compression) = compression else {
         wishes.check_uncompressed()?;
+        let feature = if metabox.is_some() { Feature::SubPageCompressed } else { Feature::SubPageBlocks };
+        wishes.check_block_len(block_bits, feature)?;
         let dedupe = wishes.dedupe.unwrap_or(Dedupe::Files);
         let encoded_extents = encoded_extents && metabox.is_some();
-        return Ok(BuildOptions { kernel, dedupe, own_mtimes, metabox, encoded_extents, ..BuildOptions::default() });
+        return Ok(BuildOptions {
+            block_bits,
+            kernel,
+            dedupe,
+            own_mtimes,
+            metabox,
+            encoded_extents,
+            ..BuildOptions::default()
+        });
     };
+    wishes.check_block_len(block_bits, Feature::SubPageCompressed)?;
+    let limits = PclusterLimits::of(compression.method, block_bits, encoded_extents);
     let fragments = wishes.fragments(base.fragments)?;
     Ok(BuildOptions {
+        block_bits,
         compression: Some(compression),
         kernel,
         dedupe: wishes.dedupe(base.dedupe, compression.method)?,
         fragments,
-        packed_pcluster_len: wishes.packed_pcluster_len(fragments)?,
+        packed_pcluster_len: wishes.packed_pcluster_len(fragments, limits)?,
         pack_directories: wishes.packs_directories()?,
         metabox,
         tail_packing: wishes.tail_packing(base.tail_packing, encoded_extents)?,
-        trial: wishes.trial(compression.pcluster_len)?,
+        trial: wishes.trial(compression.pcluster_len, block_bits, encoded_extents)?,
         encoded_extents,
         own_mtimes,
         ..BuildOptions::default()
     })
+}
+
+/// What lengths pclusters may have.
+#[derive(Clone, Copy)]
+pub struct PclusterLimits {
+    /// They are multiples of it, in bytes.
+    block_len: u32,
+    /// In bytes.
+    max_len: u32,
+}
+
+impl PclusterLimits {
+    pub fn of(method: Method, block_bits: BlockBits, encoded_extents: bool) -> Self {
+        let block_len = block_bits.len() as u32;
+        let options = BuildOptions { block_bits, encoded_extents, ..BuildOptions::default() };
+        Self { block_len, max_len: options.pcluster_max_len(method) }
+    }
+
+    /// `len`, if pclusters may be so long.
+    pub fn fit(self, len: u64) -> Option<u32> {
+        let fits = |len: &u32| *len > 0 && len.is_multiple_of(self.block_len) && *len <= self.max_len;
+        u32::try_from(len).ok().filter(fits)
+    }
+
+    pub fn check(self, option: &str, len: u64) -> Result<u32, Failure> {
+        let Self { block_len, max_len } = self;
+        let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {block_len} bytes, up to {max_len}"));
+        self.fit(len).ok_or_else(refuse)
+    }
+
+    /// The power of two next to `default`, itself one, that pclusters may have.
+    pub fn nearest(self, default: u32) -> u32 {
+        default.clamp(self.block_len, 1 << self.max_len.ilog2())
+    }
 }
 
 impl Wishes<'_> {
@@ -159,18 +206,40 @@ impl Wishes<'_> {
         }
     }
 
-    fn compression(&self, base: &Base, encoded_extents: bool) -> Result<Option<Spec>, Failure> {
+    fn block_bits(&self) -> Result<BlockBits, Failure> {
+        let Some(len) = self.block_len else { return Ok(BlockBits::DEFAULT) };
+        let bits = len.is_power_of_two().then(|| BlockBits::new(len.trailing_zeros() as u8)).flatten();
+        bits.ok_or_else(|| Failure::Usage(format!("--block-size {len}: use a power of two, 512 to 64k")))
+    }
+
+    /// Refuse small blocks that the kernel does not have.
+    fn check_block_len(&self, block_bits: BlockBits, feature: Feature) -> Result<(), Failure> {
+        match self.block_len {
+            Some(len) if block_bits < BlockBits::DEFAULT => {
+                self.check_kernel(&format!("--block-size {len}"), feature.since())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn compression(&self, base: &Base, block_bits: BlockBits, encoded_extents: bool) -> Result<Option<Spec>, Failure> {
         let default_len = if encoded_extents { base.unit_len } else { base.pcluster_len };
-        let len = self.pcluster_len.map_or(Ok(default_len), |len| check_pcluster_len("-C", len))?;
-        match self.algorithm {
-            Some("none") => Ok(None),
-            Some(text) => self.spec("-z ", text, len).map(Some),
-            None => Ok(base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
+        let spec = match self.algorithm {
+            Some("none") => None,
+            Some(text) => Some(self.spec("-z ", text, default_len)?),
+            None => base.method.map(|choice| self.best_for(choice)).map(|(method, level)| Spec {
                 method,
                 level,
-                pcluster_len: len,
-            })),
-        }
+                pcluster_len: default_len,
+            }),
+        };
+        let Some(spec) = spec else { return Ok(None) };
+        let limits = PclusterLimits::of(spec.method, block_bits, encoded_extents);
+        let pcluster_len = match self.pcluster_len {
+            Some(len) => limits.check("-C", len)?,
+            None => limits.nearest(default_len),
+        };
+        Ok(Some(Spec { pcluster_len, ..spec }))
     }
 
     fn spec(&self, option: &str, text: &str, len: u32) -> Result<Spec, Failure> {
@@ -180,16 +249,24 @@ impl Wishes<'_> {
     }
 
     /// How metadata is compressed, given how files are.
-    fn metabox(&self, files: Option<Spec>) -> Result<Option<Spec>, Failure> {
+    fn metabox(
+        &self,
+        files: Option<Spec>,
+        block_bits: BlockBits,
+        encoded_extents: bool,
+    ) -> Result<Option<Spec>, Failure> {
         let Some((len, algorithm)) = self.metadata else { return Ok(None) };
         const OPTION: &str = "--compress-metadata";
         self.check_kernel(OPTION, Feature::Metabox.since())?;
-        let pcluster_len = check_pcluster_len(OPTION, len)?;
-        match (algorithm, files) {
-            (Some(text), _) => self.spec("--compress-metadata: ", text, pcluster_len).map(Some),
-            (None, Some(spec)) => Ok(Some(Spec { pcluster_len, ..spec })),
-            (None, None) => usage(format!("{OPTION}: files are not compressed: name an algorithm for metadata")),
-        }
+        let spec = match (algorithm, files) {
+            (Some(text), _) => self.spec("--compress-metadata: ", text, block_bits.len() as u32)?,
+            (None, Some(spec)) => spec,
+            (None, None) => {
+                return usage(format!("{OPTION}: files are not compressed: name an algorithm for metadata"));
+            }
+        };
+        let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).check(OPTION, len)?;
+        Ok(Some(Spec { pcluster_len, ..spec }))
     }
 
     fn packs_directories(&self) -> Result<bool, Failure> {
@@ -226,11 +303,11 @@ impl Wishes<'_> {
         }
     }
 
-    fn packed_pcluster_len(&self, fragments: Fragments) -> Result<Option<u32>, Failure> {
+    fn packed_pcluster_len(&self, fragments: Fragments, limits: PclusterLimits) -> Result<Option<u32>, Failure> {
         match (self.packed_pcluster_len, fragments) {
             (None, _) => Ok(None),
             (Some(_), Fragments::Off) => usage("--packed-pcluster: no files are packed: see --fragments".into()),
-            (Some(len), _) => check_pcluster_len("--packed-pcluster", len).map(Some),
+            (Some(len), _) => limits.check("--packed-pcluster", len).map(Some),
         }
     }
 
@@ -244,7 +321,7 @@ impl Wishes<'_> {
     }
 
     /// What is tried; a number belongs to the algorithm before it.
-    fn trial(&self, pcluster_len: u32) -> Result<Trial, Failure> {
+    fn trial(&self, pcluster_len: u32, block_bits: BlockBits, encoded_extents: bool) -> Result<Trial, Failure> {
         let mut texts: Vec<String> = Vec::new();
         for item in self.tries.iter().flat_map(|tries| tries.split(',')) {
             match texts.last_mut() {
@@ -255,7 +332,8 @@ impl Wishes<'_> {
         let way = |text: &String| {
             let spec = Spec::parse(text, pcluster_len);
             let spec = spec.map_err(|error| Failure::Usage(format!("--try {text}: {error}")))?;
-            check_method(spec.method, self.kernel).map(|()| spec)
+            let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).nearest(pcluster_len);
+            check_method(spec.method, self.kernel).map(|()| Spec { pcluster_len, ..spec })
         };
         let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
         Ok(Trial { ways, budget_percent: self.try_budget })
@@ -308,13 +386,6 @@ pub fn check_method(method: Method, kernel: Option<KernelVersion>) -> Result<(),
         }
         None => Ok(()),
     }
-}
-
-/// See that pclusters may have `len` bytes.
-pub fn check_pcluster_len(option: &str, len: u64) -> Result<u32, Failure> {
-    let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= 1 << 20;
-    let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {BLOCK_LEN} bytes, up to 1M"));
-    u32::try_from(len).ok().filter(|_| fits).ok_or_else(refuse)
 }
 
 fn feature_of(algorithm: Algorithm) -> Feature {

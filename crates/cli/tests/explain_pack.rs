@@ -108,6 +108,13 @@ fn other_choices_have_other_reasons() {
     assert_eq!(plain["a-long"]["because"], "no file is compressed");
     assert!(plain["a-long"].get("unpacked_because").is_none(), "nothing is packed");
     assert_eq!(plain["sparse"]["stored_as"], "chunks");
+    let chunks = ["--chunk-size", "16k", "--extended-inodes", &root, &scratch.path("chunks")];
+    let chunks = explained(&[&["pack", "--json", "--explain", "-z", "lz4"], &chunks[..]].concat());
+    let random = &chunks["e-random"];
+    assert_eq!((&random["stored_as"], &random["chunk_bytes"]), (&"chunks".into(), &(16 << 10).into()));
+    assert_eq!((&random["because"], random["hole_bytes"].as_u64()), (&"samples do not compress".into(), Some(0)));
+    assert_eq!(random["extended_because"], serde_json::json!(["all are"]));
+    assert_eq!(chunks["sparser"]["because"], "nearly all of it is hole");
     let dataset = explained(&["pack", "--json", "--explain", "--preset", "dataset", &root, &scratch.path("dataset")]);
     assert!(dataset["c-small"]["inline_bytes"].as_u64().unwrap() > 0);
     let encoded = &["pack", "--json", "--explain", "--extents", "encoded", &root, &scratch.path("encoded")];

@@ -134,14 +134,62 @@ impl ChunkFormat {
     }
 }
 
-/// The entry of a [`ChunkEntry::BlockMap`].
-///
-/// # Errors
-/// A start block over 32 bits.
-pub fn encode_block_map(start: Option<Blkaddr>) -> Result<[u8; 4], FormatError> {
-    match start {
-        None => Ok(Blkaddr::HOLE32.lo().to_le_bytes()),
-        Some(addr) if addr < Blkaddr::HOLE32 => Ok(addr.lo().to_le_bytes()),
-        Some(addr) => Err(FormatError::does_not_fit("erofs_block_map", "startblk", addr.0)),
+impl ChunkEntry {
+    /// Append the entry of a chunk.
+    ///
+    /// # Errors
+    /// A start block that the entry cannot hold; a device in an entry that names none.
+    pub fn encode(self, chunk: Chunk, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        let (device, start) = match (chunk, self) {
+            (Chunk::Hole, ChunkEntry::WideIndex) => (0, Blkaddr::HOLE48),
+            (Chunk::Hole, _) => (0, Blkaddr::HOLE32),
+            (Chunk::At { device, start }, _) => {
+                let hole = if self == ChunkEntry::WideIndex { Blkaddr::HOLE48 } else { Blkaddr::HOLE32 };
+                if start >= hole {
+                    return Err(FormatError::does_not_fit(RECORD, "startblk", start.0));
+                }
+                (device, start)
+            }
+        };
+        match self {
+            ChunkEntry::BlockMap if device != 0 => Err(FormatError::does_not_fit(RECORD, "device_id", device.into())),
+            ChunkEntry::BlockMap => {
+                out.extend_from_slice(&start.lo().to_le_bytes());
+                Ok(())
+            }
+            ChunkEntry::Index | ChunkEntry::WideIndex => {
+                let (startblk_hi, startblk_lo) = (start.hi().into(), start.lo().into());
+                let raw = RawChunkIndex { startblk_hi, device_id: device.into(), startblk_lo };
+                out.extend_from_slice(raw.as_bytes());
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back() {
+        let entries = [ChunkEntry::BlockMap, ChunkEntry::Index, ChunkEntry::WideIndex];
+        for entry in entries {
+            let format = ChunkFormat { chunk_bits: 16, entry };
+            for (device, start) in [(0, 0), (0, 0xFFFF_FFFE), (3, 7), (0, 0xFFFF_FFFF), (0, 0xFFFF_FFFF_FFFF)] {
+                let chunk = Chunk::At { device, start: Blkaddr(start) };
+                let mut out = Vec::new();
+                let fits = match entry {
+                    ChunkEntry::BlockMap => device == 0 && start < 0xFFFF_FFFF,
+                    ChunkEntry::Index => start < 0xFFFF_FFFF,
+                    ChunkEntry::WideIndex => start < 0xFFFF_FFFF_FFFF,
+                };
+                assert_eq!(entry.encode(chunk, &mut out).is_ok(), fits, "{entry:?} {chunk:?}");
+                assert!(!fits || out.len() as u64 == entry.len() && format.decode_entry(&out) == chunk);
+            }
+            let mut out = Vec::new();
+            entry.encode(Chunk::Hole, &mut out).unwrap();
+            assert_eq!(format.decode_entry(&out), Chunk::Hole);
+        }
     }
 }

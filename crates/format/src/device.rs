@@ -1,6 +1,6 @@
 //! The device table: extra devices whose blocks continue the flat data space.
 
-use crate::{Blkaddr, Incompat};
+use crate::{Blkaddr, FormatError, Incompat};
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -51,5 +51,39 @@ impl DeviceSlot {
             blocks: u64::from(raw.blocks_lo.get()) | hi(raw.blocks_hi),
             uniaddr: (uniaddr != 0).then_some(Blkaddr(uniaddr)),
         }
+    }
+
+    /// The slot's record, without the high halves.
+    ///
+    /// # Errors
+    /// Numbers over 32 bits.
+    pub fn encode(&self) -> Result<RawDeviceSlot, FormatError> {
+        let small = |field, value: u64| {
+            u32::try_from(value).map(U32::new).map_err(|_| FormatError::does_not_fit("erofs_deviceslot", field, value))
+        };
+        Ok(RawDeviceSlot {
+            tag: self.tag,
+            blocks_lo: small("blocks", self.blocks)?,
+            uniaddr_lo: small("uniaddr", self.uniaddr.map_or(0, |addr| addr.0))?,
+            blocks_hi: U16::ZERO,
+            uniaddr_hi: U16::ZERO,
+            reserved: [0; 52],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_back() {
+        for (blocks, uniaddr) in [(0, None), (7, Some(9)), (u32::MAX.into(), Some(u32::MAX.into()))] {
+            let slot = DeviceSlot { tag: [b'x'; 64], blocks, uniaddr: uniaddr.map(Blkaddr) };
+            for incompat in [Incompat::DEVICE_TABLE, Incompat::DEVICE_TABLE | Incompat::ADDR_48BIT] {
+                assert_eq!(DeviceSlot::decode(&slot.encode().unwrap(), incompat), slot);
+            }
+        }
+        assert!(DeviceSlot { tag: [0; 64], blocks: 1 << 32, uniaddr: None }.encode().is_err());
     }
 }

@@ -121,11 +121,13 @@ pub enum Feature {
     Addr48Bit,
     /// Compressed metadata.
     Metabox,
+    /// Long xattr name prefixes that are not in the packed inode, though there is one.
+    PlainXattrPrefixes,
 }
 
 impl Feature {
     /// All features, oldest first.
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 15] = [
         Feature::Lz4,
         Feature::BigPcluster,
         Feature::ChunkedFile,
@@ -140,6 +142,7 @@ impl Feature {
         Feature::Zstd,
         Feature::Addr48Bit,
         Feature::Metabox,
+        Feature::PlainXattrPrefixes,
     ];
 
     /// The first kernel that mounts an image with this feature.
@@ -157,6 +160,8 @@ impl Feature {
             Feature::Zstd => (6, 10),
             Feature::Addr48Bit => (6, 15),
             Feature::Metabox => (6, 17),
+            // The bit came late in 6.17.
+            Feature::PlainXattrPrefixes => (6, 18),
         };
         KernelVersion::new(major, minor)
     }
@@ -178,6 +183,7 @@ impl Feature {
             Feature::Zstd => "zstd",
             Feature::Addr48Bit => "48-bit addresses",
             Feature::Metabox => "compressed metadata",
+            Feature::PlainXattrPrefixes => "long xattr prefixes beside a packed inode",
         }
     }
 }

@@ -402,6 +402,10 @@ impl Superblock {
                 Feature::Zstd => alg(Algorithm::Zstd),
                 Feature::Addr48Bit => has(Incompat::ADDR_48BIT),
                 Feature::Metabox => has(Incompat::METABOX),
+                Feature::PlainXattrPrefixes => {
+                    let plain = self.compat.contains(Compat::PLAIN_XATTR_PFX);
+                    plain && self.xattr_prefix_count > 0 && self.packed_nid.is_some()
+                }
             })
             .collect()
     }

@@ -17,6 +17,8 @@ pub const NAME_MAX_LEN: usize = 255;
 pub const SHARED_MAX: usize = 255;
 /// Largest xattr body in bytes.
 pub const BODY_MAX_LEN: usize = BODY_HEADER_LEN + 4 * (u16::MAX as usize - 1);
+/// Most long prefixes of an image.
+pub const LONG_PREFIX_MAX: usize = 128;
 /// `e_name_index` bit: the rest numbers a long prefix.
 pub const LONG_PREFIX: u8 = 0x80;
 
@@ -82,6 +84,20 @@ pub fn filter_bit(index: u8, rest: &[u8]) -> u32 {
 /// Bytes that an entry takes, padding included.
 pub fn entry_len(name_rest_len: usize, value_len: usize) -> usize {
     (ENTRY_HEADER_LEN + name_rest_len + value_len).next_multiple_of(4)
+}
+
+/// Append the record of a long prefix, padded to 4 bytes: the index of its base, and what follows that.
+///
+/// # Errors
+/// An infix over 255 bytes.
+pub fn encode_long_prefix(base_index: u8, infix: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+    let refuse = || FormatError::does_not_fit("erofs_xattr_long_prefix", "len", infix.len() as u64 + 1);
+    let len = u8::try_from(infix.len()).map_err(|_| refuse())?;
+    out.extend_from_slice(&(u16::from(len) + 1).to_le_bytes());
+    out.push(base_index);
+    out.extend_from_slice(infix);
+    out.resize(out.len().next_multiple_of(4), 0);
+    Ok(())
 }
 
 /// Append an entry, padded to 4 bytes.

@@ -27,6 +27,8 @@ pub struct CheckReport {
     pub extents: u64,
     /// Length of their contents in bytes.
     pub bytes: u64,
+    /// Digests that were not compared, because the contents are far longer than what the image has of them.
+    pub unverified_digests: u64,
     /// What is wrong; at most 1000 problems.
     pub problems: Vec<CheckProblem>,
     /// How many problems there are.

@@ -116,7 +116,7 @@ impl Kind {
     fn of(part: &Part) -> Self {
         let len = part.range.end - part.range.start;
         match (&part.task, part.stream) {
-            (Task::Copy | Task::Tail | Task::Whole { compress: false, .. }, _) => Kind::Copied,
+            (Task::Copy | Task::Tail | Task::Chunks(_) | Task::Whole { compress: false, .. }, _) => Kind::Copied,
             (Task::Whole { compress: true, .. }, _) if len <= WHOLE_MAX_LEN => {
                 Kind::Whole(len.next_power_of_two().ilog2().max(12))
             }

@@ -11,7 +11,6 @@ use crate::BuildOptions;
 use crate::jobs::Stream;
 use crate::pack::{Extents, Packed, Stored};
 use crate::plan::{FilePlan, Plan, Storage};
-use crate::space::inline_tail_len;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::ZExtent;
 
@@ -23,32 +22,44 @@ enum Outcome {
 }
 
 /// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
-pub fn packed(plan: &Plan, frame: &Frame, observed: &[Vec<Observed>], options: &BuildOptions) -> Packed {
+pub fn packed(
+    plan: &Plan,
+    frame: &Frame,
+    observed: &[Vec<Observed>],
+    has_blob: bool,
+    options: &BuildOptions,
+) -> Packed {
     let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
     let stored = |(idx, file): (u32, &FilePlan)| match &file.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
         Storage::Fragment { off } => Stored::Fragment(*off),
         Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() },
-        Storage::Flat => flat(file, options),
+        Storage::Flat => plain(file, options),
         Storage::Compressed { holes } => match outcomes.get(&idx) {
-            Some(Outcome::Flat) => flat(file, options),
+            Some(Outcome::Flat) => plain(file, options),
             outcome => {
                 let inline = match outcome {
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
                     _ => None,
                 };
-                Stored::Compressed(Extents { inline, ..shape(Stream::File(idx), file.len, !holes.is_empty()) })
+                Stored::Compressed(Box::new(Extents {
+                    inline,
+                    ..shape(Stream::File(idx), file.len, !holes.is_empty())
+                }))
             }
         },
     };
     let stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
-    let features = features(&stored, plan, options);
+    let mut features = features(&stored, plan, options);
+    features.extend(has_blob.then_some(Feature::DeviceTable));
     Packed {
         packed_len: plan.packed.len(),
         packed: shape(Stream::Packed, plan.packed.len(), false),
         stored,
         tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+        blob_blocks: has_blob.then_some(0),
+        shared_chunk_bytes: 0,
         features,
         left_out: BTreeMap::new(),
     }
@@ -57,7 +68,8 @@ pub fn packed(plan: &Plan, frame: &Frame, observed: &[Vec<Observed>], options: &
 /// Bytes beside inodes, each file's once.
 pub fn inline_len(packed: &Packed) -> u64 {
     let tail = |stored: &Stored| match stored {
-        Stored::Flat { tail, .. } | Stored::Compressed(Extents { inline: tail, .. }) => *tail,
+        Stored::Flat { tail, .. } => *tail,
+        Stored::Compressed(extents) => extents.inline,
         _ => None,
     };
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
@@ -82,9 +94,12 @@ fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome>
     outcomes
 }
 
-fn flat(file: &FilePlan, options: &BuildOptions) -> Stored {
-    let tail = inline_tail_len(file.len, file.inode_len, options.block_bits());
-    Stored::Flat { start: Blkaddr(0), tail: tail.map(|len| TailRef::imagined(len as u16)) }
+fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
+    if let Some(chunk_bits) = options.chunk_bits {
+        return Stored::Chunks { chunk_bits, runs: Vec::new() };
+    }
+    let tail = options.inline_tail_len(file.len, file.inode_len);
+    Stored::Flat { start: Blkaddr(0), tail: (tail > 0).then(|| TailRef::imagined(tail as u16)) }
 }
 
 /// Extents whose map is as long as it will be.

@@ -2,11 +2,15 @@
 
 use kiln_codec::probe;
 use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::frame::{Frame, PIECE_LEN, Probe};
+use crate::append::Home;
+use crate::chunks::ChunkText;
 use crate::fill::PartExtent;
+use crate::jobs::Task;
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::Plan;
 use crate::pool::{self, Costed};
@@ -27,6 +31,10 @@ pub struct Observed {
     pub inline: u64,
     /// It stays uncompressed.
     pub is_flat: bool,
+    /// It is in chunks.
+    pub in_chunks: bool,
+    /// It is all of its file.
+    pub is_file: bool,
     /// What LZ4 makes of the text, by its length; not of jobs.
     pub lz4: f64,
     /// CPU time that packing took.
@@ -42,11 +50,30 @@ impl Observed {
     fn of(text: u64, packed: &PackedPart, secs: f64) -> Self {
         let (is_flat, inline) = match &packed.shape {
             Shape::Flat { tail } => (true, tail.len()),
+            Shape::Chunks { .. } => (true, 0),
             Shape::Extents { inline, .. } => (false, inline.len()),
         };
-        let blocks = packed.bytes.len() as u64;
+        let blocks = packed.bytes.len() as u64 - zeros_len(packed);
         Self { text, blocks, inline: inline as u64, is_flat, secs, ..Self::default() }
     }
+}
+
+/// Lengths and digests of chunks that may be stored already.
+type Chunks = Vec<(u64, u128)>;
+
+/// Chunks of a part, with their lengths.
+fn chunks(packed: &PackedPart) -> impl Iterator<Item = (u64, ChunkText)> {
+    let (chunk_bits, texts) = match &packed.shape {
+        Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
+        _ => (0, &[][..]),
+    };
+    let lens = packed.bytes.chunks(1 << chunk_bits).map(|chunk| chunk.len() as u64);
+    texts.iter().copied().zip(lens).map(|(text, len)| (len, text))
+}
+
+/// Bytes of chunks that are not stored.
+fn zeros_len(packed: &PackedPart) -> u64 {
+    chunks(packed).filter(|(_, text)| matches!(text, ChunkText::Zeros)).map(|(len, _)| len).sum()
 }
 
 /// Draw a sample and pack it on all cores. By stratum.
@@ -70,9 +97,12 @@ pub fn observe(
             Ok::<_, BuildError>((stratum, skippable(observer.observe(probe), options)?))
         })
     };
-    let mut observed = vec![Vec::new(); frame.strata.len()];
+    let (mut observed, mut stored) = (vec![Vec::new(); frame.strata.len()], HashSet::new());
     pool::run(options.threads, options.backlog(), probes.map(costed), worker, |(stratum, seen)| {
-        observed[stratum].extend(seen.ok());
+        observed[stratum].extend(seen.ok().map(|(one, chunks): (Observed, Chunks)| {
+            let again = chunks.into_iter().filter(|chunk| !stored.insert(*chunk)).map(|(len, _)| len).sum::<u64>();
+            Observed { blocks: one.blocks - again, ..one }
+        }));
         Ok(())
     })?;
     Ok(observed)
@@ -85,6 +115,7 @@ fn len(probe: &Probe) -> u64 {
 
 /// Packs samples; one for each thread.
 struct Observer<'a> {
+    plan: &'a Plan,
     whole: Packer<'a>,
     pieces: Packer<'a>,
 }
@@ -98,17 +129,25 @@ impl<'a> Observer<'a> {
     ) -> Result<Self, BuildError> {
         let whole = Packer::new(tree, plan, &plan.packed, options, control);
         let pieces = Packer::new(tree, plan, &plan.packed, options, control).with_enough(PIECE_LEN);
-        Ok(Self { whole, pieces })
+        Ok(Self { plan, whole, pieces })
     }
 
-    fn observe(&mut self, probe: Probe) -> Result<Observed, BuildError> {
+    fn observe(&mut self, probe: Probe) -> Result<(Observed, Chunks), BuildError> {
         let start = thread_cpu();
         let secs = || (thread_cpu() - start).as_secs_f64();
         match probe {
             Probe::Whole(idx, part) => {
                 let packed = self.whole.pack(&part)?;
                 let text = part.range.end - part.range.start;
-                Ok(Observed { part: Some(idx), ..Observed::of(text, &packed, secs()) })
+                let in_chunks = Home::of(self.plan, part.stream, &packed.shape) == Home::Chunks;
+                let is_file = matches!(part.task, Task::Whole { .. });
+                let observed = Observed::of(text, &packed, secs());
+                let digest = |(len, text)| match text {
+                    ChunkText::Text(digest) => Some((len, digest?)),
+                    ChunkText::Zeros => None,
+                };
+                let chunks = chunks(&packed).filter_map(digest).collect();
+                Ok((Observed { part: Some(idx), in_chunks, is_file, ..observed }, chunks))
             }
             Probe::Piece(part) => {
                 let packed = self.pieces.pack(&part)?;
@@ -118,11 +157,11 @@ impl<'a> Observer<'a> {
                 };
                 let text = list.iter().map(|extent: &PartExtent| u64::from(extent.llen)).sum::<u64>();
                 let lz4 = lz4_share(&self.pieces.text()[..text as usize]);
-                Ok(Observed { lz4, ..Observed::of(text, &packed, secs) })
+                Ok((Observed { lz4, ..Observed::of(text, &packed, secs) }, Chunks::new()))
             }
             Probe::Glance(part) => {
                 self.pieces.read(&part)?;
-                Ok(Observed { lz4: lz4_share(self.pieces.text()), ..Observed::default() })
+                Ok((Observed { lz4: lz4_share(self.pieces.text()), ..Observed::default() }, Chunks::new()))
             }
         }
     }

@@ -4,21 +4,26 @@ use kiln_format::Nid;
 use kiln_format::addr::SLOT_LEN;
 
 use super::Figure;
+use crate::header::SpecialNids;
 use crate::layout::{Layout, View};
 use crate::metadata::Contents;
 use crate::pack::Extents;
-use crate::write::SpecialNids;
 use crate::{BuildError, BuildOptions};
 
 /// What compression leaves of metadata, and how far off that may be. Trees of sources and of programs have 0.2 to 0.45.
 const LEFT: f64 = 0.33;
 const LEFT_ERROR: f64 = 0.2;
 
-/// Bytes of all metadata, whole blocks; and whether there are special inodes, at places that mean nothing.
+/// Bytes of all metadata, whole blocks, of which `random_len` beside inodes do not compress; and whether there are special inodes, at places that mean nothing.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
-pub fn measure(view: &View<'_>, layout: &Layout, options: &BuildOptions) -> Result<(Figure, SpecialNids), BuildError> {
+pub fn measure(
+    view: &View<'_>,
+    layout: &Layout,
+    random_len: u64,
+    options: &BuildOptions,
+) -> Result<(Figure, SpecialNids), BuildError> {
     let directories: u64 = layout.packed_directories.iter().filter_map(|dir| view.packed_directory_len(*dir)).sum();
     let mut zone = if view.has_metabox { SLOT_LEN } else { layout.inodes.len };
     let packed_len = view.packed.packed_len + directories;
@@ -30,7 +35,9 @@ pub fn measure(view: &View<'_>, layout: &Layout, options: &BuildOptions) -> Resu
     if let Some(spec) = options.metabox {
         let (len, algorithm) = (layout.inodes.len, spec.method.algorithm());
         zone = inode_end(zone, view, &Contents { len, extents: Extents::default(), algorithm })?;
-        compressed += len;
+        let random_len = random_len.min(len);
+        zone += random_len;
+        compressed += len - random_len;
     }
     let block_bits = view.block_bits;
     let plain = (block_bits.blocks_for(zone) << block_bits.bits()) + layout.blocks.len;

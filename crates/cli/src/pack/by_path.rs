@@ -3,7 +3,7 @@
 use super::ByPath;
 use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
-use crate::preset::{check_method, check_pcluster_len};
+use crate::preset::{PclusterLimits, check_method};
 use crate::size;
 use kiln_build::BuildOptions;
 use kiln_codec::Spec;
@@ -51,7 +51,7 @@ impl ByPathArgs {
     /// # Errors
     /// As [`ByPathArgs::resolve`].
     pub fn hints(&self, options: &BuildOptions, kernel: Option<KernelVersion>) -> Result<HintRules, Failure> {
-        let base = Base { compression: options.compression, kernel };
+        let base = Base { options, kernel };
         let mut hints = Vec::new();
         for path in &self.hints {
             for (idx, line) in lines(&read(path)?) {
@@ -67,12 +67,12 @@ impl ByPathArgs {
 }
 
 /// What hints start from.
-struct Base {
-    compression: Option<Spec>,
+struct Base<'a> {
+    options: &'a BuildOptions,
     kernel: Option<KernelVersion>,
 }
 
-impl Base {
+impl Base<'_> {
     /// The hint that `text` is: `GLOB=WAY`.
     fn hint(&self, text: &[u8]) -> Result<Hint, String> {
         let shown = String::from_utf8_lossy(text);
@@ -89,17 +89,17 @@ impl Base {
         }
         let refuse = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{text}: {reason}"));
         let (algorithm, len) = text.split_once(':').map_or((text, None), |(algorithm, len)| (algorithm, Some(len)));
-        let len = match len {
-            Some(len) => check_pcluster_len(text, size::parse(len).map_err(|error| refuse(&error))?)?,
-            None => self.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len),
-        };
-        let spec = match (algorithm, self.compression) {
-            ("", Some(spec)) => Spec { pcluster_len: len, ..spec },
+        let asked = len.map(|len| size::parse(len).map_err(|error| refuse(&error))).transpose()?;
+        let default_len = self.options.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
+        let spec = match (algorithm, self.options.compression) {
+            ("", Some(spec)) => spec,
             ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
-            _ => Spec::parse(algorithm, len).map_err(|error| refuse(&error))?,
+            _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
         };
+        let limits = PclusterLimits::of(spec.method, self.options.block_bits, self.options.encoded_extents);
+        let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(text, len))?;
         check_method(spec.method, self.kernel)?;
-        Ok(Some(spec))
+        Ok(Some(Spec { pcluster_len, ..spec }))
     }
 }
 
@@ -110,7 +110,8 @@ mod tests {
 
     fn way(text: &str, compression: Option<Spec>, kernel: &str) -> Result<Option<Spec>, String> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
-        Base { compression, kernel }.way(text).map_err(|failure| failure.to_string())
+        let options = &BuildOptions { compression, ..BuildOptions::default() };
+        Base { options, kernel }.way(text).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -132,7 +133,7 @@ mod tests {
             ("gzip", Some(zstd), "", "gzip: unknown compression method"),
             ("lz4:5000", Some(zstd), "", "use a multiple of 4096"),
             ("lz4:", Some(zstd), "", "lz4:"),
-            ("zstd:2M", Some(zstd), "", "up to 1M"),
+            ("zstd:2M", Some(zstd), "", "up to 1048576"),
             ("zstd", None, "6.6", "zstd came with Linux 6.10"),
         ] {
             let error = way(text, compression, kernel).unwrap_err();
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn hints_end_with_their_way() {
-        let base = Base { compression: None, kernel: None };
+        let options = &BuildOptions::default();
+        let base = Base { options, kernel: None };
         assert!(base.hint(b"a=b=lz4").is_ok());
         assert_eq!(base.hint(b"*.so").unwrap_err(), "*.so: write it as GLOB=WAY");
         assert_eq!(base.hint(b"[=lz4").unwrap_err(), "glob `[`: unclosed [");

@@ -22,20 +22,21 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         choices.push((preset, options(args, preset, Path::new("."))));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
-        // None is possible: the first reason is as good as the others.
-        return choices.swap_remove(0).1.map(|_| Exit::Done);
+        // None is possible. The last preset compresses: its reason is not that it does not.
+        return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
     let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy };
     let mut clock = PhaseClock::start();
     let scan = job.scan(&options, &signals)?;
     clock.finish("scan");
     let scanned = clock.phases()[0];
+    let has_blob = args.layout.blob_device.is_some();
     let mut rows = Vec::new();
     for (preset, options) in choices {
         let outcome = match options {
             Ok(mut options) => {
                 options.hints = args.by_path.hints(&options, args.kernel)?.of(&scan.tree);
-                let mut estimate = job.estimate(&scan.tree, &options, &signals)?;
+                let mut estimate = job.estimate(&scan.tree, has_blob, &options, &signals)?;
                 estimate.cpu_secs = estimate.cpu_secs + Figure::exact(scanned.cpu.as_secs_f64());
                 estimate.wall_secs = estimate.wall_secs + Figure::exact(scanned.wall.as_secs_f64());
                 Ok(estimate)
@@ -94,6 +95,11 @@ fn tell(rows: &[(String, Result<Estimate, String>)], quiet: bool) -> Result<(), 
                 format!("{}{}", estimate.oldest_kernel, because.unwrap_or_default()),
             ],
         )?;
+        let blob_bytes = estimate.blob_bytes;
+        if blob_bytes.value > 0.0 {
+            let (len, error) = (Human(blob_bytes.value as u64).to_string(), plus_minus(blob_bytes));
+            writeln!(out, "{:<9} {len:>10} {error:<8} on the extra device", "")?;
+        }
     }
     out.finish()?;
     let estimates = rows.iter().filter_map(|(_, outcome)| outcome.as_ref().ok());
@@ -102,7 +108,9 @@ fn tell(rows: &[(String, Result<Estimate, String>)], quiet: bool) -> Result<(), 
             "of 100 such intervals 95 hold the truth; times are those of this machine, with free processors"
         ));
         if estimates.clone().any(|estimate| estimate.parts_ignored) {
-            note(format_args!("equal parts were not looked for in so large a tree: images may become smaller"));
+            note(format_args!(
+                "equal parts or chunks were not looked for in all of so large a tree: images may become smaller"
+            ));
         }
     }
     Ok(())
@@ -149,6 +157,8 @@ struct FiguresJson {
     bytes_in: u64,
     image_bytes: u64,
     image_bytes_error: u64,
+    blob_bytes: u64,
+    blob_bytes_error: u64,
     cpu_secs: f64,
     cpu_secs_error: f64,
     wall_secs: f64,
@@ -171,11 +181,13 @@ impl RowJson {
 
 impl FiguresJson {
     fn new(estimate: &Estimate) -> Self {
-        let Estimate { image_bytes, cpu_secs, wall_secs, .. } = *estimate;
+        let Estimate { image_bytes, blob_bytes, cpu_secs, wall_secs, .. } = *estimate;
         Self {
             bytes_in: estimate.bytes_in,
             image_bytes: image_bytes.value.round() as u64,
             image_bytes_error: image_bytes.error.ceil() as u64,
+            blob_bytes: blob_bytes.value.round() as u64,
+            blob_bytes_error: blob_bytes.error.ceil() as u64,
             cpu_secs: cpu_secs.value,
             cpu_secs_error: cpu_secs.error,
             wall_secs: wall_secs.value,

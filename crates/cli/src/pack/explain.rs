@@ -64,14 +64,12 @@ impl fmt::Display for InWords<'_> {
                 some(f, referenced, "stored elsewhere")
             }
             How::Flat { because, inline } => {
-                write!(f, "uncompressed: {}", uncompressed_because(because))?;
-                if let Uncompressed::Incompressible { bits_per_byte } = because {
-                    write!(f, " ({bits_per_byte:.2} bits per byte)")?;
-                }
+                write!(f, "uncompressed: {}", Because(because))?;
                 some(f, inline, "inline")
             }
-            How::Chunks { chunk_len, holes } => {
-                write!(f, "sparse: chunks of {}, {} of holes", Human(chunk_len), Human(holes))
+            How::Chunks { because, chunk_len, holes } => {
+                write!(f, "uncompressed: {}, in chunks of {}", Because(because), Human(chunk_len))?;
+                some(f, holes, "of holes")
             }
             How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => {
                 write!(f, "compressed: {} to {}", Human(text), Human(stored))?;
@@ -95,11 +93,32 @@ fn ratio(text: u64, stored: u64) -> Option<f64> {
     (text > 0).then(|| stored as f64 / text as f64)
 }
 
+/// Why a file is not compressed, with figures.
+struct Because(Uncompressed);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", uncompressed_because(self.0))?;
+        match self.0 {
+            Uncompressed::Incompressible { bits_per_byte } => write!(f, " ({bits_per_byte:.2} bits per byte)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn bits_per_byte(because: Uncompressed) -> Option<f64> {
+    match because {
+        Uncompressed::Incompressible { bits_per_byte } => Some(bits_per_byte),
+        _ => None,
+    }
+}
+
 fn uncompressed_because(because: Uncompressed) -> &'static str {
     match because {
         Uncompressed::NoCompression => "no file is compressed",
         Uncompressed::Hint => "a hint",
         Uncompressed::Incompressible { .. } => "samples do not compress",
+        Uncompressed::MostlyHoles => "nearly all of it is hole",
         Uncompressed::OneBlock => "fits one block",
         Uncompressed::NoGain => "compression gains nothing",
     }
@@ -128,6 +147,7 @@ fn extended_because(too_much: TooMuch) -> &'static str {
         TooMuch::Owner => "owner",
         TooMuch::Links => "links",
         TooMuch::Mtime => "mtime",
+        TooMuch::Anything => "all are",
     }
 }
 
@@ -202,16 +222,14 @@ impl ExplanationJson {
             How::Flat { because, inline } => Self {
                 stored_as: "flat",
                 because: Some(uncompressed_because(because)),
-                bits_per_byte: match because {
-                    Uncompressed::Incompressible { bits_per_byte } => Some(bits_per_byte),
-                    _ => None,
-                },
+                bits_per_byte: bits_per_byte(because),
                 inline_bytes: Some(inline),
                 ..Self::default()
             },
-            How::Chunks { chunk_len, holes } => Self {
+            How::Chunks { because, chunk_len, holes } => Self {
                 stored_as: "chunks",
-                because: Some("sparse"),
+                because: Some(uncompressed_because(because)),
+                bits_per_byte: bits_per_byte(because),
                 chunk_bytes: Some(chunk_len),
                 hole_bytes: Some(holes),
                 ..Self::default()

@@ -2,10 +2,9 @@
 
 use crate::exit::Failure;
 use crate::signals::Signals;
-use kiln_build::{BuildError, BuildOptions, Control, Estimate, Progress, Reasons, Summary, Tree};
+use kiln_build::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
 use kiln_source::dir::{Scan, ScanError, ScanOptions};
 use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
-use std::fs::File;
 use std::path::Path;
 
 /// A directory to pack.
@@ -51,11 +50,11 @@ impl Job<'_> {
         Ok(Scan { tree: filter::apply(scan.tree, self.policy).map_err(Failure::Policy)?, ..scan })
     }
 
-    /// Build it into `out`, which is empty.
+    /// Build it into `out`.
     pub fn build<'t>(
         &self,
         tree: &'t Tree,
-        out: &File,
+        out: Out<'_>,
         options: &BuildOptions,
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
@@ -65,10 +64,16 @@ impl Job<'_> {
         built.map_err(|source| self.failure(source, signals))
     }
 
-    /// Estimate what it would become.
-    pub fn estimate(&self, tree: &Tree, options: &BuildOptions, signals: &Signals) -> Result<Estimate, Failure> {
+    /// Estimate what it would become, with an extra device for chunks if `has_blob`.
+    pub fn estimate(
+        &self,
+        tree: &Tree,
+        has_blob: bool,
+        options: &BuildOptions,
+        signals: &Signals,
+    ) -> Result<Estimate, Failure> {
         let control = Control { stop: signals.stop(), progress: &|_| {} };
-        let estimate = kiln_build::estimate(tree, options, &control);
+        let estimate = kiln_build::estimate(tree, has_blob, options, &control);
         estimate.map_err(|source| self.failure(source, signals))
     }
 

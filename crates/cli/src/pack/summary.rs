@@ -9,6 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uuid::Uuid;
 
+/// Pages of most machines have so many bytes, and none has less.
+const PAGE_LEN: u64 = 4096;
+
 /// For people, on standard error.
 pub fn tell(image: &Path, summary: &Summary) {
     let Summary { files, directories, others, hard_links, .. } = summary;
@@ -17,6 +20,7 @@ pub fn tell(image: &Path, summary: &Summary) {
     note(format_args!("{}: {bytes_in} became {bytes_out} ({})", image.display(), ratio(summary)));
     let parts = [
         ("data", None, summary.data_bytes),
+        ("extra device", None, summary.blob_bytes),
         ("metadata", None, summary.metadata_bytes),
         ("packed", Some(summary.packed_files), summary.packed_bytes),
         ("ends packed", Some(summary.end_files), summary.end_bytes),
@@ -43,7 +47,10 @@ pub fn tell(image: &Path, summary: &Summary) {
     note(format_args!("{}", phases.join("; ")));
     if let Some(kernel) = summary.oldest_kernel {
         let because = summary.oldest_kernel_because.map(|feature| format!(", because of {}", feature.name()));
-        note(format_args!("mounts on Linux {kernel} and later{}", because.unwrap_or_default()));
+        let pages =
+            (summary.block_len > PAGE_LEN).then(|| format!(" with pages of {} or more", Human(summary.block_len)));
+        let (because, pages) = (because.unwrap_or_default(), pages.unwrap_or_default());
+        note(format_args!("mounts on Linux {kernel} and later{pages}{because}"));
     }
 }
 
@@ -76,7 +83,9 @@ pub struct PackJson {
     hard_links: u64,
     bytes_in: u64,
     image_bytes: u64,
+    block_size: u64,
     data_bytes: u64,
+    blob_bytes: u64,
     metadata_bytes: u64,
     duplicate_files: u64,
     duplicate_bytes: u64,
@@ -128,7 +137,9 @@ impl PackJson {
             hard_links: summary.hard_links,
             bytes_in: summary.bytes_in,
             image_bytes: summary.image_bytes,
+            block_size: summary.block_len,
             data_bytes: summary.data_bytes,
+            blob_bytes: summary.blob_bytes,
             metadata_bytes: summary.metadata_bytes,
             duplicate_files: summary.duplicate_files,
             duplicate_bytes: summary.duplicate_bytes,

@@ -91,6 +91,26 @@ fn encoded_extents_have_longer_units() {
 }
 
 #[test]
+fn pclusters_suit_the_blocks() {
+    use Preset::*;
+    for (preset, block_len, kernel, expected) in [
+        (Balanced, 512, "", 64 << 10),
+        (Small, 512, "", 512 << 10),
+        (Small, 512, "6.15", 1 << 20),
+        (Small, 1024, "", 1 << 20),
+        (Balanced, 64 << 10, "", 64 << 10),
+    ] {
+        let options = choose(&Wishes { block_len: Some(block_len), ..wishes(preset, kernel) }).unwrap();
+        assert_eq!(options.compression.unwrap().pcluster_len, expected, "{preset:?} {block_len} {kernel}");
+        assert_eq!(options.block_bits.len(), block_len);
+    }
+    assert_eq!(choose(&wishes(Plain, "")).unwrap().block_bits, BlockBits::DEFAULT);
+    let tried = Wishes { block_len: Some(512), tries: Some("lz4,zstd"), ..wishes(Small, "") };
+    let lens: Vec<u32> = choose(&tried).unwrap().trial.ways.iter().map(|way| way.pcluster_len).collect();
+    assert_eq!(lens, [128 << 10, 512 << 10]);
+}
+
+#[test]
 fn compressed_metadata_brings_what_its_kernel_has() {
     let with = |preset, metadata| Wishes { metadata: Some(metadata), ..wishes(preset, "") };
     let options = choose(&with(Preset::Fast, (16 << 10, None))).unwrap();
@@ -111,25 +131,36 @@ fn wishes_are_refused_with_the_reason() {
     let packed = |preset, kernel| Wishes { fragments: Some(SMALL), ..wishes(preset, kernel) };
     let packed_len = |preset, len| Wishes { packed_pcluster_len: Some(len), ..wishes(preset, "") };
     let encoded = |preset, kernel| Wishes { extents: Some(Extents::Encoded), ..wishes(preset, kernel) };
+    let blocks = |preset, block_len, kernel| Wishes { block_len: Some(block_len), ..wishes(preset, kernel) };
     let directories = |preset, kernel| Wishes { compress_dirs: true, ..wishes(preset, kernel) };
     let metadata =
         |preset, len, algorithm, kernel| Wishes { metadata: Some((len, algorithm)), ..wishes(preset, kernel) };
     for (wishes, message) in [
+        (blocks(Plain, 256, ""), "--block-size 256: use a power of two, 512 to 64k"),
+        (blocks(Plain, 5000, ""), "--block-size 5000: use a power of two"),
+        (blocks(Plain, 128 << 10, ""), "--block-size 131072: use a power of two"),
+        (blocks(Plain, 1024, "6.3"), "--block-size 1024 needs Linux 6.4, but the image is for Linux 6.3"),
+        (blocks(Balanced, 1024, "6.7"), "--block-size 1024 needs Linux 6.8"),
+        (
+            Wishes { pcluster_len: Some(256 << 10), ..blocks(Fast, 512, "") },
+            "-C 262144: use a multiple of 512 bytes, up to 131072",
+        ),
+        (Wishes { pcluster_len: Some(4096), ..blocks(Small, 16 << 10, "") }, "-C 4096: use a multiple of 16384 bytes"),
         (with(Balanced, Some("zstd"), None, "6.6"), "zstd came with Linux 6.10, but the image is for Linux 6.6"),
         (with(Balanced, Some("deflate"), None, "6.1"), "deflate came with Linux 6.6"),
         (with(Plain, Some("lzma"), None, "5.15"), "lzma came with Linux 5.16"),
         (with(Plain, None, None, "5.14"), "images are made for Linux 5.15 and later"),
         (with(Balanced, Some("gzip"), None, ""), "-z gzip: unknown compression method"),
-        (with(Balanced, None, Some(1000), ""), "-C 1000: use a multiple of 4096"),
+        (with(Balanced, None, Some(1000), ""), "-C 1000: use a multiple of 4096 bytes, up to 1048576"),
         (with(Balanced, None, Some(0), ""), "multiple of 4096"),
-        (with(Balanced, None, Some(2 << 20), ""), "up to 1M"),
-        (with(Balanced, None, Some(1 << 40), ""), "up to 1M"),
+        (with(Balanced, None, Some(2 << 20), ""), "up to 1048576"),
+        (with(Balanced, None, Some(1 << 40), ""), "up to 1048576"),
         (with(Plain, None, Some(8192), ""), "-C: nothing is compressed"),
         (parts(Balanced, "6.0"), "--dedupe parts needs Linux 6.1, but the image is for Linux 6.0"),
         (parts(Plain, ""), "--dedupe parts: nothing is compressed"),
         (packed(Balanced, "5.15"), "--fragments needs Linux 6.1, but the image is for Linux 5.15"),
         (packed(Plain, ""), "--fragments: nothing is compressed"),
-        (packed_len(Balanced, 5000), "--packed-pcluster 5000: use a multiple of 4096 bytes, up to 1M"),
+        (packed_len(Balanced, 5000), "--packed-pcluster 5000: use a multiple of 4096 bytes, up to 1048576"),
         (packed_len(Dataset, 4096), "--packed-pcluster: no files are packed"),
         (packed_len(Plain, 4096), "--packed-pcluster: nothing is compressed"),
         (encoded(Balanced, "6.14"), "--extents encoded needs Linux 6.15, but the image is for Linux 6.14"),

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test program uses a part of it
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,6 +79,25 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A loop device, until the end of the test.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// One for `file`; `None` where there are none for us.
+    pub fn new(file: &str) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show", file]).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device()))
+            .then_some(Self(path))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

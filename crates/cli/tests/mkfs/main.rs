@@ -4,11 +4,11 @@
 mod common;
 mod options;
 
-use common::{Scratch, kiln, run, skip, stderr, stdout, text};
+use common::{LoopDevice, Scratch, kiln, run, skip, stderr, stdout, text};
 use rustix::process::geteuid;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -172,14 +172,14 @@ fn the_lines_are_those_that_scripts_read() {
     assert_eq!(number(lines[8], "Filesystem total deduplicated bytes (of source files): "), 300_000);
     assert_eq!(lines.len(), 9);
 
-    for quiet in [&["--quiet", "-Enoinline_data"][..], &["--quiet", "-d9", "--workers=999"]] {
+    for quiet in [&["--quiet", "-Elegacy-compress"][..], &["--quiet", "-d9", "--workers=999"]] {
         let output = place.run(&[quiet, &[&place.image, &place.src]].concat());
         assert!(output.stdout.is_empty() && output.stderr.is_empty());
     }
-    let output = place.run(&["-Enoinline_data", "--workers=999", &place.image, &place.src]);
+    let output = place.run(&["-Elegacy-compress", "--workers=999", &place.image, &place.src]);
     let said = stderr(&output);
     assert!(said.lines().all(|line| line.starts_with("<W> erofs: ")), "{said}");
-    assert!(said.contains("-Enoinline_data") && said.contains("999 workers exceed"), "{said}");
+    assert!(said.contains("lz4_0padding") && said.contains("999 workers exceed"), "{said}");
 
     let version = String::from_utf8(place.run(&["-V"]).stdout).unwrap();
     assert!(version.starts_with("mkfs.erofs (kiln) 1.9.4\navailable compressors: lz4, lz4hc, lzma, "), "{version}");
@@ -339,6 +339,14 @@ fn metadata_is_as_asked_for() {
     let labelled = entry(&["--file-contexts", &contexts, "--mount-point=/system"]);
     assert_eq!(labelled["xattrs"][0]["name"], "security.selinux");
     assert_eq!(entry(&["--file-contexts", &contexts])["xattrs"], Value::Array(Vec::new()));
+    // Digests under a name that has a base are there for all to see, and must not meet another attribute.
+    let digests = entry(&["--xattr-inode-digest=user.sum"]);
+    assert_eq!((&digests["xattrs"][0]["name"], digests["xattrs"].as_array().unwrap().len()), (&"user.sum".into(), 1));
+    assert_eq!(place.entry("dir/0")["xattrs"], Value::Array(Vec::new()));
+    let clash = ["--xattr-inode-digest=security.selinux", "--file-contexts", &contexts, "--mount-point=/system"];
+    fs::remove_file(&place.image).unwrap();
+    place.refuses(&clash, "security.selinux: is there twice");
+    assert_eq!(entry(&["--xattr-inode-digest"])["xattrs"], Value::Array(Vec::new()));
 
     place.makes(&["--exclude-path=dir/1", "--exclude-path=/dir/2/", "--exclude-regex=^dir/1[0-9]$"]);
     let listed = String::from_utf8(stdout(&["ls", &place.image, "dir"])).unwrap();
@@ -403,31 +411,13 @@ fn files_are_replaced_when_the_image_is_complete() {
     assert!(one == fs::read(&place.image).unwrap());
 }
 
-/// A loop device, until the end of the test.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &str) -> Option<Self> {
-        let output = Command::new("losetup").args(["--find", "--show", file]).output().ok()?;
-        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device()))
-            .then_some(Self(path))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
-
 #[test]
 fn block_devices_are_written() {
     let place = Place::new();
     let (disk, small) = (place.scratch.path("disk"), place.scratch.path("small"));
     fs::write(&disk, vec![0xE5; 4 << 20]).unwrap();
     fs::write(&small, vec![0xE5; 64 << 10]).unwrap();
-    let (true, Some(disk), Some(small)) = (geteuid().is_root(), Loop::new(&disk), Loop::new(&small)) else {
+    let (true, Some(disk), Some(small)) = (geteuid().is_root(), LoopDevice::new(&disk), LoopDevice::new(&small)) else {
         return skip("block devices need root and loop devices");
     };
     let output = place.run(&["-zlz4", &disk.0, &place.src]);

@@ -24,20 +24,11 @@ const SKIP_SHIFT: u32 = 8;
 /// Positions are `u32`: beyond this one everything is forgotten.
 const POSITION_MAX: u32 = 1 << 31;
 
-/// Lengths of the tables, and what is hashed.
-#[derive(Clone, Copy, Debug)]
-struct Size {
-    /// Shift of a hash to the length of the table.
-    long_shift: u32,
-    short_shift: u32,
-    /// Shift of a word to what is hashed for the table of short matches.
-    short_word_shift: u32,
-}
-
 pub(super) struct Matcher {
     long: Box<[u32]>,
     short: Box<[u32]>,
-    size: Size,
+    /// Length of the tables, as a power of two, and bytes that are hashed for a short match.
+    size: (u32, u32),
     window: u32,
     /// Position of the first byte of the input.
     base: u32,
@@ -55,8 +46,8 @@ impl Matcher {
             _ => return None,
         };
         let table = vec![0; 1 << bits].into_boxed_slice();
-        let size = Size { long_shift: 64 - bits, short_shift: 64 - bits, short_word_shift: 64 - 8 * short_len };
-        Some(Matcher { long: table.clone(), short: table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
+        let (long, size) = (table.clone(), (bits, short_len));
+        Some(Matcher { long, short: table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
     }
 
     /// Begin with another input, of at most 12 MiB.
@@ -72,9 +63,28 @@ impl Matcher {
     /// Find matches from the cursor on, until it is at `stop` or behind it, but not behind `limit`, where the block ends.
     /// Literals behind the last match are the caller's.
     pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, stop: usize, limit: usize, tokens: &mut Tokens) {
+        match self.size {
+            (13, 5) => self.parse_sized::<13, 5>(input, cursor, stop, limit, tokens),
+            (14, 5) => self.parse_sized::<14, 5>(input, cursor, stop, limit, tokens),
+            (14, 4) => self.parse_sized::<14, 4>(input, cursor, stop, limit, tokens),
+            (15, 4) => self.parse_sized::<15, 4>(input, cursor, stop, limit, tokens),
+            size => unreachable!("no level has tables of {size:?}"),
+        }
+    }
+
+    /// The same, for tables of `2^BITS` places and short matches of `SHORT` bytes: constants, since shifts by what is only
+    /// known at run time take longer.
+    fn parse_sized<const BITS: u32, const SHORT: u32>(
+        &mut self,
+        input: &[u8],
+        cursor: &mut Cursor,
+        stop: usize,
+        limit: usize,
+        tokens: &mut Tokens,
+    ) {
         debug_assert!(stop <= limit && limit <= input.len());
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
-        while let Some(found) = self.next_match(input, cursor, end) {
+        while let Some(found) = self.next_match::<BITS, SHORT>(input, cursor, end) {
             let Match { mut at, dist, known } = found;
             let room = limit - at;
             // SAFETY: the match starts at `end` at most, in front of the limit, and so does what it repeats.
@@ -89,10 +99,10 @@ impl Matcher {
             if cursor.at < end {
                 // SAFETY: all three are in front of the end, where words may be read.
                 unsafe {
-                    self.enter(input, searched + 2);
-                    self.enter_long(input, cursor.at - 2);
-                    self.enter_short(input, cursor.at - 1);
-                    self.repeat(input, cursor, end, limit, tokens);
+                    self.enter::<BITS, SHORT>(input, searched + 2);
+                    self.enter_long::<BITS>(input, cursor.at - 2);
+                    self.enter_short::<BITS, SHORT>(input, cursor.at - 1);
+                    self.repeat::<BITS, SHORT>(input, cursor, end, limit, tokens);
                 }
             }
         }
@@ -103,7 +113,12 @@ impl Matcher {
     /// Search from the cursor on, until something is found or the cursor reaches `end`. The cursor stays where what was
     /// found was searched for.
     #[inline(always)]
-    fn next_match(&mut self, input: &[u8], cursor: &mut Cursor, end: usize) -> Option<Match> {
+    fn next_match<const BITS: u32, const SHORT: u32>(
+        &mut self,
+        input: &[u8],
+        cursor: &mut Cursor,
+        end: usize,
+    ) -> Option<Match> {
         let mut at = cursor.at;
         if at >= end {
             return None;
@@ -112,13 +127,13 @@ impl Matcher {
         let (mut step, mut next_step) = (1 + ((at - cursor.anchor) >> SKIP_SHIFT), at + (1 << SKIP_SHIFT));
         // SAFETY: positions below `end` are MARGIN before the end of the input.
         let mut word = unsafe { load64(input, at) };
-        let mut hash = hash_long(word, self.size);
+        let mut hash = hash_long::<BITS>(word);
         // SAFETY: hashes are below the lengths of their tables, by construction.
         let mut long = unsafe { *self.long.get_unchecked(hash) };
         loop {
             let position = self.base + at as u32;
             let reach = (at as u32).min(self.window);
-            let hash_short = hash_short(word, self.size);
+            let hash_short = hash_short::<BITS, SHORT>(word);
             // SAFETY: as above.
             let short = unsafe {
                 *self.long.get_unchecked_mut(hash) = position;
@@ -132,7 +147,7 @@ impl Matcher {
             let next = at + step;
             // SAFETY: there are 8 bytes, since there are more behind `at`; hashes as above.
             let next_word = unsafe { load64(input, next.min(input.len() - 8)) };
-            let next_hash = hash_long(next_word, self.size);
+            let next_hash = hash_long::<BITS>(next_word);
             // SAFETY: as above.
             let next_long = unsafe { *self.long.get_unchecked(next_hash) };
             let dist = position.wrapping_sub(long);
@@ -173,7 +188,14 @@ impl Matcher {
     /// # Safety
     /// `end + MARGIN <= input.len()` and `end + MATCH_MARGIN <= limit`.
     #[inline(always)]
-    unsafe fn repeat(&mut self, input: &[u8], cursor: &mut Cursor, end: usize, limit: usize, tokens: &mut Tokens) {
+    unsafe fn repeat<const BITS: u32, const SHORT: u32>(
+        &mut self,
+        input: &[u8],
+        cursor: &mut Cursor,
+        end: usize,
+        limit: usize,
+        tokens: &mut Tokens,
+    ) {
         loop {
             let (at, dist) = (cursor.at, cursor.recent.0[1] as usize);
             // SAFETY: as the caller says.
@@ -182,7 +204,7 @@ impl Matcher {
             }
             // SAFETY: as the caller says.
             let len = unsafe {
-                self.enter(input, at);
+                self.enter::<BITS, SHORT>(input, at);
                 common_len(input, at - dist, at, 4, limit - at)
             };
             tokens.add_match(len, cursor.recent.value(dist as u32, true));
@@ -193,24 +215,24 @@ impl Matcher {
     /// # Safety
     /// `at + 8 <= input.len()`, here and below.
     #[inline(always)]
-    unsafe fn enter(&mut self, input: &[u8], at: usize) {
+    unsafe fn enter<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
         // SAFETY: as the caller says.
         unsafe {
-            self.enter_long(input, at);
-            self.enter_short(input, at);
+            self.enter_long::<BITS>(input, at);
+            self.enter_short::<BITS, SHORT>(input, at);
         }
     }
 
     #[inline(always)]
-    unsafe fn enter_long(&mut self, input: &[u8], at: usize) {
+    unsafe fn enter_long<const BITS: u32>(&mut self, input: &[u8], at: usize) {
         // SAFETY: as the caller says; hashes are below the lengths of their tables.
-        unsafe { *self.long.get_unchecked_mut(hash_long(load64(input, at), self.size)) = self.base + at as u32 };
+        unsafe { *self.long.get_unchecked_mut(hash_long::<BITS>(load64(input, at))) = self.base + at as u32 };
     }
 
     #[inline(always)]
-    unsafe fn enter_short(&mut self, input: &[u8], at: usize) {
+    unsafe fn enter_short<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
         // SAFETY: as above.
-        unsafe { *self.short.get_unchecked_mut(hash_short(load64(input, at), self.size)) = self.base + at as u32 };
+        unsafe { *self.short.get_unchecked_mut(hash_short::<BITS, SHORT>(load64(input, at))) = self.base + at as u32 };
     }
 }
 
@@ -223,13 +245,13 @@ struct Match {
 }
 
 #[inline(always)]
-fn hash_long(word: u64, size: Size) -> usize {
-    (word.wrapping_mul(0xCF1B_BCDC_B7A5_6463) >> size.long_shift) as usize
+fn hash_long<const BITS: u32>(word: u64) -> usize {
+    (word.wrapping_mul(0xCF1B_BCDC_B7A5_6463) >> (64 - BITS)) as usize
 }
 
 #[inline(always)]
-fn hash_short(word: u64, size: Size) -> usize {
-    ((word << size.short_word_shift).wrapping_mul(0x9E37_79B1_85EB_CA87) >> size.short_shift) as usize
+fn hash_short<const BITS: u32, const SHORT: u32>(word: u64) -> usize {
+    ((word << (64 - 8 * SHORT)).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - BITS)) as usize
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! `-z` and `-C`.
 
 use super::refused::not_yet;
-use super::{BLOCK_LEN, value};
+use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
+use crate::preset::PclusterLimits;
+use kiln_build::BuildOptions;
 use kiln_codec::{Method, Spec};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-
-/// The largest pcluster that kernels read, in bytes.
-const PCLUSTER_MAX_LEN: u64 = 1 << 20;
 
 /// One of the original's compressors.
 struct Compressor {
@@ -70,7 +69,7 @@ const COMPRESSORS: [Compressor; 6] = [
 /// One of the compressors of `-z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
-    method: Method,
+    pub method: Method,
     level: i32,
     /// In bytes.
     dict_len: Option<u64>,
@@ -142,7 +141,8 @@ impl Compressor {
 /// The value of `-m`: bytes in a pcluster of metadata, and a compressor of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataCompression {
-    pcluster_len: u32,
+    /// As asked for, in bytes.
+    pub pcluster_len: u64,
     compression: Option<Compression>,
 }
 
@@ -151,9 +151,8 @@ impl MetadataCompression {
     pub fn parse(value: &OsString) -> Result<Self, Stop> {
         let text = value.to_str().ok_or_else(|| value::invalid("metadata pcluster size", value))?;
         let (len, name) = text.split_once(':').map_or((text, None), |(len, name)| (len, Some(name)));
-        let pcluster_len = value::size(len).and_then(check_pcluster_len);
         Ok(Self {
-            pcluster_len: pcluster_len.ok_or_else(|| value::invalid("metadata pcluster size", value))?,
+            pcluster_len: value::size(len).ok_or_else(|| value::invalid("metadata pcluster size", value))?,
             compression: match name {
                 Some(name) => Some(parse(name).ok_or_else(|| invalid_compressor(name.as_ref()))?),
                 None => None,
@@ -161,26 +160,20 @@ impl MetadataCompression {
         })
     }
 
-    /// How metadata is compressed, where nothing of its own is named as files are; `None`: nothing is named at all.
-    pub fn spec(self, files: Option<Spec>) -> Result<Option<Spec>, Stop> {
-        let pcluster_len = self.pcluster_len;
+    /// How metadata of a file system with such blocks is compressed, where nothing of its own is named as files are; `None`:
+    /// nothing is named at all.
+    pub fn spec(self, files: &BuildOptions) -> Result<Option<Spec>, Stop> {
+        let method =
+            self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
+        // Without compression it is checked all the same.
+        let limits = PclusterLimits::of(method.unwrap_or(Method::Zstd), files.block_bits, files.encoded_extents);
+        let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
+        let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {
             Some(compression) => compression.spec(pcluster_len).map(Some),
-            None => Ok(files.map(|spec| Spec { pcluster_len, ..spec })),
+            None => Ok(files.compression.map(|spec| Spec { pcluster_len, ..spec })),
         }
     }
-}
-
-/// The value of `-C`, in bytes.
-pub fn pcluster_len(value: &OsString) -> Result<u32, Misuse> {
-    let len = value.to_str().and_then(value::size).and_then(check_pcluster_len);
-    len.ok_or_else(|| value::invalid("physical clustersize", value))
-}
-
-/// `len`, if pclusters may be so long.
-pub fn check_pcluster_len(len: u64) -> Option<u32> {
-    let fits = len > 0 && len.is_multiple_of(BLOCK_LEN) && len <= PCLUSTER_MAX_LEN;
-    u32::try_from(len).ok().filter(|_| fits)
 }
 
 #[cfg(test)]
@@ -242,17 +235,5 @@ mod tests {
         assert!(spec("zstd,dictsize=32k", 64 << 10).is_err());
         assert!(spec("zstd,dictsize=32k", 4096).is_ok());
         assert!(spec("deflate,dictsize=16k", 4096).is_err());
-    }
-
-    #[test]
-    fn pclusters_are_whole_blocks() {
-        for (text, expected) in
-            [("4096", Some(4096)), ("64k", Some(65536)), ("1m", Some(1 << 20)), ("0x2000", Some(8192))]
-        {
-            assert_eq!(pcluster_len(&text.into()).ok(), expected, "{text}");
-        }
-        for text in ["0", "5000", "2m", "", "x", "18446744073709551615"] {
-            assert!(pcluster_len(&text.into()).is_err(), "{text}");
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::value;
 use crate::dropin::getopt::{Misuse, number};
 use crate::preset::SMALL_FILE_LEN;
-use kiln_build::Fragments;
+use kiln_build::{ChunkEntries, Fragments};
 use std::ffi::OsString;
 
 /// Names by bit of `--zfeature-bits`.
@@ -11,16 +11,7 @@ const BITS: [&str; 8] =
     ["legacy-compress", "ztailpacking", "fragments", "all-fragments", "dedupe", "fragdedupe", "48bit", "dot-omitted"];
 
 /// What changes nothing but where things lie in the image, or what is done anyway.
-const WITHOUT_EFFECT: [&str; 8] = [
-    "dot-omitted",
-    "force-chunk-indexes",
-    "force-inode-blockmap",
-    "force-inode-extended",
-    "inline_data",
-    "nosbcrc",
-    "plain-xattr-prefixes",
-    "xattr-name-filter",
-];
+const WITHOUT_EFFECT: [&str; 1] = ["xattr-name-filter"];
 
 /// Extended options.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,8 +24,22 @@ pub struct Extended {
     pub dedupe: bool,
     /// Compressed ends of files beside their inodes.
     pub tail_packing: bool,
+    /// What tables of chunks consist of.
+    pub chunk_entries: ChunkEntries,
+    /// Those of 4 bytes were asked for by name.
+    pub block_map: bool,
     /// Only compact inodes, which have no times of their own.
     pub compact_inodes: bool,
+    /// Only extended inodes.
+    pub extended_inodes: bool,
+    /// Ends of uncompressed files beside their inodes.
+    pub inline_tails: bool,
+    /// No entries of directories for themselves.
+    pub omit_dot: bool,
+    /// Prefixes of attributes in the image itself.
+    pub plain_xattr_prefixes: bool,
+    /// The superblock's.
+    pub checksum: bool,
     /// What was asked for, is not done, and could matter.
     pub warnings: Vec<&'static str>,
 }
@@ -47,7 +52,14 @@ impl Default for Extended {
             packed_pcluster_len: None,
             dedupe: false,
             tail_packing: false,
+            chunk_entries: ChunkEntries::Short,
+            block_map: false,
             compact_inodes: false,
+            extended_inodes: false,
+            inline_tails: true,
+            omit_dot: false,
+            plain_xattr_prefixes: false,
+            checksum: true,
             warnings: Vec::new(),
         }
     }
@@ -91,14 +103,28 @@ impl Extended {
             (_, Some(_)) => false,
             ("48bit", _) => self.put(|it| it.bits48 = wanted),
             ("dedupe", _) => self.put(|it| it.dedupe = wanted),
-            ("force-inode-compact", _) => self.put(|it| it.compact_inodes = wanted),
+            ("force-chunk-indexes", _) => self.put(|it| {
+                it.chunk_entries = if wanted { ChunkEntries::Indexes } else { ChunkEntries::Short };
+                it.block_map = false;
+            }),
+            ("force-inode-blockmap", _) => self.put(|it| {
+                it.chunk_entries = ChunkEntries::Short;
+                it.block_map = wanted;
+            }),
+            ("force-inode-compact", _) => self.put(|it| {
+                it.compact_inodes = wanted;
+                it.extended_inodes &= !wanted;
+            }),
             ("ztailpacking", _) => self.put(|it| it.tail_packing = wanted),
-            ("noinline_data", _) => {
-                self.warn(wanted, "-Enoinline_data: not yet supported: tails may lie beside inodes")
-            }
-            ("inline_data", _) if !wanted => {
-                self.warn(true, "-E^inline_data: not yet supported: tails may lie beside inodes")
-            }
+            ("inline_data", _) => self.put(|it| it.inline_tails = wanted),
+            ("noinline_data", _) => self.put(|it| it.inline_tails = !wanted),
+            ("dot-omitted", _) => self.put(|it| it.omit_dot = wanted),
+            ("plain-xattr-prefixes", _) => self.put(|it| it.plain_xattr_prefixes = wanted),
+            ("nosbcrc", _) => self.put(|it| it.checksum = !wanted),
+            ("force-inode-extended", _) => self.put(|it| {
+                it.extended_inodes = wanted;
+                it.compact_inodes &= !wanted;
+            }),
             ("legacy-compress", _) => {
                 self.warn(wanted, "ancient !lz4_0padding layout (< Linux 5.4) is no longer supported")
             }
@@ -144,7 +170,10 @@ mod tests {
             ("fragments=64k", Extended { fragments: small, packed_pcluster_len: Some(65536), ..Extended::default() }),
             ("dedupe,fragments", Extended { fragments: small, dedupe: true, ..Extended::default() }),
             ("all-fragments=4096,^fragments", Extended::default()),
-            ("nosbcrc,xattr-name-filter,^fragdedupe,inline_data,^ztailpacking", Extended::default()),
+            ("xattr-name-filter,^fragdedupe,noinline_data,inline_data,^ztailpacking", Extended::default()),
+            ("^inline_data", Extended { inline_tails: false, ..Extended::default() }),
+            ("nosbcrc,dot-omitted", Extended { checksum: false, omit_dot: true, ..Extended::default() }),
+            ("force-inode-compact,force-inode-extended", Extended { extended_inodes: true, ..Extended::default() }),
         ] {
             assert_eq!(read(list), Ok(expected), "{list}");
         }
@@ -152,7 +181,7 @@ mod tests {
         {
             assert!(read(list).is_err(), "{list}");
         }
-        assert_eq!(read("ztailpacking,noinline_data,^inline_data,legacy-compress").unwrap().warnings.len(), 3);
+        assert_eq!(read("ztailpacking,noinline_data,^inline_data,legacy-compress").unwrap().warnings.len(), 1);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! `--compress-hints`: lines of a size, perhaps the number of a compressor, and a regular expression.
 
-use super::compression::{Compression, check_pcluster_len};
+use super::compression::Compression;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use crate::exit::Failure;
+use crate::preset::PclusterLimits;
+use kiln_build::BuildOptions;
 use kiln_codec::Spec;
 use kiln_source::filter::{Hint, HintRules};
 use std::fs;
@@ -13,7 +15,7 @@ use std::path::Path;
 pub fn read(
     path: &Path,
     compressors: &[Compression],
-    default: Option<Spec>,
+    build: &BuildOptions,
     warnings: &mut Vec<String>,
 ) -> Result<HintRules, Stop> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
@@ -22,7 +24,9 @@ pub fn read(
         let at = |what: &str| Misuse::Other(format!("{}, line {}: {what}", path.display(), idx + 1));
         let line = str::from_utf8(line).map_err(|_| at("no text"))?;
         if !line.trim().is_empty() && !line.starts_with('#') {
-            hints.extend(default.map(|default| hint(line, compressors, default, warnings)).transpose()?);
+            hints.extend(
+                build.compression.map(|default| hint(line, compressors, default, build, warnings)).transpose()?,
+            );
         }
     }
     // Of several the first decides.
@@ -30,7 +34,13 @@ pub fn read(
     HintRules::new(hints).map_err(|error| Misuse::Other(error.to_string()).into())
 }
 
-fn hint(line: &str, compressors: &[Compression], default: Spec, warnings: &mut Vec<String>) -> Result<Hint, Stop> {
+fn hint(
+    line: &str,
+    compressors: &[Compression],
+    default: Spec,
+    build: &BuildOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Hint, Stop> {
     let misuse = |what: String| Misuse::Other(format!("compress hint `{line}`: {what}"));
     let tokens: Vec<&str> = line.split_whitespace().collect();
     let (len, idx, regex) = match tokens[..] {
@@ -42,11 +52,12 @@ fn hint(line: &str, compressors: &[Compression], default: Spec, warnings: &mut V
     let len = number(&len.into()).ok_or_else(|| misuse(format!("invalid physical clustersize {len}")))?;
     let known = number(&idx.into()).and_then(|idx| compressors.get(usize::try_from(idx).ok()?));
     let compressor = known.ok_or_else(|| misuse(format!("-z names no compressor {idx}")))?;
-    let way = match (len, check_pcluster_len(len)) {
+    let limits = PclusterLimits::of(compressor.method, build.block_bits, build.encoded_extents);
+    let way = match (len, limits.fit(len)) {
         (0, _) => None,
         (_, Some(len)) => Some(compressor.spec(len)?),
         (_, None) => {
-            let len = default.pcluster_len;
+            let len = limits.nearest(default.pcluster_len);
             warnings.push(format!("compress hint `{line}`: invalid physical clustersize, use default {len}"));
             Some(compressor.spec(len)?)
         }

@@ -5,19 +5,19 @@ mod extended;
 mod hints;
 mod options;
 mod refused;
-mod target;
 mod times;
 mod value;
 
 use super::{Stop, getopt};
+use crate::output::Existing;
 use crate::pack::Job;
 use crate::report::Out;
 use crate::signals::Signals;
+use crate::target::Target;
 use kiln_build::Summary;
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
-use target::Target;
 use uuid::Uuid;
 
 /// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
@@ -29,8 +29,8 @@ General options:
  -V, --version         print the version number and exit
  -h, --help            display this help and exit
 
- -b#                   block size in bytes; only 4096
- -C#                   largest compressed unit in bytes (default 4096)
+ -b#                   block size in bytes, 512 to 65536 (default 4096)
+ -C#                   largest compressed unit in bytes (default a block)
  -d<0-9>               set output verbosity; 0=quiet, 9=verbose (default=2)
  -EX[,...]             X=extended options, see below
  -L label              set the volume label (maximum 15 bytes)
@@ -39,16 +39,19 @@ General options:
     --all-time         -T is for all files, too (default)
     --mkfs-time        -T is for the image only
  -UX                   set the UUID: X, clear or random (default from contents)
- -x#                   < 0: no extended attributes
+ -x#                   share extended attributes of more than # files; < 0: none
  -zX[,level=#][:...]   compressor (default none): lz4, lz4hc (0-12), lzma (0-9,
                        100-109), deflate (0-9), libdeflate (0-12), zstd (0-22);
                        others than the first are for --compress-hints
 
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
+ --blobdev=X           put the chunks into X, an extra device
+ --chunksize=#         files that are not compressed in chunks of # bytes
  --compress-hints=X    compress files as file X says, line by line: the largest
                        unit in bytes (0: not at all), perhaps the number of a
                        compressor of -z (from 0 on), a regular expression
+ --dsunit=#            data of files starts at multiples of # blocks
  --exclude-path=X      leave out X, an exact path
  --exclude-regex=X     leave out paths that match X, a regular expression
  --file-contexts=X     SELinux labels as file X says
@@ -56,33 +59,35 @@ General options:
                        set all owners
  --uid-offset=#, --gid-offset=#
                        add # to all owners
+ --fsalignblks=#       the image has a multiple of # blocks
  --hard-dereference    hard links become separate files
  --ignore-mtime        all files get the time of building
  --preserve-mtime      files keep their times (default)
+ --max-extent-bytes=#  an extent stands for # bytes at most
  --mount-point=X       prefix of paths for --file-contexts
+ --offset=#            the image begins at byte # of FILE; the rest of FILE stays
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
+ --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
  --zD[=<0,1>]          compress large directories
  --workers=#           number of threads (default one for each processor)
+ --xattr-inode-digest[=X]
+                       store SHA-256 digests of contents as attribute X
+ --xattr-prefix=X      store X once for all names of attributes that begin so
  --zfeature-bits=#     extended options by number
 
-Extended options: 48bit, all-fragments[=#], dedupe, force-inode-compact,
-fragments[=#]. These change nothing but how an image is laid out, and have no
-effect: dot-omitted, force-chunk-indexes, force-inode-blockmap,
-force-inode-extended, fragdedupe, legacy-compress, nosbcrc,
-plain-xattr-prefixes, xattr-name-filter, [^]inline_data, ztailpacking.
---async-queue-limit, --MZ and --sort have none either.
+Extended options: 48bit, all-fragments[=#], dedupe, dot-omitted,
+force-chunk-indexes, force-inode-blockmap, force-inode-compact,
+force-inode-extended, fragments[=#], [^]inline_data, nosbcrc,
+plain-xattr-prefixes, ztailpacking. Without effect are fragdedupe,
+legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
+--sort.
 
-Not possible yet, and refused: --blobdev, --chunksize, --dsunit, --fsalignblks,
---fs-config-file, --gzinfo, --gzip, --incremental, --max-extent-bytes, --oci,
---offset, --product-out, --root-xattr-isize, --s3, --tar, --ungzip, --unlzma,
---unxz, --vmdk-desc, --xattr-inode-digest, --xattr-prefix.
+Not possible yet, and refused: --fs-config-file, --gzinfo, --gzip, --incremental,
+--oci, --product-out, --s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
-
-/// Bytes in a block.
-const BLOCK_LEN: u64 = 4096;
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
@@ -97,11 +102,16 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         out.flush()?;
     }
     let signals = Signals::catch()?;
-    let target = Target::create(&request.file)?;
+    // A symbolic link is followed.
+    let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
+    let mut target = Target::create(&file, Existing::Replace, request.offset)?;
+    if let Some(blob) = &request.blob {
+        target = target.with_blob(blob, Existing::Replace)?;
+    }
     let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
     let scan = job.scan(&request.build, &signals)?;
     request.by_path.settle(&scan.tree, &mut request.build);
-    let (summary, _) = job.build(&scan.tree, target.file(), &request.build, &signals, &|_| {})?;
+    let (summary, _) = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {})?;
     target.commit()?;
     if !request.quiet {
         report(&mut out, &summary)?;
@@ -115,9 +125,10 @@ fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     writeln!(out, "Build completed.\n\n------")?;
     writeln!(out, "Filesystem UUID: {}", Uuid::from_bytes(summary.uuid))?;
-    writeln!(out, "Filesystem total blocks: {} (of {BLOCK_LEN}-byte blocks)", summary.image_bytes / BLOCK_LEN)?;
+    let block_len = summary.block_len;
+    writeln!(out, "Filesystem total blocks: {} (of {block_len}-byte blocks)", summary.image_bytes / block_len)?;
     writeln!(out, "Filesystem total inodes: {inodes}")?;
-    writeln!(out, "Filesystem total metadata blocks: {}", metadata_bytes / BLOCK_LEN)?;
+    writeln!(out, "Filesystem total metadata blocks: {}", metadata_bytes / block_len)?;
     let deduplicated = summary.duplicate_bytes + summary.shared_bytes;
     writeln!(out, "Filesystem total deduplicated bytes (of source files): {deduplicated}")
 }

@@ -1,18 +1,22 @@
 //! The command line of `mkfs.erofs`.
 
-use super::compression::{Compression, MetadataCompression, check_pcluster_len, pcluster_len};
+use super::compression::{Compression, MetadataCompression};
 use super::extended::Extended;
-use super::target::scratch_dir;
 use super::times::{Scope, TimeWishes};
-use super::value::{id, invalid, signed};
+use super::value::{block_bits, id, invalid, signed, size};
 use super::{hints, refused};
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ByPath, Label, source_date_epoch};
+use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
+use crate::preset::PclusterLimits;
+use crate::target::scratch_dir;
 use crate::threads::processors;
 use kiln_build::{BuildOptions, Dedupe};
+use kiln_codec::Method;
+use kiln_format::BlockBits;
+use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
 use std::ffi::OsString;
 use std::fs;
@@ -84,9 +88,6 @@ pub const OPTIONS: [Opt; 60] = [
     long("zfeature-bits", Takes::Value),
 ];
 
-/// The largest pcluster where none is named, in bytes: the block, as in the original.
-const PCLUSTER_LEN: u32 = 4096;
-
 /// What is compressed as one piece of encoded extents where nothing is named, in bytes: in pieces of one block hardly
 /// anything would be gained.
 const UNIT_LEN: u32 = 64 << 10;
@@ -100,9 +101,11 @@ pub struct Options {
     log: Log,
     quiet: bool,
     operands: Vec<PathBuf>,
+    block_bits: Option<BlockBits>,
     compressors: Vec<Compression>,
     hints: Option<PathBuf>,
-    pcluster_len: Option<u32>,
+    /// As asked for, in bytes.
+    pcluster_len: Option<u64>,
     metadata: Option<MetadataCompression>,
     compress_directories: bool,
     extended: Extended,
@@ -114,6 +117,23 @@ pub struct Options {
     policy: Policy,
     file_contexts: Option<PathBuf>,
     mount_point: Vec<u8>,
+    blob: Option<PathBuf>,
+    xattr_prefixes: Vec<Vec<u8>>,
+    content_digests: Option<Vec<u8>>,
+    /// Owners of an attribute up to which it is not shared.
+    xattr_tolerance: Option<u64>,
+    /// In bytes.
+    extent_max_len: Option<u32>,
+    /// In bytes.
+    root_xattr_len: usize,
+    /// In bytes.
+    chunk_len: Option<u64>,
+    /// In blocks; 0 for any.
+    dsunit: u64,
+    /// In blocks; 0 for any.
+    fsalignblks: u64,
+    /// In bytes.
+    offset: u64,
 }
 
 /// What this makes together.
@@ -122,6 +142,10 @@ pub struct Request {
     pub quiet: bool,
     pub file: PathBuf,
     pub source: PathBuf,
+    /// Where in the file the image begins, in bytes.
+    pub offset: u64,
+    /// Where chunks go, if not into the file.
+    pub blob: Option<PathBuf>,
     pub filter: Filter,
     pub policy: Policy,
     pub build: BuildOptions,
@@ -147,6 +171,10 @@ impl Options {
 
     fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
         match (name, value) {
+            ("xattr-inode-digest", value) => {
+                let name = value.map(|value| value.as_bytes().to_vec());
+                self.content_digests = Some(name.unwrap_or_else(|| DIGEST_NAME.into()));
+            }
             ("zD", value) => self.compress_directories = flag(name, value)?,
             ("MZ", value) => metadata_zone(value)?,
             ("ovlfs-strip", value) => self.policy.strip_overlay = flag(name, value)?,
@@ -169,7 +197,11 @@ impl Options {
 
     fn with_value(&mut self, name: &str, value: OsString) -> Result<(), Stop> {
         match name {
-            "C" => self.pcluster_len = Some(pcluster_len(&value)?),
+            "b" => self.block_bits = Some(block_bits(&value)?),
+            "C" => {
+                let len = value.to_str().and_then(size);
+                self.pcluster_len = Some(len.ok_or_else(|| invalid("physical clustersize", &value))?);
+            }
             "E" => self.extended.read(&value)?,
             "L" => self.label = label(&value)?,
             "T" => self.times.fixed = Some(signed(&value).ok_or_else(|| invalid("UNIX timestamp", &value))?),
@@ -179,6 +211,13 @@ impl Options {
             "x" => self.xattr_tolerance(&value)?,
             "z" => self.compressors = Compression::parse(&value)?,
             "compress-hints" => self.hints = Some(value.into()),
+            "blobdev" => self.blob = Some(value.into()),
+            "chunksize" => self.chunk_len = Some(blocks("chunksize", &value)?),
+            "dsunit" => self.dsunit = blocks("dsunit", &value)?,
+            "fsalignblks" => self.fsalignblks = blocks("fsalignblks", &value)?,
+            "max-extent-bytes" => self.extent_max_len = Some(extent_max_len(&value)?),
+            "root-xattr-isize" => self.root_xattr_len = root_xattr_len(&value)?,
+            "offset" => self.offset = number(&value).ok_or_else(|| invalid("disk offset", &value))?,
             "async-queue-limit" => drop(number(&value).ok_or_else(|| invalid("async-queue-limit", &value))?),
             "exclude-path" => self.filter.exclude_path(value.as_bytes()),
             "exclude-regex" => self.exclude_regex(&value)?,
@@ -190,6 +229,7 @@ impl Options {
             "mount-point" => self.mount_point = value.as_bytes().to_vec(),
             "sort" if value != "path" && value != "none" => return Err(invalid("sort order", &value).into()),
             "workers" => self.workers = Some(workers(&value)?),
+            "xattr-prefix" => self.xattr_prefixes.push(value.as_bytes().to_vec()),
             "zfeature-bits" => self.extended.read_bits(&value)?,
             // --sort, which is for archives: a directory's files are always in the order of a walk.
             _ => {}
@@ -197,12 +237,12 @@ impl Options {
         Ok(())
     }
 
-    /// Attributes with two owners or more are shared, whatever number is named.
     fn xattr_tolerance(&mut self, value: &OsString) -> Result<(), Stop> {
         let tolerance = signed(value).ok_or_else(|| invalid("xattr tolerance", value))?;
         let none = if tolerance < 0 { &[&b"*"[..]][..] } else { &[] };
         let globs = NameGlobs::new(none.iter().copied()).map_err(|error| Failure::Usage(format!("-x: {error}")))?;
         self.policy.xattrs.exclude = globs;
+        self.xattr_tolerance = u64::try_from(tolerance).ok();
         Ok(())
     }
 
@@ -215,6 +255,9 @@ impl Options {
     pub fn request(self) -> Result<Request, Stop> {
         let (file, source) = self.operands()?;
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
+        if let Some(bits) = self.block_bits.filter(|&bits| bits > BlockBits::DEFAULT) {
+            warnings.push(format!("-b{}: only kernels with pages as long mount the image", bits.len()));
+        }
         let threads = self.threads(&mut warnings);
         if self.extended.dedupe && self.compressors.is_empty() {
             warnings.push("-Ededupe: nothing is compressed: only whole files are stored once".into());
@@ -222,37 +265,61 @@ impl Options {
         if self.compress_directories && self.compressors.is_empty() {
             warnings.push("--zD: nothing is compressed, directories neither".into());
         }
-        let build = self.layout()?;
-        if self.metadata.is_some() && build.metabox.is_none() {
+        let layout = self.layout()?;
+        if self.metadata.is_some() && layout.metabox.is_none() {
             warnings.push("-m: nothing is compressed, metadata neither".into());
         }
+        let chunk_bits = self.chunk_bits(layout.block_bits)?;
         let mut times = self.times;
         times.ignore_mtime |= self.extended.compact_inodes;
         let mut policy = self.policy;
         let latest;
+        let build_time = times.build_time();
         (policy.times, latest) = times.resolve(source_date_epoch()?, now);
         policy.labels = self.file_contexts.map(|path| labels(&path, self.mount_point)).transpose()?;
+        let align = |what: &str, blocks: u64| match blocks.checked_mul(layout.block_bits.len()) {
+            Some(0) => Ok(1),
+            Some(align) if align <= ALIGN_MAX => Ok(align),
+            _ => Err(invalid(what, &blocks.to_string().into())),
+        };
         let build = BuildOptions {
+            chunk_bits,
+            chunk_entries: self.extended.chunk_entries,
+            inline_tails: self.extended.inline_tails,
+            compact_inodes: !self.extended.extended_inodes,
+            omit_dot: self.extended.omit_dot,
+            checksum: self.extended.checksum,
+            // Two owners are enough for a smaller image, where nothing is named.
+            xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
+            root_xattr_len: self.root_xattr_len,
+            xattr_prefixes: self.xattr_prefixes,
+            content_digests: self.content_digests,
+            plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
+            extent_max_len: self.extent_max_len,
+            build_time,
+            data_align: align("dsunit", self.dsunit)?,
+            image_align: align("fsalignblks", self.fsalignblks)?,
             threads,
             uuid: self.uuid,
             label: self.label.padded(),
             source_date_epoch: latest,
             scratch_dir: scratch_dir(&file),
-            ..build
+            ..layout
         };
         let mut by_path = ByPath::default();
         if let Some(path) = &self.hints {
-            by_path.hints = hints::read(path, &self.compressors, build.compression, &mut warnings)?;
+            by_path.hints = hints::read(path, &self.compressors, &build, &mut warnings)?;
         }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        Ok(Request { log, quiet: self.quiet, file, source, filter: self.filter, policy, build, by_path, warnings })
+        let (offset, blob, filter) = (self.offset, self.blob, self.filter);
+        Ok(Request { log, quiet: self.quiet, file, source, offset, blob, filter, policy, build, by_path, warnings })
     }
 
     /// How everything is stored.
     fn layout(&self) -> Result<BuildOptions, Stop> {
-        let files = layout(self.compressors.first().copied(), self.pcluster_len, &self.extended)?;
+        let files = layout(self.block_bits, self.compressors.first().copied(), self.pcluster_len, &self.extended)?;
         let metabox = match self.metadata {
-            Some(metadata) => metadata.spec(files.compression)?,
+            Some(metadata) => metadata.spec(&files)?,
             None => None,
         };
         // The metabox needs a later kernel than what 48bit allows.
@@ -273,6 +340,23 @@ impl Options {
         }
     }
 
+    /// log2 of the size of chunks, if there are any.
+    fn chunk_bits(&self, block_bits: BlockBits) -> Result<Option<u8>, Misuse> {
+        let refuse = |message: &str| Err(Misuse::Other(message.into()));
+        match self.chunk_len {
+            None if self.blob.is_some() => refuse("--blobdev must be used together with --chunksize"),
+            None => Ok(None),
+            Some(_) if self.blob.is_some() && self.extended.block_map => {
+                refuse("--blobdev cannot work with block map currently")
+            }
+            Some(len) if !len.is_power_of_two() || len > CHUNK_MAX_LEN => {
+                refuse(&format!("chunksize {len} must be a power of two, up to {CHUNK_MAX_LEN}"))
+            }
+            Some(len) if len < block_bits.len() => refuse(&format!("chunksize {len} must be larger than block size")),
+            Some(len) => Ok(Some(len.trailing_zeros() as u8)),
+        }
+    }
+
     fn threads(&self, warnings: &mut Vec<String>) -> usize {
         let processors = processors();
         if let Some(workers) = self.workers.filter(|&workers| workers > processors) {
@@ -285,18 +369,26 @@ impl Options {
 
 /// How data is stored.
 fn layout(
+    block_bits: Option<BlockBits>,
     compression: Option<Compression>,
-    pcluster_len: Option<u32>,
+    pcluster_len: Option<u64>,
     extended: &Extended,
 ) -> Result<BuildOptions, Stop> {
-    let packed_pcluster_len = match extended.packed_pcluster_len {
-        Some(len) => Some(check_pcluster_len(len).ok_or_else(|| invalid("fragment size", &len.to_string().into()))?),
-        None => None,
+    let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
+    // Without compression they are checked all the same.
+    let method = compression.map_or(Method::Zstd, |compression| compression.method);
+    let limits = PclusterLimits::of(method, block_bits, extended.bits48);
+    let fit = |what, len: Option<u64>| {
+        let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
+        len.map(fit).transpose()
     };
-    let default_len = if extended.bits48 { UNIT_LEN } else { PCLUSTER_LEN };
-    let spec = |compression: Compression| compression.spec(pcluster_len.unwrap_or(default_len));
-    let compression = compression.map(spec).transpose()?;
+    let packed_pcluster_len = fit("fragment size", extended.packed_pcluster_len)?;
+    // The block where none is named, as in the original.
+    let default_len = if extended.bits48 { UNIT_LEN } else { 0 };
+    let pcluster_len = fit("physical clustersize", pcluster_len)?.unwrap_or(limits.nearest(default_len));
+    let compression = compression.map(|compression| compression.spec(pcluster_len)).transpose()?;
     Ok(BuildOptions {
+        block_bits,
         compression,
         dedupe: if extended.dedupe { Dedupe::Parts } else { Dedupe::Files },
         fragments: extended.fragments,
@@ -346,6 +438,22 @@ fn random_uuid() -> Result<[u8; 16], Stop> {
     // So few bytes come at once.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(std::io::Error::from)?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
+}
+
+/// A negative one stands for extents that are not of whole blocks, which ours of 48 bits never are.
+fn extent_max_len(value: &OsString) -> Result<u32, Misuse> {
+    let digits = value.to_str().map(|text| text.strip_prefix('-').unwrap_or(text));
+    let len = digits.and_then(size).filter(|len| *len > 0);
+    len.map(|len| u32::try_from(len).unwrap_or(u32::MAX)).ok_or_else(|| invalid("max extent bytes", value))
+}
+
+fn root_xattr_len(value: &OsString) -> Result<usize, Misuse> {
+    let len = number(value).and_then(|len| usize::try_from(len).ok());
+    len.filter(|len| *len <= BODY_MAX_LEN).ok_or_else(|| invalid("root xattr isize", value))
+}
+
+fn blocks(what: &str, value: &OsString) -> Result<u64, Misuse> {
+    number(value).ok_or_else(|| invalid(what, value))
 }
 
 fn workers(value: &OsString) -> Result<usize, Misuse> {

@@ -22,35 +22,24 @@ const fn unless(name: &'static str, unless: &'static [&'static str], because: &'
 }
 
 const DIRECTORIES_ONLY: &str = "the source is a directory";
-const ONE_FILE: &str = "all data lies in the image";
 const RANDOM: &str = "the same input gives the same image";
 
-const REFUSED: [Refused; 25] = [
-    always("blobdev", ONE_FILE),
-    always("chunksize", "data is not in chunks of a fixed size"),
+const REFUSED: [Refused; 15] = [
     unless("clean", &["", "data"], "all data is written"),
-    unless("dsunit", &["0", "1"], "data begins at any block"),
     always("fs-config-file", "owners are those of the source"),
-    unless("fsalignblks", &["0", "1"], "images end at any block"),
     always("gzinfo", DIRECTORIES_ONLY),
     always("gzip", DIRECTORIES_ONLY),
     always("incremental", "images are made from scratch"),
-    always("max-extent-bytes", "extents have any length"),
     always("oci", DIRECTORIES_ONLY),
-    unless("offset", &["0"], "images begin where FILE does"),
     always("product-out", "owners are those of the source"),
     always("random-algorithms", RANDOM),
     always("random-pclusterblks", RANDOM),
-    unless("root-xattr-isize", &["0"], "attributes take the room that they need"),
     always("s3", DIRECTORIES_ONLY),
     always("tar", DIRECTORIES_ONLY),
     always("ungzip", DIRECTORIES_ONLY),
     always("unlzma", DIRECTORIES_ONLY),
     always("unxz", DIRECTORIES_ONLY),
-    always("vmdk-desc", ONE_FILE),
-    always("xattr-inode-digest", "there are no digests"),
-    always("xattr-prefix", "there are no long prefixes"),
-    unless("b", &["4096", "4k", "4K"], "blocks have 4096 bytes"),
+    always("vmdk-desc", "no descriptors are written"),
 ];
 
 /// Whether `name` may be ignored with this value, or must be refused. `None`: it is none of these options.

@@ -21,6 +21,11 @@ pub enum Scope {
 }
 
 impl TimeWishes {
+    /// The time of building, where only that was named.
+    pub fn build_time(&self) -> Option<i64> {
+        self.fixed.filter(|_| self.scope == Some(Scope::ImageOnly) && !self.ignore_mtime)
+    }
+
     /// What becomes of the times of files, and the latest time in the image. `epoch` is that of the environment, which
     /// overrides `-T`; `now` is asked for where nothing else is named.
     pub fn resolve(&self, epoch: Option<i64>, now: impl Fn() -> i64) -> (Times, Option<i64>) {

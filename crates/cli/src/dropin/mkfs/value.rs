@@ -1,6 +1,7 @@
 //! Values of options, as the original reads them.
 
 use crate::dropin::getopt::{Misuse, number};
+use kiln_format::BlockBits;
 use std::ffi::OsString;
 
 /// A number of the original's, decimal, `0x` hexadecimal or `0` octal, that may be negative.
@@ -24,6 +25,13 @@ pub fn size(text: &str) -> Option<u64> {
     number(&digits.into())?.checked_mul(1 << shift)
 }
 
+/// The value of `-b`.
+pub fn block_bits(text: &OsString) -> Result<BlockBits, Misuse> {
+    let len = text.to_str().and_then(size).filter(|len| len.is_power_of_two());
+    let bits = len.and_then(|len| BlockBits::new(len.trailing_zeros() as u8));
+    bits.ok_or_else(|| invalid("block size", text))
+}
+
 /// The value of `--force-uid` and its like.
 pub fn id(text: &OsString) -> Option<u32> {
     // The highest number stands for no id in system calls.
@@ -38,6 +46,16 @@ pub fn invalid(what: &str, value: &OsString) -> Misuse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_powers_of_two() {
+        for (text, expected) in [("512", Some(9)), ("4k", Some(12)), ("4096", Some(12)), ("0x10000", Some(16))] {
+            assert_eq!(block_bits(&text.into()).ok().map(BlockBits::bits), expected, "{text}");
+        }
+        for text in ["0", "256", "5000", "128k", "", "x", "18446744073709551615"] {
+            assert!(block_bits(&text.into()).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn numbers_may_be_negative() {
