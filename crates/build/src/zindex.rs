@@ -48,6 +48,9 @@ pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
 /// # Errors
 /// As [`len_behind`].
 pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Result<bool, BuildError> {
+    if shape.is_full() {
+        return Ok(false);
+    }
     let compact = shape.compact(compact_off(body_off))?;
     let follows = |a: &ZExtent, b: &ZExtent| a.pa + u64::from(a.plen) == b.pa;
     let starts_pack =
@@ -63,6 +66,9 @@ pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Re
 pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
     let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
     let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, end: MapEnd::Stored };
+    if shape.is_full() {
+        return Ok(block_bits.blocks_for(len) << block_bits.bits());
+    }
     let compact = shape.compact(compact_off(Form::Compact.len() as u64))?;
     let first = (block_bits.blocks_for(len)..).find(|lcn| compact.starts_pack(*lcn));
     Ok(first.unwrap_or_default() << block_bits.bits())
@@ -236,7 +242,7 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
 /// The head at lcluster `head` and the nonheads up to `next`.
 fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
     let blkaddr = match shape.end {
-        MapEnd::Fragment(off) if shape.scattered && extent.end() == shape.len => off >> 32,
+        MapEnd::Fragment(off) if shape.is_full() && extent.end() == shape.len => off >> 32,
         _ => extent.pa >> shape.block_bits.bits(),
     };
     let first = Lcluster::Head {
