@@ -164,8 +164,9 @@ fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> Compr
     for way in ways {
         match way.method.algorithm() {
             Algorithm::Lz4 => {
-                let max_pclusterblks = options.max_pcluster_blocks() as u16;
-                cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks });
+                let blocks = options.pcluster_blocks(way) as u16;
+                let before = cfgs.lz4.map_or(0, |cfg| cfg.max_pclusterblks);
+                cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
             }
             Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
             Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),

@@ -352,7 +352,12 @@ impl BuildOptions {
 
     /// Blocks in the longest pcluster, for maps that must know whether it is more than one.
     pub(crate) fn max_pcluster_blocks(&self) -> u32 {
-        let longest = self.specs().map(|spec| spec.pcluster_len).max().unwrap_or(0) >> self.block_bits.bits();
+        self.specs().map(|spec| self.pcluster_blocks(spec)).max().unwrap_or(0)
+    }
+
+    /// Blocks in the longest pcluster that is compressed so.
+    pub(crate) fn pcluster_blocks(&self, spec: Spec) -> u32 {
+        let longest = spec.pcluster_len >> self.block_bits.bits();
         if self.dedupes_parts() { longest.max(REST_MAX_BLOCKS) } else { longest }
     }
 
