@@ -43,6 +43,7 @@ class Step:
 
 
 LS = ("ls", "-lR", "{root}")
+RSYNC = shutil.which("rsync") or str(packers.peer_path("tools", "rsync"))
 # Each list is one mount.
 SESSIONS: List[List[Step]] = [
     [Step("ls -lR, cold", command=LS), Step("ls -lR, again", command=LS)],
@@ -55,6 +56,7 @@ SESSIONS: List[List[Step]] = [
     [Step("4 KiB of each 128 KiB", "strided")],
     [Step("the largest file, sequentially", "sequential")],
     [Step("cp -a", command=("cp", "-a", "{root}/.", "{target}"))],
+    [Step("rsync -aAXH", command=(RSYNC, "-aAXH", "{root}/", "{target}"))],
     [Step("tar", command=("tar", "-cf", "/dev/zero", "-C", "{root}", "."))],
 ]
 
@@ -114,7 +116,7 @@ class Bench:
             raise OSError(f"{step.name}: exit code {code}")
         if step.command == LS and lines != len(listing(tree)):
             raise OSError(f"{step.name}: {lines} lines, not {len(listing(tree))}")
-        if step.name.startswith("cp"):
+        if step.name.startswith(("cp", "rsync")):
             subprocess.run(["diff", "-r", "--no-dereference", "-q", tree, out], check=True, stdout=subprocess.DEVNULL)
 
     def read(self, step: Step, tree: Path, via: str, place: Path) -> Tuple[float, float]:
@@ -277,6 +279,9 @@ def main() -> int:
     listed = {n: s for n, s in servers.find_servers(kiln).items() if not arguments.who or n in arguments.who}
     kinds = sorted({server.kind for server in listed.values()} | {"erofs"})
     sessions = [s for s in SESSIONS if not arguments.only or any(w in one.name for w in arguments.only for one in s)]
+    for step in (step for steps in sessions for step in steps if step.command and not shutil.which(step.command[0])):
+        lib.say(f"{step.name}: skipped, {step.command[0]} is not there")
+        sessions = [steps for steps in sessions if step not in steps]
     facts = lib.machine_facts()
     with lib.scratch(arguments.tmp) as folder, lib.scratch(arguments.target) as target:
         bench = Bench(client.resolve(), folder, target, listed)

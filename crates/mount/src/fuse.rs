@@ -1,12 +1,12 @@
 //! An image served by FUSE: root mounts directly, users through `fusermount3`.
 
+mod absent;
 mod ask;
 mod attach;
 mod export;
 mod metrics;
 mod node;
 mod served;
-mod xattrs;
 
 pub use ask::stats;
 

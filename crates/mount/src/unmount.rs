@@ -5,15 +5,26 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 /// `FUSE_SUPER_MAGIC` of statfs(2).
 const FUSE_MAGIC: u64 = 0x6573_5546;
+/// A mount in use is tried again: between fork and exec a child holds its parent's descriptors.
+const BUSY_TRIES: u32 = 5;
+const BUSY_PAUSE: Duration = Duration::from_millis(40);
 
 /// Unmount what is mounted at `dir`: by `umount2`, and for a user's own FUSE mount by `fusermount3`.
 ///
 /// # Errors
 /// Nothing is mounted there, it is in use, or the kernel does not let this user.
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
+    for _ in 0..BUSY_TRIES {
+        match detach(dir, UnmountFlags::empty()) {
+            Err(MountError::Busy { .. }) => thread::sleep(BUSY_PAUSE),
+            outcome => return outcome,
+        }
+    }
     detach(dir, UnmountFlags::empty())
 }
 

@@ -6,6 +6,7 @@ mod common;
 use common::{Served, TempDir};
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::{MountError, preload};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, Mou
 
 /// A file of the golden images that is worth reading.
 const TEXT: &str = "big/text";
+const SPARSE: &str = "sparse";
 
 #[test]
 fn a_mount_tells_what_it_did() {
@@ -116,14 +118,48 @@ fn attributes_that_nobody_has_are_asked_for_once() {
     let before = asked(&served);
     assert_eq!(missing(&served.dir), Errno::OPNOTSUPP);
     assert_eq!(asked(&served), before);
-    // Who copies asks for lists, and finds them empty.
-    assert_eq!(rustix::fs::llistxattr(&path, &mut [0u8; 8][..]), Ok(0));
+    // Who copies asks for lists.
+    assert_eq!(rustix::fs::llistxattr(&path, &mut [0u8; 8][..]), Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::llistxattr(&served.dir, &mut [0u8; 8][..]), Err(Errno::OPNOTSUPP));
+    assert_eq!(asked(&served), before + 1);
     drop(served);
 
     let temp = TempDir::new();
     let served = serve(&temp, "xattrs.erofs", FuseOptions::default()).unwrap();
     for count in 1..=40 {
         assert_eq!(missing(&served.dir), Errno::NODATA);
+        assert_eq!(asked(&served), count);
+    }
+}
+
+#[test]
+fn holes_that_nobody_has_are_asked_for_once() {
+    if !common::has_fuse() {
+        return;
+    }
+    let asked = |served: &Served| {
+        sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"lseek\"}")
+    };
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let file = fs::File::open(served.dir.join(TEXT)).unwrap();
+    let len = file.metadata().unwrap().len();
+    let seek = |from| rustix::fs::seek(&file, from);
+    let shown = || [seek(SeekFrom::Data(7)), seek(SeekFrom::Hole(7)), seek(SeekFrom::Hole(len))];
+    let expected = [Ok(7), Ok(len), Err(Errno::NXIO)];
+    // As many answers as it takes until the image is searched, and all the same.
+    common::wait_until(|| {
+        let before = asked(&served);
+        assert_eq!(shown(), expected);
+        asked(&served) == before
+    });
+    drop((file, served));
+
+    let temp = TempDir::new();
+    let served = serve(&temp, "chunk-4k.erofs", FuseOptions::default()).unwrap();
+    let file = fs::File::open(served.dir.join(SPARSE)).unwrap();
+    for count in 1..=40 {
+        assert!(rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap() < file.metadata().unwrap().len());
         assert_eq!(asked(&served), count);
     }
 }

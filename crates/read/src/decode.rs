@@ -5,7 +5,8 @@
 //! 1. it is in the cache of decoded extents: copy;
 //! 2. it is wanted whole: decode into the destination, and leave the cache to those who need it;
 //! 3. a small part of its front is wanted, or another part by somebody who seems to read here and there, as nobody has looked
-//!    at this extent lately: decode up to the last byte wanted. Streams decode front to back, so on average that is half of it;
+//!    at this extent lately, or by somebody whose strides leave it: decode up to the last byte wanted. Streams decode front to
+//!    back, so on average that is half of it;
 //! 4. else, where its front is wanted or another part was wanted before, more will be wanted soon: decode it whole into the
 //!    cache, once for all who ask meanwhile. An extent too long for the cache takes way 3.
 
@@ -204,7 +205,8 @@ impl Image {
             return Ok(Found::Cached(bytes));
         }
         let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
-        let touch = if whole { Touch::First } else { touched.touch(stored) };
+        let last = if whole { None } else { touched.touch(stored, wanted.end) };
+        let touch = Touch::after(last, wanted, stored.llen.into());
         match self.way(stored, wanted, touch) {
             Way::Cache => Ok(Found::Cached(self.kept(stored)?)),
             way => Ok(Found::Nowhere(way.decoded_how())),
@@ -241,7 +243,7 @@ impl Image {
             (0, Touch::First) if is_small_front => Way::Direct,
             _ if !self.fits_cache(stored) => Way::Scratch,
             (0, _) | (_, Touch::Again) => Way::Cache,
-            (_, Touch::First) => Way::Scratch,
+            (_, Touch::First | Touch::Leaving) => Way::Scratch,
         }
     }
 

@@ -53,8 +53,8 @@ pub struct Explanation<'a> {
     packed: Option<Fragment<'a>>,
     /// Extents that are in the cache since a part of them was wanted: at most the first and the last one of a range.
     cached: Vec<Stored>,
-    /// The same, but left out of the cache so far.
-    touched: Vec<Stored>,
+    /// The same, but left out of the cache so far, and where the part ended.
+    touched: Vec<(Stored, u64)>,
     cost: Cost,
     is_done: bool,
 }
@@ -148,12 +148,17 @@ impl Explanation<'_> {
             if self.cached.contains(&stored) {
                 charge.decoding = Decoding::Cached;
             } else {
-                let touch = if self.touched.contains(&stored) { Touch::Again } else { Touch::First };
+                let wanted = part.start - extent.la..part.end - extent.la;
+                let last = self.touched.iter().rev().find(|(touched, _)| *touched == stored).map(|&(_, end)| end);
+                let touch = Touch::after(last, &wanted, extent.llen);
                 let (way, decoded) = way(self.image, &extent, &part, touch)?.unwrap_or((Way::Scratch, first));
                 charge.decoded += decoded;
                 charge.decoding = Decoding::of(decoded, &extent);
                 if part.end - part.start < extent.llen {
-                    if way == Way::Cache { &mut self.cached } else { &mut self.touched }.push(stored);
+                    match way {
+                        Way::Cache => self.cached.push(stored),
+                        Way::Direct | Way::Scratch => self.touched.push((stored, wanted.end)),
+                    }
                 }
             }
         }

@@ -22,7 +22,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         choices.push((preset, options(args, preset, Path::new("."))));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
-        // None is possible. The last preset compresses, so its reason is about what was asked for.
+        // None is possible. The last preset compresses: its reason is not that it does not.
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
     let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy };

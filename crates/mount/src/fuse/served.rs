@@ -1,8 +1,8 @@
 //! Answers to the kernel's requests.
 
+use super::absent::Absent;
 use super::metrics::{FETCH, Kind, Meters};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
-use super::xattrs::Xattrs;
 use fuser::{
     AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
@@ -29,7 +29,8 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_POSIX_ACL);
-const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO);
+/// Always: left to choose (`FUSE_READDIRPLUS_AUTO`), the kernel asks for names alone in long directories, and then for each of them.
+const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS;
 /// The longest request in bytes. Nothing is ever written, but fuser derives the longest read from it.
 const REQUEST_MAX: u32 = 1 << 20;
 /// Reads ahead that may be under way, against 12 by default: slow sources need them.
@@ -51,7 +52,8 @@ thread_local! {
 pub struct Served {
     image: Image,
     meters: Arc<Meters>,
-    xattrs: Xattrs,
+    no_xattrs: Absent,
+    no_holes: Absent,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
@@ -59,7 +61,8 @@ pub struct Served {
 
 impl Served {
     pub fn new(image: Image, meters: Arc<Meters>) -> Self {
-        Served { image, meters, xattrs: Xattrs::new(), no_open: false, no_opendir: false }
+        let (no_xattrs, no_holes) = (Absent::xattrs(), Absent::holes());
+        Served { image, meters, no_xattrs, no_holes, no_open: false, no_opendir: false }
     }
 
     /// Run the handler of a request. A bug in it must not take the mount down: the reply that it drops becomes EIO.
@@ -269,10 +272,8 @@ impl Filesystem for Served {
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if self.xattrs.are_none(&self.image) {
-            return reply.error(Errno::ENOSYS);
-        }
         self.guarded(Kind::Xattr, || match self.find_xattr(node, name.as_bytes()) {
+            _ if self.no_xattrs.is_known(&self.image) => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
             Err(error) => reply.error(self.errno(&error)),
@@ -281,6 +282,7 @@ impl Filesystem for Served {
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         self.guarded(Kind::Xattr, || match self.xattr_names(node, request.uid()) {
+            _ if self.no_xattrs.is_known(&self.image) => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
             Err(error) => reply.error(self.errno(&error)),
         });
@@ -288,6 +290,9 @@ impl Filesystem for Served {
 
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         self.guarded(Kind::Lseek, || {
+            if self.no_holes.is_known(&self.image) {
+                return reply.error(Errno::ENOSYS);
+            }
             let what = match whence {
                 SEEK_DATA => SeekWhat::Data,
                 SEEK_HOLE => SeekWhat::Hole,
