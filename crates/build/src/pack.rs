@@ -1,33 +1,29 @@
 //! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
 
+mod holes;
 mod plain;
+mod refs;
 
-use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
 
 use crate::append::{Appender, Home};
 use crate::chunks::{ChunkRuns, ChunkStore};
-use crate::cuts::{self, Unit};
 use crate::fill::PartExtent;
-use crate::jobs::{self, Part, Stream, Task};
+use crate::jobs::{self, Part, Stream};
 use crate::packed::PackedStream;
 use crate::part::{PackedPart, Packer, Shape};
 use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
-use crate::streams::Streams;
 use crate::survey::skippable;
 use crate::tails::{TailRef, Tails};
 use crate::zindex::{self, ZExtent};
-use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree, zeros};
+use crate::{BuildError, BuildOptions, Control, Progress, Skipped, Tree};
 
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
-/// Longest hole in one encoded extent, in bytes.
-const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 /// Where a file's data lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,27 +236,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         })
     }
 
-    /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
-    fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
-        let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
-        if self.encoded {
-            return Ok(());
-        }
-        let plan = self.plan;
-        for way in plan.files.iter().filter(has_holes).filter_map(|file| file.way) {
-            let algorithm = way.method.algorithm();
-            if self.zeros.contains_key(&algorithm) {
-                continue;
-            }
-            let (block, llen) = zeros::pcluster(&way, options)?;
-            let plen = block.len() as u32;
-            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }), Home::Image)?;
-            self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
-            self.feature(Feature::Fragments);
-        }
-        Ok(())
-    }
-
     /// Take the next part, in plan order.
     fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
         if matches!(part.stream, Stream::File(file) if self.packed.is_left_out(file)) {
@@ -363,58 +338,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
-    /// extents would be too short.
-    fn resolve(&mut self, streams: &Streams) -> Result<Vec<Part>, BuildError> {
-        let mut late = Vec::new();
-        let mut found: Vec<(Stream, ZExtent)> = Vec::new();
-        for one in &streams.plan.refs {
-            let wrong = || BuildError::Internal(format!("{one:?} has no units"));
-            let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
-            let units = match stream {
-                Stream::Packed => &self.packed.packed.list,
-                Stream::File(file) => match &self.packed.stored[file as usize] {
-                    Stored::Compressed(extents) => &extents.list,
-                    _ => return Err(wrong()),
-                },
-            };
-            let units = &units[units.partition_point(|unit| unit.la < at)..];
-            if units.first().is_none_or(|unit| unit.la != at) {
-                return Err(wrong());
-            }
-            let lengths = units.iter().map(|unit| self.unit(unit));
-            let range = one.target.off..one.target.off + one.len;
-            let base = la - range.start;
-            let resolved = cuts::resolve_ref(range, streams.ends_stream(one), lengths, streams.rules);
-            let resolved = resolved.ok_or_else(wrong)?;
-            let mut la = la;
-            for piece in &resolved.extents {
-                let unit = units[piece.unit];
-                let partial = piece.llen < unit.llen && unit.kind != HeadKind::Plain;
-                found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
-                la += u64::from(piece.llen);
-            }
-            late.extend(resolved.late.map(|range| Part {
-                stream: target,
-                range: base + range.start..base + range.end,
-                task: Task::Segment,
-                ends_stream: streams.ends_stream(one),
-            }));
-        }
-        if !found.is_empty() {
-            self.feature(Feature::Fragments);
-        }
-        for (target, extent) in found {
-            self.extents_mut(target).list.push(extent);
-        }
-        Ok(late)
-    }
-
-    fn unit(&self, extent: &ZExtent) -> Unit {
-        let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
-        Unit { llen: extent.llen, blocks, is_whole: self.encoded && extent.kind == HeadKind::Plain }
-    }
-
     fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
@@ -470,48 +393,5 @@ impl<'a, 'b> Packing<'a, 'b> {
             self.packed.packed = *extents;
         }
         Ok(self.packed)
-    }
-
-    /// The extents of a stream of `len` bytes in order, with holes in their gaps.
-    fn complete(&self, mut extents: Box<Extents>, len: u64, way: Option<Spec>) -> Result<Stored, BuildError> {
-        let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
-        extents.list.sort_unstable_by_key(|extent| extent.la);
-        let mut list = Vec::with_capacity(extents.list.len());
-        let mut end = 0;
-        for extent in std::mem::take(&mut extents.list) {
-            self.append_hole(&mut list, end..extent.la, zeros)?;
-            end = extent.end();
-            list.push(extent);
-        }
-        self.append_hole(&mut list, end..len, zeros)?;
-        extents.list = list;
-        Ok(Stored::Compressed(extents))
-    }
-
-    /// Zeros in this range, made of that pcluster if there are no other holes.
-    fn append_hole(
-        &self,
-        list: &mut Vec<ZExtent>,
-        range: Range<u64>,
-        zeros: Option<&ZExtent>,
-    ) -> Result<(), BuildError> {
-        let Range { start: mut la, end } = range;
-        let most = match (self.encoded, zeros) {
-            _ if la == end => return Ok(()),
-            (true, _) => HOLE_EXTENT_MAX_LEN,
-            (false, Some(zeros)) => zeros.llen.into(),
-            (false, None) => return Err(BuildError::Internal(format!("nothing is stored of bytes {la} to {end}"))),
-        };
-        if la > end {
-            return Err(BuildError::Internal(format!("bytes {end} to {la} are stored twice")));
-        }
-        let hole = ZExtent { la, llen: 0, plen: 0, pa: 0, kind: HeadKind::Plain, partial: false };
-        while la < end {
-            let llen = (end - la).min(most) as u32;
-            let extent = zeros.map_or(hole, |zeros| ZExtent { partial: llen < zeros.llen, ..*zeros });
-            list.push(ZExtent { la, llen, ..extent });
-            la += u64::from(llen);
-        }
-        Ok(())
     }
 }
