@@ -33,6 +33,7 @@ mod text;
 mod threads;
 mod tree;
 mod umount;
+mod vmdk;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -46,6 +46,10 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "FILE", requires = "chunk_size")]
     pub blob_device: Option<PathBuf>,
 
+    /// Write a VMDK descriptor to FILE: image and extra device as one disk of a virtual machine
+    #[arg(long, value_name = "FILE")]
+    pub vmdk: Option<PathBuf>,
+
     /// Keep the last bytes of uncompressed files with the rest of them, not beside their inodes
     #[arg(long)]
     no_inline_data: bool,

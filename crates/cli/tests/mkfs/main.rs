@@ -256,6 +256,28 @@ fn metadata_and_directories_are_compressed_as_asked_for() {
 }
 
 #[test]
+fn descriptors_name_image_and_device() {
+    let place = Place::new();
+    let (file, blob) = (place.scratch.path("disk.vmdk"), place.scratch.path("blob"));
+    let option = format!("--vmdk-desc={file}");
+    place.makes(&[&option, "--chunksize=4096", &format!("--blobdev={blob}")]);
+    let text = fs::read_to_string(&file).unwrap();
+    let sectors = |path: &str| fs::metadata(path).unwrap().len() / 512;
+    for path in [&place.image, &blob] {
+        assert!(text.contains(&format!("\nRW {} FLAT \"{path}\" 0\n", sectors(path))), "{text}");
+    }
+    // With an offset the image begins later in its file.
+    let output = place.run(&[&option, "--offset=8192", &place.image, &place.src]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(fs::read_to_string(&file).unwrap().contains(&format!("\"{}\" 16\n", place.image)));
+    fs::remove_file(&place.image).unwrap();
+    fs::remove_file(&file).unwrap();
+    place.refuses(&[&format!("--vmdk-desc={}", place.image)], "a file of its own");
+    place.refuses(&[&option, "-z", "nonsense"], "nonsense");
+    assert!(!Path::new(&file).exists(), "a failed build leaves no descriptor");
+}
+
+#[test]
 fn hints_choose_compressors_and_sizes() {
     let place = Place::new();
     fs::write(format!("{}/other", place.src), text(9, 300_000)).unwrap();

@@ -181,7 +181,7 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--ungzip"], "--ungzip: not yet supported"),
     (&["--unlzma=x"], "--unlzma: not yet supported"),
     (&["--unxz"], "--unxz: not yet supported"),
-    (&["--vmdk-desc=x"], "--vmdk-desc: not yet supported"),
+    (&["--vmdk-desc=/nowhere/x"], "/nowhere/x"),
     (&["--workers=x"], "<E> erofs: invalid worker number x"),
     (&["--workers=1025"], "invalid worker number 1025"),
     (&["--xattr-inode-digest="], "names of digests have 1 to 255 bytes"),

@@ -14,10 +14,12 @@ use crate::pack::Job;
 use crate::report::Out;
 use crate::signals::Signals;
 use crate::target::Target;
+use crate::vmdk::Descriptor;
 use kiln_build::Summary;
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use uuid::Uuid;
 
 /// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
@@ -70,6 +72,7 @@ General options:
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
  --zD[=<0,1>]          compress large directories
+ --vmdk-desc=X         write a VMDK descriptor of image and extra device to X
  --workers=#           number of threads (default one for each processor)
  --xattr-inode-digest[=X]
                        store SHA-256 digests of contents as attribute X
@@ -84,7 +87,7 @@ legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
 --sort.
 
 Not possible yet, and refused: --fs-config-file, --gzinfo, --gzip, --incremental,
---oci, --product-out, --s3, --tar, --ungzip, --unlzma, --unxz, --vmdk-desc.
+--oci, --product-out, --s3, --tar, --ungzip, --unlzma, --unxz.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -108,11 +111,18 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     if let Some(blob) = &request.blob {
         target = target.with_blob(blob, Existing::Replace)?;
     }
+    let describe = |path: &PathBuf| {
+        Descriptor::create(path, Existing::Replace, &request.file, request.offset, request.blob.as_deref())
+    };
+    let descriptor = request.vmdk.as_ref().map(describe).transpose()?;
     let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
     let scan = job.scan(&request.build, &signals)?;
     request.by_path.settle(&scan.tree, &mut request.build);
     let (summary, _) = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {})?;
     target.commit()?;
+    if let Some(descriptor) = descriptor {
+        descriptor.commit(summary.uuid, summary.image_bytes)?;
+    }
     if !request.quiet {
         report(&mut out, &summary)?;
     }

@@ -118,6 +118,7 @@ pub struct Options {
     file_contexts: Option<PathBuf>,
     mount_point: Vec<u8>,
     blob: Option<PathBuf>,
+    vmdk: Option<PathBuf>,
     xattr_prefixes: Vec<Vec<u8>>,
     content_digests: Option<Vec<u8>>,
     /// Owners of an attribute up to which it is not shared.
@@ -146,6 +147,8 @@ pub struct Request {
     pub offset: u64,
     /// Where chunks go, if not into the file.
     pub blob: Option<PathBuf>,
+    /// Where a descriptor goes, if one is wanted.
+    pub vmdk: Option<PathBuf>,
     pub filter: Filter,
     pub policy: Policy,
     pub build: BuildOptions,
@@ -212,6 +215,7 @@ impl Options {
             "z" => self.compressors = Compression::parse(&value)?,
             "compress-hints" => self.hints = Some(value.into()),
             "blobdev" => self.blob = Some(value.into()),
+            "vmdk-desc" => self.vmdk = Some(value.into()),
             "chunksize" => self.chunk_len = Some(blocks("chunksize", &value)?),
             "dsunit" => self.dsunit = blocks("dsunit", &value)?,
             "fsalignblks" => self.fsalignblks = blocks("fsalignblks", &value)?,
@@ -311,8 +315,21 @@ impl Options {
             by_path.hints = hints::read(path, &self.compressors, &build, &mut warnings)?;
         }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        let (offset, blob, filter) = (self.offset, self.blob, self.filter);
-        Ok(Request { log, quiet: self.quiet, file, source, offset, blob, filter, policy, build, by_path, warnings })
+        let (offset, blob, vmdk, filter) = (self.offset, self.blob, self.vmdk, self.filter);
+        Ok(Request {
+            log,
+            quiet: self.quiet,
+            file,
+            source,
+            offset,
+            blob,
+            vmdk,
+            filter,
+            policy,
+            build,
+            by_path,
+            warnings,
+        })
     }
 
     /// How everything is stored.

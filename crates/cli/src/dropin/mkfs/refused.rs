@@ -24,7 +24,7 @@ const fn unless(name: &'static str, unless: &'static [&'static str], because: &'
 const DIRECTORIES_ONLY: &str = "the source is a directory";
 const RANDOM: &str = "the same input gives the same image";
 
-const REFUSED: [Refused; 15] = [
+const REFUSED: [Refused; 14] = [
     unless("clean", &["", "data"], "all data is written"),
     always("fs-config-file", "owners are those of the source"),
     always("gzinfo", DIRECTORIES_ONLY),
@@ -39,7 +39,6 @@ const REFUSED: [Refused; 15] = [
     always("ungzip", DIRECTORIES_ONLY),
     always("unlzma", DIRECTORIES_ONLY),
     always("unxz", DIRECTORIES_ONLY),
-    always("vmdk-desc", "no descriptors are written"),
 ];
 
 /// Whether `name` may be ignored with this value, or must be refused. `None`: it is none of these options.
