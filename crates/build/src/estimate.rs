@@ -73,7 +73,8 @@ pub fn estimate(
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
     options.check()?;
-    let parts_ignored = options.dedupes_parts() && len(tree) > PARTS_MAX_LEN;
+    let bytes_in = len(tree);
+    let parts_ignored = options.dedupes_parts() && bytes_in > PARTS_MAX_LEN;
     let dedupe = if parts_ignored { Dedupe::Files } else { options.dedupe };
     // What ends of files would save, half a percent or less, is not known before they are packed.
     let fragments = match options.fragments {
@@ -112,7 +113,7 @@ pub fn estimate(
     let write_secs = Figure::exact(observe::write_secs_per_byte()? * (image_bytes + blob_bytes).value);
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Figure::exact(layout_time.cpu.as_secs_f64());
-    let hashed = if digests.is_empty() { 0 } else { len(tree) };
+    let hashed = if digests.is_empty() { 0 } else { bytes_in };
     let hash_secs = Figure::exact(digest::secs_per_byte() * hashed as f64);
     let busy_secs = (pack_secs + write_secs + hash_secs).with_error(TIME_ERROR);
     let records = header::records(&view, special, options);
@@ -122,7 +123,7 @@ pub fn estimate(
     let sampled_bytes = observed.iter().flatten().map(|one| one.text).sum();
     let chunks_ignored = options.chunk_bits.is_some() && options.dedupe != Dedupe::Off && sampled_bytes < text_bytes;
     Ok(Estimate {
-        bytes_in: len(tree),
+        bytes_in,
         image_bytes,
         blob_bytes,
         cpu_secs: Figure::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,

@@ -5,7 +5,7 @@
 
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::checks::Checks;
@@ -135,11 +135,10 @@ impl Plan {
             entropies: HashMap::new(),
             left_out,
         };
-        let Surveyed { mut small, chunks, pairs } = plan.survey(tree, options, control)?;
+        let Surveyed { small, chunks, pairs } = plan.survey(tree, options, control)?;
         plan.confirm(pairs, tree, options, control)?;
-        let packable: HashSet<u32> = small.iter().map(|candidate: &Candidate| candidate.file).collect();
-        trial::choose(&mut plan.files, |file| packable.contains(&file), tree, options, control)?;
-        small.retain(|candidate| plan.files[candidate.file as usize].way == options.compression);
+        let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
+        trial::choose(&mut plan.files, is_packable, tree, options, control)?;
         plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
             plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
@@ -154,7 +153,10 @@ impl Plan {
         ordered_count: u32,
         options: &BuildOptions,
     ) -> Result<(), BuildError> {
-        small.retain(|candidate| matches!(self.files[candidate.file as usize].storage, Storage::Compressed { .. }));
+        small.retain(|candidate| {
+            let file = &self.files[candidate.file as usize];
+            file.way == options.compression && matches!(file.storage, Storage::Compressed { .. })
+        });
         self.packed = PackedStream::of(&mut small, ordered_count);
         if options.packs_directories() || self.ends_way.is_some() {
             // What follows may lie elsewhere on the disk than the files before it.

@@ -69,8 +69,8 @@ pub fn choose(
     let compressed = |file: &&FilePlan| file.way == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
     let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
-    let candidates = candidates(files, is_packable, default, options, budget / TRYING_SHARE);
     let ways: Vec<Spec> = std::iter::once(default).chain(options.trial.ways.iter().copied()).collect();
+    let candidates = candidates(files, is_packable, &ways, options, budget / TRYING_SHARE);
     budget -= candidates.iter().map(|one| trying_costs(&ways, one.len)).sum::<u128>();
     let mut offers = Vec::new();
     let nodes = &*files;
@@ -98,22 +98,21 @@ pub fn choose(
 fn candidates(
     files: &[FilePlan],
     is_packable: impl Fn(u32) -> bool,
-    default: Spec,
+    ways: &[Spec],
     options: &BuildOptions,
     mut budget: u128,
 ) -> Vec<Candidate> {
-    let ways: Vec<Spec> = std::iter::once(default).chain(options.trial.ways.iter().copied()).collect();
     let candidate = |(file, plan): (u32, &FilePlan)| {
         let is_packable = is_packable(file);
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(&plan.storage, Storage::Compressed { holes } if holes.is_empty());
         let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
-        (is_open && plan.way == Some(default)).then_some(Candidate { file, len: plan.len, is_packable })
+        (is_open && plan.way == Some(ways[0])).then_some(Candidate { file, len: plan.len, is_packable })
     };
     let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();
     candidates.sort_by_key(|one| (std::cmp::Reverse(one.len), one.file));
     let count = candidates.iter().take_while(|one| {
-        let cost = trying_costs(&ways, one.len);
+        let cost = trying_costs(ways, one.len);
         let fits = cost <= budget;
         budget = budget.saturating_sub(cost);
         fits

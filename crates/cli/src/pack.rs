@@ -22,7 +22,6 @@ use crate::signals::Signals;
 use crate::size;
 use crate::target::{Target, scratch_dir};
 use crate::threads::{NiceArgs, ThreadsArgs};
-use crate::vmdk::Descriptor;
 use by_path::ByPathArgs;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
 use kiln_format::KernelVersion;
@@ -239,9 +238,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if let Some(path) = &args.layout.blob_device {
         target = target.with_blob(path, existing)?;
     }
-    let LayoutArgs { vmdk, offset, blob_device, .. } = &args.layout;
-    let describe = |path: &PathBuf| Descriptor::create(path, existing, image, *offset, blob_device.as_deref());
-    let descriptor = vmdk.as_ref().map(describe).transpose()?;
+    if let Some(path) = &args.layout.vmdk {
+        target = target.with_descriptor(path, image, existing)?;
+    }
     let mut before = PhaseClock::start();
     let job = Job { src: &args.src, image, filter: &filter, policy: &policy };
     let scan = job.scan(&options, &signals)?;
@@ -254,10 +253,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (mut summary, reasons) = built?;
     let mut after = PhaseClock::start();
     if !args.dry_run {
-        target.commit()?;
-        if let Some(descriptor) = descriptor {
-            descriptor.commit(summary.uuid, summary.image_bytes)?;
-        }
+        target.commit(&summary)?;
         after.finish("sync");
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();

@@ -3,7 +3,8 @@
 
 use crate::exit::Failure;
 use crate::output::{Existing, Output};
-use kiln_build::{Blob, Out};
+use crate::vmdk::{Descriptor, SECTOR_LEN};
+use kiln_build::{Blob, Out, Summary};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +15,6 @@ use std::path::{Path, PathBuf};
 const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 /// Bytes of what an image calls its extra device.
 const TAG_LEN: usize = 64;
-/// Loop devices and partitions begin at multiples of so many bytes.
-const SECTOR_LEN: u64 = 512;
 
 /// Where an image goes.
 pub struct Target {
@@ -23,7 +22,16 @@ pub struct Target {
     output: Output,
     offset: u64,
     place: Option<Place>,
-    blob: Option<(Output, [u8; TAG_LEN])>,
+    blob: Option<BlobFile>,
+    /// With the name that it gives the image.
+    descriptor: Option<(Descriptor, PathBuf)>,
+}
+
+/// A file for the data of chunks.
+struct BlobFile {
+    path: PathBuf,
+    output: Output,
+    tag: [u8; TAG_LEN],
 }
 
 /// A place inside something that exists. What lies before and behind the image stays.
@@ -43,7 +51,7 @@ impl Target {
         let is_device = found.is_some_and(|found| found.is_block_device());
         if !is_device && (offset == 0 || found.is_none_or(|found| !found.is_file())) {
             let output = Output::create(path, existing)?;
-            return Ok(Self { path: path.to_owned(), output, offset, place: None, blob: None });
+            return Ok(Self { path: path.to_owned(), output, offset, place: None, blob: None, descriptor: None });
         }
         if existing == Existing::Keep {
             return Err(Failure::Exists { path: path.to_owned() });
@@ -56,7 +64,7 @@ impl Target {
         let name = format!("kiln-image-{}", std::process::id());
         let output = Output::create(&scratch_dir(&path).join(name), Existing::Keep)?;
         let place = Some(Place { path: path.clone(), file, is_device });
-        Ok(Self { path, output, offset, place, blob: None })
+        Ok(Self { path, output, offset, place, blob: None, descriptor: None })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
@@ -69,25 +77,41 @@ impl Target {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let len = name.len().min(TAG_LEN - 1);
         tag[..len].copy_from_slice(&name[..len]);
-        Ok(Self { blob: Some((Output::create(path, existing)?, tag)), ..self })
+        let blob = BlobFile { path: path.to_owned(), output: Output::create(path, existing)?, tag };
+        Ok(Self { blob: Some(blob), ..self })
+    }
+
+    /// With a descriptor of all that, once it is complete, in which the image is called `image`.
+    pub fn with_descriptor(self, path: &Path, image: &Path, existing: Existing) -> Result<Self, Failure> {
+        let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
+        let descriptor = Descriptor::create(path, existing, files)?;
+        Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
     }
 
     /// For the builder.
     pub fn out(&self) -> Out<'_> {
         let offset = if self.place.is_some() { 0 } else { self.offset };
-        let blob = self.blob.as_ref().map(|(output, tag)| Blob { file: output.file(), tag: *tag });
+        let blob = self.blob.as_ref().map(|blob| Blob { file: blob.output.file(), tag: blob.tag });
         Out { image: self.output.file(), offset, blob }
     }
 
     /// The image is complete. What it needs is there before it is.
-    pub fn commit(self) -> Result<(), Failure> {
-        if let Some((output, _)) = self.blob {
+    pub fn commit(self, summary: &Summary) -> Result<(), Failure> {
+        let mut blob_extent = None;
+        if let Some(BlobFile { path, output, .. }) = self.blob {
+            let found = output.file().metadata();
+            let found = found.map_err(|source| Failure::File { path: path.clone(), action: "measure", source })?;
             output.commit()?;
+            blob_extent = Some((path, found.len()));
         }
         match self.place {
             None => self.output.commit(),
             Some(place) => place.write(self.output.file(), self.offset),
-        }
+        }?;
+        let Some((descriptor, image)) = self.descriptor else { return Ok(()) };
+        let mut extents = vec![(image.as_path(), self.offset, summary.image_bytes)];
+        extents.extend(blob_extent.as_ref().map(|(path, len)| (path.as_path(), 0, *len)));
+        descriptor.commit(summary.uuid, &extents)
     }
 }
 

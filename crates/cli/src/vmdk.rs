@@ -7,7 +7,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const SECTOR_LEN: u64 = 512;
+/// Bytes of a sector, at which loop devices and partitions begin, too.
+pub const SECTOR_LEN: u64 = 512;
 /// Sectors of a cylinder in the geometry that virtual IDE disks have: 16 heads, 63 sectors.
 const CYLINDER_SECTORS: u64 = 16 * 63;
 
@@ -15,23 +16,17 @@ const CYLINDER_SECTORS: u64 = 16 * 63;
 pub struct Descriptor {
     path: PathBuf,
     output: Output,
-    image: PathBuf,
-    /// Sector of the image in its file.
-    first_sector: u64,
-    blob: Option<PathBuf>,
 }
 
 impl Descriptor {
-    /// Begin the file `path` for the image that begins at byte `offset` of `image`, and its extra device.
-    pub fn create(
+    /// Begin the file `path`, which is to name `files`.
+    pub fn create<'a>(
         path: &Path,
         existing: Existing,
-        image: &Path,
-        offset: u64,
-        blob: Option<&Path>,
+        files: impl IntoIterator<Item = &'a Path>,
     ) -> Result<Self, Failure> {
         let refuse = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
-        for file in [Some(image), blob].into_iter().flatten() {
+        for file in files {
             if file == path {
                 return Err(refuse("the descriptor needs a file of its own".into()));
             }
@@ -39,36 +34,25 @@ impl Descriptor {
                 return Err(refuse(format!("a descriptor cannot name {}", file.display())));
             }
         }
-        if !offset.is_multiple_of(SECTOR_LEN) {
-            return Err(refuse(format!("the image is to begin at byte {offset}, which is not that of a sector")));
-        }
-        let (output, blob) = (Output::create(path, existing)?, blob.map(Path::to_owned));
-        let first_sector = offset / SECTOR_LEN;
-        Ok(Self { path: path.to_owned(), output, image: image.to_owned(), first_sector, blob })
+        Ok(Self { path: path.to_owned(), output: Output::create(path, existing)? })
     }
 
-    /// Write it, and give it its name, once the image of `len` bytes and the extra device have theirs.
-    pub fn commit(self, uuid: [u8; 16], len: u64) -> Result<(), Failure> {
-        let mut extents = vec![(self.image.as_path(), self.first_sector, len)];
-        if let Some(blob) = &self.blob {
-            let found = std::fs::metadata(blob);
-            let found = found.map_err(|source| Failure::File { path: blob.clone(), action: "measure", source })?;
-            extents.push((blob, 0, found.len()));
-        }
+    /// Write it, and give it its name, once what it describes has its own. Extents: file, first byte in it, length in bytes.
+    pub fn commit(self, uuid: [u8; 16], extents: &[(&Path, u64, u64)]) -> Result<(), Failure> {
         let id = u32::from_be_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]);
-        let written = self.output.file().write_all(&describe(id, &extents));
+        let written = self.output.file().write_all(&describe(id, extents));
         written.map_err(|source| Failure::File { path: self.path, action: "write", source })?;
         self.output.commit()
     }
 }
 
-/// The text for extents: file, first sector in it, length in bytes.
+/// The text.
 fn describe(id: u32, extents: &[(&Path, u64, u64)]) -> Vec<u8> {
     let mut text = format!("# Disk DescriptorFile\nversion=1\nCID={id:08x}\nparentCID=ffffffff\n").into_bytes();
     text.extend(b"createType=\"twoGbMaxExtentFlat\"\n\n# Extent description\n");
     let mut sectors = 0;
-    for (file, first_sector, len) in extents {
-        let len = len.div_ceil(SECTOR_LEN);
+    for (file, start, len) in extents {
+        let (first_sector, len) = (start / SECTOR_LEN, len.div_ceil(SECTOR_LEN));
         text.extend(format!("RW {len} FLAT \"").bytes());
         text.extend(file.as_os_str().as_bytes());
         text.extend(format!("\" {first_sector}\n").bytes());
@@ -87,7 +71,7 @@ mod tests {
 
     #[test]
     fn extents_are_in_sectors() {
-        let text = describe(0xAB, &[(Path::new("image"), 8, 600_000), (Path::new("chunks"), 0, 303_104)]);
+        let text = describe(0xAB, &[(Path::new("image"), 4096, 600_000), (Path::new("chunks"), 0, 303_104)]);
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("\nCID=000000ab\n"), "{text}");
         assert!(text.contains("\nRW 1172 FLAT \"image\" 8\nRW 592 FLAT \"chunks\" 0\n\n"), "{text}");

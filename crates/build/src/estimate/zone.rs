@@ -14,7 +14,8 @@ use crate::{BuildError, BuildOptions};
 const LEFT: f64 = 0.33;
 const LEFT_ERROR: f64 = 0.2;
 
-/// Bytes of all metadata, whole blocks, of which `random_len` beside inodes do not compress; and whether there are special inodes, at places that mean nothing.
+/// Bytes of all metadata, whole blocks, of which `random_len` beside inodes do not compress; and whether there are special
+/// inodes, at places that mean nothing.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.

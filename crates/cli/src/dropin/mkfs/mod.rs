@@ -14,12 +14,10 @@ use crate::pack::Job;
 use crate::report::Out;
 use crate::signals::Signals;
 use crate::target::Target;
-use crate::vmdk::Descriptor;
 use kiln_build::Summary;
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use uuid::Uuid;
 
 /// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
@@ -111,18 +109,14 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     if let Some(blob) = &request.blob {
         target = target.with_blob(blob, Existing::Replace)?;
     }
-    let describe = |path: &PathBuf| {
-        Descriptor::create(path, Existing::Replace, &request.file, request.offset, request.blob.as_deref())
-    };
-    let descriptor = request.vmdk.as_ref().map(describe).transpose()?;
+    if let Some(path) = &request.vmdk {
+        target = target.with_descriptor(path, &request.file, Existing::Replace)?;
+    }
     let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
     let scan = job.scan(&request.build, &signals)?;
     request.by_path.settle(&scan.tree, &mut request.build);
     let (summary, _) = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {})?;
-    target.commit()?;
-    if let Some(descriptor) = descriptor {
-        descriptor.commit(summary.uuid, summary.image_bytes)?;
-    }
+    target.commit(&summary)?;
     if !request.quiet {
         report(&mut out, &summary)?;
     }
