@@ -60,13 +60,6 @@ class Candidate:
         """The command line without the files."""
         return " ".join(self.words)
 
-    def command(self, packer: Packer, source: Path, image: Path) -> List[str]:
-        """Make `image`."""
-        options = [*self.words[1:], str(source), str(image)]
-        if packer.name == "kiln":
-            return [str(packer.path), "pack", "--quiet", *options]
-        return [str(packer.path), "--quiet", *self.words[1:], str(image), str(source)]
-
 
 def list_all(directory: Path) -> int:
     """`ls -lR`; how many lines it printed."""
@@ -92,7 +85,7 @@ def measure(candidate: Candidate, packer: Packer, source: Path, folder: Path, li
     """Build, list, remove. A failure is kept in `candidate.problem`."""
     image, directory = folder / "image", folder / "mount"
     image.unlink(missing_ok=True)
-    run = lib.measure(candidate.command(packer, source, image), image)
+    run = lib.measure(packers.grid_command(packer, candidate.words, source, image), image)
     candidate.runs.append(run)
     lib.say(f"{candidate.name}: exit {run.exit_code}, {run.wall_s:.2f} s wall, {lib.mb(run.image_bytes)} MB")
     try:

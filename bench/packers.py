@@ -75,6 +75,14 @@ def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
     return Packer(name, path, lines[0].strip() if lines else "unknown")
 
 
+def grid_command(packer: Packer, words: Sequence[str], source: Path, image: Path) -> List[str]:
+    """The command that makes `image` as a line of a grid says: a program's name and its options."""
+    options = ["--quiet", *words[1:]]
+    if packer.name == "kiln":
+        return [str(packer.path), "pack", *options, str(source), str(image)]
+    return [str(packer.path), *options, str(image), str(source)]
+
+
 def kiln_command(
     packer: Packer, setting: Setting, source: Path, image: Path, threads: int, options: Sequence[str] = ()
 ) -> List[str]:

@@ -60,12 +60,6 @@ class Candidate:
         """The command line without the files."""
         return " ".join(self.words)
 
-    def command(self, packer: Packer, source: Path, image: Path) -> List[str]:
-        """Make `image`."""
-        if packer.name == "kiln":
-            return [str(packer.path), "pack", "--quiet", *self.words[1:], str(source), str(image)]
-        return [str(packer.path), "--quiet", *self.words[1:], str(image), str(source)]
-
 
 def choose(source: Path, longest: int, count: int) -> List[str]:
     """Some small files, the same for the same tree."""
@@ -87,7 +81,7 @@ def cost_of(kiln: Packer, image: Path, source: Path, files: Sequence[str]) -> Co
 def measure(one: Candidate, found: Dict[str, Packer], source: Path, image: Path, files: Sequence[str]) -> None:
     """Build, ask, remove. A failure is kept in `one.problem`."""
     image.unlink(missing_ok=True)
-    run = lib.measure(one.command(found[one.words[0]], source, image), image)
+    run = lib.measure(packers.grid_command(found[one.words[0]], one.words, source, image), image)
     one.runs.append(run)
     lib.say(f"{one.name}: exit {run.exit_code}, {run.wall_s:.2f} s wall, {lib.mb(run.image_bytes)} MB")
     try:
