@@ -3,6 +3,7 @@
 //! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
 //! is goes from the device straight into the destination; encoded extents go through [`decode`](crate::decode).
 
+use crate::course::Course;
 use crate::decode::{Pcluster, Stored};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
@@ -38,7 +39,8 @@ impl Image {
         if buf.is_empty() {
             return Ok(());
         }
-        self.fill_by(&mut Map::open(self, inode)?, buf, off, Fragments::Allowed)
+        let wanted = off..off + buf.len() as u64;
+        self.fill_by(&mut Map::open_for(self, inode, &wanted)?, buf, off, Fragments::Allowed)
             .map_err(|error| error.at_nid(inode.nid))
     }
 
@@ -58,7 +60,7 @@ impl Image {
             }
             let len = (extent.end() - off).min(buf.len() as u64) as usize;
             let (part, rest) = buf.split_at_mut(len);
-            self.read_extent(&extent, part, off - extent.la, fragments)?;
+            self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
             (buf, off) = (rest, off + len as u64);
         }
         Ok(())
@@ -71,6 +73,7 @@ impl Image {
         buf: &mut [u8],
         skip: u64,
         fragments: Fragments,
+        course: Course,
     ) -> Result<(), ReadError> {
         match extent.kind {
             ExtentKind::Hole => buf.fill(0),
@@ -85,7 +88,7 @@ impl Image {
             ExtentKind::Plain { device, pa, plen, interlaced: false, inline } => {
                 self.read_pcluster(&Pcluster { device, inline, pa, plen }, skip, buf)?;
             }
-            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip)?,
+            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip, course)?,
             ExtentKind::Fragment { off } => self.read_fragment(off, skip, buf, fragments)?,
         }
         Ok(())
@@ -162,7 +165,7 @@ impl Image {
         }
         let from = off.saturating_add(skip);
         let packed = self.packed_range(from, buf.len() as u64)?;
-        let mut map = Map::open(self, packed)?;
+        let mut map = Map::open_for(self, packed, &(from..from + buf.len() as u64))?;
         self.fill_by(&mut map, buf, from, Fragments::Refused).map_err(|error| error.at_nid(packed.nid))
     }
 

@@ -11,6 +11,7 @@
 //!    cache, once for all who ask meanwhile. An extent too long for the cache takes way 3.
 
 use crate::cache::Bytes;
+use crate::course::Course;
 use crate::image::Core;
 use crate::map::{Extent, ExtentKind};
 use crate::stats::Decoded;
@@ -164,9 +165,10 @@ impl Image {
         stored: &Stored,
         wanted: Range<u64>,
         buf: &'b mut Vec<u8>,
+        course: Course,
     ) -> Result<Encoded<'b>, ReadError> {
         let (start, end) = (wanted.start as usize, wanted.end as usize);
-        match self.find(stored, &wanted)? {
+        match self.find(stored, &wanted, course)? {
             Found::Cached(bytes) => Ok(Encoded::Cached(bytes, start..end)),
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
             Found::Nowhere(how) => {
@@ -178,10 +180,16 @@ impl Image {
     }
 
     /// Fill `buf` from byte `skip` of an encoded extent on.
-    pub(crate) fn read_encoded(&self, stored: &Stored, buf: &mut [u8], skip: u64) -> Result<(), ReadError> {
+    pub(crate) fn read_encoded(
+        &self,
+        stored: &Stored,
+        buf: &mut [u8],
+        skip: u64,
+        course: Course,
+    ) -> Result<(), ReadError> {
         let wanted = skip..skip + buf.len() as u64;
         let part = wanted.start as usize..wanted.end as usize;
-        match self.find(stored, &wanted)? {
+        match self.find(stored, &wanted, course)? {
             Found::Cached(bytes) => buf.copy_from_slice(&bytes[part]),
             Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
             Found::Nowhere(how) => self.core.workspaces.with(|w| {
@@ -195,7 +203,7 @@ impl Image {
     }
 
     /// Look for an extent in the cache, or decode it there if that is its way.
-    fn find(&self, stored: &Stored, wanted: &Range<u64>) -> Result<Found, ReadError> {
+    fn find(&self, stored: &Stored, wanted: &Range<u64>, course: Course) -> Result<Found, ReadError> {
         let Core { decoded: cache, touched, counters, .. } = &*self.core;
         if !self.fits_cache(stored) {
             return Ok(Found::Nowhere(self.way(stored, wanted, Touch::First).decoded_how()));
@@ -206,7 +214,10 @@ impl Image {
         }
         let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
         let last = if whole { None } else { touched.touch(stored, wanted.end) };
-        let touch = Touch::after(last, wanted, stored.llen.into());
+        let touch = match course {
+            Course::Ahead => Touch::after(last, wanted, stored.llen.into()),
+            Course::AtRandom => Touch::AtRandom,
+        };
         match self.way(stored, wanted, touch) {
             Way::Cache => Ok(Found::Cached(self.kept(stored)?)),
             way => Ok(Found::Nowhere(way.decoded_how())),
@@ -242,7 +253,7 @@ impl Image {
             (0, _) if is_whole => Way::Direct,
             (0, Touch::First) if is_small_front => Way::Direct,
             _ if !self.fits_cache(stored) => Way::Scratch,
-            (0, _) | (_, Touch::Again) => Way::Cache,
+            (0, _) | (_, Touch::Again | Touch::AtRandom) => Way::Cache,
             (_, Touch::First | Touch::Leaving) => Way::Scratch,
         }
     }

@@ -1,6 +1,7 @@
 //! Opening an image.
 
 use crate::cache::ByteCache;
+use crate::course::Courses;
 use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     pub decoded: ByteCache<Stored>,
     /// Those that were wanted in part.
     pub touched: Touched,
+    pub courses: Courses,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
     pub counters: Arc<Counters>,
@@ -110,6 +112,7 @@ impl Image {
             windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
             decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             touched: Touched::new(options.cache_bytes),
+            courses: Courses::new(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
             counters,

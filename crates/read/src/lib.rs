@@ -18,6 +18,7 @@
 mod cache;
 pub mod check;
 pub mod conformance;
+mod course;
 mod data;
 mod decode;
 mod device;
