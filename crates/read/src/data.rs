@@ -7,8 +7,9 @@ use crate::course::Course;
 use crate::decode::{Pcluster, Stored};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Space};
+use crate::{Image, Inode, ReadAhead, ReadError, Space};
 use kiln_format::inode::FileType;
+use std::ops::Range;
 
 /// What bytes of a pcluster are called in messages.
 const PCLUSTER: &str = "pcluster";
@@ -53,16 +54,43 @@ impl Image {
         fragments: Fragments,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
+        let mut is_announced = self.core.read_ahead == ReadAhead::System;
         while !buf.is_empty() {
             let mut extent = map.extent_at(off)?;
-            if extent.end() < off + buf.len() as u64 {
-                join_raw(map, &mut extent, off + buf.len() as u64)?;
+            let end = off + buf.len() as u64;
+            if !is_announced && extent.end() < end {
+                self.announce_pclusters(map, extent.end()..end)?;
+                is_announced = true;
+            }
+            if extent.end() < end {
+                join_raw(map, &mut extent, end)?;
             }
             let len = (extent.end() - off).min(buf.len() as u64) as usize;
             let (part, rest) = buf.split_at_mut(len);
             self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
             (buf, off) = (rest, off + len as u64);
         }
+        Ok(())
+    }
+
+    /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
+    fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+        let (mut off, mut run) = (range.start, (0, 0..0));
+        while off < range.end {
+            let extent = map.extent_at(off)?;
+            off = extent.end();
+            let (ExtentKind::Encoded { device, pa, plen, inline: None, .. }
+            | ExtentKind::Plain { device, pa, plen, inline: None, .. }) = extent.kind
+            else {
+                continue;
+            };
+            if (run.0, run.1.end) != (device, pa) {
+                self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
+                run = (device, pa..pa);
+            }
+            run.1.end = pa.saturating_add(plen.into());
+        }
+        self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
         Ok(())
     }
 

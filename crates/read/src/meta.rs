@@ -4,7 +4,7 @@
 //! read of the device, and the inodes beside it none.
 
 use crate::cache::Bytes;
-use crate::{Image, ReadError};
+use crate::{Image, ReadAhead, ReadError};
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +19,9 @@ pub enum Space {
 const WINDOW_BITS: u32 = 14;
 /// Length of a window in bytes; the last one of a space may be shorter.
 pub(crate) const WINDOW_LEN: u64 = 1 << WINDOW_BITS;
+
+/// Windows that are announced at once.
+const WINDOWS_AHEAD: u64 = 8;
 
 /// A window of a metadata space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +43,7 @@ impl Image {
         self.core.windows.get_or_load(&key, || {
             let start = key.idx << WINDOW_BITS;
             let len = WINDOW_LEN.min(self.space_len(key.space) - start);
+            self.announce_windows(key);
             let mut bytes = vec![0; len as usize];
             match (key.space, &self.core.metabox) {
                 (Space::Primary, _) => self.core.devices.read(0, &mut bytes, start)?,
@@ -48,6 +52,18 @@ impl Image {
             }
             Ok(Bytes::new(bytes.into_boxed_slice()))
         })
+    }
+
+    /// Who has read the window before this one will want those behind it, if the system does not guess that itself.
+    fn announce_windows(&self, key: WindowKey) {
+        let Some(before) = key.idx.checked_sub(1) else { return };
+        let WindowKey { space, idx } = key;
+        if self.core.read_ahead == ReadAhead::Nobody
+            && space == Space::Primary
+            && self.core.windows.get(&WindowKey { space, idx: before }).is_some()
+        {
+            self.core.devices.will_need(0, idx << WINDOW_BITS, WINDOWS_AHEAD << WINDOW_BITS);
+        }
     }
 }
 
