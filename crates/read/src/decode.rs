@@ -7,8 +7,10 @@
 //! 3. a small part of its front is wanted, or another part by somebody who seems to read here and there, as nobody has looked
 //!    at this extent lately, or by somebody whose strides leave it: decode up to the last byte wanted. Streams decode front to
 //!    back, so on average that is half of it;
-//! 4. else, where its front is wanted or another part was wanted before, more will be wanted soon: decode it whole into the
-//!    cache, once for all who ask meanwhile. An extent too long for the cache takes way 3.
+//! 4. else, where its front is wanted or another part was wanted before, or where its file is read at random
+//!    ([`course`](crate::course)), more will be wanted soon: decode it whole into the cache, once for all who ask meanwhile. An
+//!    extent too long for the cache takes way 3. At random, 4 KiB at a time, that halves what is decoded: the library's CPU
+//!    seconds are 0.60 (zstd) and 0.89 (lz4, where a page fault of the cache costs as much as decoding a page) of those without.
 
 use crate::cache::Bytes;
 use crate::course::Course;

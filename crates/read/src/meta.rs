@@ -20,8 +20,8 @@ const WINDOW_BITS: u32 = 14;
 /// Length of a window in bytes; the last one of a space may be shorter.
 pub(crate) const WINDOW_LEN: u64 = 1 << WINDOW_BITS;
 
-/// Windows that are announced at once.
-const WINDOWS_AHEAD: u64 = 8;
+/// Windows that are announced at once; half of them are known already, but for the first time.
+const WINDOWS_AHEAD: u64 = 32;
 
 /// A window of a metadata space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,14 +54,14 @@ impl Image {
         })
     }
 
-    /// Who has read the window before this one will want those behind it, if the system does not guess that itself.
-    fn announce_windows(&self, key: WindowKey) {
-        let Some(before) = key.idx.checked_sub(1) else { return };
-        let WindowKey { space, idx } = key;
-        if self.core.read_ahead == ReadAhead::Nobody
-            && space == Space::Primary
-            && self.core.windows.get(&WindowKey { space, idx: before }).is_some()
-        {
+    /// Who reads on in metadata will want what is behind this window, too, if the system does not guess that itself: at every
+    /// so many windows, twice as many are announced.
+    fn announce_windows(&self, WindowKey { space, idx }: WindowKey) {
+        if self.core.read_ahead == ReadAhead::System || space == Space::Metabox || idx % (WINDOWS_AHEAD / 2) != 0 {
+            return;
+        }
+        let before = idx.checked_sub(1).map(|idx| WindowKey { space, idx });
+        if before.is_some_and(|before| self.core.windows.get(&before).is_some()) {
             self.core.devices.will_need(0, idx << WINDOW_BITS, WINDOWS_AHEAD << WINDOW_BITS);
         }
     }
