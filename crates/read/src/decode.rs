@@ -27,6 +27,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// A front of at most one part in this many of an extent is decoded alone.
 const SMALL_FRONT: u64 = 8;
+/// What is read of a pcluster for a front of its extent: its share, one part in this many of the pcluster, rounded up to units.
+const FRONT_MARGIN: usize = 8;
+const FRONT_UNIT: usize = 4096;
 /// Workspaces that are kept for the next reads; more threads than this make their own.
 const WORKSPACES_MAX: usize = 64;
 
@@ -286,7 +289,19 @@ impl Image {
     fn decode(&self, stored: &Stored, dst: &mut [u8], how: Decoded, engine: &mut Engine) -> Result<(), ReadError> {
         let Pcluster { pa, plen, .. } = stored.pcluster;
         self.core.counters.decoded(how, dst.len());
-        let stream = self.stream(stored, self.pcluster(stored, &mut engine.source)?)?;
+        let pcluster = match self.borrow_pcluster(&stored.pcluster)? {
+            Some(bytes) => bytes,
+            None => {
+                let front_len = if self.is_unpadded(stored) { 0 } else { front_len(stored, dst.len()) };
+                if front_len > 0 && self.decode_by_front(stored, dst, front_len, engine)? {
+                    return Ok(());
+                }
+                let bytes = sized(&mut engine.source, plen as usize);
+                self.read_pcluster(&stored.pcluster, front_len as u64, &mut bytes[front_len..])?;
+                bytes
+            }
+        };
+        let stream = self.stream(stored, pcluster)?;
         let failed = |error| ReadError::stream(pa, plen, error);
         if self.is_unpadded(stored) {
             return engine.decoder.decode_lz4_unpadded(stream, dst).map_err(failed);
@@ -295,6 +310,32 @@ impl Image {
         let want = if is_whole { Want::Whole } else { Want::Prefix };
         engine.decoder.decode(stored.algorithm, stream, dst, want).map_err(failed)
     }
+
+    /// Read `front_len` bytes of a pcluster into `engine.source` and decode the first `dst.len()` bytes of its extent from them.
+    /// Returns whether they are enough; if not, nothing is said about the stream.
+    fn decode_by_front(
+        &self,
+        stored: &Stored,
+        dst: &mut [u8],
+        front_len: usize,
+        engine: &mut Engine,
+    ) -> Result<bool, ReadError> {
+        let front = sized(&mut engine.source, front_len);
+        self.read_pcluster(&stored.pcluster, 0, front)?;
+        let stream = self.stream(stored, front).ok();
+        Ok(stream.is_some_and(|stream| engine.decoder.decode(stored.algorithm, stream, dst, Want::Prefix).is_ok()))
+    }
+}
+
+/// As many bytes of a pcluster as the first `len` bytes of its extent take in all likelihood, where that spares reading a good
+/// part of it; else 0. Only for LZ4: the others decode in large blocks, or so slowly that reading does not matter.
+fn front_len(stored: &Stored, len: usize) -> usize {
+    let plen = stored.pcluster.plen as usize;
+    if stored.algorithm != Algorithm::Lz4 || stored.pcluster.inline.is_some() {
+        return 0;
+    }
+    let front_len = (plen * len / stored.len() + plen / FRONT_MARGIN).next_multiple_of(FRONT_UNIT);
+    if front_len + FRONT_UNIT < plen { front_len } else { 0 }
 }
 
 impl Image {

@@ -303,3 +303,43 @@ fn where_nobody_reads_ahead_pclusters_are_announced() {
     }
     assert!(count > 20, "{count}");
 }
+
+#[test]
+fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
+    let mut rng = Rng(17);
+    let (mut fronts, mut rests) = (0, 0);
+    for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
+        let source = Arc::new(Announced {
+            inner: MemorySource::new(golden.bytes()),
+            announced: Mutex::default(),
+            read: Mutex::default(),
+        });
+        let options = OpenOptions { cache_bytes: 0, ..OpenOptions::default() };
+        let image = Image::open(source.clone(), vec![], &options).unwrap();
+        for (inode, bytes) in files(&image).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            for _ in 0..20 {
+                let off = rng.below(inode.meta.size);
+                let extent = image.extent_at(&inode, off).unwrap();
+                let ExtentKind::Encoded { pa, plen, inline: None, .. } = extent.kind else { continue };
+                source.read.lock().unwrap().clear();
+                let mut byte = [0];
+                image.read_at(&inode, &mut byte, off).unwrap();
+                assert_eq!(byte[0], bytes[off as usize], "{} {:?} {off}", golden.name, inode.nid);
+                let (start, end) = (pa, pa + u64::from(plen));
+                match source.read.lock().unwrap()[..] {
+                    [ref all] if *all == (start..end) => {}
+                    [ref front] => {
+                        assert!(front.start == start && front.end < end);
+                        fronts += 1;
+                    }
+                    [ref front, ref rest] => {
+                        assert!(front.start == start && front.end == rest.start && rest.end == end);
+                        rests += 1;
+                    }
+                    ref other => panic!("{other:?} for {start}..{end}"),
+                }
+            }
+        }
+    }
+    assert!(fronts > 10 && rests > 0, "{fronts} {rests}");
+}
