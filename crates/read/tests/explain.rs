@@ -165,7 +165,7 @@ fn fetched_blocks_are_those_that_a_source_sees() {
                 let at = || format!("{}: {} {range:?}: {pieces:?}", golden.name, path.escape_ascii());
                 let seen_len = seen.len() as u64 * noted.block_len();
                 fetches += u64::from(data > 0);
-                if pieces.iter().any(|piece| is_lz4_front(piece)) {
+                if pieces.iter().any(is_lz4_front) {
                     assert!(seen_len <= data, "{seen_len}: {}", at());
                     fronts += u64::from(seen_len < data);
                     continue;
