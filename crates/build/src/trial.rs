@@ -223,7 +223,7 @@ mod tests {
     use kiln_codec::Method;
 
     fn way(level: i32) -> Spec {
-        Spec { method: Method::Zstd, level, pcluster_len: 4096 }
+        Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None }
     }
 
     fn taken(offers: &[(u32, i32, u64, i128)], budget: u128) -> Vec<(u32, i32)> {

@@ -231,6 +231,7 @@ impl Wishes<'_> {
                 method,
                 level,
                 pcluster_len: default_len,
+                window_len: None,
             }),
         };
         let Some(spec) = spec else { return Ok(None) };

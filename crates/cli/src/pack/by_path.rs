@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn ways_take_what_they_do_not_say_from_the_rest() {
-        let zstd = Spec { method: Method::Zstd, level: 3, pcluster_len: 32 << 10 };
+        let zstd = Spec { method: Method::Zstd, level: 3, pcluster_len: 32 << 10, window_len: None };
         for (text, compression, expected) in [
             ("none", Some(zstd), None),
             ("lz4", Some(zstd), Some((Method::Lz4, 1, 32 << 10))),
@@ -124,7 +124,7 @@ mod tests {
             ("lzma,9:1M", Some(zstd), Some((Method::Lzma, 9, 1 << 20))),
             (":4k", Some(zstd), Some((Method::Zstd, 3, 4096))),
         ] {
-            let expected = expected.map(|(method, level, pcluster_len)| Spec { method, level, pcluster_len });
+            let expected = expected.map(|(method, level, pcluster_len)| Spec { method, level, pcluster_len, window_len: None });
             assert_eq!(way(text, compression, ""), Ok(expected), "{text}");
         }
         for (text, compression, kernel, message) in [
