@@ -221,6 +221,37 @@ fn streams_keep_within_the_declared_window() {
     }
 }
 
+/// A block of noise with a few matches is stored as it is, and readers do not see the offsets of these: what follows must not
+/// repeat them.
+#[test]
+fn offsets_of_plain_blocks_are_not_repeated() {
+    let mut random = Random(12);
+    let mut input = Vec::new();
+    let copies = |input: &mut Vec<u8>, random: &mut Random, noise_len, dist, copy_len, count| {
+        for _ in 0..count {
+            let noise = random.bytes(noise_len);
+            input.extend_from_slice(&noise);
+            let from = input.len() - dist;
+            input.extend_from_within(from..from + copy_len);
+        }
+    };
+    for (dist, copy_len) in [(777, 5), (1500, 5), (3000, 4), (20_000, 4), (27_000, 4)] {
+        let text = common::text(&mut random, 40_000);
+        input.extend_from_slice(&text);
+        copies(&mut input, &mut random, 1900, dist, copy_len, 20);
+        copies(&mut input, &mut random, 30, dist, 60, 300);
+    }
+    for level in 1..=9 {
+        for pcluster_len in [16 << 10, 64 << 10, 128 << 10] {
+            let spec = Spec::new(Method::Zstd, Some(level), pcluster_len).unwrap();
+            round_trip(&mut decoder(), &spec, &input, "noise with copies");
+            for len in [1 << 10, 4 << 10, 8 << 10] {
+                round_trip(&mut decoder(), &spec.with_window(len).unwrap(), &input, "noise with copies");
+            }
+        }
+    }
+}
+
 #[test]
 fn coders_move_between_threads() {
     fn assert_send<T: Send>() {}
