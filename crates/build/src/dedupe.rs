@@ -100,7 +100,7 @@ pub fn same_bytes(
     Ok(Some(seen))
 }
 
-/// As [`reading`](crate::options::reading) has it.
+/// As [`reading`](crate::hints::reading) has it.
 type Reading = Option<(Algorithm, u32)>;
 
 /// Finds, in plan order, the first file with the same length and digest that is read alike.

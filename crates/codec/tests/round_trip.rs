@@ -228,7 +228,8 @@ fn noise_with_copies(seed: u64) -> Vec<u8> {
     for _ in 0..6 {
         let text_len = 2000 + random.below(30_000);
         input.extend_from_slice(&common::binary(&mut random, text_len));
-        let (noise_len, dist, copy_len) = (300 + random.below(4000), 5 + random.below(text_len - 10), 3 + random.below(4));
+        let (noise_len, dist, copy_len) =
+            (300 + random.below(4000), 5 + random.below(text_len - 10), 3 + random.below(4));
         let mut copy = |noise_len, copy_len: usize| {
             input.extend_from_slice(&random.bytes(noise_len));
             let from = input.len() - dist;
