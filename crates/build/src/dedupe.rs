@@ -40,7 +40,7 @@ pub fn digest(
 }
 
 /// Call `each` with offset and length of consecutive steps until it says stop. Whether it never did.
-fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
+pub fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
     let mut off = run.start;
     while off < run.end {
         let step = (run.end - off).min(STEP as u64) as usize;
