@@ -113,6 +113,7 @@ struct WayJson {
     level: i32,
     pcluster_bytes: u32,
     /// As asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
     dictionary_bytes: Option<u32>,
     files: u64,
     bytes: u64,
