@@ -37,15 +37,37 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     fs::create_dir(scratch.path("out")).unwrap();
     fs::write(format!("{root}/big"), text(7, 48 << 20)).unwrap();
     let image = scratch.path("out/image");
-    let child = kiln()
-        .args(["pack", "-z", "zstd,19", "-C", "64k", "--threads", "1"])
+    // Whoever runs the tests may ignore signals, as jobs in the background do, and kiln would, too.
+    let mut child = Command::new("env")
+        .args([
+            "--default-signal=INT,TERM,HUP",
+            env!("CARGO_BIN_EXE_kiln"),
+            "pack",
+            "-z",
+            "zstd,19",
+            "-C",
+            "64k",
+            "--threads",
+            "1",
+        ])
         .args(extra)
         .args([&root, &image])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    while !catches_signals(child.id()) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // In the middle of packing, which takes seconds.
+    std::thread::sleep(Duration::from_millis(300));
     child
+}
+
+fn catches_signals(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
 }
 
 fn names(dir: &str) -> Vec<String> {
