@@ -154,7 +154,10 @@ mod tests {
         let options = &BuildOptions::default();
         let base = Base { options, kernel: None };
         assert!(base.hint(b"a=b=lz4").is_ok());
-        assert!(base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_ok(), "of signs behind options the first is left");
+        assert!(
+            base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_ok(),
+            "of signs behind options the first is left"
+        );
         assert!(base.hint(b"a=zstd,level=9,dictsize=4k:64k").is_ok());
         assert_eq!(
             base.hint(b"a=lz4,dictsize=4k").unwrap_err().split_once(": lz4 has"),
