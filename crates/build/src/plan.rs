@@ -11,9 +11,9 @@ use std::ops::Range;
 use crate::checks::Checks;
 use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
+use crate::hints::reading;
 use crate::jobs::{Stream, segment_len};
 use crate::matching::Chunk;
-use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::Streams;
@@ -306,15 +306,15 @@ fn storage(file: &FilePlan, holes: Box<[Range<u64>]>, incompressible: bool, opti
         (Some(_), true) if incompressible => plain(holes),
         (Some(_), true) => Storage::Compressed { holes },
         (Some(_), false) => {
+            // Before partial references, zeros are compressed like anything else.
+            let are_shared = options.kernel_has(Feature::Fragments.since());
+            let zeros_len = if are_shared { 0 } else { hole::total(&holes) / hole::ZEROS_RATIO };
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
             let index_len = block_bits.blocks_for(len) * 8;
-            if index_len > (len - hole::total(&holes)) / 2 {
+            if index_len + zeros_len > (len - hole::total(&holes)) / 2 {
                 chunks(holes)
-            } else if options.kernel_has(Feature::Fragments.since()) {
-                Storage::Compressed { holes }
             } else {
-                // Before partial references, zeros are compressed like anything else.
-                Storage::Compressed { holes: Box::default() }
+                Storage::Compressed { holes: if are_shared { holes } else { Box::default() } }
             }
         }
     }
