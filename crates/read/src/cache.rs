@@ -35,6 +35,7 @@ impl<K> Weighter<K, Outcome> for ByLen {
 pub(crate) struct ByteCache<K> {
     inner: Cache<K, Outcome, ByLen>,
     largest: u64,
+    capacity: u64,
 }
 
 impl<K: Clone + Eq + Hash> ByteCache<K> {
@@ -50,7 +51,12 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
             .build()
             .expect("both capacities are set");
         let inner = Cache::with_options(options, ByLen, DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { inner, largest: largest.min(capacity / 4) }
+        Self { inner, largest: largest.min(capacity / 4), capacity }
+    }
+
+    /// Bytes that it may hold.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     /// The longest value in bytes that is worth keeping: a cache of fewer than four would only churn.

@@ -3,11 +3,13 @@
 //! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
 //! is goes from the device straight into the destination; encoded extents go through [`decode`](crate::decode).
 
+use crate::course::Course;
 use crate::decode::{Pcluster, Stored};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Space};
+use crate::{Image, Inode, ReadAhead, ReadError, Space};
 use kiln_format::inode::FileType;
+use std::ops::Range;
 
 /// What bytes of a pcluster are called in messages.
 const PCLUSTER: &str = "pcluster";
@@ -38,7 +40,8 @@ impl Image {
         if buf.is_empty() {
             return Ok(());
         }
-        self.fill_by(&mut Map::open(self, inode)?, buf, off, Fragments::Allowed)
+        let wanted = off..off + buf.len() as u64;
+        self.fill_by(&mut Map::open_for(self, inode, &wanted)?, buf, off, Fragments::Allowed)
             .map_err(|error| error.at_nid(inode.nid))
     }
 
@@ -51,16 +54,43 @@ impl Image {
         fragments: Fragments,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
+        let mut is_announced = self.core.read_ahead == ReadAhead::System;
         while !buf.is_empty() {
             let mut extent = map.extent_at(off)?;
-            if extent.end() < off + buf.len() as u64 {
-                join_raw(map, &mut extent, off + buf.len() as u64)?;
+            let end = off + buf.len() as u64;
+            if !is_announced && extent.end() < end {
+                self.announce_pclusters(map, extent.end()..end)?;
+                is_announced = true;
+            }
+            if extent.end() < end {
+                join_raw(map, &mut extent, end)?;
             }
             let len = (extent.end() - off).min(buf.len() as u64) as usize;
             let (part, rest) = buf.split_at_mut(len);
-            self.read_extent(&extent, part, off - extent.la, fragments)?;
+            self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
             (buf, off) = (rest, off + len as u64);
         }
+        Ok(())
+    }
+
+    /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
+    fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+        let (mut off, mut run) = (range.start, (0, 0..0));
+        while off < range.end {
+            let extent = map.extent_at(off)?;
+            off = extent.end();
+            let (ExtentKind::Encoded { device, pa, plen, inline: None, .. }
+            | ExtentKind::Plain { device, pa, plen, inline: None, .. }) = extent.kind
+            else {
+                continue;
+            };
+            if (run.0, run.1.end) != (device, pa) {
+                self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
+                run = (device, pa..pa);
+            }
+            run.1.end = pa.saturating_add(plen.into());
+        }
+        self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
         Ok(())
     }
 
@@ -71,6 +101,7 @@ impl Image {
         buf: &mut [u8],
         skip: u64,
         fragments: Fragments,
+        course: Course,
     ) -> Result<(), ReadError> {
         match extent.kind {
             ExtentKind::Hole => buf.fill(0),
@@ -85,7 +116,7 @@ impl Image {
             ExtentKind::Plain { device, pa, plen, interlaced: false, inline } => {
                 self.read_pcluster(&Pcluster { device, inline, pa, plen }, skip, buf)?;
             }
-            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip)?,
+            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip, course)?,
             ExtentKind::Fragment { off } => self.read_fragment(off, skip, buf, fragments)?,
         }
         Ok(())
@@ -162,7 +193,7 @@ impl Image {
         }
         let from = off.saturating_add(skip);
         let packed = self.packed_range(from, buf.len() as u64)?;
-        let mut map = Map::open(self, packed)?;
+        let mut map = Map::open_for(self, packed, &(from..from + buf.len() as u64))?;
         self.fill_by(&mut map, buf, from, Fragments::Refused).map_err(|error| error.at_nid(packed.nid))
     }
 

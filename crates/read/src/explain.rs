@@ -35,7 +35,8 @@ pub struct Piece {
     pub fragment: Option<u64>,
     /// How stored bytes become the wanted ones.
     pub decoding: Decoding,
-    /// Bytes in whole blocks that are fetched for this piece and were not for an earlier one.
+    /// Bytes in whole blocks that are fetched for this piece and were not for an earlier one: whole pclusters. Of an LZ4 pcluster
+    /// whose front is decoded, [`Image`] fetches less, if less is enough.
     pub fetched: u64,
     /// Bytes that are decoded for this piece.
     pub decoded: u64,

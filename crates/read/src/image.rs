@@ -1,6 +1,7 @@
 //! Opening an image.
 
 use crate::cache::ByteCache;
+use crate::course::Courses;
 use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
@@ -38,12 +39,24 @@ pub struct OpenOptions {
     /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
     /// from there.
     pub offset: u64,
+    /// What is read ahead of readers.
+    pub read_ahead: ReadAhead,
+}
+
+/// Who reads ahead of the readers of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadAhead {
+    /// The system, as it does for all files: from where somebody reads on, up to some MiB more than what he asks for.
+    #[default]
+    System,
+    /// Nobody: what is asked for is fetched, all of it at once. For a mount, whose kernel asks for what will be read next itself.
+    Nobody,
 }
 
 impl Default for OpenOptions {
     /// 64 MiB of decoded data, checksum verified, the source is all image.
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0 }
+        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, read_ahead: ReadAhead::System }
     }
 }
 
@@ -67,6 +80,8 @@ pub(crate) struct Core {
     pub decoded: ByteCache<Stored>,
     /// Those that were wanted in part.
     pub touched: Touched,
+    pub courses: Courses,
+    pub read_ahead: ReadAhead,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
     pub counters: Arc<Counters>,
@@ -110,6 +125,8 @@ impl Image {
             windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
             decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             touched: Touched::new(options.cache_bytes),
+            courses: Courses::new(),
+            read_ahead: options.read_ahead,
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
             counters,
@@ -139,7 +156,13 @@ impl Image {
     /// As [`Image::open`]; what cannot be opened is named.
     pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {
         use std::os::unix::ffi::OsStrExt;
-        let source = |path: &Path| FileSource::open(path).map(|file| Arc::new(file) as Arc<dyn ReadAt>);
+        let source = |path: &Path| {
+            let file = FileSource::open(path)?;
+            if options.read_ahead == ReadAhead::Nobody {
+                file.refuse_read_ahead();
+            }
+            Ok::<_, ReadError>(Arc::new(file) as Arc<dyn ReadAt>)
+        };
         let devices = devices.iter().map(|path| source(path)).collect::<Result<_, _>>()?;
         let mut name = image.as_os_str().as_bytes().to_vec();
         if options.offset > 0 {

@@ -18,6 +18,7 @@
 mod cache;
 pub mod check;
 pub mod conformance;
+mod course;
 mod data;
 mod decode;
 mod device;
@@ -47,7 +48,7 @@ pub use digest::DigestCheck;
 pub use dir::DirEntry;
 pub use error::{Defect, ReadError};
 pub use explain::{Cost, Decoding, Explanation, Extents, Piece};
-pub use image::{Image, OpenOptions};
+pub use image::{Image, OpenOptions, ReadAhead};
 pub use inode::Inode;
 pub use kiln_format::Nid;
 pub use many::{FileRange, Part};

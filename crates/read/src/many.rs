@@ -5,6 +5,7 @@
 //! them wants it, and each gets its part without a copy.
 
 use crate::cache::Bytes;
+use crate::course::Course;
 use crate::data::{Fragments, fragment_error, readable};
 use crate::decode::{Stored, sized};
 use crate::map::{Extent, ExtentKind, Map};
@@ -343,7 +344,7 @@ impl Worker<'_> {
     /// Fill `dst` from byte `skip` of an extent on.
     fn piece(&mut self, extent: &Extent, skip: u64, dst: &mut [u8]) -> Result<(), ReadError> {
         if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
-            return self.image.read_extent(extent, dst, skip, Fragments::Refused);
+            return self.image.read_extent(extent, dst, skip, Fragments::Refused, Course::default());
         }
         let stored = Stored::of(extent)?;
         if dst.len() == stored.len() {

@@ -1,5 +1,6 @@
 //! From offsets in a file to where the bytes come from, for every layout.
 
+use crate::course::Course;
 use crate::device::Place;
 use crate::meta::MetaReader;
 use crate::zmap::Zmap;
@@ -8,6 +9,7 @@ use kiln_format::addr::align_up;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::DataLayout;
 use kiln_format::{Algorithm, Blkaddr};
+use std::ops::Range;
 
 /// A range of a file whose bytes have one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,8 @@ pub(crate) struct Map<'a> {
     image: &'a Image,
     inode: Inode,
     kind: Kind<'a>,
+    /// How the file is read.
+    pub course: Course,
 }
 
 // A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
@@ -134,7 +138,18 @@ impl<'a> Map<'a> {
             return Err(ReadError::NoContents { nid: inode.nid });
         }
         let kind = Self::kind(image, inode).map_err(|error| error.at_nid(inode.nid))?;
-        Ok(Self { image, inode: *inode, kind })
+        Ok(Self { image, inode: *inode, kind, course: Course::default() })
+    }
+
+    /// The map of `inode` for who wants these bytes of it, which tell how the file is read. What does not fit into the cache
+    /// counts as read on and on: its parts are gone before anybody comes back to them.
+    pub fn open_for(image: &'a Image, inode: &Inode, wanted: &Range<u64>) -> Result<Self, ReadError> {
+        let mut map = Self::open(image, inode)?;
+        let size = inode.meta.size;
+        if matches!(map.kind, Kind::Compressed(_)) && size <= image.core.decoded.capacity() {
+            map.course = image.core.courses.step(inode.nid.0, wanted, size);
+        }
+        Ok(map)
     }
 
     fn kind(image: &'a Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {

@@ -4,7 +4,7 @@
 //! read of the device, and the inodes beside it none.
 
 use crate::cache::Bytes;
-use crate::{Image, ReadError};
+use crate::{Image, ReadAhead, ReadError};
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +19,9 @@ pub enum Space {
 const WINDOW_BITS: u32 = 14;
 /// Length of a window in bytes; the last one of a space may be shorter.
 pub(crate) const WINDOW_LEN: u64 = 1 << WINDOW_BITS;
+
+/// Windows that are announced at once; half of them are known already, but for the first time.
+const WINDOWS_AHEAD: u64 = 32;
 
 /// A window of a metadata space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +43,7 @@ impl Image {
         self.core.windows.get_or_load(&key, || {
             let start = key.idx << WINDOW_BITS;
             let len = WINDOW_LEN.min(self.space_len(key.space) - start);
+            self.announce_windows(key);
             let mut bytes = vec![0; len as usize];
             match (key.space, &self.core.metabox) {
                 (Space::Primary, _) => self.core.devices.read(0, &mut bytes, start)?,
@@ -48,6 +52,18 @@ impl Image {
             }
             Ok(Bytes::new(bytes.into_boxed_slice()))
         })
+    }
+
+    /// Who reads on in metadata will want what is behind this window, too, if the system does not guess that itself: at every
+    /// so many windows, twice as many are announced.
+    fn announce_windows(&self, WindowKey { space, idx }: WindowKey) {
+        if self.core.read_ahead == ReadAhead::System || space == Space::Metabox || idx % (WINDOWS_AHEAD / 2) != 0 {
+            return;
+        }
+        let before = idx.checked_sub(1).map(|idx| WindowKey { space, idx });
+        if before.is_some_and(|before| self.core.windows.get(&before).is_some()) {
+            self.core.devices.will_need(0, idx << WINDOW_BITS, WINDOWS_AHEAD << WINDOW_BITS);
+        }
     }
 }
 

@@ -95,6 +95,12 @@ impl FileSource {
         Self::open_inner(path).map_err(|error| ReadError::open(path, error))
     }
 
+    /// Tell the system to fetch what is asked for, and nothing behind it.
+    pub fn refuse_read_ahead(&self) {
+        // A hint that the system does not take is no error.
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+
     fn open_inner(path: &Path) -> io::Result<FileSource> {
         // Without O_NONBLOCK, opening a FIFO waits for a writer. It changes nothing for files and block devices.
         let flags = OFlags::NONBLOCK.bits() as i32;

@@ -24,6 +24,8 @@ pub(crate) enum Touch {
     Again,
     /// Again, as a step of a stride that now leaves the extent.
     Leaving,
+    /// By who reads its file here and there, for the first time or not.
+    AtRandom,
 }
 
 impl Touch {

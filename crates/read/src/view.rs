@@ -61,13 +61,13 @@ impl Image {
     }
 
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
-        let mut map = Map::open(self, inode)?;
+        let mut map = Map::open_for(self, inode, &(off..off + len as u64))?;
         let extent = map.extent_at(off)?;
         if let ExtentKind::Fragment { off: start } = extent.kind {
             let from = start.saturating_add(off - extent.la);
             let packed = self.packed_range(from, len as u64)?;
             // The packed inode has no fragments, so this ends.
-            let mut map = Map::open(self, packed)?;
+            let mut map = Map::open_for(self, packed, &(from..from + len as u64))?;
             let extent = map.extent_at(from)?;
             return match matches!(extent.kind, ExtentKind::Fragment { .. }) {
                 true => Err(crate::data::fragment_error(from, "a fragment inside the packed inode")),
@@ -94,7 +94,7 @@ impl Image {
         if extent.end() >= off + len as u64 {
             match extent.kind {
                 ExtentKind::Encoded { .. } => {
-                    return Ok(self.encoded(&Stored::of(extent)?, skip..skip + len as u64, buf)?.into());
+                    return Ok(self.encoded(&Stored::of(extent)?, skip..skip + len as u64, buf, map.course)?.into());
                 }
                 ExtentKind::Raw { device, pa }
                 | ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {

@@ -139,10 +139,17 @@ fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
     Some(found)
 }
 
-/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data, and nothing else.
+/// Whether a front of the pcluster may be enough.
+fn is_lz4_front(piece: &Piece) -> bool {
+    matches!(piece.extent.kind, ExtentKind::Encoded { algorithm: Algorithm::Lz4, .. })
+        && matches!(piece.decoding, Decoding::Prefix { .. })
+}
+
+/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data, and nothing else; of LZ4
+/// pclusters at most these.
 #[test]
 fn fetched_blocks_are_those_that_a_source_sees() {
-    let (mut rng, mut fetches, mut inline) = (Rng(11), 0, 0);
+    let (mut rng, mut fetches, mut inline, mut fronts) = (Rng(11), 0, 0, 0);
     for golden in manifest() {
         let noted = Noted::open(&golden, 0);
         for (path, inode) in regular_files(&noted.image) {
@@ -156,8 +163,14 @@ fn fetched_blocks_are_those_that_a_source_sees() {
                 let seen = noted.fetched();
                 let data: u64 = pieces.iter().filter(|piece| !is_inline(piece)).map(|piece| piece.fetched).sum();
                 let at = || format!("{}: {} {range:?}: {pieces:?}", golden.name, path.escape_ascii());
-                assert_eq!(data, seen.len() as u64 * noted.block_len(), "{}", at());
+                let seen_len = seen.len() as u64 * noted.block_len();
                 fetches += u64::from(data > 0);
+                if pieces.iter().any(is_lz4_front) {
+                    assert!(seen_len <= data, "{seen_len}: {}", at());
+                    fronts += u64::from(seen_len < data);
+                    continue;
+                }
+                assert_eq!(data, seen_len, "{}", at());
                 if let Some(beside) = inline_blocks(&noted, &pieces) {
                     assert_eq!(cost.fetched, (&seen | &beside).len() as u64 * noted.block_len(), "{}", at());
                     inline += u64::from(!beside.is_empty());
@@ -165,7 +178,7 @@ fn fetched_blocks_are_those_that_a_source_sees() {
             }
         }
     }
-    assert!(fetches > 1000 && inline > 100, "{fetches} {inline}");
+    assert!(fetches > 1000 && inline > 100 && fronts > 0, "{fetches} {inline} {fronts}");
 }
 
 /// What explain says of the decoder's choice shows in what the next read finds in the cache.

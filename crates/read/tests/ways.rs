@@ -5,9 +5,12 @@ mod common;
 use common::{Golden, Rng, manifest};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, ReadAt, ReadError, conformance,
+    Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, RangeMut,
+    ReadAhead, ReadAt, ReadError, conformance,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Regular files of an image and their contents.
@@ -197,4 +200,146 @@ fn counters_tell_what_was_read() {
     }
     let (scratch, kept, hits) = counts[0];
     assert_eq!(counts[1..], [(scratch, kept + 1, hits), (scratch, kept + 1, hits + 1)]);
+}
+
+#[test]
+fn who_jumps_back_keeps_what_he_touches() {
+    let golden = manifest().into_iter().find(|golden| golden.name == "lz4-legacy").unwrap();
+    let is_encoded = |extent: &Extent| matches!(extent.kind, ExtentKind::Encoded { .. }) && extent.llen > 2000;
+    let places_in = |inode: &Inode| -> Vec<u64> {
+        let image = golden.open();
+        let extents = image.extents(inode).map(Result::unwrap);
+        extents.filter(is_encoded).map(|extent| extent.la + 1000).collect()
+    };
+    let listed = files(&golden.open()).into_iter().map(|(inode, bytes)| (places_in(&inode), inode, bytes));
+    let (mut places, inode, bytes) = listed.max_by_key(|(places, ..)| places.len()).unwrap();
+    // Who was at the end would start over.
+    places.retain(|place| *place < inode.meta.size / 4 * 3);
+    let (first, last) = (places[0], places[places.len() - 1]);
+    assert!(last - first > inode.meta.size / 2, "{} places", places.len());
+    // What does not fit into the cache is not kept.
+    for (cache_bytes, kept) in [(64 << 20, 1), (inode.meta.size - 1, 0)] {
+        let image = mapped(&golden, cache_bytes);
+        let after = |off: u64| {
+            let mut buf = [0; 100];
+            image.read_at(&inode, &mut buf, off).unwrap();
+            assert_eq!(buf, bytes[off as usize..][..100]);
+            image.stats()
+        };
+        for place in &places[1..places.len() - 1] {
+            after(*place);
+        }
+        let on = after(last);
+        assert_eq!((on.decoded_scratch, on.decoded_kept), (places.len() as u64 - 1, 0));
+        let back = after(first);
+        assert_eq!(back.decoded_kept, kept);
+        assert_eq!(back.decodes(), on.decodes() + 1);
+    }
+}
+
+/// Ranges that were announced, and ranges that were read.
+struct Announced {
+    inner: MemorySource,
+    announced: Mutex<Vec<Range<u64>>>,
+    read: Mutex<Vec<Range<u64>>>,
+}
+
+impl ReadAt for Announced {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        self.read.lock().unwrap().push(off..off + buf.len() as u64);
+        self.inner.read_exact_at(buf, off)
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn will_need(&self, off: u64, len: u64) {
+        self.announced.lock().unwrap().push(off..off + len);
+    }
+}
+
+#[test]
+fn where_nobody_reads_ahead_pclusters_are_announced() {
+    let mut count = 0;
+    for name in ["lz4", "zstd", "lz4-dedupe", "flat"] {
+        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        for read_ahead in [ReadAhead::Nobody, ReadAhead::System] {
+            let source = Arc::new(Announced {
+                inner: MemorySource::new(golden.bytes()),
+                announced: Mutex::default(),
+                read: Mutex::default(),
+            });
+            let options = OpenOptions { read_ahead, ..OpenOptions::default() };
+            let image = Image::open(source.clone(), vec![], &options).unwrap();
+            let inodes: Vec<_> = files(&image).into_iter().map(|(inode, _)| inode).collect();
+            for inode in inodes {
+                // Again, now that all metadata is known.
+                source.announced.lock().unwrap().clear();
+                source.read.lock().unwrap().clear();
+                contents(&image, &inode);
+                let (announced, read) = (source.announced.lock().unwrap(), source.read.lock().unwrap());
+                let blocks = |ranges: &[Range<u64>]| -> BTreeSet<u64> {
+                    ranges.iter().flat_map(|range| range.start / 4096..range.end.div_ceil(4096)).collect()
+                };
+                // All pclusters but the first one, and nothing else.
+                let expected = match read.split_first() {
+                    Some((_, rest)) if read_ahead == ReadAhead::Nobody && name != "flat" => blocks(rest),
+                    _ => BTreeSet::new(),
+                };
+                let announced = blocks(&announced);
+                count += announced.len();
+                assert!(announced == expected, "{name} {:?}: {announced:?} {expected:?}", inode.nid);
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
+}
+
+#[test]
+fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
+    let mut rng = Rng(17);
+    let (mut fronts, mut rests) = (0, 0);
+    for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
+        let source = Arc::new(Announced {
+            inner: MemorySource::new(golden.bytes()),
+            announced: Mutex::default(),
+            read: Mutex::default(),
+        });
+        let options = OpenOptions { cache_bytes: 0, ..OpenOptions::default() };
+        let image = Image::open(source.clone(), vec![], &options).unwrap();
+        for (inode, bytes) in files(&image).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            for _ in 0..20 {
+                let off = rng.below(inode.meta.size);
+                let extent = image.extent_at(&inode, off).unwrap();
+                let ExtentKind::Encoded { pa, plen, inline: None, .. } = extent.kind else { continue };
+                source.read.lock().unwrap().clear();
+                let mut byte = [0];
+                image.read_at(&inode, &mut byte, off).unwrap();
+                assert_eq!(byte[0], bytes[off as usize], "{} {:?} {off}", golden.name, inode.nid);
+                let (start, end) = (pa, pa + u64::from(plen));
+                match source.read.lock().unwrap()[..] {
+                    [ref all] if *all == (start..end) => {}
+                    [ref front] => {
+                        assert!(front.start == start && front.end < end);
+                        fronts += 1;
+                    }
+                    [ref front, ref rest] => {
+                        assert!(front.start == start && front.end == rest.start && rest.end == end);
+                        rests += 1;
+                    }
+                    ref other => panic!("{other:?} for {start}..{end}"),
+                }
+            }
+        }
+    }
+    assert!(fronts > 10 && rests > 0, "{fronts} {rests}");
 }

@@ -1,0 +1,107 @@
+//! Which files are read at random.
+//!
+//! Who jumps back far in a file jumps about in it, and will come back to what is passed over now; who only goes on, in strides or
+//! not, will not. So the first part that is wanted of an extent tells nothing, but the reads of its file before do. A table of hashes
+//! remembers where the last read of a file ended, until another file falls on its slot.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// log2 of how many files are remembered at most.
+const SLOTS_BITS: u32 = 10;
+/// A jump back by more than one part in this many of the file is no disorder of threads that go on side by side.
+const FAR: u64 = 16;
+/// After a jump back so many reads count as random.
+const READS: u64 = 8;
+
+/// The low bits of a slot: how many of the next reads count as random; above them, where the last read ended, in units.
+/// The others are a hash.
+const READS_BITS: u32 = 4;
+const END_BITS: u32 = 40;
+const HASH: u64 = !0 << (READS_BITS + END_BITS);
+/// log2 of a unit of ends: files are remembered up to 2^52 bytes.
+const UNIT_BITS: u32 = 12;
+const _: () = assert!(READS < 1 << READS_BITS);
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// On and on, as far as we know.
+    #[default]
+    Ahead,
+    /// Here and there.
+    AtRandom,
+}
+
+pub(crate) struct Courses {
+    slots: Box<[AtomicU64]>,
+}
+
+impl Courses {
+    pub fn new() -> Self {
+        Self { slots: (0..1 << SLOTS_BITS).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Remember a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the file is read. Threads that read
+    /// one file at the same time may overwrite what the other remembers: that costs a guess, nothing else.
+    pub fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> Course {
+        // 2^64 divided by the golden ratio; its highest bits are a hash.
+        let hash = nid.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let slot = &self.slots[(hash << (64 - READS_BITS - END_BITS) >> (64 - SLOTS_BITS)) as usize];
+        let last = slot.load(Ordering::Relaxed);
+        let (mut reads, mut last_end) = (0, 0);
+        if last & HASH == hash & HASH {
+            reads = last & ((1 << READS_BITS) - 1);
+            last_end = (last & !HASH) >> READS_BITS << UNIT_BITS;
+        }
+        let far = size / FAR;
+        let is_far = last_end.saturating_sub(wanted.start) > far;
+        // Who was at the end starts over.
+        let is_over = last_end > size - far;
+        reads = if is_far && !is_over { READS } else { reads.saturating_sub(1) };
+        let end = (wanted.end >> UNIT_BITS << READS_BITS) & !HASH;
+        slot.store(hash & HASH | end | reads, Ordering::Relaxed);
+        if reads > 0 { Course::AtRandom } else { Course::Ahead }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 64 << 20;
+
+    /// Reads of a page at each of these places, in MiB.
+    fn courses(places: &[u64]) -> Vec<Course> {
+        let courses = Courses::new();
+        places.iter().map(|place| courses.step(7, &(place << 20..(place << 20) + 4096), SIZE)).collect()
+    }
+
+    #[test]
+    fn who_goes_on_is_not_at_random() {
+        assert!(courses(&(0..64).collect::<Vec<_>>()).iter().all(|course| *course == Course::Ahead));
+        // Nor who starts over, nor threads that overtake each other a little.
+        let twice: Vec<_> = (0..64).chain(0..64).collect();
+        assert!(courses(&twice).iter().all(|course| *course == Course::Ahead));
+        assert_eq!(courses(&[0, 2, 1, 4, 3, 7, 5]), [Course::Ahead; 7]);
+    }
+
+    #[test]
+    fn a_jump_back_counts_for_a_while() {
+        let found = courses(&[40, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(found[0], Course::Ahead);
+        assert_eq!(found[1..9], [Course::AtRandom; 8]);
+        assert_eq!(found[9..], [Course::Ahead; 2]);
+    }
+
+    #[test]
+    fn files_have_courses_of_their_own() {
+        let courses = Courses::new();
+        for place in (0..64 << 20).step_by(1 << 20) {
+            assert_eq!(courses.step(1, &(place..place + 4096), SIZE), Course::Ahead);
+            let elsewhere = place * 37 % SIZE;
+            courses.step(2, &(elsewhere..elsewhere + 4096), SIZE);
+        }
+        assert_eq!(courses.step(2, &(0..4096), SIZE), Course::AtRandom);
+    }
+}
