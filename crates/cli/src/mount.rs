@@ -12,7 +12,7 @@ use crate::threads::ThreadsArgs;
 use background::Ready;
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::kernel::{self, KernelVia};
-use kiln_read::{OpenOptions, ReadAhead};
+use kiln_read::{OpenOptions, Reader};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -131,7 +131,7 @@ fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let image = args.image.open_with(&OpenOptions {
         cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
-        read_ahead: ReadAhead::Nobody,
+        reader: Reader::Kernel,
         ..OpenOptions::default()
     })?;
     let options = FuseOptions {

@@ -4,10 +4,38 @@ use crate::ReadError;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use std::hash::Hash;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that several threads read.
-pub(crate) type Bytes = Arc<Box<[u8]>>;
+pub(crate) type Bytes = Arc<Text>;
+
+/// Bytes, and how many were handed out.
+#[derive(Debug)]
+pub(crate) struct Text {
+    bytes: Box<[u8]>,
+    handed_out: AtomicU64,
+}
+
+impl Text {
+    pub fn new(bytes: Box<[u8]>) -> Bytes {
+        Arc::new(Text { bytes, handed_out: AtomicU64::new(0) })
+    }
+
+    /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.
+    pub fn hand_out(&self, len: usize) -> bool {
+        self.handed_out.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
+    }
+}
+
+impl Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A load's outcome: an error is in the cache only for as long as its waiters need to take it.
 type Outcome = Result<Bytes, Arc<ReadError>>;
@@ -64,6 +92,11 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         self.largest
     }
 
+    /// Forget a value.
+    pub fn remove(&self, key: &K) {
+        self.inner.remove(key);
+    }
+
     /// The value, if it is there.
     pub fn get(&self, key: &K) -> Option<Bytes> {
         self.inner.get(key)?.ok()
@@ -101,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     fn bytes(len: usize) -> Bytes {
-        Bytes::new(vec![0; len].into_boxed_slice())
+        Text::new(vec![0; len].into_boxed_slice())
     }
 
     /// How often the load runs if eight threads ask for one key at once, and what they get.

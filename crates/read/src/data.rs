@@ -7,7 +7,7 @@ use crate::course::Course;
 use crate::decode::{Pcluster, Stored};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadAhead, ReadError, Space};
+use crate::{Image, Inode, ReadError, Reader, Space};
 use kiln_format::inode::FileType;
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ impl Image {
         fragments: Fragments,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
-        let mut is_announced = self.core.read_ahead == ReadAhead::System;
+        let mut is_announced = self.core.reader == Reader::Programs;
         while !buf.is_empty() {
             let mut extent = map.extent_at(off)?;
             let end = off + buf.len() as u64;
@@ -126,6 +126,11 @@ impl Image {
         let devices = &self.core.devices;
         let from = pa.saturating_add(skip);
         devices.check_range(record, device, from, buf.len() as u64)?;
+        if self.core.reader == Reader::Kernel
+            && let Some(soon) = self.core.trails.step(device, from, buf.len() as u64)
+        {
+            devices.will_need(device, soon.start, soon.end - soon.start);
+        }
         devices.read(device, buf, from)
     }
 

@@ -7,6 +7,7 @@ use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
 use crate::stats::Counters;
 use crate::touched::Touched;
+use crate::trail::Trails;
 use crate::xattr::LongPrefixes;
 use crate::zmap::StartSums;
 use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError, Stats};
@@ -39,24 +40,26 @@ pub struct OpenOptions {
     /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
     /// from there.
     pub offset: u64,
-    /// What is read ahead of readers.
-    pub read_ahead: ReadAhead,
+    /// Who reads.
+    pub reader: Reader,
 }
 
-/// Who reads ahead of the readers of an image.
+/// Who reads an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadAhead {
-    /// The system, as it does for all files: from where somebody reads on, up to some MiB more than what he asks for.
+pub enum Reader {
+    /// Programs, which may want the same again. The system reads ahead of them, as for all files.
     #[default]
-    System,
-    /// Nobody: what is asked for is fetched, all of it at once. For a mount, whose kernel asks for what will be read next itself.
-    Nobody,
+    Programs,
+    /// A kernel, which keeps what it gets, and reads ahead in files itself. So what is asked for is fetched, all of it at once, and
+    /// nothing else but what follows when files are read in the order of their data; decoded data are kept until all of them
+    /// were handed out.
+    Kernel,
 }
 
 impl Default for OpenOptions {
     /// 64 MiB of decoded data, checksum verified, the source is all image.
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, read_ahead: ReadAhead::System }
+        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, reader: Reader::default() }
     }
 }
 
@@ -81,7 +84,8 @@ pub(crate) struct Core {
     /// Those that were wanted in part.
     pub touched: Touched,
     pub courses: Courses,
-    pub read_ahead: ReadAhead,
+    pub reader: Reader,
+    pub trails: Trails,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
     pub counters: Arc<Counters>,
@@ -126,7 +130,8 @@ impl Image {
             decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             touched: Touched::new(options.cache_bytes),
             courses: Courses::new(),
-            read_ahead: options.read_ahead,
+            reader: options.reader,
+            trails: Trails::default(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
             counters,
@@ -158,7 +163,7 @@ impl Image {
         use std::os::unix::ffi::OsStrExt;
         let source = |path: &Path| {
             let file = FileSource::open(path)?;
-            if options.read_ahead == ReadAhead::Nobody {
+            if options.reader == Reader::Kernel {
                 file.refuse_read_ahead();
             }
             Ok::<_, ReadError>(Arc::new(file) as Arc<dyn ReadAt>)

@@ -3,8 +3,8 @@
 //! Metadata is read through a cache of aligned windows, so that opening an inode, its map and its attributes costs one
 //! read of the device, and the inodes beside it none.
 
-use crate::cache::Bytes;
-use crate::{Image, ReadAhead, ReadError};
+use crate::cache::{Bytes, Text};
+use crate::{Image, ReadError, Reader};
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,14 +50,14 @@ impl Image {
                 (Space::Metabox, Some(metabox)) => self.fill(metabox, &mut bytes, start)?,
                 (Space::Metabox, None) => return Err(ReadError::Internal { what: "no metabox".into() }),
             }
-            Ok(Bytes::new(bytes.into_boxed_slice()))
+            Ok(Text::new(bytes.into_boxed_slice()))
         })
     }
 
     /// Who reads on in metadata will want what is behind this window, too, if the system does not guess that itself: at every
     /// so many windows, twice as many are announced.
     fn announce_windows(&self, WindowKey { space, idx }: WindowKey) {
-        if self.core.read_ahead == ReadAhead::System || space == Space::Metabox || idx % (WINDOWS_AHEAD / 2) != 0 {
+        if self.core.reader == Reader::Programs || space == Space::Metabox || idx % (WINDOWS_AHEAD / 2) != 0 {
             return;
         }
         let before = idx.checked_sub(1).map(|idx| WindowKey { space, idx });

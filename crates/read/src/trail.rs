@@ -1,0 +1,117 @@
+//! Read-ahead across files: who reads a tree in order reads its data front to back, file by file, and nobody but us can know.
+//!
+//! A *trail* is a run of fetches of which each begins where the last one ended, or not far behind. What is announced ahead of it
+//! grows with it, so that what is fetched in vain stays a small part of what was wanted. Fetches here and there, or in strides, begin
+//! a new trail each time, and announce nothing. Several trails are remembered: for several readers, and for data in several places.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+const TRAILS: usize = 8;
+/// Of what is not announced, a fetch may leave out one part in this many of its own length in front of it.
+const GAP: u64 = 2;
+/// Of a trail, one part in this many is announced ahead of it.
+const SHARE: u64 = 4;
+/// At most and at least so many bytes are. More would fetch more in vain where files end, and disks are no faster by that.
+const AHEAD_MAX: u64 = 512 << 10;
+const AHEAD_MIN: u64 = 32 << 10;
+/// Fetches of several threads on one trail overtake each other by so much.
+const DISORDER: u64 = 1 << 20;
+
+/// Of one device.
+#[derive(Clone, Copy, Default)]
+struct Trail {
+    device: u16,
+    /// Byte address behind the last fetch, and behind what is announced.
+    end: u64,
+    announced: u64,
+    /// Bytes that were fetched.
+    len: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Trails {
+    /// The one that was continued last is the first.
+    list: Mutex<[Trail; TRAILS]>,
+}
+
+impl Trails {
+    /// Remember that `len` bytes from `pa` on are fetched. Returns what will be wanted soon.
+    pub fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
+        // Nothing panics while it is locked.
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let follows = |trail: &Trail| {
+            let near = trail.announced.max(trail.end.saturating_add(len / GAP));
+            trail.len > 0 && trail.device == device && pa <= near && pa.saturating_add(DISORDER) >= trail.end
+        };
+        let found = list.iter().position(follows);
+        // The one that was not continued for longest makes room.
+        let idx = found.unwrap_or(TRAILS - 1);
+        list[..=idx].rotate_right(1);
+        let trail = &mut list[0];
+        if found.is_none() {
+            *trail = Trail { device, end: pa, announced: pa, len: 0 };
+        }
+        trail.len = trail.len.saturating_add(len);
+        trail.end = trail.end.max(pa.saturating_add(len));
+        trail.announced = trail.announced.max(trail.end);
+        let ahead = (trail.len / SHARE).min(AHEAD_MAX);
+        let wanted = trail.announced..trail.end.saturating_add(ahead);
+        // In pieces, not with each fetch.
+        if ahead < AHEAD_MIN || wanted.start.saturating_add(ahead / 2) > wanted.end {
+            return None;
+        }
+        trail.announced = wanted.end;
+        Some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is announced for fetches of these ranges: bytes, and the last end.
+    fn announced(fetches: impl IntoIterator<Item = Range<u64>>) -> (u64, u64) {
+        let trails = Trails::default();
+        let ranges = fetches.into_iter().filter_map(|fetch| trails.step(0, fetch.start, fetch.end - fetch.start));
+        ranges.fold((0, 0), |(sum, _), range| (sum + range.end - range.start, range.end))
+    }
+
+    #[test]
+    fn files_in_order_are_announced_once_and_not_too_far() {
+        let files = (0..1000).map(|file| file * 8192..file * 8192 + 8000);
+        let (bytes, end) = announced(files);
+        assert!(end > 1000 * 8192 && end <= 1000 * 8192 + AHEAD_MAX, "{end}");
+        assert!(bytes <= end);
+        // Little was read, so little is announced.
+        let (bytes, end) = announced((0..20).map(|file| file * 8192..(file + 1) * 8192));
+        assert!(bytes > 0 && end < 20 * 8192 * 5 / 4 + 1, "{end}");
+        assert_eq!(announced((0..4).map(|file| file * 8192..(file + 1) * 8192)), (0, 0));
+    }
+
+    #[test]
+    fn pages_here_and_there_and_strides_are_not() {
+        assert_eq!(announced((0..1000).map(|page| (page * 7919 % 1009) << 20).map(|at| at..at + 65536)), (0, 0));
+        assert_eq!(announced((0..1000).map(|step| step << 17).map(|at| at..at + 65536)), (0, 0));
+    }
+
+    #[test]
+    fn several_readers_have_trails_of_their_own_and_threads_may_overtake() {
+        let one = (0..400).map(|file| file * 8192..(file + 1) * 8192);
+        let two = one.clone().map(|range| range.start + (1 << 40)..range.end + (1 << 40));
+        let (bytes, _) = announced(one.clone().zip(two).flat_map(|(a, b)| [a, b]));
+        assert_eq!(bytes, 2 * announced(one.clone()).0);
+        // Once there is a trail.
+        let swapped =
+            (0..400).map(|file| if file < 50 { file } else { file ^ 3 }).map(|file| file * 8192..(file + 1) * 8192);
+        assert!(announced(swapped).0 >= announced(one).0 / 10 * 9);
+    }
+
+    #[test]
+    fn addresses_at_the_end_of_the_world() {
+        let trails = Trails::default();
+        for _ in 0..10 {
+            trails.step(0, u64::MAX - 100, u64::MAX);
+        }
+    }
+}
