@@ -145,7 +145,7 @@ pub struct MemTree {
 impl Default for MemTree {
     fn default() -> Self {
         let mut tree = Self { nodes: Vec::new(), files: Vec::new(), fault: None };
-        tree.node(Kind::Directory(Vec::new()));
+        tree.node(Kind::Directory(Box::default()));
         tree
     }
 }
@@ -164,7 +164,7 @@ impl MemTree {
     /// If `dir` is no directory.
     pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
         let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { panic!("not a directory") };
-        entries.push(Entry { name: name.into(), node });
+        entries.push(name, node);
     }
 
     /// A named node of any type.
@@ -176,7 +176,7 @@ impl MemTree {
 
     /// A named directory.
     pub fn dir(&mut self, dir: NodeId, name: &[u8]) -> NodeId {
-        self.add(dir, name, Kind::Directory(Vec::new()))
+        self.add(dir, name, Kind::Directory(Box::default()))
     }
 
     /// A named regular file.

@@ -1,6 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_build::tree::{Entry, Kind, Metadata, Node, NodeId, Tree};
+use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Tree};
 use kiln_build::{BuildError, BuildOptions, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
@@ -88,7 +88,7 @@ fn what_is_no_tree_is_refused() {
     });
     assert_eq!(twice, ("d/a".to_owned(), "the name is there twice"));
     let cycle = refused(&|mem| {
-        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Vec::new())));
+        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Box::default())));
         mem.name(a, b"b", b);
         mem.name(b, b"a", a);
     });
@@ -113,8 +113,8 @@ fn what_is_no_tree_is_refused() {
             Err(BuildError::Tree { reason: "the root is no directory", .. })
         ));
     }
-    let entry = Entry { name: (*b"self").into(), node: ROOT };
-    let root = Node { meta: Metadata::default(), xattrs: Box::default(), kind: Kind::Directory(vec![entry]) };
+    let entries = Entries::from_iter([Entry { name: b"self", node: ROOT }]);
+    let root = Node { meta: Metadata::default(), xattrs: Box::default(), kind: Kind::Directory(Box::new(entries)) };
     assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
 }
 
@@ -135,7 +135,7 @@ fn nothing() -> Box<dyn kiln_build::tree::Contents> {
 
 #[test]
 fn what_the_format_cannot_hold_is_refused() {
-    let with_symlink = |len: usize| with_odd(Kind::Symlink(vec![b'x'; len].into()));
+    let with_symlink = |len: usize| with_odd(Kind::symlink(vec![b'x'; len]));
     for len in [0, 4096, 100_000] {
         assert_eq!(refusal(&with_symlink(len), "odd"), format!("symbolic link of {len} bytes: targets have 1 to 4095"));
     }

@@ -125,7 +125,7 @@ impl<'a> View<'a> {
     }
 
     /// Entries of a directory that are in the image.
-    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = &'a Entry> {
+    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let view = *self;
         self.tree.entries(dir).iter().filter(move |entry| !view.is_left_out(entry.node))
     }

@@ -7,6 +7,10 @@ use std::ops::Range;
 
 use crate::BuildError;
 
+mod entries;
+
+pub use entries::{Entries, Entry, Iter};
+
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
@@ -60,11 +64,11 @@ pub struct Node {
     pub kind: Kind,
 }
 
-/// Type of a node.
+/// Type of a node. What most nodes do not have is boxed, so that trees of millions of files fit memory.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Directory, without dot entries.
-    Directory(Vec<Entry>),
+    Directory(Box<Entries>),
     /// Regular file.
     File {
         /// Size in bytes.
@@ -75,7 +79,7 @@ pub enum Kind {
         sparse: bool,
     },
     /// Symbolic link with its target.
-    Symlink(Box<[u8]>),
+    Symlink(Box<Box<[u8]>>),
     /// Character device.
     CharDevice(Rdev),
     /// Block device.
@@ -87,6 +91,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// A symbolic link to `target`.
+    pub fn symlink(target: impl Into<Box<[u8]>>) -> Self {
+        Kind::Symlink(Box::new(target.into()))
+    }
+
     /// The type that directories and modes tell.
     pub fn file_type(&self) -> FileType {
         match self {
@@ -101,14 +110,8 @@ impl Kind {
     }
 }
 
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// 1 to 255 bytes, neither zero nor slash among them.
-    pub name: Box<[u8]>,
-    /// What it names.
-    pub node: NodeId,
-}
+// There are as many as files.
+const _: () = assert!(size_of::<Node>() <= 56);
 
 /// Why contents could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +174,10 @@ impl Tree {
         for node in &mut nodes {
             node.xattrs.sort_unstable();
             if let Kind::Directory(entries) = &mut node.kind {
-                entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+                if entries.names_len() > Entries::NAMES_MAX_LEN {
+                    return Err(BuildError::Tree { path: Vec::new(), reason: "a directory's names take 4 GiB or more" });
+                }
+                entries.sort();
             }
         }
         let mut tree =
@@ -192,15 +198,14 @@ impl Tree {
             let mut subdirs = Vec::new();
             for idx in 0..self.entries(dir).len() {
                 let entries = self.entries(dir);
-                let Entry { name, node } = &entries[idx];
-                let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(&**name, b"." | b"..");
+                let Entry { name, node } = entries.at(idx);
+                let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(name, b"." | b"..");
                 if bad_name || name.iter().any(|&b| b == 0 || b == b'/') {
                     return wrong(join(&self.path(dir), name), "not a file name");
                 }
-                if idx > 0 && entries[idx - 1].name == *name {
+                if idx > 0 && entries.at(idx - 1).name == name {
                     return wrong(join(&self.path(dir), name), "the name is there twice");
                 }
-                let node = *node;
                 let Some(links) = self.links.get(node.idx()).copied() else {
                     return wrong(join(&self.path(dir), name), "names a node that does not exist");
                 };
@@ -245,10 +250,11 @@ impl Tree {
     }
 
     /// Entries of a directory in the order of their bytes; none of other nodes.
-    pub fn entries(&self, id: NodeId) -> &[Entry] {
+    pub fn entries(&self, id: NodeId) -> &Entries {
+        static NONE: Entries = Entries::new();
         match &self.nodes[id.idx()].kind {
             Kind::Directory(entries) => entries,
-            _ => &[],
+            _ => &NONE,
         }
     }
 
@@ -267,7 +273,7 @@ impl Tree {
         let mut names = Vec::new();
         while id != NodeId::ROOT {
             let (parent, idx) = self.first_names[id.idx()];
-            names.push(&*self.entries(parent)[idx as usize].name);
+            names.push(self.entries(parent).at(idx as usize).name);
             id = parent;
         }
         names.reverse();
@@ -276,11 +282,7 @@ impl Tree {
 
     /// The node at a path, given by the names on the way there.
     pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
-        path.into_iter().try_fold(NodeId::ROOT, |dir, name| {
-            let entries = self.entries(dir);
-            let idx = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
-            Some(entries[idx].node)
-        })
+        path.into_iter().try_fold(NodeId::ROOT, |dir, name| self.entries(dir).find(name))
     }
 
     /// Open the contents of a regular file.

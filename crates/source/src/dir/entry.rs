@@ -12,7 +12,6 @@ use super::contents::Stamp;
 
 /// What the scan of a directory finds under a name.
 pub struct Found {
-    pub name: Box<[u8]>,
     pub meta: Metadata,
     pub xattrs: Box<[Xattr]>,
     pub what: What,
@@ -27,7 +26,7 @@ pub struct Found {
 /// Type of an entry.
 pub enum What {
     Directory,
-    File { stamp: Stamp, sparse: bool },
+    File { len: u64, stamp: Stamp, sparse: bool },
     Symlink(Box<[u8]>),
     CharDevice(Rdev),
     BlockDevice(Rdev),
@@ -65,9 +64,10 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         FileType::RegularFile => {
             let mtime = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
             let ctime = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
-            let stamp = Stamp { ino: stat.stx_ino, len: stat.stx_size, mtime, ctime };
+            let stamp = Stamp::new(stat.stx_ino, stat.stx_size, mtime, ctime);
             // Fewer blocks than its size needs: holes, or a filesystem that compresses.
-            What::File { stamp, sparse: stat.stx_blocks.saturating_mul(512) < stat.stx_size }
+            let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
+            What::File { len: stat.stx_size, stamp, sparse }
         }
         FileType::Symlink => What::Symlink(readlinkat(dir, name, Vec::new())?.to_bytes().into()),
         FileType::CharacterDevice => What::CharDevice(rdev),
@@ -79,7 +79,6 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
     let several = stat.stx_nlink > 1 && file_type != FileType::Directory;
     Ok(Found {
-        name: name.to_bytes().into(),
         meta: Metadata {
             permissions: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,

@@ -95,9 +95,9 @@ impl<'a> Scanner<'a> {
             self.open.push((node, 0)); // the root
             return Ok(());
         };
-        self.charge(size_of::<Entry>() + name.len())?;
+        self.charge(size_of::<Entry<'_>>() + name.len())?;
         if let Kind::Directory(entries) = &mut self.nodes[parent.idx()].kind {
-            entries.push(Entry { name: name.into(), node });
+            entries.push(name, node);
         }
         if inode.is_dir() {
             self.open.push((node, path.len()));
@@ -131,13 +131,13 @@ impl<'a> Scanner<'a> {
     fn kind(&mut self, inode: &Inode) -> Result<Kind, ReadError> {
         let meta = &inode.meta;
         Ok(match meta.file_type {
-            FileType::Directory => Kind::Directory(Vec::new()),
+            FileType::Directory => Kind::Directory(Box::default()),
             FileType::Regular => {
                 self.contents.push(inode.nid);
                 let content = ContentId(self.contents.len() as u32 - 1);
                 Kind::File { len: meta.size, content, sparse: may_have_holes(inode) }
             }
-            FileType::Symlink => Kind::Symlink(self.image.read_link(inode)?.into()),
+            FileType::Symlink => Kind::symlink(self.image.read_link(inode)?),
             FileType::CharDevice => Kind::CharDevice(meta.rdev()),
             FileType::BlockDevice => Kind::BlockDevice(meta.rdev()),
             FileType::Fifo => Kind::Fifo,
