@@ -7,7 +7,7 @@ use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
 use std::ops::Range;
 
 use crate::chunks::ChunkRuns;
-use crate::facts::mtime;
+use crate::facts::{mtime, nlink};
 use crate::layout::{Layout, Region, View};
 use crate::metadata::Contents;
 use crate::pack::{Extents, Stored};
@@ -149,7 +149,7 @@ impl<'a> Emitter<'a> {
             gid: node.meta.gid,
             mtime: time.secs,
             mtime_nsec: time.nsec,
-            nlink: view.facts.nlinks[id.idx()],
+            nlink: nlink(view.tree, id),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Holes of sources: which are worth keeping, and how a file with holes is stored.
 
 use kiln_format::BlockBits;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use crate::tree::{Content, ContentError};
 
@@ -11,12 +11,30 @@ pub const HOLE_MIN_LEN: u64 = 64 << 10;
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
 const CHUNK_MAX_BITS: u8 = 40;
 
+/// The holes of a file, in order. Few files have any, so what they take is elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holes(Option<Box<Box<[Range<u64>]>>>);
+
+impl From<Vec<Range<u64>>> for Holes {
+    fn from(holes: Vec<Range<u64>>) -> Self {
+        Self((!holes.is_empty()).then(|| Box::new(holes.into())))
+    }
+}
+
+impl Deref for Holes {
+    type Target = [Range<u64>];
+
+    fn deref(&self) -> &[Range<u64>] {
+        self.0.as_deref().map_or(&[], |holes| holes)
+    }
+}
+
 /// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
 /// [`HOLE_MIN_LEN`]. Data is not read.
 ///
 /// # Errors
 /// Errors of the source.
-pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Box<[Range<u64>]>, ContentError> {
+pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Holes, ContentError> {
     let mut holes = Vec::new();
     let mut pos = 0;
     while pos < len {

@@ -108,7 +108,7 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// The parts of a file, in order.
 fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
-    let (len, inode_len) = (plan.len, plan.inode_len);
+    let (len, inode_len) = (plan.len, plan.inode_len as usize);
     let part = move |range, task| Part { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match &plan.storage {

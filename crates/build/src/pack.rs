@@ -42,7 +42,7 @@ pub enum Stored {
         /// log2 of the chunk size.
         chunk_bits: u8,
         /// Where they lie.
-        runs: ChunkRuns,
+        runs: Box<ChunkRuns>,
     },
     /// Extents.
     Compressed(Box<Extents>),
@@ -306,7 +306,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     fn place_ends(&mut self, options: &BuildOptions) -> Result<PackedStream, BuildError> {
         let mut stream = PackedStream::behind(self.packed.packed_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
-            let off = stream.push(file, start, len);
+            let off = stream.push_end(file, start, len);
             if start == 0 {
                 self.packed.stored[file as usize] = Stored::Fragment(off);
                 continue;
@@ -369,7 +369,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
             self.packed.stored[idx] = match (stored, &file.storage) {
                 (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
-                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
+                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() }
                 }
                 (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
                 (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,

@@ -185,7 +185,7 @@ impl Summary {
     fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
         self.files += 1;
         self.bytes_in += len;
-        let storage = view.plan.file_of_node[id.idx()].map(|idx| &view.plan.files[idx as usize].storage);
+        let storage = view.plan.file_of(id).map(|idx| &view.plan.files[idx as usize].storage);
         if let Some(Storage::Compressed { holes } | Storage::Chunks { holes, .. }) = storage {
             self.hole_bytes += crate::hole::total(holes);
         }

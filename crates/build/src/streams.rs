@@ -5,7 +5,7 @@
 //! so that a reference can name it, is decided here.
 
 use kiln_codec::{Spec, probe};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::checks::{Cell, Checks};
@@ -42,6 +42,31 @@ pub struct Source {
     pub group: u32,
 }
 
+/// Chunks of files that were surveyed as a whole.
+#[derive(Default)]
+pub struct FileChunks {
+    /// Files in plan order, and where the chunks of each end.
+    ends: Vec<(u32, usize)>,
+    chunks: Vec<Chunk>,
+}
+
+impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
+    fn extend<I: IntoIterator<Item = (u32, Box<[Chunk]>)>>(&mut self, files: I) {
+        for (file, chunks) in files {
+            self.chunks.extend_from_slice(&chunks);
+            self.ends.push((file, self.chunks.len()));
+        }
+    }
+}
+
+impl FileChunks {
+    fn get(&self, file: u32) -> Option<&[Chunk]> {
+        let idx = self.ends.binary_search_by_key(&file, |(file, _)| *file).ok()?;
+        let start = idx.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        Some(&self.chunks[start..self.ends[idx].1])
+    }
+}
+
 /// All streams, and what is stored of them.
 pub struct Streams {
     /// By number.
@@ -68,14 +93,14 @@ impl Streams {
     pub fn plan(
         files: &[FilePlan],
         packed: &PackedStream,
-        chunks: HashMap<u32, Box<[Chunk]>>,
+        chunks: FileChunks,
         tree: &Tree,
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
         let sources = sources(files, packed, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats, checks) = matched(&sources, packed, chunks, text, options, control)?;
+        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
         let rules = rules(options);
         let plan = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
@@ -90,7 +115,12 @@ impl Streams {
         let mut streams = Self { sources, plan, rules, stats, checks: Checks::default(), numbers, shared };
         let refs = streams.plan.refs.iter();
         let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
-        let files = files.flatten().collect();
+        let files: HashSet<u32> = files.flatten().collect();
+        for &file in &files {
+            if let Some(known) = chunks.get(file) {
+                checks.push(file, 0, cells(known));
+            }
+        }
         streams.checks = checks.of_files(&files);
         Ok(streams)
     }
@@ -133,12 +163,17 @@ impl Streams {
     }
 }
 
+/// The cells that chunks are.
+fn cells(chunks: &[Chunk]) -> impl Iterator<Item = Cell> {
+    chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low()))
+}
+
 /// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
-/// none.
+/// none. What was seen of files is returned only of those that `chunks` does not have.
 fn matched<'a>(
     sources: &'a [Source],
     packed: &'a PackedStream,
-    mut chunks: HashMap<u32, Box<[Chunk]>>,
+    chunks: &FileChunks,
     new_text: impl Fn() -> PlainText<'a> + Sync,
     options: &BuildOptions,
     control: &Control<'_>,
@@ -147,7 +182,7 @@ fn matched<'a>(
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
-        window.known = window.whole_file.and_then(|file| chunks.remove(&file));
+        window.known = window.whole_file.and_then(|file| chunks.get(file)).map(Into::into);
         let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
         Costed { job: window, cost }
     });
@@ -161,7 +196,7 @@ fn matched<'a>(
                 reader.close_all()?;
                 return Ok((window.stream, window.place, chunks_of(&mut chunker, &buf)));
             };
-            Ok::<_, BuildError>((window.stream, window.place, known))
+            Ok::<_, BuildError>((window.stream, None, known))
         })
     };
     let (mut current, mut checks) = (None, Checks::default());
@@ -175,7 +210,7 @@ fn matched<'a>(
             current = Some(stream);
         }
         if let Some((file, start)) = place {
-            checks.push(file, start, chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low())));
+            checks.push(file, start, cells(&chunks));
         }
         text.saved = 0;
         matcher.push(&chunks, &mut text)?;

@@ -34,7 +34,7 @@ pub fn packed(
     let stored = |(idx, file): (u32, &FilePlan)| match &file.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
         Storage::Fragment { off } => Stored::Fragment(*off),
-        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() },
+        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() },
         Storage::Flat => plain(file, options),
         Storage::Compressed { holes } => match outcomes.get(&idx) {
             Some(Outcome::Flat) => plain(file, options),
@@ -96,9 +96,9 @@ fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome>
 
 fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
     if let Some(chunk_bits) = options.chunk_bits {
-        return Stored::Chunks { chunk_bits, runs: Vec::new() };
+        return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
-    let tail = options.inline_tail_len(file.len, file.inode_len);
+    let tail = options.inline_tail_len(file.len, file.inode_len as usize);
     Stored::Flat { start: Blkaddr(0), tail: (tail > 0).then(|| TailRef::imagined(tail as u16)) }
 }
 
