@@ -123,7 +123,7 @@ fn grow(mem: &mut MemTree, dir: NodeId, entries: &BTreeMap<Vec<u8>, Spot>, rever
     for (name, Spot { meta, what }) in entries {
         let node = match what {
             What::File(pieces) => mem.file(dir, name, contents(pieces)),
-            What::Symlink(target) => mem.add(dir, name, Kind::symlink(target.as_slice())),
+            What::Symlink(target) => mem.add(dir, name, Kind::Symlink(target.as_slice().into())),
             What::Device { block, rdev: (major, minor) } => {
                 let rdev = Rdev { major: *major, minor: *minor };
                 mem.add(dir, name, if *block { Kind::BlockDevice(rdev) } else { Kind::CharDevice(rdev) })

@@ -1,6 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Tree};
+use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Rare, Tree};
 use kiln_build::{BuildError, BuildOptions, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
@@ -107,14 +107,14 @@ fn what_is_no_tree_is_refused() {
     assert_eq!(refused(&|mem| _ = mem.node(Kind::Socket)).1, "has no name");
     for kind in [None, Some(Kind::Fifo)] {
         let meta = Metadata::default();
-        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Box::default(), kind }));
+        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Rare::default(), kind }));
         assert!(matches!(
             Tree::new(nodes, nothing()),
             Err(BuildError::Tree { reason: "the root is no directory", .. })
         ));
     }
     let entries = Entries::from_iter([Entry { name: b"self", node: ROOT }]);
-    let root = Node { meta: Metadata::default(), xattrs: Box::default(), kind: Kind::Directory(Box::new(entries)) };
+    let root = Node { meta: Metadata::default(), xattrs: Rare::default(), kind: Kind::Directory(Box::new(entries)) };
     assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
 }
 
@@ -135,7 +135,7 @@ fn nothing() -> Box<dyn kiln_build::tree::Contents> {
 
 #[test]
 fn what_the_format_cannot_hold_is_refused() {
-    let with_symlink = |len: usize| with_odd(Kind::symlink(vec![b'x'; len]));
+    let with_symlink = |len: usize| with_odd(Kind::Symlink(vec![b'x'; len].into()));
     for len in [0, 4096, 100_000] {
         assert_eq!(refusal(&with_symlink(len), "odd"), format!("symbolic link of {len} bytes: targets have 1 to 4095"));
     }

@@ -92,7 +92,7 @@ fn directories_of_every_size_around_the_limits() {
         }
     }
     // Its target has no room beside the inode.
-    mem.add(ROOT, b"link", Kind::symlink(vec![b'x'; 4095]));
+    mem.add(ROOT, b"link", Kind::Symlink(vec![b'x'; 4095].into()));
     let tree = mem.finish().unwrap();
     for (what, options) in ways() {
         let image = image_of(&tree, &options, what);

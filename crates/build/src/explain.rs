@@ -196,10 +196,8 @@ impl<'a> Reasons<'a> {
                 compressed(file.len, hole::total(holes), extents)
             }
             (_, stored) => {
-                let inline = match stored {
-                    Stored::Flat { tail: Some(tail), .. } => tail.len.into(),
-                    _ => 0,
-                };
+                let tail = stored.as_flat().and_then(|(_, tail)| tail);
+                let inline = tail.map_or(0, |tail| tail.len.into());
                 How::Flat { because: self.uncompressed(idx), inline }
             }
         })

@@ -1,9 +1,9 @@
 //! Holes of sources: which are worth keeping, and how a file with holes is stored.
 
 use kiln_format::BlockBits;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
-use crate::tree::{Content, ContentError};
+use crate::tree::{Content, ContentError, Rare};
 
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
 pub const HOLE_MIN_LEN: u64 = 64 << 10;
@@ -11,23 +11,8 @@ pub const HOLE_MIN_LEN: u64 = 64 << 10;
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
 const CHUNK_MAX_BITS: u8 = 40;
 
-/// The holes of a file, in order. Few files have any, so what they take is elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holes(Option<Box<Box<[Range<u64>]>>>);
-
-impl From<Vec<Range<u64>>> for Holes {
-    fn from(holes: Vec<Range<u64>>) -> Self {
-        Self((!holes.is_empty()).then(|| Box::new(holes.into())))
-    }
-}
-
-impl Deref for Holes {
-    type Target = [Range<u64>];
-
-    fn deref(&self) -> &[Range<u64>] {
-        self.0.as_deref().map_or(&[], |holes| holes)
-    }
-}
+/// The holes of a file, in order.
+pub type Holes = Rare<Range<u64>>;
 
 /// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
 /// [`HOLE_MIN_LEN`]. Data is not read.

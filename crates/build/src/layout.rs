@@ -193,7 +193,8 @@ impl<'a> View<'a> {
     pub fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
         let body_off = self.facts.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
-            (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
+            (Kind::File { .. }, Some(Stored::Tail(len, _))) => (u64::from(*len), true),
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => (flat.1.len.into(), true),
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
                 let behind = self.map_shape(*len, extents).len_behind(body_off)?;
                 (behind + extents.inline.map_or(0, |tail| tail.len.into()), extents.inline.is_some())

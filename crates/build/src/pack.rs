@@ -30,13 +30,12 @@ const JOB_COST: u64 = 4096;
 pub enum Stored {
     /// Nowhere: the file is empty, left out, or has the data of another one.
     Nothing,
-    /// Contiguous blocks, then perhaps a tail beside the inode.
-    Flat {
-        /// First block; of no meaning where there is none.
-        start: Blkaddr,
-        /// The inline tail.
-        tail: Option<TailRef>,
-    },
+    /// Contiguous blocks from this one on, which is of no meaning where there is none.
+    Flat(Blkaddr),
+    /// A tail beside the inode, this long and at this place among tails: all of a small file.
+    Tail(u16, u64),
+    /// Contiguous blocks, then a tail beside the inode.
+    FlatTail(Box<(Blkaddr, TailRef)>),
     /// Chunks.
     Chunks {
         /// log2 of the chunk size.
@@ -48,6 +47,30 @@ pub enum Stored {
     Compressed(Box<Extents>),
     /// In the packed inode, from this byte on.
     Fragment(u64),
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<Stored>() <= 16);
+
+impl Stored {
+    /// Contiguous blocks from `start` on, if there are any, then perhaps a tail.
+    pub fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
+        match (start, tail) {
+            (start, None) => Stored::Flat(start.unwrap_or(Blkaddr(0))),
+            (None, Some(tail)) => Stored::Tail(tail.len, tail.off),
+            (Some(start), Some(tail)) => Stored::FlatTail(Box::new((start, tail))),
+        }
+    }
+
+    /// First block and tail, if it is flat.
+    pub fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
+        match self {
+            Stored::Flat(start) => Some((*start, None)),
+            Stored::Tail(len, off) => Some((Blkaddr(0), Some(TailRef { off: *off, len: *len }))),
+            Stored::FlatTail(flat) => Some((flat.0, Some(flat.1))),
+            _ => None,
+        }
+    }
 }
 
 /// The extents of a compressed stream.
@@ -179,7 +202,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             packed_len: plan.packed.len(),
-            tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
             blob_blocks: None,
             shared_chunk_bytes: 0,
             features: Vec::new(),

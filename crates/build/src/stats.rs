@@ -198,8 +198,8 @@ impl Summary {
             self.packed_bytes += len;
         }
         match (view.stored(id), view.way_of(id)) {
-            (Some(Stored::Flat { tail, .. }), way) => {
-                self.inline_files += u64::from(tail.is_some());
+            (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), way) => {
+                self.inline_files += u64::from(!matches!(stored, Stored::Flat(_)));
                 if way.is_some() && len > 0 {
                     self.plain_files += 1;
                     self.plain_bytes += len;

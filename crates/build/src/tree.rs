@@ -2,14 +2,17 @@
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
 use crate::BuildError;
 
 mod entries;
+mod rare;
 
 pub use entries::{Entries, Entry, Iter};
+pub use rare::Rare;
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +62,7 @@ pub struct Node {
     /// Owner, times and so on.
     pub meta: Metadata,
     /// Extended attributes in any order, names unique.
-    pub xattrs: Box<[Xattr]>,
+    pub xattrs: Rare<Xattr>,
     /// Type, and what belongs to it.
     pub kind: Kind,
 }
@@ -79,7 +82,7 @@ pub enum Kind {
         sparse: bool,
     },
     /// Symbolic link with its target.
-    Symlink(Box<Box<[u8]>>),
+    Symlink(Rare<u8>),
     /// Character device.
     CharDevice(Rdev),
     /// Block device.
@@ -91,11 +94,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A symbolic link to `target`.
-    pub fn symlink(target: impl Into<Box<[u8]>>) -> Self {
-        Kind::Symlink(Box::new(target.into()))
-    }
-
     /// The type that directories and modes tell.
     pub fn file_type(&self) -> FileType {
         match self {
@@ -111,7 +109,7 @@ impl Kind {
 }
 
 // There are as many as files.
-const _: () = assert!(size_of::<Node>() <= 56);
+const _: () = assert!(size_of::<Node>() <= 48);
 
 /// Why contents could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +155,8 @@ pub trait Content {
 /// A checked tree.
 pub struct Tree {
     nodes: Vec<Node>,
-    links: Vec<u32>,
+    /// Number of names of each node that has several.
+    links: HashMap<NodeId, u32>,
     /// Parent and place in it of each node's first name in walk order.
     first_names: Vec<(NodeId, u32)>,
     contents: Box<dyn Contents>,
@@ -172,7 +171,7 @@ impl Tree {
     /// least once (others).
     pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, BuildError> {
         for node in &mut nodes {
-            node.xattrs.sort_unstable();
+            node.xattrs.sort();
             if let Kind::Directory(entries) = &mut node.kind {
                 if entries.names_len() > Entries::NAMES_MAX_LEN {
                     return Err(BuildError::Tree { path: Vec::new(), reason: "a directory's names take 4 GiB or more" });
@@ -180,8 +179,8 @@ impl Tree {
                 entries.sort();
             }
         }
-        let mut tree =
-            Self { links: vec![0; nodes.len()], first_names: vec![(NodeId::ROOT, 0); nodes.len()], nodes, contents };
+        let first_names = vec![(NodeId::ROOT, 0); nodes.len()];
+        let mut tree = Self { links: HashMap::new(), first_names, nodes, contents };
         tree.link()?;
         Ok(tree)
     }
@@ -193,7 +192,8 @@ impl Tree {
             return wrong(Vec::new(), "the root is no directory");
         }
         let mut stack = vec![NodeId::ROOT];
-        self.links[0] = 1;
+        let mut is_named = vec![false; self.nodes.len()];
+        is_named[0] = true;
         while let Some(dir) = stack.pop() {
             let mut subdirs = Vec::new();
             for idx in 0..self.entries(dir).len() {
@@ -206,24 +206,24 @@ impl Tree {
                 if idx > 0 && entries.at(idx - 1).name == name {
                     return wrong(join(&self.path(dir), name), "the name is there twice");
                 }
-                let Some(links) = self.links.get(node.idx()).copied() else {
+                let Some(is_named) = is_named.get_mut(node.idx()) else {
                     return wrong(join(&self.path(dir), name), "names a node that does not exist");
                 };
                 let is_dir = matches!(self.nodes[node.idx()].kind, Kind::Directory(_));
-                if is_dir && links > 0 {
+                if is_dir && *is_named {
                     return wrong(join(&self.path(dir), name), "a second name of a directory");
                 }
-                if links == 0 {
-                    self.first_names[node.idx()] = (dir, idx as u32);
+                match std::mem::replace(is_named, true) {
+                    true => *self.links.entry(node).or_insert(1) += 1,
+                    false => self.first_names[node.idx()] = (dir, idx as u32),
                 }
-                self.links[node.idx()] = links + 1;
                 if is_dir {
                     subdirs.push(node);
                 }
             }
             stack.extend(subdirs.into_iter().rev());
         }
-        if let Some(lost) = self.links.iter().position(|&links| links == 0) {
+        if let Some(lost) = is_named.iter().position(|is_named| !is_named) {
             return wrong(format!("node {lost}").into_bytes(), "has no name");
         }
         Ok(())
@@ -232,6 +232,13 @@ impl Tree {
     /// The nodes and their contents, to be changed and made a tree again by [`Tree::new`].
     pub fn into_parts(self) -> (Vec<Node>, Box<dyn Contents>) {
         (self.nodes, self.contents)
+    }
+
+    /// Give a node other metadata and attributes, whose names are unique.
+    pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: Rare<Xattr>) {
+        xattrs.sort();
+        let node = &mut self.nodes[id.idx()];
+        (node.meta, node.xattrs) = (meta, xattrs);
     }
 
     /// Number of nodes.
@@ -260,7 +267,7 @@ impl Tree {
 
     /// Number of names that lead to a node.
     pub fn names_of(&self, id: NodeId) -> u32 {
-        self.links[id.idx()]
+        self.links.get(&id).copied().unwrap_or(1)
     }
 
     /// The directory that holds a node's first name; the root is its own parent.

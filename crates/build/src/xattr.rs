@@ -155,7 +155,7 @@ impl Collector {
         if node.xattrs.is_empty() && pairs.is_empty() {
             return Ok(None);
         }
-        for attr in &node.xattrs {
+        for attr in node.xattrs.iter() {
             pairs.push(self.pair(attr)?);
         }
         let xattrs = &mut self.xattrs;

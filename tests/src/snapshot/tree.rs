@@ -35,7 +35,7 @@ fn record_of(tree: &Tree, id: NodeId, path: Vec<u8>) -> Result<Record, BuildErro
     let (file_type, size, target, rdev) = match &node.kind {
         Kind::Directory(_) => (FileType::Directory, 0, &b""[..], Rdev::default()),
         Kind::File { len, .. } => (FileType::Regular, *len, &b""[..], Rdev::default()),
-        Kind::Symlink(target) => (FileType::Symlink, target.len() as u64, &***target, Rdev::default()),
+        Kind::Symlink(target) => (FileType::Symlink, target.len() as u64, &**target, Rdev::default()),
         Kind::CharDevice(rdev) => (FileType::CharDevice, 0, &b""[..], *rdev),
         Kind::BlockDevice(rdev) => (FileType::BlockDevice, 0, &b""[..], *rdev),
         Kind::Fifo => (FileType::Fifo, 0, &b""[..], Rdev::default()),

@@ -1,6 +1,5 @@
 //! Packed data as it will be, as far as metadata depends on it.
 
-use kiln_format::Blkaddr;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use std::collections::{BTreeMap, HashSet};
@@ -57,7 +56,7 @@ pub fn packed(
         packed_len: plan.packed.len(),
         packed: shape(Stream::Packed, plan.packed.len(), false),
         stored,
-        tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+        tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
         features,
@@ -68,9 +67,8 @@ pub fn packed(
 /// Bytes beside inodes, each file's once.
 pub fn inline_len(packed: &Packed) -> u64 {
     let tail = |stored: &Stored| match stored {
-        Stored::Flat { tail, .. } => *tail,
         Stored::Compressed(extents) => extents.inline,
-        _ => None,
+        stored => stored.as_flat().and_then(|(_, tail)| tail),
     };
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
 }
@@ -99,7 +97,7 @@ fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
         return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
     let tail = options.inline_tail_len(file.len, file.inode_len as usize);
-    Stored::Flat { start: Blkaddr(0), tail: (tail > 0).then(|| TailRef::imagined(tail as u16)) }
+    Stored::flat(None, (tail > 0).then(|| TailRef::imagined(tail as u16)))
 }
 
 /// Extents whose map is as long as it will be.

@@ -60,11 +60,8 @@ impl Packing<'_, '_> {
                     }
                 }
             }
-            (_, Stored::Flat { tail: old, .. }) => *old = tail.or(*old),
-            (_, stored) => {
-                let start = if blocks.is_empty() { Blkaddr(0) } else { at };
-                *stored = Stored::Flat { start, tail };
-            }
+            (_, Stored::Flat(start)) => *stored = Stored::flat(Some(*start), tail),
+            (_, stored) => *stored = Stored::flat((!blocks.is_empty()).then_some(at), tail),
         }
         Ok(())
     }

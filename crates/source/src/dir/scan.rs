@@ -295,7 +295,7 @@ impl Nodes {
                 self.stamps.push(stamp);
                 Kind::File { len, content: ContentId(self.stamps.len() as u32 - 1), sparse }
             }
-            What::Symlink(target) => Kind::symlink(target),
+            What::Symlink(target) => Kind::Symlink(target),
             What::CharDevice(rdev) => Kind::CharDevice(rdev),
             What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
             What::Fifo => Kind::Fifo,

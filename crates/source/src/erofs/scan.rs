@@ -1,7 +1,7 @@
 //! Walking an image, and putting what is found into one tree.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, Tree, Xattr};
+use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
 use kiln_format::inode::{DataLayout, FileType};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
                 let content = ContentId(self.contents.len() as u32 - 1);
                 Kind::File { len: meta.size, content, sparse: may_have_holes(inode) }
             }
-            FileType::Symlink => Kind::symlink(self.image.read_link(inode)?),
+            FileType::Symlink => Kind::Symlink(self.image.read_link(inode)?.into()),
             FileType::CharDevice => Kind::CharDevice(meta.rdev()),
             FileType::BlockDevice => Kind::BlockDevice(meta.rdev()),
             FileType::Fifo => Kind::Fifo,
@@ -154,7 +154,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn xattrs(image: &Image, inode: &Inode) -> Result<Box<[Xattr]>, ReadError> {
+fn xattrs(image: &Image, inode: &Inode) -> Result<Rare<Xattr>, ReadError> {
     let mut xattrs = image.list_xattrs(inode)?;
     xattrs.sort_by(|a, b| a.name.cmp(&b.name));
     xattrs.dedup_by(|later, first| later.name == first.name);
