@@ -3,7 +3,7 @@
 use kiln_format::BlockBits;
 use std::ops::Range;
 
-use crate::tree::{Content, ContentError, Rare};
+use crate::tree::{Content, ContentError};
 
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
 pub const HOLE_MIN_LEN: u64 = 64 << 10;
@@ -12,7 +12,7 @@ pub const HOLE_MIN_LEN: u64 = 64 << 10;
 const CHUNK_MAX_BITS: u8 = 40;
 
 /// The holes of a file, in order.
-pub type Holes = Rare<Range<u64>>;
+pub type Holes = Box<[Range<u64>]>;
 
 /// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
 /// [`HOLE_MIN_LEN`]. Data is not read.

@@ -385,8 +385,12 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Files that end in a hole, and features that depend on what was stored.
     fn finish(mut self) -> Result<Packed, BuildError> {
+        for member in self.plan.packed.members() {
+            self.packed.stored[member.file as usize] = Stored::Fragment(member.off);
+        }
         for (idx, file) in self.plan.files.iter().enumerate() {
             if self.packed.is_left_out(idx as u32) {
+                self.packed.stored[idx] = Stored::Nothing;
                 continue;
             }
             let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
@@ -394,7 +398,6 @@ impl<'a, 'b> Packing<'a, 'b> {
                 (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() }
                 }
-                (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
                 (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,
                 (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,

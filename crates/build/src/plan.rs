@@ -7,6 +7,7 @@ use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use crate::checks::Checks;
 use crate::dedupe::{self, Candidates, Seen};
@@ -37,6 +38,8 @@ pub struct Plan {
     pub originals: Checks,
     /// Place in `files` of each node, by node.
     file_of_node: Vec<Option<FileIdx>>,
+    /// Holes of the files that have some.
+    holes: HashMap<u32, Holes>,
     /// Entropy in bits per byte of the files whose samples do not compress.
     pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
@@ -60,14 +63,14 @@ pub struct FilePlan {
 }
 
 // There are as many as files.
-const _: () = assert!(size_of::<FilePlan>() <= 48);
+const _: () = assert!(size_of::<FilePlan>() <= 40);
 
 /// Place of a file in the plan, plus one, so that none takes no room.
 #[derive(Clone, Copy)]
 struct FileIdx(NonZeroU32);
 
 /// How a file is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// It cannot be read and is left out.
     LeftOut,
@@ -75,24 +78,21 @@ pub enum Storage {
     Empty,
     /// Like the file with this index, byte for byte.
     Duplicate(u32),
-    /// In the packed stream, from this byte on.
-    Fragment {
-        /// Byte offset in the packed stream.
-        off: u64,
-    },
+    /// In the packed stream, of which it is a member.
+    Fragment,
     /// Uncompressed, contiguous.
     Flat,
     /// Uncompressed, in chunks of which some are holes.
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
-        /// The holes.
-        holes: Holes,
+        /// It has holes.
+        sparse: bool,
     },
     /// Compressed; a file of one part may still turn out flat.
     Compressed {
-        /// Stored as references to one pcluster of zeros.
-        holes: Holes,
+        /// It has holes, stored as references to one pcluster of zeros.
+        sparse: bool,
     },
 }
 
@@ -140,6 +140,7 @@ impl Plan {
             streams: None,
             originals,
             file_of_node,
+            holes: HashMap::new(),
             entropies: HashMap::new(),
             left_out,
         };
@@ -149,7 +150,7 @@ impl Plan {
         trial::choose(&mut plan.files, is_packable, tree, options, control)?;
         plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
-            plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
+            plan.streams = Some(Streams::plan(&plan, chunks, tree, options, control)?);
         }
         Ok(plan)
     }
@@ -172,9 +173,14 @@ impl Plan {
             self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits)?);
         }
         for member in self.packed.members() {
-            self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
+            self.files[member.file as usize].storage = Storage::Fragment;
         }
         Ok(())
+    }
+
+    /// Holes of a file, as it is to be stored.
+    pub fn holes(&self, file: u32) -> &[Range<u64>] {
+        self.holes.get(&file).map_or(&[], |holes| holes)
     }
 
     /// Place in `files` of a node, if it is among them.
@@ -237,13 +243,13 @@ impl Plan {
         };
         let files = &self.files;
         let alone = |file: &FilePlan| match file.storage {
-            Storage::Flat => storage(file, Holes::default(), false, options),
-            _ => file.storage.clone(),
+            Storage::Flat => storage(file, &[], false, options),
+            other => other,
         };
         let mut storages: Vec<Storage> = files.iter().map(alone).collect();
         let mut candidates = Candidates::default();
         let mut surveyed = Surveyed::default();
-        let (entropies, left_out) = (&mut self.entropies, &mut self.left_out);
+        let (all_holes, entropies, left_out) = (&mut self.holes, &mut self.entropies, &mut self.left_out);
         survey::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
             let idx = wanted.file;
             let Survey { digest, holes, entropy, head, chunks } = match survey {
@@ -259,7 +265,11 @@ impl Plan {
             surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
             surveyed.small.extend(head.map(|head| Candidate { file: idx, head }));
             entropies.extend(entropy.map(|entropy| (idx, entropy)));
-            storages[idx as usize] = storage(file, holes, entropy.is_some(), options);
+            let storage = storage(file, &holes, entropy.is_some(), options);
+            if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = storage {
+                all_holes.insert(idx, holes);
+            }
+            storages[idx as usize] = storage;
         })?;
         left_out.sort_by(|a, b| a.path.cmp(&b.path));
         surveyed.pairs = candidates.pairs(|file| reading(files[file as usize].way));
@@ -322,30 +332,28 @@ impl Plan {
 }
 
 /// How a file with bytes of its own is stored, alone.
-fn storage(file: &FilePlan, holes: Holes, incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits) = (file.len, options.block_bits);
-    let chunks = |holes: Holes| {
-        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
-        Storage::Chunks { chunk_bits, holes }
+fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
+    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+    let chunks = || {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        Storage::Chunks { chunk_bits, sparse }
     };
-    let plain = |holes: Holes| match options.chunk_bits {
-        None if holes.is_empty() => Storage::Flat,
-        _ => chunks(holes),
+    let plain = || match options.chunk_bits {
+        None if !sparse => Storage::Flat,
+        _ => chunks(),
     };
-    match (file.way, holes.is_empty()) {
-        (None, _) => plain(holes),
-        (Some(_), true) if incompressible => plain(holes),
-        (Some(_), true) => Storage::Compressed { holes },
-        (Some(_), false) => {
+    match (file.way, sparse) {
+        (None, _) => plain(),
+        (Some(_), false) if incompressible => plain(),
+        (Some(_), false) => Storage::Compressed { sparse },
+        (Some(_), true) => {
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
             let index_len = block_bits.blocks_for(len) * 8;
-            if index_len > (len - hole::total(&holes)) / 2 {
-                chunks(holes)
-            } else if options.kernel_has(Feature::Fragments.since()) {
-                Storage::Compressed { holes }
+            if index_len > (len - hole::total(holes)) / 2 {
+                chunks()
             } else {
                 // Before partial references, zeros are compressed like anything else.
-                Storage::Compressed { holes: Holes::default() }
+                Storage::Compressed { sparse: options.kernel_has(Feature::Fragments.since()) }
             }
         }
     }

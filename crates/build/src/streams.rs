@@ -15,7 +15,7 @@ use crate::jobs::{Stream, segment_len};
 use crate::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
 use crate::options::reading;
 use crate::packed::PackedStream;
-use crate::plan::{FilePlan, Storage};
+use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
 use crate::survey::{SURVEY_COST, chunks_of};
 use crate::tree::Content;
@@ -42,28 +42,29 @@ pub struct Source {
     pub group: u32,
 }
 
-/// Chunks of files that were surveyed as a whole.
+/// Chunks of files that were surveyed as a whole: most such files are one chunk.
 #[derive(Default)]
 pub struct FileChunks {
-    /// Files in plan order, and where the chunks of each end.
-    ends: Vec<(u32, usize)>,
-    chunks: Vec<Chunk>,
+    /// In plan order, each with its file.
+    chunks: Vec<(u32, Chunk)>,
 }
 
 impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
+    /// Files that follow all before them in plan order.
     fn extend<I: IntoIterator<Item = (u32, Box<[Chunk]>)>>(&mut self, files: I) {
         for (file, chunks) in files {
-            self.chunks.extend_from_slice(&chunks);
-            self.ends.push((file, self.chunks.len()));
+            self.chunks.extend(chunks.iter().map(|chunk| (file, *chunk)));
         }
     }
 }
 
 impl FileChunks {
-    fn get(&self, file: u32) -> Option<&[Chunk]> {
-        let idx = self.ends.binary_search_by_key(&file, |(file, _)| *file).ok()?;
-        let start = idx.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        Some(&self.chunks[start..self.ends[idx].1])
+    /// The chunks of a file, if it was surveyed as a whole.
+    fn get(&self, file: u32) -> Option<Box<[Chunk]>> {
+        let first = self.chunks.partition_point(|(before, _)| *before < file);
+        let chunks = self.chunks[first..].iter().take_while(|(of, _)| *of == file);
+        let chunks: Box<[Chunk]> = chunks.map(|(_, chunk)| *chunk).collect();
+        (!chunks.is_empty()).then_some(chunks)
     }
 }
 
@@ -91,34 +92,34 @@ impl Streams {
     /// # Errors
     /// A file that cannot be read; an interruption.
     pub fn plan(
-        files: &[FilePlan],
-        packed: &PackedStream,
+        plan: &Plan,
         chunks: FileChunks,
         tree: &Tree,
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let sources = sources(files, packed, options);
+        let (files, packed) = (&plan.files[..], &plan.packed);
+        let sources = sources(plan, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
         let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
         let rules = rules(options);
-        let plan = cuts::plan_parts(&runs, rules);
+        let parts = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
             numbers.entry(source.stream).or_insert(number..number).end = number + 1;
         }
         let mut shared = vec![false; sources.len()];
-        for one in &plan.refs {
+        for one in &parts.refs {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        let mut streams = Self { sources, plan, rules, stats, checks: Checks::default(), numbers, shared };
+        let mut streams = Self { sources, plan: parts, rules, stats, checks: Checks::default(), numbers, shared };
         let refs = streams.plan.refs.iter();
         let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
         let files: HashSet<u32> = files.flatten().collect();
         for &file in &files {
             if let Some(known) = chunks.get(file) {
-                checks.push(file, 0, cells(known));
+                checks.push(file, 0, cells(&known));
             }
         }
         streams.checks = checks.of_files(&files);
@@ -182,7 +183,7 @@ fn matched<'a>(
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
-        window.known = window.whole_file.and_then(|file| chunks.get(file)).map(Into::into);
+        window.known = window.whole_file.and_then(|file| chunks.get(file));
         let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
         Costed { job: window, cost }
     });
@@ -242,7 +243,7 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) -> Vec<Source> {
+fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
     let min_match = options.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
     let mut groups = vec![reading(options.compression)];
@@ -254,16 +255,19 @@ fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) ->
         group as u32
     };
     let mut sources = Vec::new();
-    for (file, plan) in (0..).zip(files) {
-        let Storage::Compressed { holes } = &plan.storage else { continue };
-        if plan.len - hole::total(holes) >= min_match {
-            let (stream, group) = (Stream::File(file), group_of(plan.way));
+    for (idx, file) in (0..).zip(&plan.files) {
+        if !matches!(file.storage, Storage::Compressed { .. }) {
+            continue;
+        }
+        let holes = plan.holes(idx);
+        if file.len - hole::total(holes) >= min_match {
+            let (stream, group) = (Stream::File(idx), group_of(file.way));
             let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
-            sources.extend(hole::data_runs(plan.len, holes).map(source));
+            sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
-    if packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len(), group: 0 });
+    if plan.packed.len() >= min_match {
+        sources.push(Source { stream: Stream::Packed, start: 0, len: plan.packed.len(), group: 0 });
     }
     sources
 }

@@ -4,8 +4,8 @@ use kiln_codec::probe;
 use kiln_format::BlockBits;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::hole::Holes;
 use crate::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
+use crate::hole::Holes;
 use crate::matching::Chunk;
 use crate::packed::Head;
 use crate::pool::{self, Costed};

@@ -174,7 +174,10 @@ impl Tree {
             node.xattrs.sort();
             if let Kind::Directory(entries) = &mut node.kind {
                 if entries.names_len() > Entries::NAMES_MAX_LEN {
-                    return Err(BuildError::Tree { path: Vec::new(), reason: "a directory's names take 4 GiB or more" });
+                    return Err(BuildError::Tree {
+                        path: Vec::new(),
+                        reason: "a directory's names take 4 GiB or more",
+                    });
                 }
                 entries.sort();
             }

@@ -30,26 +30,27 @@ pub fn packed(
 ) -> Packed {
     let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
-    let stored = |(idx, file): (u32, &FilePlan)| match &file.storage {
+    let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
-        Storage::Fragment { off } => Stored::Fragment(*off),
-        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() },
+        // The members below say where.
+        Storage::Fragment => Stored::Fragment(0),
+        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits, runs: Box::default() },
         Storage::Flat => plain(file, options),
-        Storage::Compressed { holes } => match outcomes.get(&idx) {
+        Storage::Compressed { sparse } => match outcomes.get(&idx) {
             Some(Outcome::Flat) => plain(file, options),
             outcome => {
                 let inline = match outcome {
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
                     _ => None,
                 };
-                Stored::Compressed(Box::new(Extents {
-                    inline,
-                    ..shape(Stream::File(idx), file.len, !holes.is_empty())
-                }))
+                Stored::Compressed(Box::new(Extents { inline, ..shape(Stream::File(idx), file.len, sparse) }))
             }
         },
     };
-    let stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
+    let mut stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
+    for member in plan.packed.members() {
+        stored[member.file as usize] = Stored::Fragment(member.off);
+    }
     let mut features = features(&stored, plan, options);
     features.extend(has_blob.then_some(Feature::DeviceTable));
     Packed {
@@ -122,7 +123,7 @@ fn extents(stream: Stream, len: u64, has_holes: bool, plan: &Plan, options: &Bui
 
 fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
     let has_refs = plan.streams.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
-    let has_holes = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+    let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
     if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {
         features.insert(Feature::Fragments);

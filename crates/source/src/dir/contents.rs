@@ -25,7 +25,8 @@ pub struct Stamp {
 impl Stamp {
     /// The stamp of a file with these values; times are seconds and nanoseconds.
     pub fn new(ino: u64, len: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
-        let nanoseconds = |(secs, nsec): (i64, u32)| (secs as u64).wrapping_mul(1_000_000_000).wrapping_add(nsec.into());
+        let nanoseconds =
+            |(secs, nsec): (i64, u32)| (secs as u64).wrapping_mul(1_000_000_000).wrapping_add(nsec.into());
         let [ino, len, mtime, ctime] = [ino, len, nanoseconds(mtime), nanoseconds(ctime)].map(mixed);
         Self { ino, len, mtime, ctime }
     }
