@@ -124,7 +124,7 @@ pub(super) mod tests {
     pub(in super::super) fn tree() -> Tree {
         let node = |kind| Node { meta: Metadata::default(), xattrs: Rare::default(), kind };
         let file = || node(Kind::File { len: 1, content: ContentId(0), sparse: false });
-        let dir = |entries: &[(&str, u32)]| {
+        let dir = |entries: &[(&'static str, u32)]| {
             let entry = |&(name, node): &(&'static str, u32)| Entry { name: name.as_bytes(), node: NodeId(node) };
             node(Kind::Directory(Box::new(entries.iter().map(entry).collect())))
         };
