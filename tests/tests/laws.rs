@@ -190,7 +190,8 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         let (fragments, packed_pcluster_len, encoded) = packing;
         let (own_mtimes, pack_directories, metabox) = metadata;
         let metabox = metabox.filter(|_| kernel.is_none());
-        let metabox = metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len });
+        let metabox =
+            metabox.map(|pcluster_len| Spec { method: Method::Lz4, level: 1, pcluster_len, window_len: None });
         let (chunk_shift, align_blocks, inline_tails, digests) = place;
         with_block_bits(
             bits,

@@ -54,7 +54,7 @@ fn blocks(place: &mut Place, bits: u8) {
 }
 
 fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
-    Some(Spec { method, level: 3, pcluster_len })
+    Some(Spec { method, level: 3, pcluster_len, window_len: None })
 }
 
 const DIMENSIONS: &[&[Choice]] = &[
@@ -93,7 +93,8 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("one way", |_, _| {}),
         ("others tried", |options, _| {
             let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
-            let ways = [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len });
+            let ways =
+                [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len, window_len: None });
             options.trial = Trial { ways: ways.into(), budget_percent: 400 };
         }),
     ],
@@ -174,7 +175,7 @@ const PLACES: &[&[PlaceChoice]] = &[
 /// All algorithms and lengths, and none, in turn; every sixth file has no hint.
 fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
     let mut hints = Hints::default();
-    let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len });
+    let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len, window_len: None });
     let ways = [
         None,
         spec(Method::Lz4hc, 9, 64 << 10),

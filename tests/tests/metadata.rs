@@ -20,7 +20,7 @@ use std::fs;
 const ROOT: NodeId = NodeId::ROOT;
 
 fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
-    Some(Spec { method, level: method.default_level(), pcluster_len })
+    Some(Spec { method, level: method.default_level(), pcluster_len, window_len: None })
 }
 
 /// Some ways to compress metadata.
@@ -139,7 +139,7 @@ fn the_kernel_must_have_the_metabox() {
 #[test]
 fn compression_that_does_not_exist_is_refused() {
     let tree = MemTree::default().finish().unwrap();
-    let zstd = |level, pcluster_len| Some(Spec { method: Method::Zstd, level, pcluster_len });
+    let zstd = |level, pcluster_len| Some(Spec { method: Method::Zstd, level, pcluster_len, window_len: None });
     for (metabox, message) in [
         (zstd(3, 5000), "pclusters of 5000 bytes: use a multiple of the block size, 4096 bytes"),
         (zstd(3, 0), "0 bytes"),

@@ -39,7 +39,7 @@ pub fn digest(
 }
 
 /// Call `each` with offset and length of consecutive steps until it says stop. Whether it never did.
-fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
+pub fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
     let mut off = run.start;
     while off < run.end {
         let step = (run.end - off).min(STEP as u64) as usize;
@@ -99,7 +99,7 @@ pub fn same_bytes(
     Ok(Some(seen))
 }
 
-/// As [`reading`](crate::options::reading) has it.
+/// As [`reading`](crate::hints::reading) has it.
 pub type Reading = Option<(Algorithm, u32)>;
 
 /// Finds the first file, in plan order, with the same length and digest that is read alike.

@@ -158,7 +158,8 @@ impl Header {
     }
 }
 
-/// Configuration records of the algorithms of `ways`. What suits the larger pclusters suits the smaller ones.
+/// Configuration records of the algorithms of `ways`. What suits the larger pclusters and windows suits the
+/// smaller ones.
 fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
     for way in ways {
@@ -169,7 +170,9 @@ fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> Compr
                 cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
             }
             Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
-            Algorithm::Deflate => cfgs.deflate_windowbits = Some(15),
+            Algorithm::Deflate => {
+                cfgs.deflate_windowbits = cfgs.deflate_windowbits.max(Some(way.deflate_window_bits()));
+            }
             Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
         }
     }

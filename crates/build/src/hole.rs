@@ -8,6 +8,9 @@ use crate::tree::{Content, ContentError};
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
 pub const HOLE_MIN_LEN: u64 = 64 << 10;
 
+/// Zeros that a byte of LZ4 stands for. Kernels without partial references have nothing better: 1 GiB of hole takes 4.2 MB.
+pub const ZEROS_RATIO: u64 = 255;
+
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
 const CHUNK_MAX_BITS: u8 = 40;
 

@@ -6,11 +6,10 @@ use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::BuildError;
+use crate::hints::Hints;
 use crate::space::inline_tail_len;
 use crate::tree::NodeId;
 use crate::trial::Trial;
@@ -35,46 +34,6 @@ pub enum Fragments {
     UpTo(u64),
     /// These, and the ends of longer files that do not fill a block. Encoded extents have no such ends.
     Tails(u64),
-}
-
-/// Files that are stored otherwise than the rest.
-#[derive(Clone, Debug, Default)]
-pub struct Hints {
-    /// Each way once.
-    ways: Vec<Option<Spec>>,
-    /// Place in `ways`.
-    way_of: HashMap<NodeId, usize>,
-}
-
-impl Hints {
-    /// Compress a file in this way, or not at all. A later hint for the same file replaces an earlier one.
-    pub fn insert(&mut self, file: NodeId, way: Option<Spec>) {
-        let idx = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
-            self.ways.push(way);
-            self.ways.len() - 1
-        });
-        self.way_of.insert(file, idx);
-    }
-
-    /// The hint for a file; `None`: there is none.
-    pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
-        self.way_of.get(&file).map(|&idx| self.ways[idx])
-    }
-
-    /// Files with a hint.
-    pub fn len(&self) -> usize {
-        self.way_of.len()
-    }
-
-    /// Whether there is no hint.
-    pub fn is_empty(&self) -> bool {
-        self.way_of.is_empty()
-    }
-}
-
-/// What readers see of how a file is compressed: files that share data agree in it.
-pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
-    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }
 
 /// Longest pcluster of kernels, in bytes.
@@ -293,7 +252,7 @@ impl BuildOptions {
         let packs = self.fragment_max_len() > 0 || self.packs_directories();
         let packed = self.packed_spec().filter(|_| packs);
         let tried = self.trial.ways.iter().copied().filter(|_| self.compression.is_some());
-        let hinted = self.hints.ways.iter().copied().flatten();
+        let hinted = self.hints.ways();
         self.compression.into_iter().chain(packed).chain(self.metabox).chain(tried).chain(hinted)
     }
 
@@ -386,30 +345,5 @@ impl BuildOptions {
     /// Whether the chosen kernel, if one is chosen, is `version` or newer.
     pub(crate) fn kernel_has(&self, version: KernelVersion) -> bool {
         self.kernel.is_none_or(|kernel| kernel >= version)
-    }
-}
-
-/// How far a build is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of input that are done.
-    pub done_bytes: u64,
-    /// Bytes of input in total.
-    pub total_bytes: u64,
-}
-
-/// The caller's hold on a running build.
-pub struct Control<'a> {
-    /// Ends the build early with [`BuildError::Interrupted`] once set.
-    pub stop: &'a AtomicBool,
-    /// Called from one thread as data is written.
-    pub progress: &'a (dyn Fn(Progress) + Sync),
-}
-
-impl Control<'_> {
-    /// # Errors
-    /// [`BuildError::Interrupted`] once the caller has asked to stop.
-    pub(crate) fn check(&self) -> Result<(), BuildError> {
-        if self.stop.load(Ordering::Relaxed) { Err(BuildError::Interrupted) } else { Ok(()) }
     }
 }

@@ -12,9 +12,9 @@ use std::ops::Range;
 use crate::checks::Checks;
 use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
+use crate::hints::reading;
 use crate::hole::Holes;
 use crate::jobs::{Stream, segment_len};
-use crate::options::reading;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
 use crate::streams::{FileChunks, Streams};
@@ -63,7 +63,7 @@ pub struct FilePlan {
 }
 
 // There are as many as files.
-const _: () = assert!(size_of::<FilePlan>() <= 40);
+const _: () = assert!(size_of::<FilePlan>() <= 48);
 
 /// Place of a file in the plan, plus one, so that none takes no room.
 #[derive(Clone, Copy)]
@@ -347,13 +347,15 @@ fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options:
         (Some(_), false) if incompressible => plain(),
         (Some(_), false) => Storage::Compressed { sparse },
         (Some(_), true) => {
+            // Before partial references, zeros are compressed like anything else.
+            let are_shared = options.kernel_has(Feature::Fragments.since());
+            let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
             let index_len = block_bits.blocks_for(len) * 8;
-            if index_len > (len - hole::total(holes)) / 2 {
+            if index_len + zeros_len > (len - hole::total(holes)) / 2 {
                 chunks()
             } else {
-                // Before partial references, zeros are compressed like anything else.
-                Storage::Compressed { sparse: options.kernel_has(Feature::Fragments.since()) }
+                Storage::Compressed { sparse: are_shared }
             }
         }
     }

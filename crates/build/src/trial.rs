@@ -6,6 +6,7 @@
 //! clock: the same input gives the same image on any machine.
 
 use kiln_codec::{Encoder, Spec};
+use kiln_format::BlockBits;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -85,7 +86,7 @@ pub fn choose(
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: SURVEY_COST + sampled_len(default, job.len) });
     pool::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
         // What cannot be read fails where it is stored.
-        offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens)));
+        offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens, options.block_bits)));
         Ok(())
     })?;
     for (file, way) in take(offers, budget) {
@@ -146,10 +147,10 @@ fn sample_count(len: u64) -> u64 {
 }
 
 /// What a file would save in the ways that save something. `lens` are those of its encoded samples.
-fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64]) -> Vec<Offer> {
+fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Offer> {
     let Candidate { file, len, is_packable } = one;
     let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(ways[0], len))) as u64;
-    let least = if is_packable { UNPACKED_COST } else { 4096 };
+    let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
     let offer = |(&way, &encoded): (&Spec, &u64)| {
         let saves = whole(lens[0]).saturating_sub(whole(encoded));
         let costs = costs(way, len) as i128 - costs(ways[0], len) as i128;
@@ -223,7 +224,7 @@ mod tests {
     use kiln_codec::Method;
 
     fn way(level: i32) -> Spec {
-        Spec { method: Method::Zstd, level, pcluster_len: 4096 }
+        Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None }
     }
 
     fn taken(offers: &[(u32, i32, u64, i128)], budget: u128) -> Vec<(u32, i32)> {
@@ -252,6 +253,16 @@ mod tests {
         assert_eq!(taken(&offers, 10), [(1, 5)]);
         assert_eq!(taken(&offers, 99), [(1, 5)]);
         assert_eq!(taken(&offers, 100), [(1, 9)]);
+    }
+
+    #[test]
+    fn a_block_is_the_least_that_pays() {
+        let (one, ways) = (Candidate { file: 1, len: 16 << 10, is_packable: false }, [way(3), way(9)]);
+        for bits in [9, 12, 13] {
+            let block_bits = BlockBits::new(bits).unwrap();
+            let offers = |saved| offers_of(one, &ways, &[15_000, 15_000 - saved], block_bits).len();
+            assert_eq!((offers(block_bits.len() - 1), offers(block_bits.len())), (0, 1), "{bits}");
+        }
     }
 
     #[test]

@@ -61,8 +61,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     preset: Preset,
 
-    /// Compression: lz4, lz4hc, lzma, deflate or zstd, with a level, or none
-    #[arg(short = 'z', value_name = "ALGORITHM[,LEVEL]")]
+    /// Compression: lz4, lz4hc, lzma, deflate or zstd, with a level, or none. No match reaches further back than dictsize:
+    /// deflate 256 to 32k, zstd 1k to 1m (both take the next power of two below), lzma 4k to 8m. It is the memory that
+    /// readers need; the default grows with -C, and one longer than what is compressed as one piece gains nothing
+    #[arg(short = 'z', value_name = "ALGORITHM[,LEVEL][,dictsize=SIZE]")]
     compression: Option<String>,
 
     /// The largest pcluster: what is compressed as one piece
@@ -70,7 +72,7 @@ pub struct Args {
     pcluster_len: Option<u64>,
 
     /// Try these for each file, on samples, and take the one that makes it smallest, as far as --try-budget goes
-    #[arg(long = "try", value_name = "ALGORITHM[,LEVEL],...")]
+    #[arg(long = "try", value_name = "ALGORITHM[,LEVEL][,dictsize=SIZE],...")]
     tries: Option<String>,
 
     /// What compression may cost with --try, by a model of CPU time that is the same on all machines: FACTOR times what it

@@ -231,6 +231,7 @@ impl Wishes<'_> {
                 method,
                 level,
                 pcluster_len: default_len,
+                window_len: None,
             }),
         };
         let Some(spec) = spec else { return Ok(None) };
@@ -320,12 +321,14 @@ impl Wishes<'_> {
         }
     }
 
-    /// What is tried; a number belongs to the algorithm before it.
+    /// What is tried; a number or an option belongs to the algorithm before it.
     fn trial(&self, pcluster_len: u32, block_bits: BlockBits, encoded_extents: bool) -> Result<Trial, Failure> {
         let mut texts: Vec<String> = Vec::new();
         for item in self.tries.iter().flat_map(|tries| tries.split(',')) {
             match texts.last_mut() {
-                Some(before) if item.starts_with(|c: char| c.is_ascii_digit()) => *before = format!("{before},{item}"),
+                Some(before) if item.starts_with(|c: char| c.is_ascii_digit()) || item.contains('=') => {
+                    *before = format!("{before},{item}");
+                }
                 _ => texts.push(item.to_owned()),
             }
         }

@@ -53,6 +53,7 @@ struct StatsJson {
     cache_hits: u64,
     decodes_avoided: u64,
     errors: u64,
+    threads_woken: u64,
     requests: BTreeMap<String, RequestJson>,
 }
 
@@ -109,6 +110,7 @@ impl StatsJson {
             cache_hits: samples.count("kiln_cache_hits_total"),
             decodes_avoided: samples.count("kiln_decodes_avoided_total"),
             errors: samples.count("kiln_errors_total"),
+            threads_woken: samples.count("kiln_threads_woken_total"),
             requests: requests.collect(),
         }
     }
@@ -132,6 +134,7 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
     )?;
     writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
     writeln!(out, "errors    {}", stats.errors)?;
+    writeln!(out, "threads   {} times one was woken to receive while others answered", stats.threads_woken)?;
     writeln!(out, "\nrequest          count     mean us   99 % below us")?;
     for (name, request) in stats.requests.iter().filter(|(_, request)| request.count > 0) {
         let mean = request.seconds / request.count as f64 * 1e6;

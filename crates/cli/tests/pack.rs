@@ -37,15 +37,37 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     fs::create_dir(scratch.path("out")).unwrap();
     fs::write(format!("{root}/big"), text(7, 48 << 20)).unwrap();
     let image = scratch.path("out/image");
-    let child = kiln()
-        .args(["pack", "-z", "zstd,19", "-C", "64k", "--threads", "1"])
+    // Whoever runs the tests may ignore signals, as jobs in the background do, and kiln would, too.
+    let mut child = Command::new("env")
+        .args([
+            "--default-signal=INT,TERM,HUP",
+            env!("CARGO_BIN_EXE_kiln"),
+            "pack",
+            "-z",
+            "zstd,19",
+            "-C",
+            "64k",
+            "--threads",
+            "1",
+        ])
         .args(extra)
         .args([&root, &image])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    while !catches_signals(child.id()) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // In the middle of packing, which takes seconds.
+    std::thread::sleep(Duration::from_millis(300));
     child
+}
+
+fn catches_signals(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
 }
 
 fn names(dir: &str) -> Vec<String> {
@@ -262,6 +284,55 @@ fn hints_say_how_files_are_compressed() {
         (&["--hint", "*.so=zstd", "--kernel", "6.1"], "--hint: zstd came with Linux 6.10"),
     ] {
         fails(&[&["pack"], args, &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+#[test]
+fn dictionaries_are_as_long_as_asked_for() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::write(format!("{root}/long"), text(40, 700_000)).unwrap();
+    for (way, said) in [
+        ("zstd,9,dictsize=16k", "zstd, window of 16.0 KiB"),
+        ("deflate,9,dictsize=5000", "deflate, window of 4.0 KiB"),
+        ("lzma,1,dictsize=5k", "lzma, dictionary of 5.0 KiB"),
+    ] {
+        for extra in [&["-C", "256k"][..], &["--extents", "encoded"], &["--hint", &format!("long={way}:16k")]] {
+            stdout(&[&["pack", "--force", "-q", "-z", way], extra, &[&root, &image]].concat());
+            let info = String::from_utf8(stdout(&["info", &image])).unwrap();
+            assert!(info.contains(said), "{way} {extra:?}: {info}");
+            assert_eq!(run(&["check", &image]).status.code(), Some(0), "{way} {extra:?}");
+            assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0), "{way} {extra:?}");
+        }
+    }
+    let tried = ["-z", "lz4", "--try", "zstd,dictsize=2k,lzma,9,dictsize=64k", "--try-budget", "1000"];
+    let document = stdout(&[&["pack", "--force", "--json"], &tried[..], &[&root, &image]].concat());
+    let summary: Value = serde_json::from_slice(&document).unwrap();
+    assert!(summary["ways"].as_array().unwrap().iter().any(|way| way["dictionary_bytes"] == 64 << 10), "{summary}");
+    for (args, words) in [
+        (["-z", "zstd,dictsize=2M"], "zstd has no dictionary of 2097152 bytes: use 1k to 1m"),
+        (["-z", "lz4,dictsize=4k"], "lz4 has no dictionary of 4096 bytes"),
+        (["--hint", "long=deflate,12,dictsize=4k"], "from level 10 on 32k"),
+    ] {
+        fails(&[&["pack"], &args[..], &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+/// Kernels without partial references have zeros for holes, which take room.
+#[test]
+fn holes_of_old_kernels_are_chunks_where_zeros_take_more() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("root"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/sparse"), text(41, 512 << 10)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(format!("{root}/sparse")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    for (kernel, layout) in [("6.0", "chunk"), ("6.1", "compressed")] {
+        stdout(&["pack", "--force", "-q", "-z", "lz4", "--kernel", kernel, &root, &image]);
+        let stat = String::from_utf8(stdout(&["stat", &image, "sparse"])).unwrap();
+        let line = stat.lines().find(|line| line.starts_with("Layout:")).unwrap();
+        assert!(line.contains(layout), "{kernel}: {line}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
     }
 }
 

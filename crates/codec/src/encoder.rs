@@ -30,9 +30,9 @@ impl Encoder {
     /// An encoder that knows nothing yet.
     ///
     /// # Errors
-    /// [`CodecError::Memory`], or [`CodecError::Level`] for a level that [`Spec::new`] would have refused.
+    /// [`CodecError::Memory`], or what [`Spec::new`] or [`Spec::with_window`] would have refused.
     pub fn new(spec: &Spec) -> Result<Encoder, CodecError> {
-        let spec = &Spec::new(spec.method, Some(spec.level), spec.pcluster_len)?;
+        spec.check()?;
         let engine = match spec.method {
             Method::Lz4 => Engine::Lz4(lz4::Lz4Encoder::new()),
             Method::Lz4hc => Engine::Lz4hc(lz4::Lz4hcEncoder::new(spec.level)),

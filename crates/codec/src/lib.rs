@@ -54,7 +54,7 @@ pub enum CodecError {
         name: String,
     },
     /// Text behind the method is neither a level nor an option.
-    #[error("{} has no option {option:?}: use \"{},LEVEL\"", method.name(), method.name())]
+    #[error("{} has no option {option:?}: use \"{},LEVEL,dictsize=SIZE\"", method.name(), method.name())]
     UnknownOption {
         /// The method in front of it.
         method: Method,
@@ -68,6 +68,14 @@ pub enum CodecError {
         method: Method,
         /// The level that was asked for.
         level: i32,
+    },
+    /// The method, or its encoder of that level, has no such window.
+    #[error("{} has no dictionary of {len} bytes: {}", method.name(), spec::WindowRange(*method))]
+    Window {
+        /// The method.
+        method: Method,
+        /// The window that was asked for, in bytes.
+        len: u32,
     },
     /// A pcluster length that no block size allows.
     #[error("pclusters of {len} bytes: use a multiple of the block size, up to 1 MiB")]

@@ -71,6 +71,17 @@ impl Method {
         }
     }
 
+    /// Bytes that a window may be given, in formats that have one to choose: what readers must remember of plain text. LZMA
+    /// calls it its dictionary.
+    pub fn windows(self) -> Option<RangeInclusive<u32>> {
+        match self {
+            Method::Lz4 | Method::Lz4hc => None,
+            Method::Lzma => Some(4 << 10..=8 << 20),
+            Method::Deflate => Some(256..=32 << 10),
+            Method::Zstd => Some(1 << 10..=1 << 20),
+        }
+    }
+
     fn has_level(self, level: i32) -> bool {
         self.levels().contains(&level) || self == Method::Lzma && (100..=109).contains(&level)
     }
@@ -97,7 +108,20 @@ impl fmt::Display for LevelRange {
     }
 }
 
-/// One way of compressing: method, level, largest pcluster.
+/// A method's windows, in words.
+pub(crate) struct WindowRange(pub(crate) Method);
+
+impl fmt::Display for WindowRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.windows() {
+            None => write!(f, "{} has none to choose", self.0.name()),
+            Some(_) if self.0 == Method::Deflate => write!(f, "use 256 to 32k, from level 10 on 32k"),
+            Some(windows) => write!(f, "use {}k to {}m", windows.start() >> 10, windows.end() >> 20),
+        }
+    }
+}
+
+/// One way of compressing: method, level, largest pcluster, window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Which encoder.
@@ -106,6 +130,8 @@ pub struct Spec {
     pub level: i32,
     /// The largest pcluster in bytes: a multiple of the block size, at most 1 MiB.
     pub pcluster_len: u32,
+    /// No match reaches further back than so many bytes, see [`Method::windows`]; `None`: than suits the pcluster.
+    pub window_len: Option<u32>,
 }
 
 impl Spec {
@@ -122,25 +148,51 @@ impl Spec {
         {
             return Err(CodecError::PclusterLen { len: pcluster_len });
         }
-        Ok(Spec { method, level, pcluster_len })
+        Ok(Spec { method, level, pcluster_len, window_len: None })
     }
 
-    /// Read `METHOD`, `METHOD,LEVEL` or `METHOD,level=LEVEL`; `libdeflate` is another name of deflate.
+    /// The same, but that no match reaches further back than `len` bytes. Where windows are powers of two (deflate, zstd), the
+    /// next lower one is taken. A window longer than the text of a pcluster gains nothing.
     ///
     /// # Errors
-    /// A name, option or level that does not exist, or a bad `pcluster_len`, as [`Spec::new`].
+    /// A window that the method, or its encoder of this level, does not have.
+    pub fn with_window(self, len: u32) -> Result<Spec, CodecError> {
+        let windows = self.method.windows().filter(|windows| windows.contains(&len));
+        // libdeflate, which has these levels, has one window.
+        let is_fixed = self.method == Method::Deflate && self.level >= 10;
+        match windows {
+            Some(windows) if !is_fixed || len == *windows.end() => Ok(Spec { window_len: Some(len), ..self }),
+            _ => Err(CodecError::Window { method: self.method, len }),
+        }
+    }
+
+    /// Whether it could have been made by the functions above.
+    pub(crate) fn check(&self) -> Result<(), CodecError> {
+        let spec = Spec::new(self.method, Some(self.level), self.pcluster_len)?;
+        self.window_len.map_or(Ok(()), |len| spec.with_window(len).map(drop))
+    }
+
+    /// Read `METHOD`, `METHOD,LEVEL` or `METHOD,level=LEVEL`, each also with `,dictsize=SIZE` behind it, a window in bytes with
+    /// `k` or `m`; `libdeflate` is another name of deflate.
+    ///
+    /// # Errors
+    /// A name, option, level or window that does not exist, or a bad `pcluster_len`, as [`Spec::new`].
     pub fn parse(text: &str, pcluster_len: u32) -> Result<Spec, CodecError> {
-        let (name, options) = text.split_once(',').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let mut items = text.split(',');
+        let name = items.next().unwrap_or_default();
         let method = Method::from_name(name).ok_or_else(|| CodecError::UnknownMethod { name: name.into() })?;
         let unknown = |option: &str| CodecError::UnknownOption { method, option: option.into() };
-        let level = match options {
-            None => None,
-            Some(option) => {
-                let number = option.strip_prefix("level=").unwrap_or(option);
-                Some(number.parse().map_err(|_| unknown(option))?)
+        let (mut level, mut window_len) = (None, None);
+        for (idx, item) in items.enumerate() {
+            match item.split_once('=') {
+                None if idx == 0 => level = Some(item.parse().map_err(|_| unknown(item))?),
+                Some(("level", number)) => level = Some(number.parse().map_err(|_| unknown(item))?),
+                Some(("dictsize", size)) => window_len = Some(parse_size(size).ok_or_else(|| unknown(item))?),
+                _ => return Err(unknown(item)),
             }
-        };
-        Spec::new(method, level, pcluster_len)
+        }
+        let spec = Spec::new(method, level, pcluster_len)?;
+        window_len.map_or(Ok(spec), |len| spec.with_window(len))
     }
 
     /// About what a byte costs to encode, in picoseconds of one core: measured once, on a source text and a program, in
@@ -160,16 +212,34 @@ impl Spec {
         1_000_000 / speeds[idx]
     }
 
-    /// LZMA's dictionary in bytes, as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed with 4 KiB
-    /// pclusters.
+    /// LZMA's dictionary in bytes, if none is asked for as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed
+    /// with 4 KiB pclusters.
     pub fn lzma_dict_size(&self) -> u32 {
-        (4 * self.pcluster_len).clamp(32 << 10, 8 << 20)
+        self.window_len.unwrap_or((4 * self.pcluster_len).clamp(32 << 10, 8 << 20))
     }
 
-    /// log2 of Zstandard's window in bytes, as `mkfs.erofs` chooses it: 8 pclusters, between 32 KiB and 1 MiB.
-    pub fn zstd_window_log(&self) -> u8 {
-        (8 * self.pcluster_len).clamp(32 << 10, 1 << 20).ilog2() as u8
+    /// log2 of DEFLATE's window in bytes.
+    pub fn deflate_window_bits(&self) -> u8 {
+        self.window_len.map_or(15, |len| len.ilog2() as u8)
     }
+
+    /// log2 of Zstandard's window in bytes, if none is asked for as `mkfs.erofs` chooses it: 8 pclusters, between 32 KiB and
+    /// 1 MiB.
+    pub fn zstd_window_log(&self) -> u8 {
+        self.window_len.unwrap_or((8 * self.pcluster_len).clamp(32 << 10, 1 << 20)).ilog2() as u8
+    }
+}
+
+/// A number of bytes, with `k` or `m` behind it or without.
+fn parse_size(text: &str) -> Option<u32> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        _ => return None,
+    };
+    digits.parse::<u32>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -178,7 +248,8 @@ mod tests {
 
     #[test]
     fn parses_what_users_write() {
-        let spec = |method, level| Ok(Spec { method, level, pcluster_len: 65536 });
+        let spec = |method, level| Ok(Spec { method, level, pcluster_len: 65536, window_len: None });
+        let window = |method, level, len| spec(method, level).map(|spec| Spec { window_len: Some(len), ..spec });
         for (text, want) in [
             ("zstd", spec(Method::Zstd, 3)),
             ("zstd,15", spec(Method::Zstd, 15)),
@@ -188,6 +259,21 @@ mod tests {
             ("lzma,109", spec(Method::Lzma, 109)),
             ("libdeflate,12", spec(Method::Deflate, 12)),
             ("deflate", spec(Method::Deflate, 6)),
+            ("zstd,15,dictsize=64k", window(Method::Zstd, 15, 64 << 10)),
+            ("zstd,dictsize=5000,level=1", window(Method::Zstd, 1, 5000)),
+            ("lzma,dictsize=8M", window(Method::Lzma, 6, 8 << 20)),
+            ("deflate,dictsize=256", window(Method::Deflate, 6, 256)),
+            ("deflate,12,dictsize=32k", window(Method::Deflate, 12, 32 << 10)),
+            ("deflate,12,dictsize=16k", Err(CodecError::Window { method: Method::Deflate, len: 16 << 10 })),
+            ("zstd,dictsize=1023", Err(CodecError::Window { method: Method::Zstd, len: 1023 })),
+            ("lzma,dictsize=16m", Err(CodecError::Window { method: Method::Lzma, len: 16 << 20 })),
+            ("lz4,dictsize=4k", Err(CodecError::Window { method: Method::Lz4, len: 4096 })),
+            ("zstd,dictsize=", Err(CodecError::UnknownOption { method: Method::Zstd, option: "dictsize=".into() })),
+            (
+                "zstd,dictsize=4096m",
+                Err(CodecError::UnknownOption { method: Method::Zstd, option: "dictsize=4096m".into() }),
+            ),
+            ("zstd,dictsize=4k,3", Err(CodecError::UnknownOption { method: Method::Zstd, option: "3".into() })),
             ("zstd,23", Err(CodecError::Level { method: Method::Zstd, level: 23 })),
             ("lzma,50", Err(CodecError::Level { method: Method::Lzma, level: 50 })),
             ("zstd,fast", Err(CodecError::UnknownOption { method: Method::Zstd, option: "fast".into() })),
@@ -202,6 +288,14 @@ mod tests {
     fn errors_name_both_sides() {
         let message = Spec::parse("zstd,23", 4096).unwrap_err().to_string();
         assert_eq!(message, "zstd has no level 23: use 1 to 22");
+        let message = |text| Spec::parse(text, 4096).unwrap_err().to_string();
+        assert_eq!(message("zstd,dictsize=2m"), "zstd has no dictionary of 2097152 bytes: use 1k to 1m");
+        assert_eq!(message("lzma,dictsize=4"), "lzma has no dictionary of 4 bytes: use 4k to 8m");
+        assert_eq!(
+            message("deflate,10,dictsize=4k"),
+            "deflate has no dictionary of 4096 bytes: use 256 to 32k, from level 10 on 32k"
+        );
+        assert_eq!(message("lz4,dictsize=4k"), "lz4 has no dictionary of 4096 bytes: lz4 has none to choose");
         for len in [0, 1000, 2 << 20] {
             assert_eq!(Spec::new(Method::Lz4, None, len), Err(CodecError::PclusterLen { len }));
         }
@@ -210,7 +304,7 @@ mod tests {
     #[test]
     fn higher_levels_do_not_cost_less() {
         for method in Method::ALL {
-            let cost = |level| Spec { method, level, pcluster_len: 4096 }.cost();
+            let cost = |level| Spec { method, level, pcluster_len: 4096, window_len: None }.cost();
             let costs: Vec<u64> = method.levels().map(cost).collect();
             assert!(costs.is_sorted() && costs[0] > 0, "{method:?}: {costs:?}");
             assert!(method != Method::Lzma || cost(109) == cost(9));
@@ -227,5 +321,11 @@ mod tests {
         assert_eq!(at(12 << 10), (48 << 10, 16)); // 96 KiB, rounded down
         assert_eq!(at(64 << 10), (256 << 10, 19));
         assert_eq!(at(1 << 20), (4 << 20, 20));
+        // What is asked for is rounded down where windows are powers of two.
+        let at = |method, len| Spec::new(method, None, 64 << 10).unwrap().with_window(len).unwrap();
+        assert_eq!(at(Method::Lzma, 5000).lzma_dict_size(), 5000);
+        assert_eq!(at(Method::Zstd, 5000).zstd_window_log(), 12);
+        assert_eq!(at(Method::Deflate, 511).deflate_window_bits(), 8);
+        assert_eq!(Spec::new(Method::Deflate, None, 4096).unwrap().deflate_window_bits(), 15);
     }
 }

@@ -221,6 +221,42 @@ fn streams_keep_within_the_declared_window() {
     }
 }
 
+/// Text, noise with some short copies of what is always as far back, and more such copies.
+fn noise_with_copies(seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut input = Vec::new();
+    for _ in 0..6 {
+        let text_len = 2000 + random.below(30_000);
+        input.extend_from_slice(&common::binary(&mut random, text_len));
+        let (noise_len, dist, copy_len) =
+            (300 + random.below(4000), 5 + random.below(text_len - 10), 3 + random.below(4));
+        let mut copy = |noise_len, copy_len: usize| {
+            input.extend_from_slice(&random.bytes(noise_len));
+            let from = input.len() - dist;
+            input.extend_from_within(from..from + copy_len.min(dist));
+        };
+        (0..40_000 / noise_len).for_each(|_| copy(noise_len, copy_len));
+        (0..20).for_each(|_| copy(30, 60));
+    }
+    input
+}
+
+/// A block of noise with a few matches is stored as it is, and readers do not see the offsets of these: what follows must not
+/// repeat them. These are inputs where it once did.
+#[test]
+fn offsets_of_plain_blocks_are_not_repeated() {
+    for (seed, level) in [(1, 1), (2, 3), (3, 5)] {
+        let input = noise_with_copies(seed);
+        for pcluster_len in [16 << 10, 64 << 10, 128 << 10] {
+            let spec = Spec::new(Method::Zstd, Some(level), pcluster_len).unwrap();
+            round_trip(&mut decoder(), &spec, &input, "noise with copies");
+            for len in [1 << 10, 4 << 10, 8 << 10] {
+                round_trip(&mut decoder(), &spec.with_window(len).unwrap(), &input, "noise with copies");
+            }
+        }
+    }
+}
+
 #[test]
 fn coders_move_between_threads() {
     fn assert_send<T: Send>() {}

@@ -7,6 +7,8 @@ mod export;
 mod metrics;
 mod node;
 mod served;
+mod server;
+mod team;
 
 pub use ask::stats;
 
@@ -17,6 +19,7 @@ use kiln_read::Image;
 use metrics::Meters;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use served::Served;
+use server::Server;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use team::Team;
 
 /// How often the stop flag is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -86,8 +90,13 @@ pub fn serve(
     let export = options.metrics.clone().map(|path| Export::start(path, image.clone(), Arc::clone(&meters)));
     let mut export = export.transpose()?;
 
+    let config = config(options);
+    let team =
+        device.try_clone().map(|connection| Team::new(connection, config.n_threads.unwrap_or(1), Arc::clone(&meters)));
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
-    let session = Session::from_fd(Served::new(image, meters), device, SessionACL::All, config(options));
+    let session = team.and_then(|team| {
+        Session::from_fd(Served::new(Server::new(image, meters), team), device, SessionACL::All, config)
+    });
     let session = session.map_err(|error| failed(&mount.dir, error))?;
     let session = thread::Builder::new().name("kiln-fuse".into()).spawn(move || session.run());
     let session = session.map_err(|error| failed(&mount.dir, error))?;

@@ -19,7 +19,7 @@ const PCLUSTER_LEN: u32 = 64 << 10;
 #[derive(clap::Args)]
 pub struct ByPathArgs {
     /// Compress what GLOB matches (as for --exclude; of several the last decides) in another way, in other pclusters, or not
-    /// at all: WAY is ALGORITHM[,LEVEL][:SIZE], :SIZE or none
+    /// at all: WAY is ALGORITHM[,LEVEL][,dictsize=SIZE][:SIZE], :SIZE or none
     #[arg(long, value_name = "GLOB=WAY")]
     hint: Vec<OsString>,
 
@@ -66,6 +66,9 @@ impl ByPathArgs {
     }
 }
 
+/// What stands in front of a sign within a way.
+const OPTIONS: [&[u8]; 2] = [b",level", b",dictsize"];
+
 /// What hints start from.
 struct Base<'a> {
     options: &'a BuildOptions,
@@ -76,13 +79,17 @@ impl Base<'_> {
     /// The hint that `text` is: `GLOB=WAY`.
     fn hint(&self, text: &[u8]) -> Result<Hint, String> {
         let shown = String::from_utf8_lossy(text);
-        let split = text.iter().rposition(|&b| b == b'=').ok_or(format!("{shown}: write it as GLOB=WAY"))?;
+        // A way has signs of its own, behind the names of its options.
+        let is_inner = |at: &usize| OPTIONS.iter().any(|name| text[..*at].ends_with(name));
+        let mut signs = (0..text.len()).filter(|at| text[*at] == b'=');
+        let split = signs.clone().rfind(|at| !is_inner(at)).or(signs.next());
+        let split = split.ok_or(format!("{shown}: write it as GLOB=WAY"))?;
         let way = str::from_utf8(&text[split + 1..]).map_err(|_| format!("{shown}: the way is no text"))?;
         let way = self.way(way).map_err(|failure| failure.to_string())?;
         Hint::glob(&text[..split], way).map_err(|error| error.to_string())
     }
 
-    /// What `none`, `ALGORITHM[,LEVEL]`, `:SIZE` or both stand for.
+    /// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
         if text == "none" {
             return Ok(None);
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn ways_take_what_they_do_not_say_from_the_rest() {
-        let zstd = Spec { method: Method::Zstd, level: 3, pcluster_len: 32 << 10 };
+        let zstd = Spec { method: Method::Zstd, level: 3, pcluster_len: 32 << 10, window_len: None };
         for (text, compression, expected) in [
             ("none", Some(zstd), None),
             ("lz4", Some(zstd), Some((Method::Lz4, 1, 32 << 10))),
@@ -124,7 +131,8 @@ mod tests {
             ("lzma,9:1M", Some(zstd), Some((Method::Lzma, 9, 1 << 20))),
             (":4k", Some(zstd), Some((Method::Zstd, 3, 4096))),
         ] {
-            let expected = expected.map(|(method, level, pcluster_len)| Spec { method, level, pcluster_len });
+            let expected =
+                expected.map(|(method, level, pcluster_len)| Spec { method, level, pcluster_len, window_len: None });
             assert_eq!(way(text, compression, ""), Ok(expected), "{text}");
         }
         for (text, compression, kernel, message) in [
@@ -146,6 +154,15 @@ mod tests {
         let options = &BuildOptions::default();
         let base = Base { options, kernel: None };
         assert!(base.hint(b"a=b=lz4").is_ok());
+        assert!(
+            base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_ok(),
+            "of signs behind options the first is left"
+        );
+        assert!(base.hint(b"a=zstd,level=9,dictsize=4k:64k").is_ok());
+        assert_eq!(
+            base.hint(b"a=lz4,dictsize=4k").unwrap_err().split_once(": lz4 has"),
+            Some(("lz4,dictsize=4k", " no dictionary of 4096 bytes: lz4 has none to choose"))
+        );
         assert_eq!(base.hint(b"*.so").unwrap_err(), "*.so: write it as GLOB=WAY");
         assert_eq!(base.hint(b"[=lz4").unwrap_err(), "glob `[`: unclosed [");
         assert_eq!(base.hint(b"=lz4").unwrap_err(), "glob ``: names nothing");

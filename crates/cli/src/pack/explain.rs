@@ -195,6 +195,8 @@ struct ExplanationJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     pcluster_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    dictionary_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     decided_by: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unpacked_because: Option<&'static str>,
@@ -257,6 +259,7 @@ impl ExplanationJson {
             algorithm: way.map(|(way, _)| way.method.name()),
             level: way.map(|(way, _)| way.level),
             pcluster_bytes: way.map(|(way, _)| way.pcluster_len),
+            dictionary_bytes: way.and_then(|(way, _)| way.window_len),
             decided_by: way.map(|(_, decision)| decided_by(decision)),
             unpacked_because: unpacked.map(unpacked_because),
             extended_because: too_much.iter().copied().map(extended_because).collect(),

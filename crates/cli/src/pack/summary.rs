@@ -63,7 +63,8 @@ fn ratio(summary: &Summary) -> String {
 
 /// A way of compressing, for people.
 pub fn way(way: Spec) -> String {
-    format!("{},{} in {}", way.method.name(), way.level, Human(way.pcluster_len.into()))
+    let dict = way.window_len.map(|len| format!(",dictsize={len}")).unwrap_or_default();
+    format!("{},{}{dict} in {}", way.method.name(), way.level, Human(way.pcluster_len.into()))
 }
 
 fn phase(phase: &Phase) -> String {
@@ -111,6 +112,9 @@ struct WayJson {
     algorithm: &'static str,
     level: i32,
     pcluster_bytes: u32,
+    /// As asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dictionary_bytes: Option<u32>,
     files: u64,
     bytes: u64,
 }
@@ -164,8 +168,9 @@ impl PackJson {
 
 impl WayJson {
     fn new(used: &WayUse) -> Self {
-        let WayUse { way: Spec { method, level, pcluster_len }, files, bytes } = *used;
-        Self { algorithm: method.name(), level, pcluster_bytes: pcluster_len, files, bytes }
+        let WayUse { way: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;
+        let algorithm = method.name();
+        Self { algorithm, level, pcluster_bytes: pcluster_len, dictionary_bytes: window_len, files, bytes }
     }
 }
 

@@ -13,7 +13,7 @@ fn compression(preset: Preset, z: Option<&str>, c: Option<u64>, kernel: &str) ->
 }
 
 fn spec(method: Method, level: i32, pcluster_len: u32) -> Option<Spec> {
-    Some(Spec { method, level, pcluster_len })
+    Some(Spec { method, level, pcluster_len, window_len: None })
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Place {
 const UUID: &str = "12345678-9abc-4def-8123-456789abcdef";
 
 /// What others call, with a directory as source, and keep all that the tree has.
-const CALLERS: [&[&str]; 9] = [
+const CALLERS: [&[&str]; 12] = [
     &["-U", UUID, "--hard-dereference"],                            // systemd-repart, Nix
     &["-zlzma,6", "-Eall-fragments,fragdedupe=inode", "-C1048576"], // Fedora CoreOS
     &["-zzstd,8", "-Ededupe,all-fragments", "-C65536"],             // lorax
@@ -106,6 +106,9 @@ const CALLERS: [&[&str]; 9] = [
     &["-z", "lz4hc,9", "-b4096", "--workers=4"],
     &["-zdeflate,level=9,dictsize=32768", "-C64k", "-E48bit,dedupe"],
     &["-zzstd,level=3", "-x2", "-d9", "--preserve-mtime"],
+    &["-zzstd,level=3,dictsize=8k", "-C65536"],
+    &["-zlzma,level=1,dictsize=4096", "-C65536", "-Eztailpacking"],
+    &["-zdeflate,dictsize=512", "-C16384", "-Efragments"],
 ];
 
 #[test]

@@ -131,7 +131,7 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["-zlz4,3"], "lz4,3"),
     (&["-zzstd,23"], "zstd,23"),
     (&["-zlz4:"], "<E> erofs: invalid compressor lz4:"),
-    (&["-zzstd,dictsize=32k", "-C64k"], "dictsize=32768: not yet supported"),
+    (&["-zzstd,dictsize=1000"], "<E> erofs: invalid compressor zstd,dictsize=1000"),
     (&["--all-root=1"], "doesn't allow an argument"),
     (&["--async-queue-limit=x"], "invalid async-queue-limit x"),
     (&["--blobdev=x"], "<E> erofs: --blobdev must be used together with --chunksize"),

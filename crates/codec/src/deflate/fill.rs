@@ -55,8 +55,8 @@ impl Open {
 }
 
 impl Filler {
-    pub(super) fn new(level: Level) -> Self {
-        let (matcher, tokens, entropy) = (Matcher::new(), Tokens::default(), EntropyTable::new());
+    pub(super) fn new(level: Level, window_len: usize) -> Self {
+        let (matcher, tokens, entropy) = (Matcher::new(window_len), Tokens::default(), EntropyTable::new());
         Filler { level, matcher, tokens, entropy, ratio: RATIO_FIRST, calibration: 1.0 }
     }
 
@@ -178,7 +178,7 @@ fn step(bits: f64, goal: f64, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deflate::symbols::Token;
+    use crate::deflate::symbols::{Token, WINDOW_LEN};
 
     fn text(len: usize) -> Vec<u8> {
         let words = ["kiln ", "fires ", "clay ", "once\n", "after ", "that, ", "it ", "keeps ", "its ", "shape. "];
@@ -194,7 +194,7 @@ mod tests {
 
     /// The naive twin for one block: codes are made for every count of tokens.
     fn naive(level: Level, input: &[u8], room: usize) -> usize {
-        let (mut matcher, mut tokens) = (Matcher::new(), Tokens::default());
+        let (mut matcher, mut tokens) = (Matcher::new(WINDOW_LEN), Tokens::default());
         matcher.start(input.len());
         let stop = Stop { at: input.len(), tokens: usize::MAX / 8 };
         parse_all(&level, &mut matcher, input, stop, &mut tokens);
@@ -229,7 +229,7 @@ mod tests {
         let input = text(40_000);
         for level in [1, 6, 9] {
             let level = Level::new(level).unwrap();
-            let mut filler = Filler::new(level);
+            let mut filler = Filler::new(level, WINDOW_LEN);
             for room in [300, 1000, 4096] {
                 filler.reset();
                 let mut out = vec![0; room];
@@ -250,7 +250,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         }));
-        let mut filler = Filler::new(Level::new(6).unwrap());
+        let mut filler = Filler::new(Level::new(6).unwrap(), WINDOW_LEN);
         let room = 16 << 10;
         let filled = filler.fill(&input, &mut vec![0; room]);
         assert!(filled.consumed > 3 << 20);

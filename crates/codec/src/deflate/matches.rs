@@ -1,4 +1,4 @@
-//! Where the text at a position came up before: hash chains over the last 32 KiB.
+//! Where the text at a position came up before: hash chains over the last 32 KiB, or as much of them as the window.
 //!
 //! The plain algorithm: `head[hash of 4 bytes]` is the last position with that hash, `chain[position]` the one before
 //! it. A search follows the chain and compares. Departures, with what they gain at pclusters of 64 KiB:
@@ -54,6 +54,8 @@ pub(super) struct Matcher {
     head: Box<[u16; 1 << HASH_BITS_MAX]>,
     head3: Box<[u16; 1 << HASH3_BITS]>,
     chain: Box<[u16; WINDOW_LEN]>,
+    /// Bytes back that a match may reach.
+    window_len: usize,
     hash_shift: u32,
     heads: usize,
     /// Where the next sweep is due.
@@ -61,8 +63,11 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    pub(super) fn new() -> Self {
+    /// For matches that reach back at most `window_len` bytes, no more than 32 KiB.
+    pub(super) fn new(window_len: usize) -> Self {
+        debug_assert!(window_len <= WINDOW_LEN);
         Matcher {
+            window_len,
             head: Box::new([0; 1 << HASH_BITS_MAX]),
             head3: Box::new([0; 1 << HASH3_BITS]),
             chain: Box::new([0; WINDOW_LEN]),
@@ -141,7 +146,7 @@ impl Matcher {
         }
         let mut best = Match { len: longer_than.max(MATCH_MIN), dist: 0 };
         // How far back the next candidate may be.
-        let mut reach = at.min(WINDOW_LEN);
+        let mut reach = at.min(self.window_len);
         if SHORT && longer_than < MATCH_MIN {
             let dist = usize::from((at as u16).wrapping_sub(last3));
             // SAFETY: dist <= reach <= at, by the first condition.
@@ -187,9 +192,9 @@ mod tests {
     use super::*;
 
     /// The naive twin: the longest match anywhere in the window, the nearest of several.
-    fn naive(input: &[u8], at: usize, longer_than: usize) -> Match {
+    fn naive(input: &[u8], at: usize, longer_than: usize, window_len: usize) -> Match {
         let mut best = Match { len: longer_than.max(MATCH_MIN - 1), dist: 0 };
-        for dist in 1..=at.min(WINDOW_LEN) {
+        for dist in 1..=at.min(window_len) {
             let same = input[at..].iter().zip(&input[at - dist..]).take(MATCH_MAX).take_while(|(a, b)| a == b).count();
             if same > best.len {
                 best = Match { len: same, dist };
@@ -223,8 +228,8 @@ mod tests {
     fn matches_are_the_naive_ones() {
         let input = input(150_000);
         let effort = Effort { depth: u32::MAX, nice_len: MATCH_MAX };
-        for expected_len in [0, input.len()] {
-            let mut matcher = Matcher::new();
+        for (expected_len, window_len) in [(0, WINDOW_LEN), (input.len(), WINDOW_LEN), (input.len(), 256), (0, 4096)] {
+            let mut matcher = Matcher::new(window_len);
             matcher.start(expected_len);
             for at in 0..=input.len() - MARGIN {
                 matcher.sweep(at);
@@ -233,7 +238,7 @@ mod tests {
                 if at % 97 != 0 && at < input.len() - 300 {
                     continue; // the twin is slow
                 }
-                let want = naive(&input, at, longer_than);
+                let want = naive(&input, at, longer_than, window_len);
                 match want.len {
                     // Of short ones only the last with the hash is known.
                     0..=3 => {
@@ -250,7 +255,7 @@ mod tests {
     fn any_effort_finds_true_matches() {
         let input = input(100_000);
         for (depth, nice_len) in [(1, 4), (3, 16), (20, 64)] {
-            let mut matcher = Matcher::new();
+            let mut matcher = Matcher::new(WINDOW_LEN);
             matcher.start(input.len());
             let (mut at, mut total) = (0, 0);
             while at + MARGIN <= input.len() {

@@ -22,6 +22,8 @@
 //!
 //! Inputs that the room has space for uncompressed need no limit: there, libdeflate's own levels 1 to 8 are faster in
 //! one call, by 1.1 (level 6) to 1.35 (level 1), and as small.
+//!
+//! libdeflate's window is always 32 KiB. Where a smaller one is asked for, it takes only texts that are no longer.
 
 mod block;
 mod decode;
@@ -41,6 +43,7 @@ use crate::{CodecError, Filled, Spec};
 use fill::Filler;
 use libdeflate::Compressor;
 use parse::Level;
+use symbols::WINDOW_LEN;
 
 /// The part of a pcluster that may stay unused where it is searched for: less costs a compression for every tenth of a
 /// percent.
@@ -50,6 +53,8 @@ const ONE_SHOT_LEVEL_MAX: i32 = 8;
 
 pub(crate) struct DeflateEncoder {
     engine: Engine,
+    /// The longest text that libdeflate may have.
+    one_shot_max_len: usize,
     encodes: u64,
 }
 
@@ -60,14 +65,16 @@ enum Engine {
 
 impl DeflateEncoder {
     pub(crate) fn new(spec: &Spec) -> Result<Self, CodecError> {
+        let window_len = 1 << spec.deflate_window_bits();
         let engine = match Level::new(spec.level) {
             Some(level) => {
                 let one_shot = (spec.level <= ONE_SHOT_LEVEL_MAX).then(|| Compressor::new(spec.level)).transpose()?;
-                Engine::Own { filler: Box::new(Filler::new(level)), one_shot }
+                Engine::Own { filler: Box::new(Filler::new(level, window_len)), one_shot }
             }
             None => Engine::Search { compressor: Compressor::new(spec.level)?, fit: Fit::new(TOLERANCE) },
         };
-        Ok(DeflateEncoder { engine, encodes: 0 })
+        let one_shot_max_len = if window_len == WINDOW_LEN { usize::MAX } else { window_len };
+        Ok(DeflateEncoder { engine, one_shot_max_len, encodes: 0 })
     }
 
     pub(crate) fn reset(&mut self) {
@@ -87,7 +94,7 @@ impl DeflateEncoder {
     pub(crate) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
         self.encodes += 1;
         let filled = match &mut self.engine {
-            Engine::Own { one_shot: Some(compressor), .. } if input.len() <= out.len() => {
+            Engine::Own { one_shot: Some(compressor), .. } if input.len() <= out.len().min(self.one_shot_max_len) => {
                 let produced = compressor.compress(input, out);
                 produced.map_or(Filled::default(), |produced| Filled { consumed: input.len(), produced })
             }
@@ -106,10 +113,11 @@ impl DeflateEncoder {
     pub(crate) fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         self.encodes += 1;
         let len = match &mut self.engine {
-            Engine::Own { one_shot: Some(compressor), .. } | Engine::Search { compressor, .. } => {
+            Engine::Search { compressor, .. } => compressor.compress(input, out),
+            Engine::Own { one_shot: Some(compressor), .. } if input.len() <= self.one_shot_max_len => {
                 compressor.compress(input, out)
             }
-            Engine::Own { filler, one_shot: None } => {
+            Engine::Own { filler, .. } => {
                 let filled = filler.fill(input, out);
                 (filled.consumed == input.len()).then_some(filled.produced)
             }

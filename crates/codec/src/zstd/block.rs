@@ -60,6 +60,12 @@ struct CodeTable {
 }
 
 impl BlockCode {
+    /// Whether a block of `text_len` bytes should be coded at all. If not, readers do not see its sequences, and the recent
+    /// offsets stay what they were in front of it.
+    pub(super) fn pays(&self, text_len: usize) -> bool {
+        self.len < text_len
+    }
+
     pub(super) fn new(counts: &Counts) -> BlockCode {
         let (literals, literal_len) = LiteralCode::new(&counts.literals, counts.literal_count as usize);
         let (literal_codes, literal_bits) = CodeTable::new(&counts.literal_codes, &LITERAL_CODES, LITERAL_LOG_MAX);

@@ -52,6 +52,11 @@ impl Sequence {
         let extra_bits = literal_bits + match_bits + offset_code;
         Sequence { extra, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
     }
+
+    /// The offset as it is coded.
+    fn offset_value(&self) -> u32 {
+        (1 << self.offset_code) | (self.extra >> (self.extra_bits - self.offset_code)) as u32
+    }
 }
 
 /// The last three offsets, which repeat cheaply. They outlive the block.
@@ -77,6 +82,30 @@ impl Recent {
         self.0 = recent;
         value
     }
+
+    /// The offset that is coded so: what a reader does.
+    fn offset(&mut self, value: u32, no_literals: bool) -> u32 {
+        let [first, second, third] = self.0;
+        let (offset, recent) = match value + u32::from(no_literals && value <= 3) {
+            1 => (first, self.0),
+            2 => (second, [second, first, third]),
+            3 => (third, [third, first, second]),
+            4 if value == 3 => (first - 1, [first - 1, first, second]),
+            _ => (value - 3, [value - 3, first, second]),
+        };
+        self.0 = recent;
+        offset
+    }
+}
+
+/// Code the offsets of `sequences` as what follows `to`, not `from`, and return the offsets behind them.
+pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recent) -> Recent {
+    for sequence in sequences {
+        let Sequence { literal_len, match_len, .. } = *sequence;
+        let offset = from.offset(sequence.offset_value(), literal_len == 0);
+        *sequence = Sequence::new(literal_len, match_len, to.value(offset, literal_len == 0));
+    }
+    to
 }
 
 /// How often each symbol of a block comes up.

@@ -2,7 +2,7 @@
 
 use super::BLOCK_LEN;
 use super::block::BlockCode;
-use super::codes::Counts;
+use super::codes::{self, Counts, Recent};
 use super::frame::{BlockTokens, Frame};
 use super::matches::Matcher;
 use super::parse::Parse;
@@ -59,12 +59,16 @@ struct Open {
     sequences: usize,
     /// Where the recent tokens make a chunk.
     chunk_end: usize,
+    /// The last offsets in front of the block, and behind its complete chunks.
+    offsets: Recent,
+    end_offsets: Recent,
 }
 
 impl Open {
-    fn new(start: usize) -> Open {
-        let (before, recent) = (Counts::NONE, Counts::NONE);
-        Open { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end: start + CHUNK_LEN }
+    fn new(start: usize, offsets: Recent) -> Open {
+        let (before, recent, end_offsets) = (Counts::NONE, Counts::NONE, offsets);
+        let chunk_end = start + CHUNK_LEN;
+        Open { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end, offsets, end_offsets }
     }
 
     /// Of all of its tokens.
@@ -115,7 +119,7 @@ impl Filler {
         self.finder.start(expected);
         self.tokens.clear();
         let block_len = BLOCK_LEN.min(1 << self.window_log);
-        let (mut cursor, mut open) = (Cursor::START, Open::new(0));
+        let (mut cursor, mut open) = (Cursor::START, Open::new(0, Recent::FIRST));
         let (mut checkpoint, mut calibration) = (expected * 7 / 10, self.calibration);
         loop {
             let limit = (open.start + block_len).min(input.len());
@@ -123,7 +127,7 @@ impl Filler {
             let (literals, sequences) = (self.tokens.literals.len(), self.tokens.sequences.len());
             self.finder.parse(input, &mut cursor, stop, limit, &mut self.tokens)?;
             open.recent.add(&self.tokens.literals[literals..], &self.tokens.sequences[sequences..]);
-            if cursor.at >= open.chunk_end && !self.end_chunk(input, cursor.at, &mut open, &mut frame) {
+            if cursor.at >= open.chunk_end && !self.end_chunk(input, &mut cursor, &mut open, &mut frame) {
                 break;
             }
             let estimate = self.estimate([&open.before, &open.recent]);
@@ -134,7 +138,10 @@ impl Filler {
                 let text = &input[open.start..cursor.at];
                 if frame.rest() < code.len.min(text.len()) || cursor.at == limit {
                     let used = frame.push(&code, self.tokens.all(text));
-                    open = Open::new(open.start + used);
+                    if !code.pays(text.len()) {
+                        cursor.recent = open.offsets;
+                    }
+                    open = Open::new(open.start + used, cursor.recent);
                     if used < text.len() || cursor.at == input.len() {
                         break;
                     }
@@ -163,15 +170,16 @@ impl Filler {
         Ok(Filled { consumed, produced })
     }
 
-    /// Add the recent tokens, which end at `at`, to the open block, or to a new one if that is smaller. False if the block
-    /// that ends then does not fit: what does is written.
-    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut Open, frame: &mut Frame<'_>) -> bool {
+    /// Add the recent tokens, which end at the cursor, to the open block, or to a new one if that is smaller. False if the
+    /// block that ends then does not fit: what does is written.
+    fn end_chunk(&mut self, input: &[u8], cursor: &mut Cursor, open: &mut Open, frame: &mut Frame<'_>) -> bool {
         if open.sequences > 0 && self.splits(open) {
             let text = &input[open.start..open.end];
             let (literals, sequences) =
                 (&self.tokens.literals[..open.literals], &self.tokens.sequences[..open.sequences]);
             let tokens = BlockTokens { literals, sequences, pending: 0, text };
-            let used = frame.push(&BlockCode::new(&open.before), tokens);
+            let code = BlockCode::new(&open.before);
+            let used = frame.push(&code, tokens);
             open.start += used;
             if used < text.len() {
                 return false;
@@ -179,6 +187,13 @@ impl Filler {
             self.tokens.literals.drain(..open.literals);
             self.tokens.sequences.drain(..open.sequences);
             open.before = Counts::NONE;
+            if code.pays(text.len()) {
+                open.offsets = open.end_offsets;
+            } else {
+                cursor.recent = codes::recode(&mut self.tokens.sequences, open.end_offsets, open.offsets);
+                open.recent = Counts::NONE;
+                open.recent.add(&self.tokens.literals, &self.tokens.sequences);
+            }
         }
         open.before.merge(&open.recent);
         // Literals behind the last sequence are those of the next one.
@@ -187,8 +202,8 @@ impl Filler {
         open.recent = Counts::NONE;
         open.recent.add(&self.tokens.literals[kept..], &[]);
         open.before.remove_literals(&open.recent);
-        (open.literals, open.sequences, open.end) = (kept, self.tokens.sequences.len(), at - pending);
-        open.chunk_end = at + CHUNK_LEN;
+        (open.literals, open.sequences, open.end) = (kept, self.tokens.sequences.len(), cursor.at - pending);
+        (open.end_offsets, open.chunk_end) = (cursor.recent, cursor.at + CHUNK_LEN);
         true
     }
 

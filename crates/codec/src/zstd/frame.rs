@@ -46,7 +46,7 @@ impl<'a> Frame<'a> {
 
     /// Append a block of as many of the tokens as fit: how much of the text that is.
     pub(super) fn push(&mut self, code: &BlockCode, mut tokens: BlockTokens<'_>) -> usize {
-        if code.len >= tokens.text.len() {
+        if !code.pays(tokens.text.len()) {
             let len = tokens.text.len().min(self.rest());
             return if len == 0 { 0 } else { self.push_plain(&tokens.text[..len]) };
         }

@@ -81,7 +81,8 @@ impl Parse {
             let end = literals_end + sequence.matchLength as usize;
             cursor.at = cursor.at.max(literals_end).min(limit);
             let len = end.min(limit) - cursor.at;
-            if len >= MATCH_MIN {
+            // In a prefix libzstd may look behind the window: a dictionary is valid as a whole.
+            if len >= MATCH_MIN && sequence.offset as usize <= self.window_len {
                 tokens.add_literals(input, cursor.done, cursor.at);
                 tokens.add_match(len, cursor.recent.value(sequence.offset, tokens.pending == 0));
                 cursor.matched_to(cursor.at + len);

@@ -51,14 +51,17 @@ struct Meter {
 pub struct Meters {
     kinds: [Meter; KINDS.len()],
     errors: AtomicU64,
+    woken: AtomicU64,
 }
 
 impl Meters {
     /// Run the handler of a request, and note how long that takes.
-    pub fn timed(&self, kind: Kind, handler: impl FnOnce()) {
+    pub fn timed(&self, kind: Kind, handler: impl FnOnce()) -> Duration {
         let start = Instant::now();
         handler();
-        self.note(kind, start.elapsed());
+        let took = start.elapsed();
+        self.note(kind, took);
+        took
     }
 
     fn note(&self, kind: Kind, took: Duration) {
@@ -72,6 +75,11 @@ impl Meters {
     /// Note a request that is answered with an error of the image or its source.
     pub fn error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Note a thread woken to wait for requests while another one answers.
+    pub fn woken(&self) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All counters, with those of the image.
@@ -88,6 +96,8 @@ impl Meters {
         text.counter("kiln_cache_hits_total", "Reads of extents that found them decoded.", image.hits);
         text.counter("kiln_decodes_avoided_total", "Decodes that another reader had begun.", image.avoided);
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));
+        let woken = self.woken.load(Ordering::Relaxed);
+        text.counter("kiln_threads_woken_total", "Threads woken to receive requests while others answer.", woken);
         self.durations(&mut text);
         text.0
     }

@@ -1,23 +1,20 @@
 //! Answers to the kernel's requests.
 
-use super::absent::Absent;
-use super::metrics::{FETCH, Kind, Meters};
+use super::metrics::{FETCH, Kind};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
+use super::server::{GENERATION, Server};
+use super::team::Team;
 use fuser::{
-    AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
+    AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr,
     Request,
 };
-use kiln_read::{DirEntry, Image, Inode, ReadError, SeekWhat};
+use kiln_read::SeekWhat;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// What we want of the kernel, as far as it has it. Never everything that it offers: fuser does not know all of it.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
@@ -40,8 +37,6 @@ const NAME_MAX: u32 = 255;
 /// Of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-/// Node ids are never used for something else.
-const GENERATION: Generation = Generation(0);
 
 thread_local! {
     /// Each thread's memory for reads that nobody else has in memory: at most one request, or the longest extent.
@@ -50,102 +45,20 @@ thread_local! {
 
 /// An image as fuser wants it.
 pub struct Served {
-    image: Image,
-    meters: Arc<Meters>,
-    no_xattrs: Absent,
-    no_holes: Absent,
+    server: Server,
+    team: Team,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
 impl Served {
-    pub fn new(image: Image, meters: Arc<Meters>) -> Self {
-        let (no_xattrs, no_holes) = (Absent::xattrs(), Absent::holes());
-        Served { image, meters, no_xattrs, no_holes, no_open: false, no_opendir: false }
+    pub fn new(server: Server, team: Team) -> Self {
+        Served { server, team, no_open: false, no_opendir: false }
     }
 
-    /// Run the handler of a request. A bug in it must not take the mount down: the reply that it drops becomes EIO.
-    fn guarded(&self, kind: Kind, handler: impl FnOnce()) {
-        self.meters.timed(kind, || {
-            if catch_unwind(AssertUnwindSafe(handler)).is_err() {
-                log::error!("internal error in a FUSE request, answered with EIO; please report it");
-            }
-        });
-    }
-
-    fn errno(&self, error: &ReadError) -> Errno {
-        log::warn!("{error}");
-        self.meters.error();
-        Errno::from_i32(error.errno())
-    }
-
-    fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
-        self.image.inode(node::nid(&self.image, node))
-    }
-
-    fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Inode>, ReadError> {
-        let dir = self.inode(parent)?;
-        if name == b"." {
-            // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
-            return Ok(Some(dir));
-        }
-        let entry = self.image.lookup(&dir, name)?;
-        entry.map(|entry| self.image.inode(entry.nid)).transpose()
-    }
-
-    fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        self.image.get_xattr(&self.inode(node)?, name)
-    }
-
-    /// The names of attributes, each with a zero behind it. As in Linux's EROFS, `trusted.` is not for everybody.
-    fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
-        let mut names = Vec::new();
-        for xattr in self.image.list_xattrs(&self.inode(node)?)? {
-            if uid == 0 || !xattr.name.starts_with(b"trusted.") {
-                names.extend_from_slice(&xattr.name);
-                names.push(0);
-            }
-        }
-        Ok(names)
-    }
-
-    /// Give entries from position `from` on to `add`, until it says that the reply is full.
-    fn list(&self, node: INodeNo, from: u64, add: &mut dyn FnMut(&DirEntry, u64) -> bool) -> Result<(), ReadError> {
-        let mut added = false;
-        let result = self.image.read_dir(&self.inode(node)?, from, &mut |entry, next| {
-            if add(&entry, next) {
-                return ControlFlow::Break(());
-            }
-            added = true;
-            ControlFlow::Continue(())
-        });
-        // What was found before an error is shown; the next request meets it at its beginning.
-        if added { Ok(()) } else { result }
-    }
-
-    /// The type in a dirent, or the inode's own where there is none.
-    fn kind(&self, entry: &DirEntry) -> FileType {
-        let number = || self.image.inode(entry.nid).ok().map(|inode| inode.meta.file_type.dirent_number());
-        node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
-    }
-
-    fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
-        let image = &self.image;
-        let name = OsStr::from_bytes(&entry.name);
-        let st_ino = INodeNo(image.st_ino(entry.nid));
-        if matches!(&entry.name[..], b"." | b"..") {
-            // The kernel takes nothing but number and type of these.
-            let attr = node::bare_attr(st_ino, FileType::Directory);
-            return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);
-        }
-        let node = node::node_id(image, entry.nid);
-        let (attr, ttl) = match image.inode(entry.nid) {
-            Ok(inode) => (node::attr(image, &inode, node), node::named_attr_ttl(image, entry.nid)),
-            // The name is there. Who looks closer will be told why there is no more.
-            Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
-        };
-        reply.add(node, next, name, &ttl, &attr, GENERATION)
+    fn answer(&self, kind: Kind, handler: impl FnOnce(&Server)) {
+        self.team.answer(|| self.server.guarded(kind, handler));
     }
 }
 
@@ -163,7 +76,7 @@ impl Filesystem for Served {
         let offered = config.capabilities();
         let mut wanted = WANTED;
         // With attributes, fuser lists node ids as inode numbers.
-        if node::are_inode_numbers(&self.image) {
+        if node::are_inode_numbers(&self.server.image) {
             wanted |= READDIRPLUS;
         }
         // What is refused here, the kernel's own limits replace.
@@ -180,10 +93,10 @@ impl Filesystem for Served {
             // FUSE itself would take 1024 bytes.
             return reply.error(Errno::ENAMETOOLONG);
         }
-        self.guarded(Kind::Lookup, || match self.find(parent, name.as_bytes()) {
+        self.answer(Kind::Lookup, |server| match server.find(parent, name.as_bytes()) {
             Ok(Some(inode)) => {
-                let attr = node::attr(&self.image, &inode, node::node_id(&self.image, inode.nid));
-                let attr_ttl = node::named_attr_ttl(&self.image, inode.nid);
+                let attr = node::attr(&server.image, &inode, node::node_id(&server.image, inode.nid));
+                let attr_ttl = node::named_attr_ttl(&server.image, inode.nid);
                 reply.entry_with_ttls(&attr_ttl, &ENTRY_TTL, &attr, GENERATION);
             }
             // Node 0: the kernel remembers that there is no such name.
@@ -191,24 +104,26 @@ impl Filesystem for Served {
                 let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
                 reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
             }
-            Err(error) => reply.error(self.errno(&error)),
+            Err(error) => reply.error(server.errno(&error)),
         });
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.guarded(Kind::Getattr, || match self.inode(node) {
+        self.answer(Kind::Getattr, |server| match server.inode(node) {
             Ok(inode) => {
-                let st_ino = INodeNo(self.image.st_ino(inode.nid));
-                reply.attr(&ATTR_TTL, &node::attr(&self.image, &inode, st_ino));
+                let st_ino = INodeNo(server.image.st_ino(inode.nid));
+                reply.attr(&ATTR_TTL, &node::attr(&server.image, &inode, st_ino));
             }
-            Err(error) => reply.error(self.errno(&error)),
+            Err(error) => reply.error(server.errno(&error)),
         });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        self.guarded(Kind::Readlink, || match self.inode(node).and_then(|inode| self.image.read_link(&inode)) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(self.errno(&error)),
+        self.answer(Kind::Readlink, |server| {
+            match server.inode(node).and_then(|inode| server.image.read_link(&inode)) {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(server.errno(&error)),
+            }
         });
     }
 
@@ -237,60 +152,60 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.guarded(Kind::Read, || {
+        self.answer(Kind::Read, |server| {
             READ_BUF.with_borrow_mut(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
-                let read = self.inode(node).and_then(|inode| self.image.view(&inode, offset, len, buf));
+                let read = server.inode(node).and_then(|inode| server.image.view(&inode, offset, len, buf));
                 match read {
                     Ok(bytes) => reply.data(&bytes),
-                    Err(error) => reply.error(self.errno(&error)),
+                    Err(error) => reply.error(server.errno(&error)),
                 }
             });
         });
     }
 
     fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.guarded(Kind::Readdir, || {
-            let listed = self.list(node, offset, &mut |entry, next| {
-                let st_ino = INodeNo(self.image.st_ino(entry.nid));
-                reply.add(st_ino, next, self.kind(entry), OsStr::from_bytes(&entry.name))
+        self.answer(Kind::Readdir, |server| {
+            let listed = server.list(node, offset, &mut |entry, next| {
+                let st_ino = INodeNo(server.image.st_ino(entry.nid));
+                reply.add(st_ino, next, server.kind(entry), OsStr::from_bytes(&entry.name))
             });
             match listed {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(self.errno(&error)),
+                Err(error) => reply.error(server.errno(&error)),
             }
         });
     }
 
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        self.guarded(Kind::Readdir, || {
-            match self.list(node, offset, &mut |entry, next| self.add_plus(entry, next, &mut reply)) {
+        self.answer(Kind::Readdir, |server| {
+            match server.list(node, offset, &mut |entry, next| server.add_plus(entry, next, &mut reply)) {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(self.errno(&error)),
+                Err(error) => reply.error(server.errno(&error)),
             }
         });
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.guarded(Kind::Xattr, || match self.find_xattr(node, name.as_bytes()) {
-            _ if self.no_xattrs.is_known(&self.image) => reply.error(Errno::ENOSYS),
+        self.answer(Kind::Xattr, |server| match server.find_xattr(node, name.as_bytes()) {
+            _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
-            Err(error) => reply.error(self.errno(&error)),
+            Err(error) => reply.error(server.errno(&error)),
         });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        self.guarded(Kind::Xattr, || match self.xattr_names(node, request.uid()) {
-            _ if self.no_xattrs.is_known(&self.image) => reply.error(Errno::ENOSYS),
+        self.answer(Kind::Xattr, |server| match server.xattr_names(node, request.uid()) {
+            _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
-            Err(error) => reply.error(self.errno(&error)),
+            Err(error) => reply.error(server.errno(&error)),
         });
     }
 
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.guarded(Kind::Lseek, || {
-            if self.no_holes.is_known(&self.image) {
+        self.answer(Kind::Lseek, |server| {
+            if server.no_holes.is_known(&server.image) {
                 return reply.error(Errno::ENOSYS);
             }
             let what = match whence {
@@ -299,19 +214,20 @@ impl Filesystem for Served {
                 _ => return reply.error(Errno::EINVAL),
             };
             let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-            match self.inode(node).and_then(|inode| self.image.seek(&inode, offset, what)) {
+            match server.inode(node).and_then(|inode| server.image.seek(&inode, offset, what)) {
                 // Sizes are below 2^63.
                 Ok(Some(found)) => reply.offset(found as i64),
                 Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(self.errno(&error)),
+                Err(error) => reply.error(server.errno(&error)),
             }
         });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let sb = self.image.superblock();
+        let image = &self.server.image;
+        let sb = image.superblock();
         let block = sb.block_bits.len() as u32;
-        let extra: u64 = self.image.device_slots().iter().map(|slot| slot.blocks).sum();
+        let extra: u64 = image.device_slots().iter().map(|slot| slot.blocks).sum();
         reply.statfs(sb.blocks.saturating_add(extra), 0, 0, sb.inos, 0, block, NAME_MAX, block);
     }
 
@@ -361,7 +277,7 @@ impl Filesystem for Served {
         if command != FETCH {
             return reply.error(Errno::ENOTTY);
         }
-        let text = self.meters.text(&self.image.stats());
+        let text = self.server.meters.text(&self.server.image.stats());
         match text.len() < room as usize {
             true => reply.ioctl(0, text.as_bytes()),
             false => reply.error(Errno::ERANGE),

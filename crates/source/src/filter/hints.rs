@@ -142,7 +142,7 @@ pub(super) mod tests {
     }
 
     fn way(level: i32) -> Option<Spec> {
-        (level > 0).then_some(Spec { method: Method::Zstd, level, pcluster_len: 4096 })
+        (level > 0).then_some(Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None })
     }
 
     /// Levels by file in the order of the walk; 0 of those that are not to be compressed, blanks where there is no hint.

@@ -1,6 +1,5 @@
 //! `-z` and `-C`.
 
-use super::refused::not_yet;
 use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
@@ -18,19 +17,19 @@ struct Compressor {
     default_level: i32,
     /// What level 0 is among ours.
     level_zero: i32,
-    /// The longest dictionary in bytes, where one can be chosen.
-    dict_max_len: Option<u64>,
+    /// The dictionary can be chosen.
+    has_dict: bool,
 }
 
 const COMPRESSORS: [Compressor; 6] = [
-    Compressor { name: "lz4", method: Method::Lz4, levels: &[], default_level: 1, level_zero: 1, dict_max_len: None },
+    Compressor { name: "lz4", method: Method::Lz4, levels: &[], default_level: 1, level_zero: 1, has_dict: false },
     Compressor {
         name: "lz4hc",
         method: Method::Lz4hc,
         levels: &[0..=12],
         default_level: 9,
         level_zero: 9, // as the library has it
-        dict_max_len: None,
+        has_dict: false,
     },
     Compressor {
         name: "lzma",
@@ -38,7 +37,7 @@ const COMPRESSORS: [Compressor; 6] = [
         levels: &[0..=9, 100..=109],
         default_level: 6,
         level_zero: 0,
-        dict_max_len: Some(8 << 20),
+        has_dict: true,
     },
     Compressor {
         name: "deflate",
@@ -46,7 +45,7 @@ const COMPRESSORS: [Compressor; 6] = [
         levels: &[0..=9],
         default_level: 1,
         level_zero: 1,
-        dict_max_len: Some(32 << 10),
+        has_dict: true,
     },
     Compressor {
         name: "libdeflate",
@@ -54,7 +53,7 @@ const COMPRESSORS: [Compressor; 6] = [
         levels: &[0..=12],
         default_level: 1,
         level_zero: 1,
-        dict_max_len: None,
+        has_dict: false,
     },
     Compressor {
         name: "zstd",
@@ -62,7 +61,7 @@ const COMPRESSORS: [Compressor; 6] = [
         levels: &[0..=22],
         default_level: 3,
         level_zero: 3, // as the library has it
-        dict_max_len: Some(1 << 20),
+        has_dict: true,
     },
 ];
 
@@ -72,7 +71,7 @@ pub struct Compression {
     pub method: Method,
     level: i32,
     /// In bytes.
-    dict_len: Option<u64>,
+    dict_len: Option<u32>,
 }
 
 impl Compression {
@@ -84,21 +83,8 @@ impl Compression {
     }
 
     /// For pclusters of `pcluster_len` bytes.
-    pub fn spec(self, pcluster_len: u32) -> Result<Spec, Stop> {
-        let spec = Spec { method: self.method, level: self.level, pcluster_len };
-        let ours = match self.method {
-            Method::Lz4 | Method::Lz4hc => 64 << 10,
-            Method::Lzma => spec.lzma_dict_size().into(),
-            Method::Deflate => 32 << 10,
-            Method::Zstd => 1_u64 << spec.zstd_window_log(),
-        };
-        // A longer one is for a smaller image, a shorter one for a reader with little memory.
-        match self.dict_len {
-            Some(len) if len < ours => {
-                Err(not_yet(&format!("-z: dictsize={len}"), &format!("with these options it is {ours} bytes")))
-            }
-            _ => Ok(spec),
-        }
+    pub fn spec(self, pcluster_len: u32) -> Spec {
+        Spec { method: self.method, level: self.level, pcluster_len, window_len: self.dict_len }
     }
 }
 
@@ -133,8 +119,9 @@ impl Compressor {
         exists.then_some(if level == 0 { self.level_zero } else { level })
     }
 
-    fn dict_len(&self, text: &str) -> Option<u64> {
-        value::size(text).filter(|len| self.dict_max_len.is_some_and(|max| (1..=max).contains(len)))
+    fn dict_len(&self, text: &str) -> Option<u32> {
+        let len = u32::try_from(value::size(text)?).ok()?;
+        self.method.windows().filter(|windows| self.has_dict && windows.contains(&len)).map(|_| len)
     }
 }
 
@@ -170,7 +157,7 @@ impl MetadataCompression {
         let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
         let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {
-            Some(compression) => compression.spec(pcluster_len).map(Some),
+            Some(compression) => Ok(Some(compression.spec(pcluster_len))),
             None => Ok(files.compression.map(|spec| Spec { pcluster_len, ..spec })),
         }
     }
@@ -179,6 +166,7 @@ impl MetadataCompression {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_codec::Encoder;
 
     #[test]
     fn compressors_have_their_levels() {
@@ -199,7 +187,7 @@ mod tests {
         ] {
             let found = parse(text).unwrap_or_else(|| panic!("{text} is refused"));
             assert_eq!((found.method, found.level), (method, level), "{text}");
-            assert!(Spec::new(method, Some(level), 4096).is_ok(), "{text}");
+            assert!(Encoder::new(&found.spec(4096)).is_ok(), "{text}");
         }
         for text in [
             "",
@@ -217,6 +205,12 @@ mod tests {
             "zstd,level=",
             "zstd,dictsize=2m",
             "zstd,dictsize=0",
+            "zstd,dictsize=1023",
+            "lzma,dictsize=4095",
+            "deflate,dictsize=64k",
+            "deflate,dictsize=255",
+            "libdeflate,dictsize=32k",
+            "lzma,dictsize=4g",
             "lz4,dictsize=4k",
             "zstd,lc=1",
             "lzma,lc=5",
@@ -229,11 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries_may_be_longer_than_asked_for_only() {
-        let spec = |text: &str, len| parse(text).unwrap().spec(len);
-        assert!(spec("zstd,dictsize=1m", 64 << 10).is_ok());
-        assert!(spec("zstd,dictsize=32k", 64 << 10).is_err());
-        assert!(spec("zstd,dictsize=32k", 4096).is_ok());
-        assert!(spec("deflate,dictsize=16k", 4096).is_err());
+    fn dictionaries_are_what_was_asked_for() {
+        for (text, len) in [
+            ("zstd,dictsize=1m", Some(1 << 20)),
+            ("zstd,9,dictsize=1024", Some(1024)),
+            ("deflate,dictsize=300", Some(300)),
+            ("lzma,dictsize=5000,level=1", Some(5000)),
+            ("zstd", None),
+        ] {
+            assert_eq!(parse(text).unwrap().spec(4096).window_len, len, "{text}");
+        }
     }
 }

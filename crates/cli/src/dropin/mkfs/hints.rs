@@ -55,11 +55,11 @@ fn hint(
     let limits = PclusterLimits::of(compressor.method, build.block_bits, build.encoded_extents);
     let way = match (len, limits.fit(len)) {
         (0, _) => None,
-        (_, Some(len)) => Some(compressor.spec(len)?),
+        (_, Some(len)) => Some(compressor.spec(len)),
         (_, None) => {
             let len = limits.nearest(default.pcluster_len);
             warnings.push(format!("compress hint `{line}`: invalid physical clustersize, use default {len}"));
-            Some(compressor.spec(len)?)
+            Some(compressor.spec(len))
         }
     };
     Hint::regex(regex, way).map_err(|error| misuse(error.to_string()).into())

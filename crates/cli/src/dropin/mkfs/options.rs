@@ -403,7 +403,7 @@ fn layout(
     // The block where none is named, as in the original.
     let default_len = if extended.bits48 { UNIT_LEN } else { 0 };
     let pcluster_len = fit("physical clustersize", pcluster_len)?.unwrap_or(limits.nearest(default_len));
-    let compression = compression.map(|compression| compression.spec(pcluster_len)).transpose()?;
+    let compression = compression.map(|compression| compression.spec(pcluster_len));
     Ok(BuildOptions {
         block_bits,
         compression,

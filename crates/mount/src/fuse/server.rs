@@ -1,0 +1,114 @@
+//! What the answers to requests are made of: an image, seen by node ids and names.
+
+use super::absent::Absent;
+use super::metrics::{Kind, Meters};
+use super::node;
+use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectoryPlus};
+use kiln_read::{DirEntry, Image, Inode, ReadError};
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Node ids are never used for something else.
+pub const GENERATION: Generation = Generation(0);
+
+/// An image, what is known of it, and counters: what all threads share.
+pub struct Server {
+    pub image: Image,
+    pub meters: Arc<Meters>,
+    pub no_xattrs: Absent,
+    pub no_holes: Absent,
+}
+
+impl Server {
+    pub fn new(image: Image, meters: Arc<Meters>) -> Self {
+        Server { image, meters, no_xattrs: Absent::xattrs(), no_holes: Absent::holes() }
+    }
+
+    /// Run the handler of a request, and say how long it took. A bug in it must not take the mount down: the reply that it drops
+    /// becomes EIO.
+    pub fn guarded(&self, kind: Kind, handler: impl FnOnce(&Self)) -> Duration {
+        self.meters.timed(kind, || {
+            if catch_unwind(AssertUnwindSafe(|| handler(self))).is_err() {
+                log::error!("internal error in a FUSE request, answered with EIO; please report it");
+            }
+        })
+    }
+
+    pub fn errno(&self, error: &ReadError) -> Errno {
+        log::warn!("{error}");
+        self.meters.error();
+        Errno::from_i32(error.errno())
+    }
+
+    pub fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
+        self.image.inode(node::nid(&self.image, node))
+    }
+
+    pub fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Inode>, ReadError> {
+        let dir = self.inode(parent)?;
+        if name == b"." {
+            // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
+            return Ok(Some(dir));
+        }
+        let entry = self.image.lookup(&dir, name)?;
+        entry.map(|entry| self.image.inode(entry.nid)).transpose()
+    }
+
+    pub fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        self.image.get_xattr(&self.inode(node)?, name)
+    }
+
+    /// The names of attributes, each with a zero behind it. As in Linux's EROFS, `trusted.` is not for everybody.
+    pub fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
+        let mut names = Vec::new();
+        for xattr in self.image.list_xattrs(&self.inode(node)?)? {
+            if uid == 0 || !xattr.name.starts_with(b"trusted.") {
+                names.extend_from_slice(&xattr.name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Give entries from position `from` on to `add`, until it says that the reply is full.
+    pub fn list(&self, node: INodeNo, from: u64, add: &mut dyn FnMut(&DirEntry, u64) -> bool) -> Result<(), ReadError> {
+        let mut added = false;
+        let result = self.image.read_dir(&self.inode(node)?, from, &mut |entry, next| {
+            if add(&entry, next) {
+                return ControlFlow::Break(());
+            }
+            added = true;
+            ControlFlow::Continue(())
+        });
+        // What was found before an error is shown; the next request meets it at its beginning.
+        if added { Ok(()) } else { result }
+    }
+
+    /// The type in a dirent, or the inode's own where there is none.
+    pub fn kind(&self, entry: &DirEntry) -> FileType {
+        let number = || self.image.inode(entry.nid).ok().map(|inode| inode.meta.file_type.dirent_number());
+        node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
+    }
+
+    pub fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+        let image = &self.image;
+        let name = OsStr::from_bytes(&entry.name);
+        let st_ino = INodeNo(image.st_ino(entry.nid));
+        if matches!(&entry.name[..], b"." | b"..") {
+            // The kernel takes nothing but number and type of these.
+            let attr = node::bare_attr(st_ino, FileType::Directory);
+            return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);
+        }
+        let node = node::node_id(image, entry.nid);
+        let (attr, ttl) = match image.inode(entry.nid) {
+            Ok(inode) => (node::attr(image, &inode, node), node::named_attr_ttl(image, entry.nid)),
+            // The name is there. Who looks closer will be told why there is no more.
+            Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
+        };
+        reply.add(node, next, name, &ttl, &attr, GENERATION)
+    }
+}
