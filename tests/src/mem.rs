@@ -1,7 +1,7 @@
 //! Trees without a disk.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Kind, Metadata, Node, NodeId, Tree, Xattr};
+use kiln_build::tree::{Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub struct MemTree {
 impl Default for MemTree {
     fn default() -> Self {
         let mut tree = Self { nodes: Vec::new(), files: Vec::new(), fault: None };
-        tree.node(Kind::Directory(Vec::new()));
+        tree.node(Kind::Directory(Box::default()));
         tree
     }
 }
@@ -154,7 +154,7 @@ impl MemTree {
     /// A node that has no name yet.
     pub fn node(&mut self, kind: Kind) -> NodeId {
         let meta = Metadata { permissions: 0o644, uid: 0, gid: 0, mtime: 1_700_000_000, mtime_nsec: 0 };
-        self.nodes.push(Node { meta, xattrs: Box::default(), kind });
+        self.nodes.push(Node { meta, xattrs: Rare::default(), kind });
         NodeId(self.nodes.len() as u32 - 1)
     }
 
@@ -164,7 +164,7 @@ impl MemTree {
     /// If `dir` is no directory.
     pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
         let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { panic!("not a directory") };
-        entries.push(Entry { name: name.into(), node });
+        entries.push(name, node);
     }
 
     /// A named node of any type.
@@ -176,7 +176,7 @@ impl MemTree {
 
     /// A named directory.
     pub fn dir(&mut self, dir: NodeId, name: &[u8]) -> NodeId {
-        self.add(dir, name, Kind::Directory(Vec::new()))
+        self.add(dir, name, Kind::Directory(Box::default()))
     }
 
     /// A named regular file.

@@ -1,6 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_build::tree::{Entry, Kind, Metadata, Node, NodeId, Tree};
+use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Rare, Tree};
 use kiln_build::{BuildError, BuildOptions, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
@@ -88,7 +88,7 @@ fn what_is_no_tree_is_refused() {
     });
     assert_eq!(twice, ("d/a".to_owned(), "the name is there twice"));
     let cycle = refused(&|mem| {
-        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Vec::new())));
+        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Box::default())));
         mem.name(a, b"b", b);
         mem.name(b, b"a", a);
     });
@@ -107,14 +107,14 @@ fn what_is_no_tree_is_refused() {
     assert_eq!(refused(&|mem| _ = mem.node(Kind::Socket)).1, "has no name");
     for kind in [None, Some(Kind::Fifo)] {
         let meta = Metadata::default();
-        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Box::default(), kind }));
+        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Rare::default(), kind }));
         assert!(matches!(
             Tree::new(nodes, nothing()),
             Err(BuildError::Tree { reason: "the root is no directory", .. })
         ));
     }
-    let entry = Entry { name: (*b"self").into(), node: ROOT };
-    let root = Node { meta: Metadata::default(), xattrs: Box::default(), kind: Kind::Directory(vec![entry]) };
+    let entries = Entries::from_iter([Entry { name: b"self", node: ROOT }]);
+    let root = Node { meta: Metadata::default(), xattrs: Rare::default(), kind: Kind::Directory(Box::new(entries)) };
     assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
 }
 

@@ -1,12 +1,11 @@
 //! Equal files: digests to find candidates, bytes to decide.
 
 use kiln_format::{Algorithm, BlockBits};
-use std::collections::HashMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::checks::Cell;
-use crate::hole::{self, data_runs};
+use crate::hole::{self, Holes, data_runs};
 use crate::tree::{Content, ContentError, NodeId};
 use crate::{BuildError, Tree};
 
@@ -76,7 +75,7 @@ pub fn same_bytes(
         }
         holes
     } else {
-        Box::default()
+        Holes::default()
     };
     let (mut x_buf, mut y_buf, mut seen) = (Vec::new(), Vec::new(), Seen::new());
     let [x, y] = &mut contents;
@@ -101,20 +100,47 @@ pub fn same_bytes(
 }
 
 /// As [`reading`](crate::hints::reading) has it.
-type Reading = Option<(Algorithm, u32)>;
+pub type Reading = Option<(Algorithm, u32)>;
 
-/// Finds, in plan order, the first file with the same length and digest that is read alike.
+/// Finds the first file, in plan order, with the same length and digest that is read alike.
 #[derive(Default)]
 pub struct Candidates {
-    /// By 64 bits of length and digest: whoever is found is compared byte by byte.
-    first: HashMap<(u64, Reading), u32>,
+    /// 64 bits of length and digest: whoever is found is compared byte by byte. The file that has them.
+    keys: Vec<(u64, u32)>,
+}
+
+impl Extend<(u32, u64, u128)> for Candidates {
+    /// Files with lengths and digests.
+    fn extend<I: IntoIterator<Item = (u32, u64, u128)>>(&mut self, files: I) {
+        self.keys.extend(files.into_iter().map(|(file, len, digest)| ((digest as u64).wrapping_add(len), file)));
+    }
 }
 
 impl Candidates {
-    /// The earlier file that `file` may equal; the first of its kind is remembered.
-    pub fn earlier(&mut self, file: u32, len: u64, digest: u128, reading: Reading) -> Option<u32> {
-        let key = (digest as u64).wrapping_add(len);
-        let first = *self.first.entry((key, reading)).or_insert(file);
-        (first != file).then_some(first)
+    /// The earlier file that each may equal, and the file, in the order of these.
+    pub fn pairs(mut self, reading: impl Fn(u32) -> Reading) -> Vec<[u32; 2]> {
+        self.keys.sort_unstable();
+        let mut pairs = Vec::new();
+        for alike in self.keys.chunk_by(|(a, _), (b, _)| a == b) {
+            for (idx, &(_, file)) in alike.iter().enumerate() {
+                let first = alike[..idx].iter().find(|(_, first)| reading(*first) == reading(file));
+                pairs.extend(first.map(|(_, first)| [*first, file]));
+            }
+        }
+        pairs.sort_unstable_by_key(|[_, file]| *file);
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_meets_the_first_that_is_like_it() {
+        let mut candidates = Candidates::default();
+        candidates.extend([(0, 5, 100), (1, 5, 101), (2, 5, 100), (3, 5, 101), (4, 5, 100), (5, 5, 102), (6, 5, 100)]);
+        let way = |file| (file % 4 == 2).then_some((Algorithm::Lz4, 4096));
+        assert_eq!(candidates.pairs(way), [[1, 3], [0, 4], [2, 6]]);
     }
 }

@@ -31,7 +31,7 @@ impl BlockFiller {
 
 /// Names of a directory with its dot entries, in the order of their bytes.
 fn names<'a>(view: &View<'a>, dir: NodeId) -> Vec<&'a [u8]> {
-    let mut names: Vec<&[u8]> = view.entries(dir).map(|entry| &*entry.name).collect();
+    let mut names: Vec<&[u8]> = view.entries(dir).map(|entry| entry.name).collect();
     let dots = [&b"."[..], b".."];
     for dot in &dots[usize::from(view.omits_dot)..] {
         let at = names.partition_point(|name| name < dot);

@@ -7,10 +7,11 @@ use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
 use std::ops::Range;
 
 use crate::chunks::ChunkRuns;
-use crate::facts::mtime;
+use crate::facts::{mtime, nlink};
 use crate::layout::{Layout, Region, View};
 use crate::metadata::Contents;
 use crate::pack::{Extents, Stored};
+use crate::tails::TailRef;
 use crate::tree::{Kind, NodeId};
 use crate::{BuildError, BuildOptions, directory, zindex};
 
@@ -70,7 +71,10 @@ impl<'a> Emitter<'a> {
             out.resize(body + xattr_len, 0);
         }
         match (&view.tree.node(id).kind, view.stored(id)) {
-            (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => view.packed.tails.get(*tail, out)?,
+            (Kind::File { .. }, Some(Stored::Tail(len, off))) => {
+                view.packed.tails.get(TailRef { off: *off, len: *len }, out)?;
+            }
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.packed.tails.get(flat.1, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
                 view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
@@ -149,7 +153,7 @@ impl<'a> Emitter<'a> {
             gid: node.meta.gid,
             mtime: time.secs,
             mtime_nsec: time.nsec,
-            nlink: view.facts.nlinks[id.idx()],
+            nlink: nlink(view.tree, id),
         })
     }
 
@@ -170,8 +174,9 @@ impl<'a> Emitter<'a> {
             Kind::File { len, .. } => {
                 let (layout, i_u) = match view.stored(id) {
                     None | Some(Stored::Nothing) => (DataLayout::FlatPlain, Blkaddr::HOLE32.lo()),
-                    Some(Stored::Flat { start, tail: None }) => (DataLayout::FlatPlain, start.lo()),
-                    Some(Stored::Flat { start, tail: Some(_) }) => (DataLayout::FlatInline, start.lo()),
+                    Some(Stored::Flat(start)) => (DataLayout::FlatPlain, start.lo()),
+                    Some(Stored::Tail(..)) => (DataLayout::FlatInline, Blkaddr(0).lo()),
+                    Some(Stored::FlatTail(flat)) => (DataLayout::FlatInline, flat.0.lo()),
                     Some(Stored::Chunks { chunk_bits, .. }) => {
                         let format = ChunkFormat { chunk_bits: *chunk_bits, entry: view.chunk_entry };
                         (DataLayout::ChunkBased, format.encode(view.block_bits)?)

@@ -1,7 +1,6 @@
 //! The time of the superblock, chosen so that as many inodes as possible are compact.
 
 use kiln_format::inode::{CompactTimes, Epoch};
-use std::collections::BTreeMap;
 
 /// Seconds that the time of a compact inode may lie behind the epoch, at most.
 const REACH: u64 = u32::MAX as u64;
@@ -12,27 +11,24 @@ pub fn choose(times: impl Iterator<Item = Epoch>, compact: CompactTimes) -> Epoc
         CompactTimes::Shared => 0,
         CompactTimes::Own => REACH,
     };
-    let mut by_nsec = BTreeMap::<u32, Vec<i64>>::new();
-    for time in times {
-        by_nsec.entry(time.nsec).or_default().push(time.secs);
-    }
-    let best = by_nsec.into_iter().filter_map(|(nsec, mut secs)| {
-        secs.sort_unstable();
-        longest_window(&secs, reach).map(|(first, count)| (Epoch { secs: first, nsec }, count))
-    });
+    // As many as files, and perhaps no two with the same nanoseconds.
+    let mut times: Vec<(u32, i64)> = times.map(|time| (time.nsec, time.secs)).collect();
+    times.sort_unstable();
+    let best = times.chunk_by(|(a, _), (b, _)| a == b).map(|alike| longest_window(alike, reach));
     best.max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a))).map_or(Epoch::default(), |(epoch, _)| epoch)
 }
 
-/// First of the most numbers in `sorted` of which none is more than `reach` above it, and how many these are.
-fn longest_window(sorted: &[i64], reach: u64) -> Option<(i64, usize)> {
+/// First of the most times in `sorted` of which none is more than `reach` seconds behind it, and how many these are. All have
+/// the same nanoseconds, and there is one at least.
+fn longest_window(sorted: &[(u32, i64)], reach: u64) -> (Epoch, usize) {
     let mut end = 0;
-    let windows = sorted.iter().enumerate().map(|(start, &first)| {
-        while sorted.get(end).is_some_and(|last| last.abs_diff(first) <= reach) {
+    let windows = sorted.iter().enumerate().map(|(start, &(nsec, secs))| {
+        while sorted.get(end).is_some_and(|(_, last)| last.abs_diff(secs) <= reach) {
             end += 1;
         }
-        (first, end - start)
+        (Epoch { secs, nsec }, end - start)
     });
-    windows.max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a)))
+    windows.max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a))).unwrap_or_default()
 }
 
 #[cfg(test)]

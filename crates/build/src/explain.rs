@@ -176,30 +176,29 @@ impl<'a> Reasons<'a> {
     /// `None` of a file that is left out.
     fn how(&self, idx: u32) -> Option<How> {
         let file = &self.plan.files[idx as usize];
-        Some(match (&file.storage, &self.stored[idx as usize]) {
+        Some(match (file.storage, &self.stored[idx as usize]) {
             (Storage::LeftOut, _) => return None,
             (Storage::Empty, _) => How::Empty,
             (Storage::Duplicate(original), _) => {
-                How::Duplicate { of: self.tree.path(self.plan.files[*original as usize].node) }
+                How::Duplicate { of: self.tree.path(self.plan.files[original as usize].node) }
             }
-            (Storage::Fragment { off }, _) => {
+            (Storage::Fragment, Stored::Fragment(off)) => {
                 How::Packed { off: *off, referenced: overlap(&self.packed_refs, *off..off + file.len) }
             }
-            (Storage::Chunks { chunk_bits, holes }, _) => {
-                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: hole::total(holes) }
+            (Storage::Chunks { chunk_bits, .. }, _) => {
+                let holes = hole::total(self.plan.holes(idx));
+                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
             }
             (_, Stored::Chunks { chunk_bits, .. }) => {
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }
             }
             (Storage::Compressed { .. }, Stored::Fragment(off)) => How::Packed { off: *off, referenced: 0 },
-            (Storage::Compressed { holes }, Stored::Compressed(extents)) => {
-                compressed(file.len, hole::total(holes), extents)
+            (Storage::Compressed { .. }, Stored::Compressed(extents)) => {
+                compressed(file.len, hole::total(self.plan.holes(idx)), extents)
             }
             (_, stored) => {
-                let inline = match stored {
-                    Stored::Flat { tail: Some(tail), .. } => tail.len.into(),
-                    _ => 0,
-                };
+                let tail = stored.as_flat().and_then(|(_, tail)| tail);
+                let inline = tail.map_or(0, |tail| tail.len.into());
                 How::Flat { because: self.uncompressed(idx), inline }
             }
         })
@@ -217,7 +216,7 @@ impl<'a> Reasons<'a> {
         match self.plan.entropies.get(&idx) {
             _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
             _ if self.plan.files[idx as usize].way.is_none() => Uncompressed::NoCompression,
-            _ if matches!(&self.plan.files[idx as usize].storage, Storage::Chunks { holes, .. } if !holes.is_empty()) => {
+            _ if matches!(self.plan.files[idx as usize].storage, Storage::Chunks { sparse: true, .. }) => {
                 Uncompressed::MostlyHoles
             }
             Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },

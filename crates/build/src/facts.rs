@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::epoch;
 use crate::error::InputProblem;
-use crate::tree::{Kind, Metadata, Node, NodeId};
+use crate::tree::{Kind, Metadata, NodeId};
 use crate::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::{BuildError, BuildOptions, Skipped, Tree};
 
@@ -36,8 +36,6 @@ pub struct Facts {
     pub compact_times: CompactTimes,
     /// Form of each inode.
     pub forms: Vec<Form>,
-    /// Links of each inode: for directories 2 and one for each sub-directory, for others their names.
-    pub nlinks: Vec<u32>,
     /// Set of each inode.
     pub xattr_sets: Vec<Option<SetId>>,
     /// The attributes.
@@ -78,8 +76,7 @@ impl Facts {
                 }
             }
         }
-        let nlinks: Vec<u32> = tree.nodes().map(|(id, _)| nlink(tree, id)).collect();
-        let eligible = |id: NodeId| too_much(tree.node(id), nlinks[id.idx()]).next().is_none();
+        let eligible = |id: NodeId| too_much(tree, id).next().is_none();
         let time = |meta: &Metadata| mtime(meta, options);
         let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
         let allowed = options.compact_times();
@@ -104,7 +101,7 @@ impl Facts {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
-        Ok(Self { epoch, compact_times, forms, nlinks, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
+        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
     }
 
     /// What keeps a node's inode from being compact.
@@ -112,9 +109,8 @@ impl Facts {
         if !options.compact_inodes {
             return vec![TooMuch::Anything];
         }
-        let node = tree.node(id);
-        let other_time = (mtime(&node.meta, options) != self.epoch).then_some(TooMuch::Mtime);
-        too_much(node, self.nlinks[id.idx()]).chain(other_time).collect()
+        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(TooMuch::Mtime);
+        too_much(tree, id).chain(other_time).collect()
     }
 
     /// Bytes of a node's inode with its xattrs.
@@ -135,7 +131,8 @@ impl Facts {
 }
 
 /// What no compact inode can hold, whatever its time.
-fn too_much(node: &Node, nlink: u32) -> impl Iterator<Item = TooMuch> {
+fn too_much(tree: &Tree, id: NodeId) -> impl Iterator<Item = TooMuch> + use<> {
+    let node = tree.node(id);
     let len = match node.kind {
         Kind::File { len, .. } => len,
         _ => 0,
@@ -143,7 +140,7 @@ fn too_much(node: &Node, nlink: u32) -> impl Iterator<Item = TooMuch> {
     let all = [
         (len > u64::from(u32::MAX), TooMuch::Size),
         (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, TooMuch::Owner),
-        (nlink > 0xFFFF, TooMuch::Links),
+        (nlink(tree, id) > 0xFFFF, TooMuch::Links),
     ];
     all.into_iter().filter_map(|(is, what)| is.then_some(what))
 }
@@ -157,7 +154,8 @@ pub fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
     }
 }
 
-fn nlink(tree: &Tree, id: NodeId) -> u32 {
+/// Links of a node's inode: for directories 2 and one for each sub-directory, for others their names.
+pub fn nlink(tree: &Tree, id: NodeId) -> u32 {
     match &tree.node(id).kind {
         Kind::Directory(entries) => {
             let is_dir = |node: NodeId| matches!(tree.node(node).kind, Kind::Directory(_));

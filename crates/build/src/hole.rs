@@ -14,12 +14,15 @@ pub const ZEROS_RATIO: u64 = 255;
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
 const CHUNK_MAX_BITS: u8 = 40;
 
+/// The holes of a file, in order.
+pub type Holes = Box<[Range<u64>]>;
+
 /// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
 /// [`HOLE_MIN_LEN`]. Data is not read.
 ///
 /// # Errors
 /// Errors of the source.
-pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Box<[Range<u64>]>, ContentError> {
+pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Holes, ContentError> {
     let mut holes = Vec::new();
     let mut pos = 0;
     while pos < len {

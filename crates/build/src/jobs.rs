@@ -64,7 +64,7 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
         let stream = Stream::File(idx as u32);
         match &plan.streams {
             Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
-            _ => parts(stream, file, options),
+            _ => parts(stream, file, plan.holes(idx as u32), options),
         }
     });
     let packed = match &plan.streams {
@@ -107,29 +107,31 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// The parts of a file, in order.
-fn parts<'a>(stream: Stream, plan: &'a FilePlan, options: &BuildOptions) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
-    let (len, inode_len) = (plan.len, plan.inode_len);
+fn parts<'a>(
+    stream: Stream,
+    plan: &FilePlan,
+    holes: &[Range<u64>],
+    options: &BuildOptions,
+) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
+    let (len, inode_len) = (plan.len, plan.inode_len as usize);
     let part = move |range, task| Part { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
-    match &plan.storage {
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment { .. } => {
-            Box::new(std::iter::empty())
-        }
+    match plan.storage {
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment => Box::new(std::iter::empty()),
         Storage::Flat if len <= COPY_LEN => whole(false),
         Storage::Flat => {
             let tail = options.inline_tail_len(len, inode_len) as u64;
             let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
             Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
         }
-        Storage::Chunks { chunk_bits, holes } => {
-            let runs = hole::stored_chunks(len, holes, *chunk_bits);
-            let bits = *chunk_bits;
+        Storage::Chunks { chunk_bits: bits, .. } => {
+            let runs = hole::stored_chunks(len, holes, bits);
             let compared = options.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
             let task = if compared { Task::Chunks(bits) } else { Task::Copy };
             let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
             Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))
         }
-        Storage::Compressed { holes } => {
+        Storage::Compressed { .. } => {
             let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             if holes.is_empty() && len <= segment {
                 return whole(true);

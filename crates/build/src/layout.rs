@@ -23,6 +23,9 @@ use crate::{BuildOptions, ChunkEntries, Tree, directory};
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
 
+/// The place of what has none.
+const NOWHERE: u64 = u64::MAX;
+
 /// A piece of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
@@ -40,7 +43,7 @@ pub struct Run {
     /// Length in bytes.
     pub len: u64,
     /// All pieces by place, with zeros between them.
-    pub regions: Vec<(u64, Region)>,
+    pub regions: Vec<Region>,
 }
 
 /// Places of everything whose length is known before any of it is made.
@@ -54,8 +57,8 @@ pub struct Layout {
     /// Byte offset among the inodes of the shared xattr area.
     pub shared_pos: u64,
     in_metabox: bool,
-    /// Byte offset among the inodes of each, by node; `None` of those left out.
-    inode_pos: Vec<Option<u64>>,
+    /// Byte offset among the inodes of each, by node; [`NOWHERE`] of those left out.
+    inode_pos: Vec<u64>,
     /// Byte offset in its run of the whole blocks of the nodes that have some.
     blocks_pos: HashMap<NodeId, u64>,
     /// Byte offset in the packed inode.
@@ -117,7 +120,7 @@ impl<'a> View<'a> {
     /// Whether the node is not in the image.
     pub fn is_left_out(&self, node: NodeId) -> bool {
         let file_left_out = || {
-            let idx = self.plan.file_of_node[node.idx()]?;
+            let idx = self.plan.file_of(node)?;
             let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
             Some(unreadable || self.packed.is_left_out(idx))
         };
@@ -125,7 +128,7 @@ impl<'a> View<'a> {
     }
 
     /// Entries of a directory that are in the image.
-    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = &'a Entry> {
+    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let view = *self;
         self.tree.entries(dir).iter().filter(move |entry| !view.is_left_out(entry.node))
     }
@@ -137,7 +140,7 @@ impl<'a> View<'a> {
 
     /// The file of the plan that a regular file has its data from.
     fn original(&self, file: NodeId) -> Option<usize> {
-        let idx = self.plan.file_of_node[file.idx()]? as usize;
+        let idx = self.plan.file_of(file)? as usize;
         match self.plan.files[idx].storage {
             Storage::Duplicate(original) => Some(original as usize),
             _ => Some(idx),
@@ -190,7 +193,8 @@ impl<'a> View<'a> {
     pub fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
         let body_off = self.facts.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
-            (Kind::File { .. }, Some(Stored::Flat { tail: Some(tail), .. })) => (tail.len.into(), true),
+            (Kind::File { .. }, Some(Stored::Tail(len, _))) => (u64::from(*len), true),
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => (flat.1.len.into(), true),
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
                 let behind = self.map_shape(*len, extents).len_behind(body_off)?;
                 (behind + extents.inline.map_or(0, |tail| tail.len.into()), extents.inline.is_some())
@@ -265,7 +269,7 @@ impl Layout {
             inodes: Run::default(),
             blocks: Run::default(),
             in_metabox: view.has_metabox,
-            inode_pos: vec![None; view.tree.len()],
+            inode_pos: vec![NOWHERE; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
             packed_directories: Vec::new(),
@@ -276,7 +280,7 @@ impl Layout {
         let shared_len = view.facts.xattrs.shared_area().len() as u64;
         layout.shared_pos = zone.inode(shared_len);
         if shared_len > 0 {
-            layout.inodes.regions.push((layout.shared_pos, Region::SharedXattrs));
+            layout.inodes.regions.push(Region::SharedXattrs);
         }
         let mut packed_end = view.packed.packed_len;
         for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
@@ -293,15 +297,17 @@ impl Layout {
                 };
                 let pos = zone.blocks(blocks_len);
                 layout.blocks_pos.insert(node, pos);
-                run.regions.push((pos, Region::Blocks(node)));
+                run.regions.push(Region::Blocks(node));
             }
             for entry in view.entries(node) {
-                if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()].is_none() {
+                if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()] == NOWHERE {
                     layout.place_inode(entry.node, view, &mut zone)?;
                 }
             }
         }
-        layout.inodes.regions.sort_unstable_by_key(|(pos, _)| *pos);
+        let mut regions = std::mem::take(&mut layout.inodes.regions);
+        regions.sort_unstable_by_key(|region| layout.pos(*region));
+        layout.inodes.regions = regions;
         (layout.inodes.len, layout.blocks.len) = (zone.end(), apart.end());
         Ok(layout)
     }
@@ -309,8 +315,8 @@ impl Layout {
     fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut Zone) -> Result<(), BuildError> {
         let (len, in_block) = view.measure(node)?;
         let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len) };
-        self.inode_pos[node.idx()] = Some(pos);
-        self.inodes.regions.push((pos, Region::Inode(node)));
+        self.inode_pos[node.idx()] = pos;
+        self.inodes.regions.push(Region::Inode(node));
         Ok(())
     }
 
@@ -319,9 +325,18 @@ impl Layout {
     /// # Errors
     /// A node that has no place: our own mistake.
     pub fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
-        let pos = self.inode_pos[node.idx()];
+        let pos = Some(self.inode_pos[node.idx()]).filter(|pos| *pos != NOWHERE);
         let slot = pos.ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))? / SLOT_LEN;
         Ok(if self.in_metabox { Nid::of_metabox(slot) } else { Nid(slot) })
+    }
+
+    /// Byte offset of a piece in its run.
+    pub fn pos(&self, region: Region) -> u64 {
+        match region {
+            Region::Inode(node) => self.inode_pos[node.idx()],
+            Region::Blocks(node) => self.blocks_pos.get(&node).copied().unwrap_or(NOWHERE),
+            Region::SharedXattrs => self.shared_pos,
+        }
     }
 
     /// Byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.

@@ -103,6 +103,7 @@ pub fn build_explained<'t, 'a>(
     let header = header::Header::new(out.blob.is_some(), options)?;
     let mut data = append::Appender::new(out, header.blocks, options);
     let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    plan.packing_is_done();
     let data_end = data.end();
     clock.finish("pack");
     let view = layout::View::new(tree, &facts, &plan, &packed, options);

@@ -106,12 +106,12 @@ impl Packer<'_, '_> {
     fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
         let blocks_start = self.data.next_block();
         let mut emitter = Emitter::new(view, layout, self.options, blocks_start, 0);
-        for piece in pieces(bytes(&layout.blocks, &mut emitter), WRITE_LEN) {
+        for piece in pieces(bytes(&layout.blocks, layout, &mut emitter), WRITE_LEN) {
             self.control.check()?;
             self.data.append(&PackedPart::new(piece?, Shape::Flat { tail: Vec::new() }), Home::Image)?;
         }
         let nothing = Contents { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
-        let contents = self.compress(bytes(&layout.inodes, &mut emitter), spec, nothing)?;
+        let contents = self.compress(bytes(&layout.inodes, layout, &mut emitter), spec, nothing)?;
         Ok(Metabox { contents, inodes: emitter.serial })
     }
 
@@ -151,11 +151,12 @@ impl Packer<'_, '_> {
 /// The bytes of a run: each region with the zeros before it.
 pub fn bytes<'a, 'b>(
     run: &'a Run,
+    layout: &'a Layout,
     emitter: &'a mut Emitter<'b>,
 ) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send + use<'a, 'b> {
     let mut end = 0;
     let rest = std::iter::once((run.len, None));
-    let regions = run.regions.iter().map(|(pos, region)| (*pos, Some(region)));
+    let regions = run.regions.iter().map(|region| (layout.pos(*region), Some(region)));
     regions.chain(rest).map(move |(pos, region)| {
         let overlaps = || BuildError::Internal(format!("{region:?} at {pos} overlaps what ends at {end}"));
         let mut out = vec![0; pos.checked_sub(end).ok_or_else(overlaps)? as usize];

@@ -289,9 +289,14 @@ impl BuildOptions {
         self.memory / 2
     }
 
-    /// Bytes of memory for data between reading and writing, and as much again for inline tails. More helps nobody.
+    /// Bytes of memory for data between reading and writing. More helps nobody.
     pub(crate) fn backlog(&self) -> u64 {
         (self.memory as u64 / 8).min(64 << 20)
+    }
+
+    /// Bytes of memory for inline tails; a scratch file takes what is beyond.
+    pub(crate) fn tails_memory(&self) -> usize {
+        (self.memory / 32).min(16 << 20)
     }
 
     /// Least bytes of a part that is stored once.

@@ -30,24 +30,47 @@ const JOB_COST: u64 = 4096;
 pub enum Stored {
     /// Nowhere: the file is empty, left out, or has the data of another one.
     Nothing,
-    /// Contiguous blocks, then perhaps a tail beside the inode.
-    Flat {
-        /// First block; of no meaning where there is none.
-        start: Blkaddr,
-        /// The inline tail.
-        tail: Option<TailRef>,
-    },
+    /// Contiguous blocks from this one on, which is of no meaning where there is none.
+    Flat(Blkaddr),
+    /// A tail beside the inode, this long and at this place among tails: all of a small file.
+    Tail(u16, u64),
+    /// Contiguous blocks, then a tail beside the inode.
+    FlatTail(Box<(Blkaddr, TailRef)>),
     /// Chunks.
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
         /// Where they lie.
-        runs: ChunkRuns,
+        runs: Box<ChunkRuns>,
     },
     /// Extents.
     Compressed(Box<Extents>),
     /// In the packed inode, from this byte on.
     Fragment(u64),
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<Stored>() <= 16);
+
+impl Stored {
+    /// Contiguous blocks from `start` on, if there are any, then perhaps a tail.
+    pub fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
+        match (start, tail) {
+            (start, None) => Stored::Flat(start.unwrap_or(Blkaddr(0))),
+            (None, Some(tail)) => Stored::Tail(tail.len, tail.off),
+            (Some(start), Some(tail)) => Stored::FlatTail(Box::new((start, tail))),
+        }
+    }
+
+    /// First block and tail, if it is flat.
+    pub fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
+        match self {
+            Stored::Flat(start) => Some((*start, None)),
+            Stored::Tail(len, off) => Some((Blkaddr(0), Some(TailRef { off: *off, len: *len }))),
+            Stored::FlatTail(flat) => Some((flat.0, Some(flat.1))),
+            _ => None,
+        }
+    }
 }
 
 /// The extents of a compressed stream.
@@ -179,7 +202,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             packed_len: plan.packed.len(),
-            tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
             blob_blocks: None,
             shared_chunk_bytes: 0,
             features: Vec::new(),
@@ -306,7 +329,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     fn place_ends(&mut self, options: &BuildOptions) -> Result<PackedStream, BuildError> {
         let mut stream = PackedStream::behind(self.packed.packed_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
-            let off = stream.push(file, start, len);
+            let off = stream.push_end(file, start, len);
             if start == 0 {
                 self.packed.stored[file as usize] = Stored::Fragment(off);
                 continue;
@@ -362,16 +385,19 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Files that end in a hole, and features that depend on what was stored.
     fn finish(mut self) -> Result<Packed, BuildError> {
+        for member in self.plan.packed.members() {
+            self.packed.stored[member.file as usize] = Stored::Fragment(member.off);
+        }
         for (idx, file) in self.plan.files.iter().enumerate() {
             if self.packed.is_left_out(idx as u32) {
+                self.packed.stored[idx] = Stored::Nothing;
                 continue;
             }
             let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
             self.packed.stored[idx] = match (stored, &file.storage) {
                 (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
-                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() }
+                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() }
                 }
-                (Stored::Nothing, Storage::Fragment { off }) => Stored::Fragment(*off),
                 (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,
                 (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
                 (stored, _) => stored,

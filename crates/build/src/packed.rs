@@ -20,8 +20,6 @@ pub type Head = [u8; HEAD_LEN];
 pub struct Candidate {
     /// Index in the plan.
     pub file: u32,
-    /// Size in bytes.
-    pub len: u64,
     /// Its first bytes.
     pub head: Head,
 }
@@ -31,8 +29,6 @@ pub struct Candidate {
 pub struct Member {
     /// Index in the plan.
     pub file: u32,
-    /// First byte of the file that is here.
-    pub start: u64,
     /// Byte offset in the packed stream.
     pub off: u64,
 }
@@ -41,6 +37,8 @@ pub struct Member {
 #[derive(Debug, Default)]
 pub struct PackedStream {
     members: Vec<Member>,
+    /// First byte of each file that is here; of whole files none is kept.
+    starts: Vec<u64>,
     /// Byte behind the last member.
     end: u64,
     /// Length in bytes; zeros stand behind the last member.
@@ -48,32 +46,38 @@ pub struct PackedStream {
 }
 
 impl PackedStream {
-    /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it.
-    pub fn of(candidates: &mut [Candidate], ordered_count: u32) -> Self {
+    /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it; `len`
+    /// is that of a file.
+    pub fn of(candidates: &mut [Candidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
         let (_, mut rest) = candidates.split_at_mut(ordered);
         while !rest.is_empty() {
-            let (window, behind) = rest.split_at_mut(window_count(rest));
+            let (window, behind) = rest.split_at_mut(window_count(rest, &len));
             // Indexes follow paths.
             window.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
             rest = behind;
         }
-        let mut stream = Self { members: Vec::with_capacity(candidates.len()), end: 0, len: 0 };
+        let mut stream = Self { members: Vec::with_capacity(candidates.len()), ..Self::default() };
         for candidate in candidates {
-            stream.push(candidate.file, 0, candidate.len);
+            stream.push_whole(candidate.file, len(candidate.file));
         }
         stream
     }
 
     /// A stream that goes on with ends of files where another one ends, at byte `off`.
     pub fn behind(off: u64) -> Self {
-        Self { members: Vec::new(), end: off, len: off }
+        Self { end: off, len: off, ..Self::default() }
     }
 
-    /// Append the `len` bytes of a file from `start` on. Returns their offset.
-    pub fn push(&mut self, file: u32, start: u64, len: u64) -> u64 {
+    /// Append the last `len` bytes of a file, from `start` on. Returns their offset.
+    pub fn push_end(&mut self, file: u32, start: u64, len: u64) -> u64 {
+        self.starts.push(start);
+        self.push_whole(file, len)
+    }
+
+    fn push_whole(&mut self, file: u32, len: u64) -> u64 {
         let off = self.end;
-        self.members.push(Member { file, start, off });
+        self.members.push(Member { file, off });
         self.end += len;
         self.len = self.end;
         off
@@ -93,6 +97,12 @@ impl PackedStream {
     /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Forget the members, but not their length.
+    pub fn forget_members(&mut self) {
+        self.members = Vec::new();
+        self.starts = Vec::new();
     }
 
     /// All members, by offset.
@@ -132,18 +142,19 @@ impl PackedStream {
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
             let end = self.members.get(first + idx + 1).map_or(self.end, |next| next.off);
             let piece = range.start.max(member.off)..range.end.min(end);
-            let in_file = |off: u64| off - member.off + member.start;
+            let start = self.starts.get(first + idx).copied().unwrap_or(0);
+            let in_file = |off: u64| off - member.off + start;
             (piece.start < piece.end).then(|| (member.file, in_file(piece.start)..in_file(piece.end)))
         })
     }
 }
 
 /// How many of the first candidates make up a window.
-fn window_count(candidates: &[Candidate]) -> usize {
+fn window_count(candidates: &[Candidate], len_of: impl Fn(u32) -> u64) -> usize {
     let mut len = 0;
     let fits = |candidate: &&Candidate| {
         let before = len;
-        len += candidate.len;
+        len += len_of(candidate.file);
         before < WINDOW_LEN
     };
     candidates.iter().take_while(fits).count()
@@ -153,19 +164,19 @@ fn window_count(candidates: &[Candidate]) -> usize {
 mod tests {
     use super::*;
 
-    fn candidate(file: u32, len: u64, first: u8) -> Candidate {
-        Candidate { file, len, head: [first; HEAD_LEN] }
+    fn candidate(file: u32, first: u8) -> Candidate {
+        Candidate { file, head: [first; HEAD_LEN] }
     }
 
     #[test]
     fn kinds_stand_together_within_a_window() {
         for (ordered_count, files) in [(0, [2, 4, 1, 3]), (3, [1, 2, 4, 3]), (9, [1, 2, 3, 4])] {
             let heads = [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')];
-            let stream = PackedStream::of(&mut heads.map(|(file, head)| candidate(file, 10, head)), ordered_count);
+            let stream = PackedStream::of(&mut heads.map(|(file, head)| candidate(file, head)), ordered_count, |_| 10);
             assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), files);
         }
-        let mut candidates = [1, 2, 3, 4].map(|file| candidate(file, WINDOW_LEN / 2, b'z' - file as u8));
-        let stream = PackedStream::of(&mut candidates, 0);
+        let mut candidates = [1, 2, 3, 4].map(|file| candidate(file, b'z' - file as u8));
+        let stream = PackedStream::of(&mut candidates, 0, |_| WINDOW_LEN / 2);
         assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 1, 4, 3]);
         assert_eq!(stream.len(), 2 * WINDOW_LEN);
     }
@@ -173,7 +184,7 @@ mod tests {
     #[test]
     fn ends_of_files_are_read_from_their_place() {
         let mut stream = PackedStream::behind(100);
-        assert_eq!([stream.push(7, 1000, 10), stream.push(3, 0, 5), stream.len()], [100, 110, 115]);
+        assert_eq!([stream.push_end(7, 1000, 10), stream.push_end(3, 0, 5), stream.len()], [100, 110, 115]);
         let pieces = |range| stream.pieces(range).collect::<Vec<_>>();
         assert_eq!(pieces(100..115), [(7, 1000..1010), (3, 0..5)]);
         assert_eq!(pieces(109..112), [(7, 1009..1010), (3, 0..2)]);
@@ -190,10 +201,9 @@ mod tests {
 
     #[test]
     fn pieces_cover_every_range() {
-        let mut candidates: Vec<_> =
-            (0..40).map(|file| candidate(file, u64::from(1 + file * 7 % 13), file as u8 % 5)).collect();
-        let lens: Vec<u64> = candidates.iter().map(|candidate| candidate.len).collect();
-        let stream = PackedStream::of(&mut candidates, 0);
+        let mut candidates: Vec<_> = (0..40).map(|file| candidate(file, file as u8 % 5)).collect();
+        let lens: Vec<u64> = (0..40).map(|file| 1 + file * 7 % 13).collect();
+        let stream = PackedStream::of(&mut candidates, 0, |file| lens[file as usize]);
         assert_eq!(stream.len(), lens.iter().sum());
         for start in 0..stream.len() {
             for end in start + 1..=stream.len() {

@@ -6,17 +6,18 @@
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::checks::Checks;
 use crate::dedupe::{self, Candidates, Seen};
 use crate::facts::Facts;
 use crate::hints::reading;
+use crate::hole::Holes;
 use crate::jobs::{Stream, segment_len};
-use crate::matching::Chunk;
 use crate::packed::{Candidate, PackedStream};
 use crate::pool::{self, Costed};
-use crate::streams::Streams;
+use crate::streams::{FileChunks, Streams};
 use crate::survey::{self, SURVEY_COST, Survey, Wanted, skippable};
 use crate::tree::{ContentError, Kind, NodeId};
 use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial, zindex};
@@ -36,7 +37,9 @@ pub struct Plan {
     /// Of files that others equal.
     pub originals: Checks,
     /// Place in `files` of each node, by node.
-    pub file_of_node: Vec<Option<u32>>,
+    file_of_node: Vec<Option<FileIdx>>,
+    /// Holes of the files that have some.
+    holes: HashMap<u32, Holes>,
     /// Entropy in bits per byte of the files whose samples do not compress.
     pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
@@ -52,15 +55,22 @@ pub struct FilePlan {
     pub len: u64,
     /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
     /// tail.
-    pub inode_len: usize,
+    pub inode_len: u32,
     /// How it is stored.
     pub storage: Storage,
     /// How it is compressed, where that gains.
     pub way: Option<Spec>,
 }
 
+// There are as many as files.
+const _: () = assert!(size_of::<FilePlan>() <= 48);
+
+/// Place of a file in the plan, plus one, so that none takes no room.
+#[derive(Clone, Copy)]
+struct FileIdx(NonZeroU32);
+
 /// How a file is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// It cannot be read and is left out.
     LeftOut,
@@ -68,24 +78,21 @@ pub enum Storage {
     Empty,
     /// Like the file with this index, byte for byte.
     Duplicate(u32),
-    /// In the packed stream, from this byte on.
-    Fragment {
-        /// Byte offset in the packed stream.
-        off: u64,
-    },
+    /// In the packed stream, of which it is a member.
+    Fragment,
     /// Uncompressed, contiguous.
     Flat,
     /// Uncompressed, in chunks of which some are holes.
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
-        /// The holes.
-        holes: Box<[Range<u64>]>,
+        /// It has holes.
+        sparse: bool,
     },
     /// Compressed; a file of one part may still turn out flat.
     Compressed {
-        /// Stored as references to one pcluster of zeros.
-        holes: Box<[Range<u64>]>,
+        /// It has holes, stored as references to one pcluster of zeros.
+        sparse: bool,
     },
 }
 
@@ -95,7 +102,7 @@ struct Surveyed {
     /// Files that may go into the packed stream, in plan order.
     small: Vec<Candidate>,
     /// Chunks of files that fit one window.
-    chunks: HashMap<u32, Box<[Chunk]>>,
+    chunks: FileChunks,
     /// Files that may be the same.
     pairs: Vec<[u32; 2]>,
 }
@@ -107,12 +114,13 @@ impl Plan {
     /// The first file that cannot be read, unless such files are to be skipped.
     pub fn make(tree: &Tree, facts: &Facts, options: &BuildOptions, control: &Control<'_>) -> Result<Self, BuildError> {
         let mut files = Vec::new();
-        let mut file_of_node: Vec<Option<u32>> = vec![None; tree.len()];
+        let mut file_of_node = vec![None; tree.len()];
         let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
             Kind::File { len, .. } if !facts.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
-                file_of_node[node.idx()] = Some(files.len() as u32);
+                // There are fewer files than nodes, and no more of these than numbers.
+                file_of_node[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
                 let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
-                let (inode_len, way) = (facts.inode_len(node), options.way_of(node));
+                let (inode_len, way) = (facts.inode_len(node) as u32, options.way_of(node));
                 files.push(FilePlan { node, len, inode_len, storage, way });
             }
             _ => {}
@@ -132,6 +140,7 @@ impl Plan {
             streams: None,
             originals,
             file_of_node,
+            holes: HashMap::new(),
             entropies: HashMap::new(),
             left_out,
         };
@@ -141,7 +150,7 @@ impl Plan {
         trial::choose(&mut plan.files, is_packable, tree, options, control)?;
         plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
-            plan.streams = Some(Streams::plan(&plan.files, &plan.packed, chunks, tree, options, control)?);
+            plan.streams = Some(Streams::plan(&plan, chunks, tree, options, control)?);
         }
         Ok(plan)
     }
@@ -157,15 +166,35 @@ impl Plan {
             let file = &self.files[candidate.file as usize];
             file.way == options.compression && matches!(file.storage, Storage::Compressed { .. })
         });
-        self.packed = PackedStream::of(&mut small, ordered_count);
+        let len = |file: u32| self.files[file as usize].len;
+        self.packed = PackedStream::of(&mut small, ordered_count, len);
         if options.packs_directories() || self.ends_way.is_some() {
             // What follows may lie elsewhere on the disk than the files before it.
             self.packed.pad(zindex::pack_start(self.packed.len(), options.block_bits)?);
         }
         for member in self.packed.members() {
-            self.files[member.file as usize].storage = Storage::Fragment { off: member.off };
+            self.files[member.file as usize].storage = Storage::Fragment;
         }
         Ok(())
+    }
+
+    /// Holes of a file, as it is to be stored.
+    pub fn holes(&self, file: u32) -> &[Range<u64>] {
+        self.holes.get(&file).map_or(&[], |holes| holes)
+    }
+
+    /// Place in `files` of a node, if it is among them.
+    pub fn file_of(&self, node: NodeId) -> Option<u32> {
+        self.file_of_node[node.idx()].map(|idx| idx.0.get() - 1)
+    }
+
+    /// Forget what only packing needs.
+    pub fn packing_is_done(&mut self) {
+        self.packed.forget_members();
+        self.originals = Checks::default();
+        if let Some(streams) = &mut self.streams {
+            streams.checks = Checks::default();
+        }
     }
 
     /// What was seen of files that share data.
@@ -212,28 +241,41 @@ impl Plan {
             let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
-        let wanted: Vec<_> = (0..).zip(&self.files).filter_map(wanted).collect();
-        drop(same_len);
-        for file in self.files.iter_mut().filter(|file| file.storage == Storage::Flat) {
-            file.storage = storage(file, Box::default(), false, options);
-        }
+        let files = &self.files;
+        let alone = |file: &FilePlan| match file.storage {
+            Storage::Flat => storage(file, &[], false, options),
+            other => other,
+        };
+        let mut storages: Vec<Storage> = files.iter().map(alone).collect();
         let mut candidates = Candidates::default();
         let mut surveyed = Surveyed::default();
-        survey::survey(wanted, tree, options, control, |wanted, survey| {
-            let (idx, len) = (wanted.file, wanted.len);
+        let (all_holes, entropies, left_out) = (&mut self.holes, &mut self.entropies, &mut self.left_out);
+        survey::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
+            let idx = wanted.file;
             let Survey { digest, holes, entropy, head, chunks } = match survey {
                 Ok(survey) => survey,
-                Err(error) => return self.leave_out(idx, tree, error),
+                Err(error) => {
+                    storages[idx as usize] = Storage::LeftOut;
+                    left_out.push(Skipped { path: tree.path(wanted.node), error });
+                    return;
+                }
             };
-            let file = &mut self.files[idx as usize];
-            let earlier = |digest| candidates.earlier(idx, len, digest, reading(file.way));
-            surveyed.pairs.extend(digest.and_then(earlier).map(|first| [first, idx]));
+            let file = &files[idx as usize];
+            candidates.extend(digest.map(|digest| (idx, file.len, digest)));
             surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
-            surveyed.small.extend(head.map(|head| Candidate { file: idx, len, head }));
-            self.entropies.extend(entropy.map(|entropy| (idx, entropy)));
-            file.storage = storage(file, holes, entropy.is_some(), options);
+            surveyed.small.extend(head.map(|head| Candidate { file: idx, head }));
+            entropies.extend(entropy.map(|entropy| (idx, entropy)));
+            let storage = storage(file, &holes, entropy.is_some(), options);
+            if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = storage {
+                all_holes.insert(idx, holes);
+            }
+            storages[idx as usize] = storage;
         })?;
-        self.left_out.sort_by(|a, b| a.path.cmp(&b.path));
+        left_out.sort_by(|a, b| a.path.cmp(&b.path));
+        surveyed.pairs = candidates.pairs(|file| reading(files[file as usize].way));
+        for (file, storage) in self.files.iter_mut().zip(storages) {
+            file.storage = storage;
+        }
         Ok(surveyed)
     }
 
@@ -258,63 +300,62 @@ impl Plan {
                 Ok::<_, BuildError>((first, second, skippable(same, options)?))
             })
         };
-        let mut found = Vec::new();
-        pool::run(options.threads, options.backlog(), jobs, worker, |outcome| {
-            found.push(outcome);
-            Ok(())
-        })?;
         let mut originals = BTreeMap::<u32, Seen>::new();
-        for (first, second, same) in found {
+        let mut duplicates = Vec::new();
+        let mut changed = None;
+        pool::run(options.threads, options.backlog(), jobs, worker, |(first, second, same)| {
             // What cannot be compared is stored on its own, and fails there if it must.
             if let Ok(Some(seen)) = same {
-                if *originals.entry(first).or_insert_with(|| seen.clone()) != seen {
-                    let path = tree.path(self.files[first as usize].node);
-                    return Err(BuildError::Read { path, source: ContentError::Changed("its contents") });
+                if originals.get(&first).is_some_and(|before| *before != seen) {
+                    changed = changed.or(Some(first));
                 }
-                let [first_file, second_file] =
-                    self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
-                second_file.storage = Storage::Duplicate(first);
-                first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
+                originals.entry(first).or_insert(seen);
+                duplicates.push((first, second));
             }
+            Ok(())
+        })?;
+        if let Some(file) = changed {
+            let path = tree.path(self.files[file as usize].node);
+            return Err(BuildError::Read { path, source: ContentError::Changed("its contents") });
+        }
+        for (first, second) in duplicates {
+            let [first_file, second_file] =
+                self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
+            second_file.storage = Storage::Duplicate(first);
+            first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
         }
         for (file, seen) in originals {
             seen.into_iter().for_each(|(start, cells)| self.originals.push(file, start, cells));
         }
         Ok(())
     }
-
-    fn leave_out(&mut self, file: u32, tree: &Tree, error: BuildError) {
-        let file = &mut self.files[file as usize];
-        file.storage = Storage::LeftOut;
-        self.left_out.push(Skipped { path: tree.path(file.node), error });
-    }
 }
 
 /// How a file with bytes of its own is stored, alone.
-fn storage(file: &FilePlan, holes: Box<[Range<u64>]>, incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits) = (file.len, options.block_bits);
-    let chunks = |holes: Box<[Range<u64>]>| {
-        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, &holes, block_bits));
-        Storage::Chunks { chunk_bits, holes }
+fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
+    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+    let chunks = || {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        Storage::Chunks { chunk_bits, sparse }
     };
-    let plain = |holes: Box<[Range<u64>]>| match options.chunk_bits {
-        None if holes.is_empty() => Storage::Flat,
-        _ => chunks(holes),
+    let plain = || match options.chunk_bits {
+        None if !sparse => Storage::Flat,
+        _ => chunks(),
     };
-    match (file.way, holes.is_empty()) {
-        (None, _) => plain(holes),
-        (Some(_), true) if incompressible => plain(holes),
-        (Some(_), true) => Storage::Compressed { holes },
-        (Some(_), false) => {
+    match (file.way, sparse) {
+        (None, _) => plain(),
+        (Some(_), false) if incompressible => plain(),
+        (Some(_), false) => Storage::Compressed { sparse },
+        (Some(_), true) => {
             // Before partial references, zeros are compressed like anything else.
             let are_shared = options.kernel_has(Feature::Fragments.since());
-            let zeros_len = if are_shared { 0 } else { hole::total(&holes) / hole::ZEROS_RATIO };
+            let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
             let index_len = block_bits.blocks_for(len) * 8;
-            if index_len + zeros_len > (len - hole::total(&holes)) / 2 {
-                chunks(holes)
+            if index_len + zeros_len > (len - hole::total(holes)) / 2 {
+                chunks()
             } else {
-                Storage::Compressed { holes: if are_shared { holes } else { Box::default() } }
+                Storage::Compressed { sparse: are_shared }
             }
         }
     }

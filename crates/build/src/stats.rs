@@ -7,12 +7,12 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use crate::BuildError;
 use crate::layout::View;
 use crate::pack::Stored;
 use crate::plan::Storage;
 use crate::tree::Kind;
 use crate::write::Written;
+use crate::{BuildError, hole};
 
 /// What a build did.
 #[derive(Debug, Default)]
@@ -185,21 +185,20 @@ impl Summary {
     fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
         self.files += 1;
         self.bytes_in += len;
-        let storage = view.plan.file_of_node[id.idx()].map(|idx| &view.plan.files[idx as usize].storage);
-        if let Some(Storage::Compressed { holes } | Storage::Chunks { holes, .. }) = storage {
-            self.hole_bytes += crate::hole::total(holes);
-        }
+        let file = view.plan.file_of(id);
+        let storage = file.map(|idx| view.plan.files[idx as usize].storage);
+        self.hole_bytes += file.map_or(0, |idx| hole::total(view.plan.holes(idx)));
         if matches!(storage, Some(Storage::Duplicate(_))) {
             self.duplicate_files += 1;
             self.duplicate_bytes += len;
         }
-        if matches!(storage, Some(Storage::Fragment { .. })) {
+        if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;
             self.packed_bytes += len;
         }
         match (view.stored(id), view.way_of(id)) {
-            (Some(Stored::Flat { tail, .. }), way) => {
-                self.inline_files += u64::from(tail.is_some());
+            (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), way) => {
+                self.inline_files += u64::from(!matches!(stored, Stored::Flat(_)));
                 if way.is_some() && len > 0 {
                     self.plain_files += 1;
                     self.plain_bytes += len;

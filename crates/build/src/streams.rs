@@ -5,7 +5,7 @@
 //! so that a reference can name it, is decided here.
 
 use kiln_codec::{Spec, probe};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::checks::{Cell, Checks};
@@ -15,7 +15,7 @@ use crate::hints::reading;
 use crate::jobs::{Stream, segment_len};
 use crate::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
 use crate::packed::PackedStream;
-use crate::plan::{FilePlan, Storage};
+use crate::plan::{FilePlan, Plan, Storage};
 use crate::pool::{self, Costed};
 use crate::survey::{SURVEY_COST, chunks_of};
 use crate::tree::Content;
@@ -42,6 +42,32 @@ pub struct Source {
     pub group: u32,
 }
 
+/// Chunks of files that were surveyed as a whole: most such files are one chunk.
+#[derive(Default)]
+pub struct FileChunks {
+    /// In plan order, each with its file.
+    chunks: Vec<(u32, Chunk)>,
+}
+
+impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
+    /// Files that follow all before them in plan order.
+    fn extend<I: IntoIterator<Item = (u32, Box<[Chunk]>)>>(&mut self, files: I) {
+        for (file, chunks) in files {
+            self.chunks.extend(chunks.iter().map(|chunk| (file, *chunk)));
+        }
+    }
+}
+
+impl FileChunks {
+    /// The chunks of a file, if it was surveyed as a whole.
+    fn get(&self, file: u32) -> Option<Box<[Chunk]>> {
+        let first = self.chunks.partition_point(|(before, _)| *before < file);
+        let chunks = self.chunks[first..].iter().take_while(|(of, _)| *of == file);
+        let chunks: Box<[Chunk]> = chunks.map(|(_, chunk)| *chunk).collect();
+        (!chunks.is_empty()).then_some(chunks)
+    }
+}
+
 /// All streams, and what is stored of them.
 pub struct Streams {
     /// By number.
@@ -66,31 +92,36 @@ impl Streams {
     /// # Errors
     /// A file that cannot be read; an interruption.
     pub fn plan(
-        files: &[FilePlan],
-        packed: &PackedStream,
-        chunks: HashMap<u32, Box<[Chunk]>>,
+        plan: &Plan,
+        chunks: FileChunks,
         tree: &Tree,
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let sources = sources(files, packed, options);
+        let (files, packed) = (&plan.files[..], &plan.packed);
+        let sources = sources(plan, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats, checks) = matched(&sources, packed, chunks, text, options, control)?;
+        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
         let rules = rules(options);
-        let plan = cuts::plan_parts(&runs, rules);
+        let parts = cuts::plan_parts(&runs, rules);
         let mut numbers = HashMap::<Stream, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
             numbers.entry(source.stream).or_insert(number..number).end = number + 1;
         }
         let mut shared = vec![false; sources.len()];
-        for one in &plan.refs {
+        for one in &parts.refs {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        let mut streams = Self { sources, plan, rules, stats, checks: Checks::default(), numbers, shared };
+        let mut streams = Self { sources, plan: parts, rules, stats, checks: Checks::default(), numbers, shared };
         let refs = streams.plan.refs.iter();
         let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
-        let files = files.flatten().collect();
+        let files: HashSet<u32> = files.flatten().collect();
+        for &file in &files {
+            if let Some(known) = chunks.get(file) {
+                checks.push(file, 0, cells(&known));
+            }
+        }
         streams.checks = checks.of_files(&files);
         Ok(streams)
     }
@@ -133,12 +164,17 @@ impl Streams {
     }
 }
 
+/// The cells that chunks are.
+fn cells(chunks: &[Chunk]) -> impl Iterator<Item = Cell> {
+    chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low()))
+}
+
 /// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
-/// none.
+/// none. What was seen of files is returned only of those that `chunks` does not have.
 fn matched<'a>(
     sources: &'a [Source],
     packed: &'a PackedStream,
-    mut chunks: HashMap<u32, Box<[Chunk]>>,
+    chunks: &FileChunks,
     new_text: impl Fn() -> PlainText<'a> + Sync,
     options: &BuildOptions,
     control: &Control<'_>,
@@ -147,7 +183,7 @@ fn matched<'a>(
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
-        window.known = window.whole_file.and_then(|file| chunks.remove(&file));
+        window.known = window.whole_file.and_then(|file| chunks.get(file));
         let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
         Costed { job: window, cost }
     });
@@ -161,7 +197,7 @@ fn matched<'a>(
                 reader.close_all()?;
                 return Ok((window.stream, window.place, chunks_of(&mut chunker, &buf)));
             };
-            Ok::<_, BuildError>((window.stream, window.place, known))
+            Ok::<_, BuildError>((window.stream, None, known))
         })
     };
     let (mut current, mut checks) = (None, Checks::default());
@@ -175,7 +211,7 @@ fn matched<'a>(
             current = Some(stream);
         }
         if let Some((file, start)) = place {
-            checks.push(file, start, chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low())));
+            checks.push(file, start, cells(&chunks));
         }
         text.saved = 0;
         matcher.push(&chunks, &mut text)?;
@@ -207,7 +243,7 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) -> Vec<Source> {
+fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
     let min_match = options.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
     let mut groups = vec![reading(options.compression)];
@@ -219,16 +255,19 @@ fn sources(files: &[FilePlan], packed: &PackedStream, options: &BuildOptions) ->
         group as u32
     };
     let mut sources = Vec::new();
-    for (file, plan) in (0..).zip(files) {
-        let Storage::Compressed { holes } = &plan.storage else { continue };
-        if plan.len - hole::total(holes) >= min_match {
-            let (stream, group) = (Stream::File(file), group_of(plan.way));
+    for (idx, file) in (0..).zip(&plan.files) {
+        if !matches!(file.storage, Storage::Compressed { .. }) {
+            continue;
+        }
+        let holes = plan.holes(idx);
+        if file.len - hole::total(holes) >= min_match {
+            let (stream, group) = (Stream::File(idx), group_of(file.way));
             let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
-            sources.extend(hole::data_runs(plan.len, holes).map(source));
+            sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
-    if packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: packed.len(), group: 0 });
+    if plan.packed.len() >= min_match {
+        sources.push(Source { stream: Stream::Packed, start: 0, len: plan.packed.len(), group: 0 });
     }
     sources
 }

@@ -2,10 +2,10 @@
 
 use kiln_codec::probe;
 use kiln_format::BlockBits;
-use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
+use crate::hole::Holes;
 use crate::matching::Chunk;
 use crate::packed::Head;
 use crate::pool::{self, Costed};
@@ -24,7 +24,7 @@ pub struct Survey {
     /// Of its data, and of where it lies.
     pub digest: Option<u128>,
     /// Its holes.
-    pub holes: Box<[Range<u64>]>,
+    pub holes: Holes,
     /// Entropy of samples all over the file in bits per byte, if none of them compresses.
     pub entropy: Option<f64>,
     /// First bytes of a file that may go into the packed stream.
@@ -71,14 +71,14 @@ impl Wanted {
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped.
 pub fn survey(
-    wanted: Vec<Wanted>,
+    wanted: impl Iterator<Item = Wanted> + Send,
     tree: &Tree,
     options: &BuildOptions,
     control: &Control<'_>,
     mut take: impl FnMut(Wanted, Result<Survey, BuildError>),
 ) -> Result<(), BuildError> {
     let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
-    let jobs = wanted.into_iter().map(|job| Costed { cost: SURVEY_COST + read(&job), job });
+    let jobs = wanted.map(|job| Costed { cost: SURVEY_COST + read(&job), job });
     let block_bits = options.block_bits;
     let worker = || {
         let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
@@ -132,7 +132,7 @@ impl Surveyor {
         let start = &self.buf[..probe::START_LEN.min(self.buf.len())];
         Ok(Survey {
             digest: wanted.digest.then(|| xxh3_128(&self.buf)),
-            holes: Box::default(),
+            holes: Holes::default(),
             entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
             head: wanted.head.then(|| head(start)).flatten(),
             chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),

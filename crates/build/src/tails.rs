@@ -14,7 +14,8 @@ use crate::BuildError;
 /// Where a tail is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TailRef {
-    off: u64,
+    /// Byte offset among all tails.
+    pub off: u64,
     /// Its length in bytes, less than a block.
     pub len: u16,
 }

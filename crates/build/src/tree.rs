@@ -2,10 +2,17 @@
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
 use crate::BuildError;
+
+mod entries;
+mod rare;
+
+pub use entries::{Entries, Entry, Iter};
+pub use rare::Rare;
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,16 +62,16 @@ pub struct Node {
     /// Owner, times and so on.
     pub meta: Metadata,
     /// Extended attributes in any order, names unique.
-    pub xattrs: Box<[Xattr]>,
+    pub xattrs: Rare<Xattr>,
     /// Type, and what belongs to it.
     pub kind: Kind,
 }
 
-/// Type of a node.
+/// Type of a node. What most nodes do not have is boxed, so that trees of millions of files fit memory.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Directory, without dot entries.
-    Directory(Vec<Entry>),
+    Directory(Box<Entries>),
     /// Regular file.
     File {
         /// Size in bytes.
@@ -75,7 +82,7 @@ pub enum Kind {
         sparse: bool,
     },
     /// Symbolic link with its target.
-    Symlink(Box<[u8]>),
+    Symlink(Rare<u8>),
     /// Character device.
     CharDevice(Rdev),
     /// Block device.
@@ -101,14 +108,8 @@ impl Kind {
     }
 }
 
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// 1 to 255 bytes, neither zero nor slash among them.
-    pub name: Box<[u8]>,
-    /// What it names.
-    pub node: NodeId,
-}
+// There are as many as files.
+const _: () = assert!(size_of::<Node>() <= 48);
 
 /// Why contents could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -154,7 +155,8 @@ pub trait Content {
 /// A checked tree.
 pub struct Tree {
     nodes: Vec<Node>,
-    links: Vec<u32>,
+    /// Number of names of each node that has several.
+    links: HashMap<NodeId, u32>,
     /// Parent and place in it of each node's first name in walk order.
     first_names: Vec<(NodeId, u32)>,
     contents: Box<dyn Contents>,
@@ -169,13 +171,19 @@ impl Tree {
     /// least once (others).
     pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, BuildError> {
         for node in &mut nodes {
-            node.xattrs.sort_unstable();
+            node.xattrs.sort();
             if let Kind::Directory(entries) = &mut node.kind {
-                entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+                if entries.names_len() > Entries::NAMES_MAX_LEN {
+                    return Err(BuildError::Tree {
+                        path: Vec::new(),
+                        reason: "a directory's names take 4 GiB or more",
+                    });
+                }
+                entries.sort();
             }
         }
-        let mut tree =
-            Self { links: vec![0; nodes.len()], first_names: vec![(NodeId::ROOT, 0); nodes.len()], nodes, contents };
+        let first_names = vec![(NodeId::ROOT, 0); nodes.len()];
+        let mut tree = Self { links: HashMap::new(), first_names, nodes, contents };
         tree.link()?;
         Ok(tree)
     }
@@ -187,38 +195,38 @@ impl Tree {
             return wrong(Vec::new(), "the root is no directory");
         }
         let mut stack = vec![NodeId::ROOT];
-        self.links[0] = 1;
+        let mut is_named = vec![false; self.nodes.len()];
+        is_named[0] = true;
         while let Some(dir) = stack.pop() {
             let mut subdirs = Vec::new();
             for idx in 0..self.entries(dir).len() {
                 let entries = self.entries(dir);
-                let Entry { name, node } = &entries[idx];
-                let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(&**name, b"." | b"..");
+                let Entry { name, node } = entries.at(idx);
+                let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(name, b"." | b"..");
                 if bad_name || name.iter().any(|&b| b == 0 || b == b'/') {
                     return wrong(join(&self.path(dir), name), "not a file name");
                 }
-                if idx > 0 && entries[idx - 1].name == *name {
+                if idx > 0 && entries.at(idx - 1).name == name {
                     return wrong(join(&self.path(dir), name), "the name is there twice");
                 }
-                let node = *node;
-                let Some(links) = self.links.get(node.idx()).copied() else {
+                let Some(is_named) = is_named.get_mut(node.idx()) else {
                     return wrong(join(&self.path(dir), name), "names a node that does not exist");
                 };
                 let is_dir = matches!(self.nodes[node.idx()].kind, Kind::Directory(_));
-                if is_dir && links > 0 {
+                if is_dir && *is_named {
                     return wrong(join(&self.path(dir), name), "a second name of a directory");
                 }
-                if links == 0 {
-                    self.first_names[node.idx()] = (dir, idx as u32);
+                match std::mem::replace(is_named, true) {
+                    true => *self.links.entry(node).or_insert(1) += 1,
+                    false => self.first_names[node.idx()] = (dir, idx as u32),
                 }
-                self.links[node.idx()] = links + 1;
                 if is_dir {
                     subdirs.push(node);
                 }
             }
             stack.extend(subdirs.into_iter().rev());
         }
-        if let Some(lost) = self.links.iter().position(|&links| links == 0) {
+        if let Some(lost) = is_named.iter().position(|is_named| !is_named) {
             return wrong(format!("node {lost}").into_bytes(), "has no name");
         }
         Ok(())
@@ -227,6 +235,13 @@ impl Tree {
     /// The nodes and their contents, to be changed and made a tree again by [`Tree::new`].
     pub fn into_parts(self) -> (Vec<Node>, Box<dyn Contents>) {
         (self.nodes, self.contents)
+    }
+
+    /// Give a node other metadata and attributes, whose names are unique.
+    pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: Rare<Xattr>) {
+        xattrs.sort();
+        let node = &mut self.nodes[id.idx()];
+        (node.meta, node.xattrs) = (meta, xattrs);
     }
 
     /// Number of nodes.
@@ -245,16 +260,17 @@ impl Tree {
     }
 
     /// Entries of a directory in the order of their bytes; none of other nodes.
-    pub fn entries(&self, id: NodeId) -> &[Entry] {
+    pub fn entries(&self, id: NodeId) -> &Entries {
+        static NONE: Entries = Entries::new();
         match &self.nodes[id.idx()].kind {
             Kind::Directory(entries) => entries,
-            _ => &[],
+            _ => &NONE,
         }
     }
 
     /// Number of names that lead to a node.
     pub fn names_of(&self, id: NodeId) -> u32 {
-        self.links[id.idx()]
+        self.links.get(&id).copied().unwrap_or(1)
     }
 
     /// The directory that holds a node's first name; the root is its own parent.
@@ -267,7 +283,7 @@ impl Tree {
         let mut names = Vec::new();
         while id != NodeId::ROOT {
             let (parent, idx) = self.first_names[id.idx()];
-            names.push(&*self.entries(parent)[idx as usize].name);
+            names.push(self.entries(parent).at(idx as usize).name);
             id = parent;
         }
         names.reverse();
@@ -276,11 +292,7 @@ impl Tree {
 
     /// The node at a path, given by the names on the way there.
     pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
-        path.into_iter().try_fold(NodeId::ROOT, |dir, name| {
-            let entries = self.entries(dir);
-            let idx = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
-            Some(entries[idx].node)
-        })
+        path.into_iter().try_fold(NodeId::ROOT, |dir, name| self.entries(dir).find(name))
     }
 
     /// Open the contents of a regular file.

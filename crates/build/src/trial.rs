@@ -106,7 +106,7 @@ fn candidates(
     let candidate = |(file, plan): (u32, &FilePlan)| {
         let is_packable = is_packable(file);
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
-        let dense = matches!(&plan.storage, Storage::Compressed { holes } if holes.is_empty());
+        let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
         let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
         (is_open && plan.way == Some(ways[0])).then_some(Candidate { file, len: plan.len, is_packable })
     };

@@ -52,7 +52,7 @@ pub fn write(
         // A nid of 0 would mean that there is no such inode.
         Some(_) => zone.put(&[0; SLOT_LEN as usize])?,
         None => {
-            for piece in metadata::pieces(metadata::bytes(&layout.inodes, &mut emitter), WRITE_LEN) {
+            for piece in metadata::pieces(metadata::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
                 control.check()?;
                 zone.put(&piece?)?;
             }

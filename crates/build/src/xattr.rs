@@ -5,6 +5,7 @@
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use zerocopy::IntoBytes;
 
 use crate::error::InputProblem;
@@ -13,7 +14,18 @@ use crate::{BuildError, BuildOptions};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SetId(u32);
+pub struct SetId(NonZeroU32);
+
+impl SetId {
+    /// That of the set at `idx`.
+    fn of(idx: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(idx as u32))
+    }
+
+    fn idx(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// The base of attributes that nobody is shown.
 const HIDDEN: u8 = 0;
@@ -143,7 +155,7 @@ impl Collector {
         if node.xattrs.is_empty() && pairs.is_empty() {
             return Ok(None);
         }
-        for attr in &node.xattrs {
+        for attr in node.xattrs.iter() {
             pairs.push(self.pair(attr)?);
         }
         let xattrs = &mut self.xattrs;
@@ -165,7 +177,7 @@ impl Collector {
             xattrs.pairs[pair as usize].owners += 1;
         }
         let pairs = pairs.into_boxed_slice();
-        let next = SetId(xattrs.sets.len() as u32);
+        let next = SetId::of(xattrs.sets.len());
         let id = *self.set_by_pairs.entry(pairs.clone()).or_insert(next);
         if id == next {
             xattrs.sets.push(Set { pairs, body_len: 0 });
@@ -272,13 +284,13 @@ impl Xattrs {
 
     /// Length of a set's body in bytes.
     pub fn body_len(&self, set: Option<SetId>) -> usize {
-        set.map_or(0, |set| self.sets[set.0 as usize].body_len)
+        set.map_or(0, |set| self.sets[set.idx()].body_len)
     }
 
     /// Append a set's body, that of none for attributes to come. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
     /// from `xattr_blkaddr`.
     pub fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
-        let pairs = set.map_or(&[][..], |set| &self.sets[set.0 as usize].pairs);
+        let pairs = set.map_or(&[][..], |set| &self.sets[set.idx()].pairs);
         let (shared, inline) = split(&self.pairs, pairs);
         let present = pairs.iter().map(|&pair| self.pairs[pair as usize].name());
         let filter = present.fold(u32::MAX, |filter, (index, rest)| filter & !xattr::filter_bit(index, rest));

@@ -114,11 +114,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn find(tree: &Tree, path: &[u8]) -> Option<NodeId> {
-    names(path).try_fold(NodeId::ROOT, |dir, name| {
-        let entries = tree.entries(dir);
-        let idx = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
-        Some(entries[idx].node)
-    })
+    tree.find(names(path))
 }
 
 /// A job that is done.

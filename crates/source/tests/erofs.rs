@@ -98,7 +98,7 @@ fn holes_survive() {
     let (bytes, first) = build(&tree, &BuildOptions::default()).unwrap();
     assert!(first.hole_bytes > 14 << 20);
     let scanned = scan_whole(&open(bytes.clone()).unwrap());
-    let node = scanned.entries(NodeId::ROOT)[0].node;
+    let node = scanned.entries(NodeId::ROOT).at(0).node;
     let mut content = scanned.open(node).unwrap();
     let hole = content.next_data(1 << 20).unwrap().unwrap();
     assert!(hole.start > 5 << 20 && hole.start <= (5 << 20) + 200_000, "{hole:?}");
@@ -116,7 +116,7 @@ fn hard_links_are_one_node() {
     mem.name(dir, b"a", file);
     let tree = scan_whole(&open(build(&mem.finish().unwrap(), &BuildOptions::default()).unwrap().0).unwrap());
     assert_eq!(tree.len(), 3);
-    assert_eq!(tree.entries(NodeId::ROOT)[0].node, tree.entries(tree.entries(NodeId::ROOT)[1].node)[0].node);
+    assert_eq!(tree.entries(NodeId::ROOT).at(0).node, tree.entries(tree.entries(NodeId::ROOT).at(1).node).at(0).node);
 }
 
 /// An image with the directories `a` and `b`, and the latter's nid changed to that of what is at `to`.
@@ -148,7 +148,7 @@ fn directories_have_one_name() {
     }
     // A wrong type in an entry is only a hint.
     let tree = scan_whole(&with_dir_moved(b"c"));
-    assert!(matches!(tree.node(tree.entries(NodeId::ROOT)[1].node).kind, Kind::File { .. }));
+    assert!(matches!(tree.node(tree.entries(NodeId::ROOT).at(1).node).kind, Kind::File { .. }));
 }
 
 #[test]

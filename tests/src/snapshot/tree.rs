@@ -22,7 +22,7 @@ pub fn of_tree(tree: &Tree) -> Result<Snapshot, BuildError> {
             continue;
         }
         let record = record_of(tree, id, path.clone())?;
-        let below = tree.entries(id).iter().rev().map(|entry| (joined(&path, &entry.name), entry.node));
+        let below = tree.entries(id).iter().rev().map(|entry| (joined(&path, entry.name), entry.node));
         stack.extend(below);
         snapshot.insert(path, record);
     }

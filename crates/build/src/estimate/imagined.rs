@@ -1,6 +1,5 @@
 //! Packed data as it will be, as far as metadata depends on it.
 
-use kiln_format::Blkaddr;
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use std::collections::{BTreeMap, HashSet};
@@ -31,33 +30,34 @@ pub fn packed(
 ) -> Packed {
     let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
-    let stored = |(idx, file): (u32, &FilePlan)| match &file.storage {
+    let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
-        Storage::Fragment { off } => Stored::Fragment(*off),
-        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits: *chunk_bits, runs: Vec::new() },
+        // The members below say where.
+        Storage::Fragment => Stored::Fragment(0),
+        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits, runs: Box::default() },
         Storage::Flat => plain(file, options),
-        Storage::Compressed { holes } => match outcomes.get(&idx) {
+        Storage::Compressed { sparse } => match outcomes.get(&idx) {
             Some(Outcome::Flat) => plain(file, options),
             outcome => {
                 let inline = match outcome {
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
                     _ => None,
                 };
-                Stored::Compressed(Box::new(Extents {
-                    inline,
-                    ..shape(Stream::File(idx), file.len, !holes.is_empty())
-                }))
+                Stored::Compressed(Box::new(Extents { inline, ..shape(Stream::File(idx), file.len, sparse) }))
             }
         },
     };
-    let stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
+    let mut stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
+    for member in plan.packed.members() {
+        stored[member.file as usize] = Stored::Fragment(member.off);
+    }
     let mut features = features(&stored, plan, options);
     features.extend(has_blob.then_some(Feature::DeviceTable));
     Packed {
         packed_len: plan.packed.len(),
         packed: shape(Stream::Packed, plan.packed.len(), false),
         stored,
-        tails: Tails::new(options.scratch_dir.clone(), options.backlog() as usize),
+        tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
         features,
@@ -68,9 +68,8 @@ pub fn packed(
 /// Bytes beside inodes, each file's once.
 pub fn inline_len(packed: &Packed) -> u64 {
     let tail = |stored: &Stored| match stored {
-        Stored::Flat { tail, .. } => *tail,
         Stored::Compressed(extents) => extents.inline,
-        _ => None,
+        stored => stored.as_flat().and_then(|(_, tail)| tail),
     };
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
 }
@@ -96,10 +95,10 @@ fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome>
 
 fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
     if let Some(chunk_bits) = options.chunk_bits {
-        return Stored::Chunks { chunk_bits, runs: Vec::new() };
+        return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
-    let tail = options.inline_tail_len(file.len, file.inode_len);
-    Stored::Flat { start: Blkaddr(0), tail: (tail > 0).then(|| TailRef::imagined(tail as u16)) }
+    let tail = options.inline_tail_len(file.len, file.inode_len as usize);
+    Stored::flat(None, (tail > 0).then(|| TailRef::imagined(tail as u16)))
 }
 
 /// Extents whose map is as long as it will be.
@@ -124,7 +123,7 @@ fn extents(stream: Stream, len: u64, has_holes: bool, plan: &Plan, options: &Bui
 
 fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
     let has_refs = plan.streams.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
-    let has_holes = |file: &FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+    let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
     if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {
         features.insert(Feature::Fragments);

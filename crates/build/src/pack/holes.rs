@@ -18,7 +18,7 @@ const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 impl Packing<'_, '_> {
     /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
     pub(super) fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
-        let has_holes = |file: &&FilePlan| matches!(&file.storage, Storage::Compressed { holes } if !holes.is_empty());
+        let has_holes = |file: &&FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
         if self.encoded {
             return Ok(());
         }

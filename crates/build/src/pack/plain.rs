@@ -20,7 +20,7 @@ impl Packing<'_, '_> {
     ) -> Result<(), BuildError> {
         let stored = &mut self.packed.stored[file as usize];
         if *stored == Stored::Nothing {
-            *stored = Stored::Chunks { chunk_bits, runs: Vec::new() };
+            *stored = Stored::Chunks { chunk_bits, runs: Box::default() };
         }
         let Stored::Chunks { runs, .. } = stored else {
             return Err(BuildError::Internal(format!("file {file} is stored twice")));
@@ -44,7 +44,7 @@ impl Packing<'_, '_> {
             (Storage::Chunks { chunk_bits, .. }, stored) => {
                 let bits = *chunk_bits;
                 if *stored == Stored::Nothing {
-                    *stored = Stored::Chunks { chunk_bits: bits, runs: Vec::new() };
+                    *stored = Stored::Chunks { chunk_bits: bits, runs: Box::default() };
                 }
                 let Stored::Chunks { runs, .. } = stored else {
                     return Err(BuildError::Internal(format!("file {file} is stored twice")));
@@ -60,11 +60,8 @@ impl Packing<'_, '_> {
                     }
                 }
             }
-            (_, Stored::Flat { tail: old, .. }) => *old = tail.or(*old),
-            (_, stored) => {
-                let start = if blocks.is_empty() { Blkaddr(0) } else { at };
-                *stored = Stored::Flat { start, tail };
-            }
+            (_, Stored::Flat(start)) => *stored = Stored::flat(Some(*start), tail),
+            (_, stored) => *stored = Stored::flat((!blocks.is_empty()).then_some(at), tail),
         }
         Ok(())
     }

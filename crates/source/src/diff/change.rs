@@ -111,7 +111,9 @@ pub(super) fn differences(a: &Node, b: &Node, ignore: &[Aspect]) -> Vec<Differen
 fn of_kind(a: &Kind, b: &Kind) -> Option<Difference> {
     match (a, b) {
         (Kind::File { len: a, .. }, Kind::File { len: b, .. }) => (a != b).then_some(Difference::Size { a: *a, b: *b }),
-        (Kind::Symlink(a), Kind::Symlink(b)) => (a != b).then(|| Difference::Target { a: a.clone(), b: b.clone() }),
+        (Kind::Symlink(a), Kind::Symlink(b)) => {
+            (a != b).then(|| Difference::Target { a: (**a).into(), b: (**b).into() })
+        }
         (Kind::CharDevice(a), Kind::CharDevice(b)) | (Kind::BlockDevice(a), Kind::BlockDevice(b)) => {
             (a != b).then_some(Difference::Rdev { a: *a, b: *b })
         }

@@ -1,7 +1,8 @@
 //! Walking two trees at once.
 
-use kiln_build::tree::{Entry, Kind, NodeId, Tree};
+use kiln_build::tree::{Entries, Iter, Kind, NodeId, Tree};
 use std::cmp::Ordering;
+use std::iter::Peekable;
 
 /// The nodes of one path.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +34,12 @@ pub struct Pairs<'a> {
     stack: Vec<Frame<'a>>,
 }
 
+static NONE: Entries = Entries::new();
+
 /// Entries to come of a directory in both trees.
 struct Frame<'a> {
-    a: &'a [Entry],
-    b: &'a [Entry],
+    a: Peekable<Iter<'a>>,
+    b: Peekable<Iter<'a>>,
     path_len: usize,
 }
 
@@ -58,12 +61,13 @@ impl<'a> Pairs<'a> {
         if !both_dirs && self.one_sided == OneSided::Skip {
             return;
         }
-        let (a, b): (&[Entry], &[Entry]) = match pair {
-            Pair::A(a) => (self.a.entries(a), &[]),
-            Pair::B(b) => (&[], self.b.entries(b)),
+        let (a, b) = match pair {
+            Pair::A(a) => (self.a.entries(a), &NONE),
+            Pair::B(b) => (&NONE, self.b.entries(b)),
             Pair::Both(a, b) => (self.a.entries(a), self.b.entries(b)),
         };
         if !(a.is_empty() && b.is_empty()) {
+            let [a, b] = [a, b].map(|entries| entries.iter().peekable());
             self.stack.push(Frame { a, b, path_len: self.path.len() });
         }
     }
@@ -97,17 +101,17 @@ impl Iterator for Pairs<'_> {
 impl<'a> Frame<'a> {
     /// The least name.
     fn next(&mut self) -> Option<(&'a [u8], Pair)> {
-        let order = match (self.a.first(), self.b.first()) {
-            (Some(a), Some(b)) => a.name.cmp(&b.name),
+        let order = match (self.a.peek(), self.b.peek()) {
+            (Some(a), Some(b)) => a.name.cmp(b.name),
             (Some(_), None) => Ordering::Less,
             (None, _) => Ordering::Greater,
         };
-        let a = if order.is_le() { self.a.split_off_first() } else { None };
-        let b = if order.is_ge() { self.b.split_off_first() } else { None };
+        let a = if order.is_le() { self.a.next() } else { None };
+        let b = if order.is_ge() { self.b.next() } else { None };
         match (a, b) {
-            (Some(a), Some(b)) => Some((&a.name, Pair::Both(a.node, b.node))),
-            (Some(a), None) => Some((&a.name, Pair::A(a.node))),
-            (None, Some(b)) => Some((&b.name, Pair::B(b.node))),
+            (Some(a), Some(b)) => Some((a.name, Pair::Both(a.node, b.node))),
+            (Some(a), None) => Some((a.name, Pair::A(a.node))),
+            (None, Some(b)) => Some((b.name, Pair::B(b.node))),
             (None, None) => None,
         }
     }

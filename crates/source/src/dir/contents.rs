@@ -12,25 +12,31 @@ use std::os::unix::fs::FileExt;
 /// Longest path that is opened at once; the kernel's limit is 4096 with its end.
 const PATH_STEP_LEN: usize = 4000;
 
-/// What tells that a file is still the one that was scanned.
+/// What tells that a file is still the one that was scanned. There is one for each file, so it is small: 32 bits of each value
+/// tell a change, and what changes a file changes its ctime beside the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    pub ino: u64,
-    pub len: u64,
-    pub mtime: (i64, u32),
-    pub ctime: (i64, u32),
+    ino: u32,
+    len: u32,
+    mtime: u32,
+    ctime: u32,
 }
 
 impl Stamp {
+    /// The stamp of a file with these values; times are seconds and nanoseconds.
+    pub fn new(ino: u64, len: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
+        let nanoseconds =
+            |(secs, nsec): (i64, u32)| (secs as u64).wrapping_mul(1_000_000_000).wrapping_add(nsec.into());
+        let [ino, len, mtime, ctime] = [ino, len, nanoseconds(mtime), nanoseconds(ctime)].map(mixed);
+        Self { ino, len, mtime, ctime }
+    }
+
     /// The stamp of an open file.
     fn of(file: impl AsFd) -> Result<Self, ContentError> {
         let stat = fstat(file).map_err(io::Error::from)?;
-        Ok(Self {
-            ino: stat.st_ino,
-            len: stat.st_size as u64,
-            mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
-            ctime: (stat.st_ctime, stat.st_ctime_nsec as u32),
-        })
+        let mtime = (stat.st_mtime, stat.st_mtime_nsec as u32);
+        let ctime = (stat.st_ctime, stat.st_ctime_nsec as u32);
+        Ok(Self::new(stat.st_ino, stat.st_size as u64, mtime, ctime))
     }
 
     /// # Errors
@@ -45,6 +51,11 @@ impl Stamp {
         };
         Err(ContentError::Changed(changed))
     }
+}
+
+/// 32 bits that depend on all of `value`.
+fn mixed(value: u64) -> u32 {
+    (value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
 /// Opens files beneath a directory.

@@ -1,6 +1,6 @@
 //! One entry of a directory: its metadata, without its contents.
 
-use kiln_build::tree::{Metadata, Xattr};
+use kiln_build::tree::{Metadata, Rare, Xattr};
 use kiln_format::inode::Rdev;
 use rustix::fs::{AtFlags, Dir, FileType, StatxAttributes, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
 use rustix::io::Errno;
@@ -12,9 +12,8 @@ use super::contents::Stamp;
 
 /// What the scan of a directory finds under a name.
 pub struct Found {
-    pub name: Box<[u8]>,
     pub meta: Metadata,
-    pub xattrs: Box<[Xattr]>,
+    pub xattrs: Rare<Xattr>,
     pub what: What,
     /// Device and inode number, if the inode has several names.
     pub identity: Option<(u64, u64)>,
@@ -27,8 +26,8 @@ pub struct Found {
 /// Type of an entry.
 pub enum What {
     Directory,
-    File { stamp: Stamp, sparse: bool },
-    Symlink(Box<[u8]>),
+    File { len: u64, stamp: Stamp, sparse: bool },
+    Symlink(Rare<u8>),
     CharDevice(Rdev),
     BlockDevice(Rdev),
     Fifo,
@@ -65,9 +64,10 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         FileType::RegularFile => {
             let mtime = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
             let ctime = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
-            let stamp = Stamp { ino: stat.stx_ino, len: stat.stx_size, mtime, ctime };
+            let stamp = Stamp::new(stat.stx_ino, stat.stx_size, mtime, ctime);
             // Fewer blocks than its size needs: holes, or a filesystem that compresses.
-            What::File { stamp, sparse: stat.stx_blocks.saturating_mul(512) < stat.stx_size }
+            let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
+            What::File { len: stat.stx_size, stamp, sparse }
         }
         FileType::Symlink => What::Symlink(readlinkat(dir, name, Vec::new())?.to_bytes().into()),
         FileType::CharacterDevice => What::CharDevice(rdev),
@@ -79,7 +79,6 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
     let several = stat.stx_nlink > 1 && file_type != FileType::Directory;
     Ok(Found {
-        name: name.to_bytes().into(),
         meta: Metadata {
             permissions: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,
@@ -96,13 +95,13 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
 }
 
 /// Extended attributes, read without opening the file (which devices, pipes and permissions forbid).
-fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Box<[Xattr]>> {
+fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Rare<Xattr>> {
     // There is no lgetxattrat before Linux 6.13; the way through /proc names the directory by its descriptor.
     let fd = dir.as_fd().as_raw_fd();
     let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
     let names = match fill(|buf| llistxattr(&path, buf)) {
         Ok(names) => names,
-        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Box::default()),
+        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Rare::default()),
         Err(error) => return Err(named(error, "cannot list its extended attributes")),
     };
     let mut xattrs = Vec::new();

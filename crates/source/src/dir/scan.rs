@@ -1,7 +1,7 @@
 //! Walking a directory on several threads, and putting what they find into one tree.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entry, Kind, Node, NodeId, Tree};
+use kiln_build::tree::{ContentId, Entries, Kind, Node, NodeId, Tree};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -75,7 +75,7 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
     let root_found = look(root_fd.as_fd(), c"").map_err(unreadable)?;
     let walk = Walk { root: root_fd.as_fd(), device: root_found.device, options };
-    let (listings, mut errors) = walk.run();
+    let (mut found, mut errors) = walk.run(root_found);
     if options.stop.load(Ordering::Relaxed) {
         return Err(ScanError::Interrupted);
     }
@@ -88,16 +88,13 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     if (!options.keep_going || root_failed) && !errors.is_empty() {
         return Err(with_root(errors.swap_remove(0)).into());
     }
-    let tree = assemble(root_fd, root_found, listings).map_err(|error| match error {
-        None => ScanError::TooMany(root.to_owned()),
-        Some(error) => error.into(),
-    })?;
+    if u32::try_from(found.nodes.len()).is_err() {
+        return Err(ScanError::TooMany(root.to_owned()));
+    }
+    found.number_in_walk_order();
+    let contents = DirContents { root: root_fd, stamps: found.stamps };
+    let tree = Tree::new(found.nodes, Box::new(contents))?;
     Ok(Scan { tree, skipped: errors.into_iter().map(with_root).collect() })
-}
-
-/// A directory's entries, sorted, each with the place of its own listing if it is a directory that is entered.
-struct Listing {
-    entries: Vec<(Found, Option<usize>)>,
 }
 
 /// Directories that wait for a thread.
@@ -110,8 +107,9 @@ struct QueueState {
     waiting: Vec<Job>,
     /// Directories that are waiting or being read.
     open: usize,
-    /// By number of the directory.
-    listings: Vec<Option<Listing>>,
+    found: Nodes,
+    /// Nodes with several names, by device and inode number.
+    linked: HashMap<(u64, u64), NodeId>,
     errors: Errors,
 }
 
@@ -119,7 +117,7 @@ struct QueueState {
 type Errors = Vec<(Vec<u8>, io::Error)>;
 
 struct Job {
-    listing: usize,
+    dir: NodeId,
     path: Vec<u8>,
     /// Rules of the ignore files above.
     layers: Layers,
@@ -133,10 +131,15 @@ struct Walk<'a> {
     options: &'a ScanOptions<'a>,
 }
 
-/// What has been found in a directory.
+/// What has been found in a directory. Its entries name `nodes` by their places there.
 #[derive(Default)]
 struct Listed {
-    entries: Vec<Found>,
+    entries: Entries,
+    nodes: Nodes,
+    /// Places of nodes with several names, and what tells that they are the same elsewhere.
+    linked: Vec<(usize, (u64, u64))>,
+    /// Places of directories that are scanned, too.
+    subdirs: Vec<usize>,
     /// Rules of the ignore files above and here.
     layers: Layers,
     errors: Errors,
@@ -144,42 +147,46 @@ struct Listed {
 
 impl Walk<'_> {
     /// Read all directories beneath the root.
-    fn run(&self) -> (Vec<Option<Listing>>, Errors) {
-        let first = Job { listing: 0, path: Vec::new(), layers: Layers::default() };
-        let state = QueueState { waiting: vec![first], open: 1, listings: vec![None], errors: Vec::new() };
+    fn run(&self, root: Found) -> (Nodes, Errors) {
+        let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
+        let mut found = Nodes::default();
+        found.push(root);
+        let state = QueueState { waiting: vec![first], open: 1, found, linked: HashMap::new(), errors: Vec::new() };
         let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
         thread::scope(|scope| {
             for _ in 0..self.options.threads.max(1) {
                 scope.spawn(|| {
                     while let Some(job) = queue.next(self.options.stop) {
                         let listed = self.list(&job);
-                        queue.finish(job, listed, |found| self.enters(found));
+                        queue.finish(&job, listed);
                     }
                 });
             }
         });
         let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (state.listings, state.errors)
+        (state.found, state.errors)
     }
 
     /// All that is wanted of a directory, sorted by name, and what could not be read of it.
     fn list(&self, job: &Job) -> Listed {
-        let (dir, layers, names) = match self.open(job) {
+        let (dir, layers, mut names) = match self.open(job) {
             Ok(opened) => opened,
             Err(error) => return Listed { errors: vec![(job.path.clone(), error)], ..Listed::default() },
         };
-        let mut listed = Listed { entries: Vec::with_capacity(names.len()), layers, errors: Vec::new() };
+        names.sort_unstable();
+        let mut listed = Listed { layers, ..Listed::default() };
         for name in names {
             if self.options.stop.load(Ordering::Relaxed) {
                 break;
             }
             let path = join(&job.path, name.to_bytes());
             match self.look(dir.as_fd(), &name, &path, &listed.layers) {
-                Ok(found) => listed.entries.extend(found),
+                Ok(Some(found)) => listed.push(&name, self.enters(&found), found),
+                Ok(None) => {}
                 Err(error) => listed.errors.push((path, error)),
             }
         }
-        listed.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        listed.entries.shrink_to_fit();
         listed
     }
 
@@ -216,6 +223,16 @@ impl Walk<'_> {
     }
 }
 
+impl Listed {
+    fn push(&mut self, name: &CStr, enters: bool, found: Found) {
+        let place = self.nodes.nodes.len();
+        self.entries.push(name.to_bytes(), NodeId(place as u32));
+        self.linked.extend(found.identity.map(|identity| (place, identity)));
+        self.subdirs.extend(enters.then_some(place));
+        self.nodes.push(found);
+    }
+}
+
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -235,68 +252,92 @@ impl Queue {
         }
     }
 
-    fn finish(&self, job: Job, listed: Listed, enters: impl Fn(&Found) -> bool) {
+    fn finish(&self, job: &Job, listed: Listed) {
         let mut state = self.lock();
-        state.errors.extend(listed.errors);
-        let numbered = listed.entries.into_iter().map(|found| {
-            let listing = enters(&found).then(|| {
-                let listing = state.listings.len();
-                state.listings.push(None);
-                let (path, layers) = (join(&job.path, &found.name), listed.layers.clone());
-                state.waiting.push(Job { listing, path, layers });
-                state.open += 1;
-                listing
-            });
-            (found, listing)
-        });
-        let entries = numbered.collect();
-        state.listings[job.listing] = Some(Listing { entries });
-        state.open -= 1;
+        let QueueState { waiting, open, found, linked, errors } = &mut *state;
+        errors.extend(listed.errors);
+        let mut identities = listed.linked.into_iter().peekable();
+        let ids = Vec::from_iter(listed.nodes.nodes.into_iter().enumerate().map(|(place, node)| {
+            let next = NodeId(found.nodes.len() as u32);
+            let identity = identities.next_if(|(linked, _)| *linked == place);
+            let id = identity.map_or(next, |(_, identity)| *linked.entry(identity).or_insert(next));
+            if id == next {
+                found.add(node, &listed.nodes.stamps);
+            }
+            id
+        }));
+        let mut entries = listed.entries;
+        for place in listed.subdirs {
+            let (path, layers) = (join(&job.path, entries.at(place).name), listed.layers.clone());
+            waiting.push(Job { dir: ids[place], path, layers });
+            *open += 1;
+        }
+        entries.renumber(|place| ids[place.idx()]);
+        found.nodes[job.dir.idx()].kind = Kind::Directory(Box::new(entries));
+        *open -= 1;
         drop(state);
         self.changed.notify_all();
     }
 }
 
-/// Number the nodes in walk order, whatever the order in which directories were read. `Err(None)`: too many.
-fn assemble(root: OwnedFd, found: Found, mut listings: Vec<Option<Listing>>) -> Result<Tree, Option<BuildError>> {
-    let mut nodes = vec![Node { meta: found.meta, xattrs: found.xattrs, kind: Kind::Directory(Vec::new()) }];
-    let mut stamps: Vec<Stamp> = Vec::new();
-    let mut by_identity = HashMap::new();
-    let mut stack = vec![(NodeId::ROOT, 0)];
-    while let Some((dir, listing)) = stack.pop() {
-        let found = listings[listing].take().map_or_else(Vec::new, |listing| listing.entries);
-        let mut entries = Vec::with_capacity(found.len());
-        let mut subdirs = Vec::new();
-        for (found, listing) in found {
-            let next = NodeId(u32::try_from(nodes.len()).map_err(|_| None)?);
-            let node = found.identity.map_or(next, |identity| *by_identity.entry(identity).or_insert(next));
-            entries.push(Entry { name: found.name, node });
-            if node != next {
-                continue;
-            }
-            if let Some(listing) = listing {
-                subdirs.push((node, listing));
-            }
-            let kind = kind(found.what, &mut stamps);
-            nodes.push(Node { meta: found.meta, xattrs: found.xattrs, kind });
-        }
-        nodes[dir.idx()].kind = Kind::Directory(entries);
-        stack.extend(subdirs.into_iter().rev());
-    }
-    Tree::new(nodes, Box::new(DirContents { root, stamps })).map_err(Some)
+/// Nodes, and stamps of regular files among them by [`ContentId`].
+#[derive(Default)]
+struct Nodes {
+    nodes: Vec<Node>,
+    stamps: Vec<Stamp>,
 }
 
-fn kind(what: What, stamps: &mut Vec<Stamp>) -> Kind {
-    match what {
-        What::Directory => Kind::Directory(Vec::new()),
-        What::File { stamp, sparse } => {
-            stamps.push(stamp);
-            Kind::File { len: stamp.len, content: ContentId(stamps.len() as u32 - 1), sparse }
+impl Nodes {
+    fn push(&mut self, found: Found) {
+        let kind = match found.what {
+            What::Directory => Kind::Directory(Box::default()),
+            What::File { len, stamp, sparse } => {
+                self.stamps.push(stamp);
+                Kind::File { len, content: ContentId(self.stamps.len() as u32 - 1), sparse }
+            }
+            What::Symlink(target) => Kind::Symlink(target),
+            What::CharDevice(rdev) => Kind::CharDevice(rdev),
+            What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+            What::Fifo => Kind::Fifo,
+            What::Socket => Kind::Socket,
+        };
+        self.nodes.push(Node { meta: found.meta, xattrs: found.xattrs, kind });
+    }
+
+    /// Add a node of other ones, whose stamps are these.
+    fn add(&mut self, mut node: Node, stamps: &[Stamp]) {
+        if let Kind::File { content, .. } = &mut node.kind {
+            self.stamps.push(stamps[content.0 as usize]);
+            *content = ContentId(self.stamps.len() as u32 - 1);
         }
-        What::Symlink(target) => Kind::Symlink(target),
-        What::CharDevice(rdev) => Kind::CharDevice(rdev),
-        What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
-        What::Fifo => Kind::Fifo,
-        What::Socket => Kind::Socket,
+        self.nodes.push(node);
+    }
+
+    /// Number the nodes in walk order, each directory's one behind the other, whatever the order in which directories were read.
+    fn number_in_walk_order(&mut self) {
+        let mut numbers: Vec<Option<u32>> = vec![None; self.nodes.len()];
+        numbers[0] = Some(0);
+        let mut count = 1;
+        let mut stack = vec![NodeId::ROOT];
+        while let Some(dir) = stack.pop() {
+            let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { continue };
+            let before = stack.len();
+            entries.renumber(|node| {
+                let number = *numbers[node.idx()].get_or_insert_with(|| {
+                    stack.push(node);
+                    count += 1;
+                    count - 1
+                });
+                NodeId(number)
+            });
+            stack[before..].reverse();
+        }
+        for at in 0..self.nodes.len() {
+            while let Some(number) = numbers[at].take_if(|number| *number as usize != at) {
+                let other = number as usize;
+                self.nodes.swap(at, other);
+                numbers[at] = numbers[other].replace(number);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Walking an image, and putting what is found into one tree.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, Tree, Xattr};
+use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
 use kiln_format::inode::{DataLayout, FileType};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
@@ -95,9 +95,9 @@ impl<'a> Scanner<'a> {
             self.open.push((node, 0)); // the root
             return Ok(());
         };
-        self.charge(size_of::<Entry>() + name.len())?;
+        self.charge(size_of::<Entry<'_>>() + name.len())?;
         if let Kind::Directory(entries) = &mut self.nodes[parent.idx()].kind {
-            entries.push(Entry { name: name.into(), node });
+            entries.push(name, node);
         }
         if inode.is_dir() {
             self.open.push((node, path.len()));
@@ -131,7 +131,7 @@ impl<'a> Scanner<'a> {
     fn kind(&mut self, inode: &Inode) -> Result<Kind, ReadError> {
         let meta = &inode.meta;
         Ok(match meta.file_type {
-            FileType::Directory => Kind::Directory(Vec::new()),
+            FileType::Directory => Kind::Directory(Box::default()),
             FileType::Regular => {
                 self.contents.push(inode.nid);
                 let content = ContentId(self.contents.len() as u32 - 1);
@@ -154,7 +154,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn xattrs(image: &Image, inode: &Inode) -> Result<Box<[Xattr]>, ReadError> {
+fn xattrs(image: &Image, inode: &Inode) -> Result<Rare<Xattr>, ReadError> {
     let mut xattrs = image.list_xattrs(inode)?;
     xattrs.sort_by(|a, b| a.name.cmp(&b.name));
     xattrs.dedup_by(|later, first| later.name == first.name);

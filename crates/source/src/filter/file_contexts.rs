@@ -315,7 +315,7 @@ mod tests {
         let old = || vec![Xattr { name: XATTR_NAME.into(), value: b"old".as_slice().into() }];
         let contexts = FileContexts::parse(b"/sys -d u:r:root\n/sys/a u:r:a", "test").unwrap();
         for (mount_point, path, kind, expected) in [
-            ("/sys", "", Kind::Directory(Vec::new()), Some("u:r:root\0")),
+            ("/sys", "", Kind::Directory(Box::default()), Some("u:r:root\0")),
             ("sys/", "a", Kind::Fifo, Some("u:r:a\0")),
             ("/", "sys/a", Kind::Fifo, Some("u:r:a\0")),
             ("", "a", Kind::Fifo, None),

@@ -79,7 +79,7 @@ impl HintRules {
         let mut open = vec![(NodeId::ROOT, Vec::new(), None)];
         while let Some((dir, path, inherited)) = open.pop() {
             for entry in tree.entries(dir).iter().filter(|entry| tree.parent(entry.node) == dir) {
-                let path = join(&path, &entry.name);
+                let path = join(&path, entry.name);
                 let kind = &tree.node(entry.node).kind;
                 // `None` is less than any hint.
                 let decides = self.last(&path, kind).max(inherited);
@@ -109,7 +109,7 @@ impl HintRules {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node};
+    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, Rare};
     use kiln_codec::Method;
 
     struct Nothing;
@@ -122,11 +122,11 @@ pub(super) mod tests {
 
     /// `a.so`, `lib/a.so`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is also `lib/b`.
     pub(in super::super) fn tree() -> Tree {
-        let node = |kind| Node { meta: Metadata::default(), xattrs: Box::default(), kind };
+        let node = |kind| Node { meta: Metadata::default(), xattrs: Rare::default(), kind };
         let file = || node(Kind::File { len: 1, content: ContentId(0), sparse: false });
-        let dir = |entries: &[(&str, u32)]| {
-            let entry = |&(name, node): &(&str, u32)| Entry { name: name.as_bytes().into(), node: NodeId(node) };
-            node(Kind::Directory(entries.iter().map(entry).collect()))
+        let dir = |entries: &[(&'static str, u32)]| {
+            let entry = |&(name, node): &(&'static str, u32)| Entry { name: name.as_bytes(), node: NodeId(node) };
+            node(Kind::Directory(Box::new(entries.iter().map(entry).collect())))
         };
         let nodes = vec![
             dir(&[("a.so", 1), ("lib", 2), ("z", 4)]),

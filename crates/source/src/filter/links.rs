@@ -15,13 +15,13 @@ pub(super) fn separate(nodes: &mut Vec<Node>) -> Result<(), PolicyError> {
             Kind::Directory(entries) => std::mem::take(entries),
             _ => continue,
         };
-        for entry in &mut entries {
+        entries.try_renumber(|node| {
             // A copy made here is named once, by this entry; copies lie behind all that `is_named` knows.
-            if std::mem::replace(&mut is_named[entry.node.idx()], true) {
-                let copy = nodes[entry.node.idx()].clone();
-                entry.node = push(nodes, copy)?;
+            match std::mem::replace(&mut is_named[node.idx()], true) {
+                true => push(nodes, nodes[node.idx()].clone()),
+                false => Ok(node),
             }
-        }
+        })?;
         nodes[dir].kind = Kind::Directory(entries);
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(super) fn reachable(mut nodes: Vec<Node>) -> Vec<Node> {
     nodes.retain(|_| *flags.next().expect("a flag for each node"));
     for node in &mut nodes {
         if let Kind::Directory(entries) = &mut node.kind {
-            entries.iter_mut().for_each(|entry| entry.node = NodeId(new_ids[entry.node.idx()]));
+            entries.renumber(|node| NodeId(new_ids[node.idx()]));
         }
     }
     nodes

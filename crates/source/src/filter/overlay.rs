@@ -3,9 +3,8 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_build::tree::{Entry, Kind, Node, Xattr};
+use kiln_build::tree::{Entries, Entry, Kind, Node, Rare, Xattr};
 use kiln_format::inode::Rdev;
-use std::collections::HashMap;
 
 use super::error::PolicyError;
 use super::links::push;
@@ -25,39 +24,36 @@ const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 /// More nodes than a tree can have.
 pub(super) fn from_aufs(nodes: &mut Vec<Node>) -> Result<(), PolicyError> {
     for dir in 0..nodes.len() {
-        let mut entries = match &mut nodes[dir].kind {
+        let entries = match &mut nodes[dir].kind {
             Kind::Directory(entries) => std::mem::take(entries),
             _ => continue,
         };
-        let is_mark = |entry: &Entry, nodes: &[Node]| {
+        let is_mark = |entry: &Entry<'_>| {
             entry.name.starts_with(PREFIX) && !matches!(nodes[entry.node.idx()].kind, Kind::Directory(_))
         };
-        let marks: Vec<Entry> = entries.extract_if(.., |entry| is_mark(entry, nodes)).collect();
+        let (marks, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_mark);
         // aufs's own directories hold nothing of the layer.
-        entries.retain(|entry| !entry.name.starts_with(OWN_PREFIX));
-        if !marks.is_empty() {
-            let present: HashMap<&[u8], usize> = entries.iter().map(|entry| (&*entry.name, entry.node.idx())).collect();
-            let mut whiteouts = Vec::new();
-            for mark in marks {
-                match (&*mark.name, present.get(&mark.name[PREFIX.len()..])) {
-                    (OPAQUE, _) => make_opaque(&mut nodes[dir]),
-                    (name, _) if name.starts_with(OWN_PREFIX) => {}
-                    (_, Some(&node)) => {
-                        if matches!(nodes[node].kind, Kind::Directory(_)) {
-                            make_opaque(&mut nodes[node]);
-                        }
-                    }
-                    (name, None) => {
-                        // A mark may be one of many names of a node, so the node itself is left alone.
-                        let meta = nodes[mark.node.idx()].meta;
-                        let node = Node { meta, xattrs: Box::default(), kind: Kind::CharDevice(WHITEOUT) };
-                        whiteouts.push(Entry { name: name[PREFIX.len()..].into(), node: push(nodes, node)? });
+        let mut kept: Entries = others.into_iter().filter(|entry| !entry.name.starts_with(OWN_PREFIX)).collect();
+        let mut whiteouts = Vec::new();
+        for mark in marks {
+            match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
+                (OPAQUE, _) => make_opaque(&mut nodes[dir]),
+                (name, _) if name.starts_with(OWN_PREFIX) => {}
+                (_, Some(node)) => {
+                    if matches!(nodes[node.idx()].kind, Kind::Directory(_)) {
+                        make_opaque(&mut nodes[node.idx()]);
                     }
                 }
+                (name, None) => {
+                    // A mark may be one of many names of a node, so the node itself is left alone.
+                    let meta = nodes[mark.node.idx()].meta;
+                    let node = Node { meta, xattrs: Rare::default(), kind: Kind::CharDevice(WHITEOUT) };
+                    whiteouts.push((&name[PREFIX.len()..], push(nodes, node)?));
+                }
             }
-            entries.extend(whiteouts);
         }
-        nodes[dir].kind = Kind::Directory(entries);
+        whiteouts.into_iter().for_each(|(name, node)| kept.push(name, node));
+        nodes[dir].kind = Kind::Directory(Box::new(kept));
     }
     Ok(())
 }
@@ -74,7 +70,7 @@ pub(super) fn strip(nodes: &mut [Node]) {
         nodes.iter().map(|node| matches!(node.kind, Kind::CharDevice(rdev) if rdev == WHITEOUT)).collect();
     for node in nodes {
         if let Kind::Directory(entries) = &mut node.kind {
-            entries.retain(|entry| !is_whiteout[entry.node.idx()]);
+            **entries = entries.iter().filter(|entry| !is_whiteout[entry.node.idx()]).collect();
         }
         let mut xattrs = std::mem::take(&mut node.xattrs).into_vec();
         xattrs.retain(|x| !x.name.starts_with(b"trusted.overlay.") && !x.name.starts_with(b"user.overlay."));

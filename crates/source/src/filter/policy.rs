@@ -1,6 +1,6 @@
 //! What becomes of a tree.
 
-use kiln_build::tree::{Kind, Metadata, Node, NodeId, Tree, Xattr};
+use kiln_build::tree::{Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
 
 use super::acl::{self, Lost};
 use super::chmod::Chmod;
@@ -44,13 +44,12 @@ pub fn apply(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
     if policy.aufs || policy.strip_overlay || policy.hard_dereference {
         tree = restructure(tree, policy)?;
     }
-    let changed = (0..tree.len() as u64).map(|idx| policy.node(&tree, NodeId(idx as u32)));
-    let changed = changed.collect::<Result<Vec<_>, _>>()?;
-    let (mut nodes, contents) = tree.into_parts();
-    for (node, (meta, xattrs)) in nodes.iter_mut().zip(changed) {
-        (node.meta, node.xattrs) = (meta, xattrs);
+    for idx in 0..tree.len() {
+        let id = NodeId(idx as u32);
+        let (meta, xattrs) = policy.node(&tree, id)?;
+        tree.set(id, meta, xattrs);
     }
-    Ok(Tree::new(nodes, contents)?)
+    Ok(tree)
 }
 
 fn restructure(tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
@@ -70,7 +69,7 @@ fn restructure(tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
 
 impl Policy {
     /// What a node shall have.
-    fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, Box<[Xattr]>), PolicyError> {
+    fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, Rare<Xattr>), PolicyError> {
         let Node { meta, xattrs, kind } = tree.node(id);
         let mut meta = *meta;
         let mut xattrs = xattrs.to_vec();

@@ -133,8 +133,8 @@ mod tests {
     fn attributes_are_set_where_they_can_be() {
         let set = vec![parse_xattr(b"user.a=new").unwrap(), parse_xattr(b"trusted.c=0x00fF").unwrap()];
         let policy = XattrPolicy { exclude: NameGlobs::new([&b"*"[..]]).unwrap(), set, ..XattrPolicy::default() };
-        assert_eq!(names(&policy, &Kind::Directory(Vec::new())), ["user.a=new", r"trusted.c=\x00\xff"]);
-        assert_eq!(names(&policy, &Kind::Symlink(Box::default())), [r"trusted.c=\x00\xff"]);
+        assert_eq!(names(&policy, &Kind::Directory(Box::default())), ["user.a=new", r"trusted.c=\x00\xff"]);
+        assert_eq!(names(&policy, &Kind::Symlink(Default::default())), [r"trusted.c=\x00\xff"]);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub fn faulty_tree(model: &Model, fault: Option<(&[u8], Fault)>) -> Tree {
                 nodes.insert(path, node);
                 continue;
             }
-            What::Dir => Kind::Directory(Vec::new()),
+            What::Dir => Kind::Directory(Box::default()),
             What::Symlink(target) => Kind::Symlink(target.as_bytes().into()),
             What::CharDevice(major, minor) => Kind::CharDevice(Rdev { major: *major, minor: *minor }),
             What::Fifo => Kind::Fifo,
