@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn digests_with_holes_are_those_of_the_zeros() {
         const LEN: u64 = 900_000;
-        for holes in [vec![], vec![0..LEN], vec![0..70_000, 300_000..600_001], vec![5..10, 899_999..LEN]] {
+        let all = Range { start: 0, end: LEN };
+        for holes in [vec![], vec![all], vec![0..70_000, 300_000..600_001], vec![5..10, 899_999..LEN]] {
             let mut text: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8 + 1).collect();
             holes.iter().for_each(|hole| text[hole.start as usize..hole.end as usize].fill(0));
             let expected = [ALGORITHM, &Sha256::digest(&text)].concat();

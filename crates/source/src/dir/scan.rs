@@ -313,7 +313,8 @@ impl Nodes {
         self.nodes.push(node);
     }
 
-    /// Number the nodes in walk order, each directory's one behind the other, whatever the order in which directories were read.
+    /// Number the nodes in walk order, each directory's one behind the other, whatever the order in which directories were
+    /// read.
     fn number_in_walk_order(&mut self) {
         let mut numbers: Vec<Option<u32>> = vec![None; self.nodes.len()];
         numbers[0] = Some(0);
