@@ -99,6 +99,14 @@ impl Stored {
         Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
     }
 
+    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of the extent.
+    pub fn fetched_for(&self, len: usize) -> u64 {
+        match front_len(self, len) {
+            0 => self.pcluster.plen.into(),
+            front_len => front_len as u64,
+        }
+    }
+
     /// Length of the extent in bytes.
     pub fn len(&self) -> usize {
         self.llen as usize

@@ -6,6 +6,7 @@ use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
 use crate::meta::{Space, WINDOW_LEN, WindowKey};
 use crate::stats::Counters;
+use crate::stride::Strides;
 use crate::touched::Touched;
 use crate::trail::Trails;
 use crate::xattr::LongPrefixes;
@@ -86,6 +87,7 @@ pub(crate) struct Core {
     pub courses: Courses,
     pub reader: Reader,
     pub trails: Trails,
+    pub strides: Strides,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
     pub counters: Arc<Counters>,
@@ -132,6 +134,7 @@ impl Image {
             courses: Courses::new(),
             reader: options.reader,
             trails: Trails::default(),
+            strides: Strides::new(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
             counters,

@@ -36,6 +36,7 @@ mod read_at;
 mod resolve;
 mod seek;
 mod stats;
+mod stride;
 mod touched;
 mod trail;
 mod usage;

@@ -8,8 +8,10 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 const TRAILS: usize = 8;
-/// Of what is not announced, a fetch may leave out one part in this many of its own length in front of it.
-const GAP: u64 = 2;
+/// Of what is not announced, a fetch may leave out so many bytes.
+const GAP_MAX: u64 = 8 << 10;
+/// A byte that is left out outweighs so many that were fetched: strides through long extents leave out less than they fetch.
+const GAP_WEIGHT: u64 = 8;
 /// Of a trail, one part in this many is announced ahead of it.
 const SHARE: u64 = 4;
 /// At most and at least so many bytes are. More would fetch more in vain where files end, and disks are no faster by that.
@@ -25,8 +27,9 @@ struct Trail {
     /// Byte address behind the last fetch, and behind what is announced.
     end: u64,
     announced: u64,
-    /// Bytes that were fetched.
+    /// Bytes that were fetched, as far as they matter, and the weight of what was left out of the trail.
     len: u64,
+    left_out: u64,
 }
 
 #[derive(Default)]
@@ -41,7 +44,7 @@ impl Trails {
         // Nothing panics while it is locked.
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let follows = |trail: &Trail| {
-            let near = trail.announced.max(trail.end.saturating_add(len / GAP));
+            let near = trail.announced.max(trail.end.saturating_add(GAP_MAX));
             trail.len > 0 && trail.device == device && pa <= near && pa.saturating_add(DISORDER) >= trail.end
         };
         let found = list.iter().position(follows);
@@ -50,12 +53,16 @@ impl Trails {
         list[..=idx].rotate_right(1);
         let trail = &mut list[0];
         if found.is_none() {
-            *trail = Trail { device, end: pa, announced: pa, len: 0 };
+            *trail = Trail { device, end: pa, announced: pa, len: 0, left_out: 0 };
         }
-        trail.len = trail.len.saturating_add(len);
+        trail.len = trail.len.saturating_add(len).min(AHEAD_MAX * SHARE);
+        // What was left out may come late.
+        let late = trail.end.saturating_sub(pa).min(len) * GAP_WEIGHT;
+        let gap = pa.saturating_sub(trail.end) * GAP_WEIGHT;
+        trail.left_out = trail.left_out.saturating_sub(late).saturating_add(gap).min(2 * AHEAD_MAX * SHARE);
         trail.end = trail.end.max(pa.saturating_add(len));
         trail.announced = trail.announced.max(trail.end);
-        let ahead = (trail.len / SHARE).min(AHEAD_MAX);
+        let ahead = trail.len.saturating_sub(trail.left_out) / SHARE;
         let wanted = trail.announced..trail.end.saturating_add(ahead);
         // In pieces, not with each fetch.
         if ahead < AHEAD_MIN || wanted.start.saturating_add(ahead / 2) > wanted.end {

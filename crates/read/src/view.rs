@@ -5,7 +5,7 @@ use crate::data::{Fragments, readable};
 use crate::decode::{Encoded, Stored, sized};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Space};
+use crate::{Image, Inode, ReadError, Reader, Space};
 use std::ops::{Deref, Range};
 
 /// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's buffer.
@@ -61,7 +61,11 @@ impl Image {
     }
 
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
-        let mut map = Map::open_for(self, inode, &(off..off + len as u64))?;
+        let wanted = off..off + len as u64;
+        let mut map = Map::open_for(self, inode, &wanted)?;
+        if self.core.reader == Reader::Kernel && self.core.devices.are_slow() {
+            self.announce_stride(inode, &mut map, wanted)?;
+        }
         let extent = map.extent_at(off)?;
         if let ExtentKind::Fragment { off: start } = extent.kind {
             let from = start.saturating_add(off - extent.la);

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Regular files of an image and their contents.
 fn files(image: &Image) -> Vec<(Inode, Vec<u8>)> {
@@ -237,9 +238,10 @@ fn who_jumps_back_keeps_what_he_touches() {
     }
 }
 
-/// Ranges that were announced, and ranges that were read.
+/// Ranges that were announced, and ranges that were read, each after a while.
 struct Announced {
     inner: MemorySource,
+    delay: Duration,
     announced: Mutex<Vec<Range<u64>>>,
     read: Mutex<Vec<Range<u64>>>,
 }
@@ -251,6 +253,7 @@ impl ReadAt for Announced {
 
     fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
         self.read.lock().unwrap().push(off..off + buf.len() as u64);
+        std::thread::sleep(self.delay);
         self.inner.read_exact_at(buf, off)
     }
 
@@ -275,6 +278,7 @@ fn where_nobody_reads_ahead_pclusters_are_announced() {
         for reader in [Reader::Kernel, Reader::Programs] {
             let source = Arc::new(Announced {
                 inner: MemorySource::new(golden.bytes()),
+                delay: Duration::ZERO,
                 announced: Mutex::default(),
                 read: Mutex::default(),
             });
@@ -315,6 +319,7 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
     for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
         let source = Arc::new(Announced {
             inner: MemorySource::new(golden.bytes()),
+            delay: Duration::ZERO,
             announced: Mutex::default(),
             read: Mutex::default(),
         });
@@ -373,5 +378,45 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
         let half = extent.llen / 2;
         assert_eq!([read(0, half), read(half, extent.llen - half)], [0, 1]);
         assert_eq!(read(100, 100), hits, "{reader:?}");
+    }
+}
+
+#[test]
+fn strides_are_read_ahead_where_fetching_is_slow() {
+    let golden = manifest().into_iter().find(|golden| golden.name == "lz4-legacy").unwrap();
+    for (delay, is_announced) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
+        let source = Arc::new(Announced {
+            inner: MemorySource::new(golden.bytes()),
+            delay,
+            announced: Mutex::default(),
+            read: Mutex::default(),
+        });
+        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
+        let image = Image::open(source.clone(), vec![], &options).unwrap();
+        let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
+        let step = inode.meta.size / 20;
+        assert!(step > 4096);
+        // What was announced of metadata, and of the files read just now.
+        source.announced.lock().unwrap().clear();
+        let mut buf = Vec::new();
+        let (mut fetches, mut announced_before) = (0, 0);
+        for idx in 0..20 {
+            source.read.lock().unwrap().clear();
+            let seen = source.announced.lock().unwrap().clone();
+            let off = idx * step;
+            let view = image.view(&inode, off, 50, &mut buf).unwrap();
+            assert_eq!(view[..], bytes[off as usize..][..50]);
+            // Reads of data, not of the index.
+            let fetched = source.read.lock().unwrap().clone();
+            let covers =
+                |range: &&Range<u64>| seen.iter().any(|ahead| ahead.start <= range.start && ahead.end > range.start);
+            // Three reads make a stride.
+            if idx >= 3 {
+                fetches += fetched.len();
+                announced_before += fetched.iter().filter(covers).count();
+            }
+        }
+        assert!(fetches > 2, "{fetches}");
+        assert_eq!(announced_before, if is_announced { fetches } else { 0 });
     }
 }

@@ -1,0 +1,108 @@
+//! Read-ahead of strides: who reads a record in every so many bytes of a file will want those that follow.
+//!
+//! No kernel sees this, as what lies between is not wanted. It pays only where fetching takes long: who finds everything in memory
+//! is slowed down by looking up where the next steps lie. So steps are only watched while the last fetch was slow.
+
+use crate::decode::Stored;
+use crate::map::{ExtentKind, Map};
+use crate::{Image, Inode, ReadError};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// Files that are watched at a time.
+const SLOTS: u64 = 64;
+/// Equal steps that make a stride.
+const STEPS_MIN: u32 = 2;
+/// How many steps ahead are announced: with a fetch of milliseconds under way, the next readers come soon.
+const STEPS_AHEAD: u64 = 8;
+
+/// The last read of a file.
+#[derive(Clone, Copy, Default)]
+struct Last {
+    nid: u64,
+    off: u64,
+    /// From the read before to this one, and how many like it came one after the other.
+    step: u64,
+    steps: u32,
+}
+
+pub(crate) struct Strides {
+    slots: Box<[Mutex<Last>]>,
+}
+
+impl Strides {
+    pub fn new() -> Self {
+        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
+    /// reads are a stride.
+    fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
+        let slot = &self.slots[(nid % SLOTS) as usize];
+        let mut last = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);
+        let steps = if step > 0 && step == last.step { last.steps.saturating_add(1) } else { u32::from(step > 0) };
+        *last = Last { nid, off, step, steps };
+        // At first all that are ahead, then one more with each.
+        let first = if steps == STEPS_MIN { 1 } else { STEPS_AHEAD };
+        (steps >= STEPS_MIN)
+            .then(|| (first..=STEPS_AHEAD).filter_map(move |idx| off.checked_add(step.checked_mul(idx)?)))
+    }
+}
+
+impl Image {
+    /// Announce what the stride needs next that a read of these bytes belongs to, if it does.
+    pub(crate) fn announce_stride(
+        &self,
+        inode: &Inode,
+        map: &mut Map<'_>,
+        wanted: Range<u64>,
+    ) -> Result<(), ReadError> {
+        let core = &self.core;
+        let len = wanted.end - wanted.start;
+        let Some(steps) = core.strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
+        for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {
+            let extent = map.extent_at(off)?;
+            let end = (off + len).min(extent.end()) - extent.la;
+            match extent.kind {
+                ExtentKind::Raw { device, pa } => {
+                    core.devices.will_need(device, pa.saturating_add(off - extent.la), len)
+                }
+                ExtentKind::Encoded { device, pa, inline: None, .. } => {
+                    core.devices.will_need(device, pa, Stored::of(&extent)?.fetched_for(end as usize));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is announced for reads of 10 bytes of one file.
+    fn announced(strides: &Strides, nid: u64, offs: &[u64]) -> Vec<u64> {
+        offs.iter().filter_map(|&off| strides.step(nid, off, 10)).flatten().collect()
+    }
+
+    #[test]
+    fn equal_steps_are_announced_once_each() {
+        let strides = Strides::new();
+        assert_eq!(announced(&strides, 1, &[5, 105]), []);
+        let expected: Vec<u64> = (3..=10).map(|idx| 5 + 100 * idx).collect();
+        assert_eq!(announced(&strides, 1, &[205]), expected);
+        assert_eq!(announced(&strides, 1, &[305, 405]), [1105, 1205]);
+        // Another file has a stride of its own, even in the same slot.
+        assert_eq!(announced(&strides, 1 + SLOTS, &[505, 605]), []);
+    }
+
+    #[test]
+    fn other_reads_are_not() {
+        for offs in [&[0, 10, 20, 30, 40][..], &[90, 60, 30, 0], &[0, 100, 300, 400, 900], &[7, 7, 7, 7]] {
+            assert_eq!(announced(&Strides::new(), 1, offs), [], "{offs:?}");
+        }
+        assert_eq!(announced(&Strides::new(), 1, &[0, u64::MAX / 3, u64::MAX / 3 * 2]), [u64::MAX / 3 * 3]);
+    }
+}
