@@ -75,7 +75,9 @@ impl Image {
 
     /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
     fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
-        let (mut off, mut run) = (range.start, (0, 0..0));
+        let announce =
+            |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);
+        let (mut off, mut run) = (range.start, None::<(u16, Range<u64>)>);
         while off < range.end {
             let extent = map.extent_at(off)?;
             off = extent.end();
@@ -84,13 +86,13 @@ impl Image {
             else {
                 continue;
             };
-            if (run.0, run.1.end) != (device, pa) {
-                self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
-                run = (device, pa..pa);
+            let end = pa.saturating_add(plen.into());
+            match &mut run {
+                Some((of, run)) if (*of, run.end) == (device, pa) => run.end = end,
+                _ => run.replace((device, pa..end)).into_iter().for_each(announce),
             }
-            run.1.end = pa.saturating_add(plen.into());
         }
-        self.core.devices.will_need(run.0, run.1.start, run.1.end - run.1.start);
+        run.into_iter().for_each(announce);
         Ok(())
     }
 
@@ -126,12 +128,13 @@ impl Image {
         let devices = &self.core.devices;
         let from = pa.saturating_add(skip);
         devices.check_range(record, device, from, buf.len() as u64)?;
-        if self.core.reader == Reader::Kernel
-            && let Some(soon) = self.core.trails.step(device, from, buf.len() as u64)
-        {
+        if self.core.reader == Reader::Programs {
+            return devices.read(device, buf, from);
+        }
+        if let Some(soon) = self.core.trails.step(device, from, buf.len() as u64) {
             devices.will_need(device, soon.start, soon.end - soon.start);
         }
-        devices.read(device, buf, from)
+        self.core.strides.fetch(|| devices.read(device, buf, from))
     }
 
     fn read_meta(

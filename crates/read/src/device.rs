@@ -6,12 +6,7 @@ use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
 use kiln_format::superblock::Superblock;
 use kiln_format::{BlockBits, FormatError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
-
-/// A fetch that takes longer did not find its bytes in memory.
-const SLOW: Duration = Duration::from_micros(100);
 
 /// A place on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +29,6 @@ pub(crate) struct Devices {
     mapped: Vec<Mapping>,
     block_bits: BlockBits,
     counters: Arc<Counters>,
-    /// Whether the last fetch was.
-    is_slow: AtomicBool,
 }
 
 struct Device {
@@ -61,14 +54,7 @@ impl Devices {
     /// The primary device alone: enough to read the superblock.
     pub fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
         let list = vec![Device::new(source)?];
-        Ok(Self {
-            list,
-            slots: Vec::new(),
-            mapped: Vec::new(),
-            block_bits: BlockBits::DEFAULT,
-            counters,
-            is_slow: AtomicBool::new(false),
-        })
+        Ok(Self { list, slots: Vec::new(), mapped: Vec::new(), block_bits: BlockBits::DEFAULT, counters })
     }
 
     /// Read the device table and add the extra devices: all in its order, or none for a flat image.
@@ -174,15 +160,7 @@ impl Devices {
     pub fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
         let source = &self.list[usize::from(device)].source;
         self.counters.fetched(buf.len());
-        let start = Instant::now();
-        let read = source.read_exact_at(buf, pa);
-        self.is_slow.store(start.elapsed() > SLOW, Ordering::Relaxed);
-        read.map_err(|error| ReadError::io(pa, buf.len() as u64, error))
-    }
-
-    /// Whether fetching takes so long that it is worth some thought to do it ahead.
-    pub fn are_slow(&self) -> bool {
-        self.is_slow.load(Ordering::Relaxed)
+        source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
     }
 
     /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.

@@ -7,8 +7,12 @@ use crate::decode::Stored;
 use crate::map::{ExtentKind, Map};
 use crate::{Image, Inode, ReadError};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+/// A fetch that takes longer did not find its bytes in memory.
+const SLOW: Duration = Duration::from_micros(100);
 /// Files that are watched at a time.
 const SLOTS: u64 = 64;
 /// Equal steps that make a stride.
@@ -28,11 +32,21 @@ struct Last {
 
 pub(crate) struct Strides {
     slots: Box<[Mutex<Last>]>,
+    /// Whether the last fetch of data was.
+    is_slow: AtomicBool,
 }
 
 impl Strides {
     pub fn new() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
+        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), is_slow: AtomicBool::new(false) }
+    }
+
+    /// Run a fetch of data, and note whether it is slow.
+    pub fn fetch<T>(&self, fetch: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let fetched = fetch();
+        self.is_slow.store(start.elapsed() > SLOW, Ordering::Relaxed);
+        fetched
     }
 
     /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
@@ -51,7 +65,7 @@ impl Strides {
 }
 
 impl Image {
-    /// Announce what the stride needs next that a read of these bytes belongs to, if it does.
+    /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
     pub(crate) fn announce_stride(
         &self,
         inode: &Inode,
@@ -59,6 +73,9 @@ impl Image {
         wanted: Range<u64>,
     ) -> Result<(), ReadError> {
         let core = &self.core;
+        if !core.strides.is_slow.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let len = wanted.end - wanted.start;
         let Some(steps) = core.strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
         for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {

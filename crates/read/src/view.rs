@@ -63,7 +63,7 @@ impl Image {
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
         let wanted = off..off + len as u64;
         let mut map = Map::open_for(self, inode, &wanted)?;
-        if self.core.reader == Reader::Kernel && self.core.devices.are_slow() {
+        if self.core.reader == Reader::Kernel {
             self.announce_stride(inode, &mut map, wanted)?;
         }
         let extent = map.extent_at(off)?;
