@@ -190,6 +190,15 @@ mod tests {
             (thread, back)
         }
 
+        /// This thread waits, and another one rests.
+        fn with_one_at_rest() -> (Self, mpsc::Receiver<()>) {
+            let scene = Scene::new();
+            scene.team.answer(|| QUICK);
+            let (_, back) = scene.thread();
+            scene.wait_until_resting(1);
+            (scene, back)
+        }
+
         fn resting(&self) -> usize {
             self.team.rest.count().resting
         }
@@ -220,10 +229,7 @@ mod tests {
 
     #[test]
     fn a_request_behind_another_wakes_a_thread() {
-        let scene = Scene::new();
-        scene.team.answer(|| QUICK);
-        let (_thread, back) = scene.thread();
-        scene.wait_until_resting(1);
+        let (scene, back) = Scene::with_one_at_rest();
         scene.team.answer(|| {
             assert_eq!(scene.resting(), 1, "nobody waits behind this one");
             QUICK
@@ -238,10 +244,7 @@ mod tests {
 
     #[test]
     fn behind_a_slow_answer_somebody_waits() {
-        let scene = Scene::new();
-        scene.team.answer(|| QUICK);
-        let (_thread, back) = scene.thread();
-        scene.wait_until_resting(1);
+        let (scene, back) = Scene::with_one_at_rest();
         scene.team.answer(|| SLOW * 2);
         scene.team.answer(|| {
             assert_eq!(scene.resting(), 0);
