@@ -2,14 +2,12 @@
 
 mod common;
 
-use common::{Scratch, fails, kiln, run, skip, stderr, stdout, text};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use common::{Scratch, fails, kiln, names, run, skip, stderr, stdout, text};
+use rustix::process::geteuid;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::os::unix::process::CommandExt;
 
 /// A small tree with some of everything that needs no privilege.
 fn tree(scratch: &Scratch) -> String {
@@ -28,50 +26,6 @@ fn tree(scratch: &Scratch) -> String {
 fn pack(args: &[&str]) {
     let output = run(&[&["pack"], args].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-}
-
-/// Something that takes long to pack, in a process of its own.
-fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
-    let root = scratch.path("src");
-    fs::create_dir(&root).unwrap();
-    fs::create_dir(scratch.path("out")).unwrap();
-    fs::write(format!("{root}/big"), text(7, 48 << 20)).unwrap();
-    let image = scratch.path("out/image");
-    // Whoever runs the tests may ignore signals, as jobs in the background do, and kiln would, too.
-    let mut child = Command::new("env")
-        .args([
-            "--default-signal=INT,TERM,HUP",
-            env!("CARGO_BIN_EXE_kiln"),
-            "pack",
-            "-z",
-            "zstd,19",
-            "-C",
-            "64k",
-            "--threads",
-            "1",
-        ])
-        .args(extra)
-        .args([&root, &image])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while !catches_signals(child.id()) {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // In the middle of packing, which takes seconds.
-    std::thread::sleep(Duration::from_millis(300));
-    child
-}
-
-fn catches_signals(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
-    u64::from_str_radix(mask, 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
-}
-
-fn names(dir: &str) -> Vec<String> {
-    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[test]
@@ -500,57 +454,4 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(!summary["skipped"].as_array().unwrap().is_empty());
     assert_eq!(run(&["check", &format!("{out}/some")]).status.code(), Some(0));
-}
-
-#[test]
-fn a_signal_leaves_nothing_behind() {
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let scratch = Scratch::new();
-        let child = slow(&scratch, &[]);
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
-        assert!(names(&scratch.path("out")).is_empty());
-    }
-}
-
-#[test]
-fn not_even_sigkill_leaves_anything_behind() {
-    for extra in [&[][..], &["--force"]] {
-        let scratch = Scratch::new();
-        let mut child = slow(&scratch, extra);
-        child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
-        if scratch_has_tmpfile(&scratch) {
-            assert!(names(&scratch.path("out")).is_empty());
-        } else {
-            skip("this file system has no nameless files");
-        }
-    }
-}
-
-fn scratch_has_tmpfile(scratch: &Scratch) -> bool {
-    use rustix::fs::{Mode, OFlags};
-    rustix::fs::open(scratch.path("out"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_ok()
-}
-
-#[test]
-fn a_full_disk_leaves_nothing_behind() {
-    let scratch = Scratch::new();
-    let disk = scratch.path("disk");
-    fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs", &disk]).output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        return skip("mounting a small file system needs root");
-    }
-    let root = scratch.path("src");
-    fs::create_dir(&root).unwrap();
-    fs::write(format!("{root}/big"), text(3, 4 << 20)).unwrap();
-    let image = format!("{disk}/image");
-    let output = run(&["pack", &root, &image]);
-    let left = names(&disk);
-    Command::new("umount").arg(&disk).status().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains(&image) && stderr(&output).contains("No space left"), "{}", stderr(&output));
-    assert!(left.is_empty(), "{left:?}");
 }

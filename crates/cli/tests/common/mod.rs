@@ -51,6 +51,14 @@ pub fn skip(reason: &str) {
     println!("SKIP: {reason}");
 }
 
+/// The names in a directory, sorted.
+pub fn names(dir: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 /// A directory of one test's own, gone when it ends.
 pub struct Scratch(PathBuf);
 
@@ -69,10 +77,7 @@ impl Scratch {
 
     /// The names in it, sorted.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        names(&self.0)
     }
 }
 
