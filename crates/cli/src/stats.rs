@@ -54,7 +54,15 @@ struct StatsJson {
     decodes_avoided: u64,
     errors: u64,
     threads_woken: u64,
+    unasked: BTreeMap<String, UnaskedJson>,
     requests: BTreeMap<String, RequestJson>,
+}
+
+/// What the kernel was given without asking.
+#[derive(Serialize)]
+struct UnaskedJson {
+    count: u64,
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -95,6 +103,10 @@ impl StatsJson {
             (request.to_owned(), RequestJson { count: count as u64, seconds: seconds.unwrap_or_default(), durations })
         });
         let ways = samples.by_label("kiln_decodes_total", "way").map(|(way, count)| (way.to_owned(), count as u64));
+        let unasked = samples.by_label("kiln_unasked_total", "why").map(|(why, count)| {
+            let bytes = samples.with_label("kiln_unasked_bytes_total", "why", why).unwrap_or_default();
+            (why.to_owned(), UnaskedJson { count: count as u64, bytes: bytes as u64 })
+        });
         Self {
             schema: SCHEMA,
             reads: samples.count("kiln_read_size_bytes_count"),
@@ -111,6 +123,7 @@ impl StatsJson {
             decodes_avoided: samples.count("kiln_decodes_avoided_total"),
             errors: samples.count("kiln_errors_total"),
             threads_woken: samples.count("kiln_threads_woken_total"),
+            unasked: unasked.collect(),
             requests: requests.collect(),
         }
     }
@@ -133,6 +146,8 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
         ways.join(", ")
     )?;
     writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
+    let unasked = stats.unasked.iter().map(|(why, given)| format!("{} {why} ({})", given.count, Human(given.bytes)));
+    writeln!(out, "unasked   {}", unasked.collect::<Vec<_>>().join(", "))?;
     writeln!(out, "errors    {}", stats.errors)?;
     writeln!(out, "threads   {} times one was woken to receive while others answered", stats.threads_woken)?;
     writeln!(out, "\nrequest          count     mean us   99 % below us")?;

@@ -1,20 +1,25 @@
 //! An image served by FUSE: root mounts directly, users through `fusermount3`.
 
 mod absent;
+mod ahead;
 mod ask;
 mod attach;
 mod export;
+mod give;
 mod metrics;
 mod node;
 mod served;
 mod server;
+mod store;
 mod team;
+mod watch;
 
 pub use ask::stats;
 
 use crate::{MountError, place, unmount};
 use export::Export;
 use fuser::{Config, Session, SessionACL};
+use give::Giver;
 use kiln_read::Image;
 use metrics::Meters;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -91,12 +96,13 @@ pub fn serve(
     let mut export = export.transpose()?;
 
     let config = config(options);
-    let team =
-        device.try_clone().map(|connection| Team::new(connection, config.n_threads.unwrap_or(1), Arc::clone(&meters)));
+    let served = || -> io::Result<Served> {
+        let team = Team::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&meters));
+        let giver = Giver::new(device.try_clone()?, Arc::clone(&meters));
+        Ok(Served::new(Server::new(image, meters), team, giver))
+    };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
-    let session = team.and_then(|team| {
-        Session::from_fd(Served::new(Server::new(image, meters), team), device, SessionACL::All, config)
-    });
+    let session = served().and_then(|served| Session::from_fd(served, device, SessionACL::All, config));
     let session = session.map_err(|error| failed(&mount.dir, error))?;
     let session = thread::Builder::new().name("kiln-fuse".into()).spawn(move || session.run());
     let session = session.map_err(|error| failed(&mount.dir, error))?;

@@ -65,6 +65,12 @@ impl Strides {
 }
 
 impl Image {
+    /// Whether the last fetch of data did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s
+    /// fetches.
+    pub fn is_slow(&self) -> bool {
+        self.core.strides.is_slow.load(Ordering::Relaxed)
+    }
+
     /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
     pub(crate) fn announce_stride(
         &self,
@@ -72,10 +78,10 @@ impl Image {
         map: &mut Map<'_>,
         wanted: Range<u64>,
     ) -> Result<(), ReadError> {
-        let core = &self.core;
-        if !core.strides.is_slow.load(Ordering::Relaxed) {
+        if !self.is_slow() {
             return Ok(());
         }
+        let core = &self.core;
         let len = wanted.end - wanted.start;
         let Some(steps) = core.strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
         for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {

@@ -1,6 +1,7 @@
 //! Contents without a copy, where that is possible.
 
 use crate::cache::Bytes;
+use crate::course::Course;
 use crate::data::{Fragments, readable};
 use crate::decode::{Encoded, Stored, sized};
 use crate::map::{Extent, ExtentKind, Map};
@@ -10,7 +11,17 @@ use std::ops::{Deref, Range};
 
 /// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's buffer.
 #[derive(Debug)]
-pub struct View<'a>(Place<'a>);
+pub struct View<'a> {
+    place: Place<'a>,
+    around: Option<Around>,
+}
+
+/// The extent that bytes are taken from, and where in the file it begins.
+#[derive(Debug)]
+struct Around {
+    la: u64,
+    stored: Stored,
+}
 
 #[derive(Debug)]
 enum Place<'a> {
@@ -22,19 +33,29 @@ impl Deref for View<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.place {
             Place::Borrowed(bytes) => bytes,
             Place::Shared(bytes, range) => &bytes[range.clone()],
         }
     }
 }
 
-impl<'a> From<Encoded<'a>> for View<'a> {
-    fn from(encoded: Encoded<'a>) -> Self {
-        View(match encoded {
-            Encoded::Cached(bytes, range) => Place::Shared(bytes, range),
-            Encoded::Buffer(bytes) => Place::Borrowed(bytes),
-        })
+impl<'a> View<'a> {
+    fn borrowed(bytes: &'a [u8]) -> Self {
+        View { place: Place::Borrowed(bytes), around: None }
+    }
+
+    fn shared(bytes: Bytes, range: Range<usize>) -> Self {
+        View { place: Place::Shared(bytes, range), around: None }
+    }
+
+    /// All bytes of the extent that these come from, and where in the file they begin. Only for a [`Reader::Kernel`], if they were
+    /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::release`] them.
+    pub fn around(&self) -> Option<(u64, &[u8])> {
+        match (&self.place, &self.around) {
+            (Place::Shared(bytes, _), Some(around)) => Some((around.la, bytes)),
+            _ => None,
+        }
     }
 }
 
@@ -55,9 +76,16 @@ impl Image {
         let len = readable(inode, len, off)?;
         self.core.counters.read(len);
         if len == 0 {
-            return Ok(View(Place::Borrowed(&[])));
+            return Ok(View::borrowed(&[]));
         }
         self.look(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
+    }
+
+    /// Drop the extent around a view from the cache, for somebody else has all of it now.
+    pub fn release(&self, view: View<'_>) {
+        if let Some(around) = view.around {
+            self.core.decoded.remove(&around.stored);
+        }
     }
 
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
@@ -98,19 +126,29 @@ impl Image {
         if extent.end() >= off + len as u64 {
             match extent.kind {
                 ExtentKind::Encoded { .. } => {
-                    return Ok(self.encoded(&Stored::of(extent)?, skip..skip + len as u64, buf, map.course)?.into());
+                    let stored = Stored::of(extent)?;
+                    return Ok(match self.encoded(&stored, skip..skip + len as u64, buf, map.course)? {
+                        Encoded::Buffer(bytes) => View::borrowed(bytes),
+                        Encoded::Cached(bytes, range) => {
+                            // What surrounds a fragment belongs to other files.
+                            let is_own = fragments == Fragments::Allowed;
+                            let is_for_all = self.core.reader == Reader::Kernel && map.course == Course::AtRandom;
+                            let around = (is_own && is_for_all).then_some(Around { la: extent.la, stored });
+                            View { place: Place::Shared(bytes, range), around }
+                        }
+                    });
                 }
                 ExtentKind::Raw { device, pa }
                 | ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {
                     if let Some(bytes) = self.borrow_raw("data", device, pa, skip, len)? {
-                        return Ok(View(Place::Borrowed(bytes)));
+                        return Ok(View::borrowed(bytes));
                     }
                 }
                 ExtentKind::Meta { pa, in_metabox } => {
                     let space = if in_metabox { Space::Metabox } else { Space::Primary };
                     let at = pa.saturating_add(skip);
                     if let Some((window, start)) = MetaReader::new(self, space).within_window(at, len as u64)? {
-                        return Ok(View(Place::Shared(window, start..start + len)));
+                        return Ok(View::shared(window, start..start + len));
                     }
                 }
                 _ => {}
@@ -118,6 +156,6 @@ impl Image {
         }
         let part = sized(buf, len);
         self.fill_by(map, part, off, fragments)?;
-        Ok(View(Place::Borrowed(part)))
+        Ok(View::borrowed(part))
     }
 }

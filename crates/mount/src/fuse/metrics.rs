@@ -39,6 +39,17 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Lseek, "lseek"),
 ];
 
+/// What the kernel gets without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Files that will be read next.
+    Ahead,
+    /// What was decoded around a page that is read.
+    Around,
+}
+
+const GIVEN: [(Given, &str); 2] = [(Given::Ahead, "ahead"), (Given::Around, "around")];
+
 /// Requests of one kind.
 #[derive(Default)]
 struct Meter {
@@ -52,16 +63,18 @@ pub struct Meters {
     kinds: [Meter; KINDS.len()],
     errors: AtomicU64,
     woken: AtomicU64,
+    /// Times and bytes.
+    given: [[AtomicU64; 2]; GIVEN.len()],
 }
 
 impl Meters {
     /// Run the handler of a request, and note how long that takes.
-    pub fn timed(&self, kind: Kind, handler: impl FnOnce()) -> Duration {
+    pub fn timed<T>(&self, kind: Kind, handler: impl FnOnce() -> T) -> (T, Duration) {
         let start = Instant::now();
-        handler();
+        let result = handler();
         let took = start.elapsed();
         self.note(kind, took);
-        took
+        (result, took)
     }
 
     fn note(&self, kind: Kind, took: Duration) {
@@ -82,6 +95,13 @@ impl Meters {
         self.woken.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Note bytes that the kernel got without asking.
+    pub fn given(&self, why: Given, len: usize) {
+        let [times, bytes] = &self.given[why as usize];
+        times.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
     /// All counters, with those of the image.
     pub fn text(&self, image: &Stats) -> String {
         let mut text = Text(String::new());
@@ -98,6 +118,15 @@ impl Meters {
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));
         let woken = self.woken.load(Ordering::Relaxed);
         text.counter("kiln_threads_woken_total", "Threads woken to receive requests while others answer.", woken);
+        let names = ["kiln_unasked_total", "kiln_unasked_bytes_total"];
+        let helps = ["Times that the kernel was given contents without asking, by why.", "Bytes of these."];
+        for (idx, (name, help)) in names.into_iter().zip(helps).enumerate() {
+            text.head(name, "counter", help);
+            for (why, label) in GIVEN {
+                let value = self.given[why as usize][idx].load(Ordering::Relaxed);
+                text.line(format_args!("{name}{{why=\"{label}\"}} {value}"));
+            }
+        }
         self.durations(&mut text);
         text.0
     }

@@ -1,5 +1,6 @@
 //! Answers to the kernel's requests.
 
+use super::give::Giver;
 use super::metrics::{FETCH, Kind};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
 use super::server::{GENERATION, Server};
@@ -37,6 +38,8 @@ const NAME_MAX: u32 = 255;
 /// Of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
+/// Of open(2).
+const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
 thread_local! {
     /// Each thread's memory for reads that nobody else has in memory: at most one request, or the longest extent.
@@ -47,14 +50,15 @@ thread_local! {
 pub struct Served {
     server: Server,
     team: Team,
+    giver: Giver,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
 impl Served {
-    pub fn new(server: Server, team: Team) -> Self {
-        Served { server, team, no_open: false, no_opendir: false }
+    pub fn new(server: Server, team: Team, giver: Giver) -> Self {
+        Served { server, team, giver, no_open: false, no_opendir: false }
     }
 
     fn answer(&self, kind: Kind, handler: impl FnOnce(&Server)) {
@@ -148,19 +152,36 @@ impl Filesystem for Served {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.answer(Kind::Read, |server| {
+        // Who goes past the cache has no use for what is put there.
+        let is_cached = flags.0 & O_DIRECT == 0;
+        let (server, team) = (&self.server, &self.team);
+        self.team.answer(|| {
             READ_BUF.with_borrow_mut(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
-                let read = server.inode(node).and_then(|inode| server.image.view(&inode, offset, len, buf));
-                match read {
-                    Ok(bytes) => reply.data(&bytes),
-                    Err(error) => reply.error(server.errno(&error)),
-                }
-            });
+                let answer = || match server.read(node, offset, len, buf) {
+                    Ok((size, bytes)) => {
+                        if is_cached && offset == 0 {
+                            self.giver.ahead(server, team, node);
+                        }
+                        reply.data(&bytes);
+                        is_cached.then_some((size, bytes))
+                    }
+                    Err(error) => {
+                        reply.error(server.errno(&error));
+                        None
+                    }
+                };
+                server.guarded_with(Kind::Read, answer, |answered| {
+                    if let Some((size, bytes)) = answered {
+                        let range = offset..offset + bytes.len() as u64;
+                        self.giver.around(server, team, node, size, range, bytes);
+                    }
+                })
+            })
         });
     }
 
@@ -179,8 +200,12 @@ impl Filesystem for Served {
 
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         self.answer(Kind::Readdir, |server| {
-            match server.list(node, offset, &mut |entry, next| server.add_plus(entry, next, &mut reply)) {
-                Ok(()) => reply.ok(),
+            let mut files = Vec::new();
+            match server.list(node, offset, &mut |entry, next| server.add_plus(entry, next, &mut reply, &mut files)) {
+                Ok(()) => {
+                    self.giver.listed(node, offset == 0, &files);
+                    reply.ok();
+                }
                 Err(error) => reply.error(server.errno(&error)),
             }
         });

@@ -4,7 +4,7 @@ use super::absent::Absent;
 use super::metrics::{Kind, Meters};
 use super::node;
 use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectoryPlus};
-use kiln_read::{DirEntry, Image, Inode, ReadError};
+use kiln_read::{DirEntry, Image, Inode, ReadError, View};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -31,11 +31,21 @@ impl Server {
     /// Run the handler of a request, and say how long it took. A bug in it must not take the mount down: the reply that it drops
     /// becomes EIO.
     pub fn guarded(&self, kind: Kind, handler: impl FnOnce(&Self)) -> Duration {
-        self.meters.timed(kind, || {
-            if catch_unwind(AssertUnwindSafe(|| handler(self))).is_err() {
-                log::error!("internal error in a FUSE request, answered with EIO; please report it");
-            }
-        })
+        self.guarded_with(kind, || handler(self), |()| {})
+    }
+
+    /// [`Server::guarded`], and then what is left to do when the answer is out.
+    pub fn guarded_with<T>(&self, kind: Kind, handler: impl FnOnce() -> T, after: impl FnOnce(T)) -> Duration {
+        let mut took = Duration::ZERO;
+        let guarded = || {
+            let (result, duration) = self.meters.timed(kind, handler);
+            took = duration;
+            after(result);
+        };
+        if catch_unwind(AssertUnwindSafe(guarded)).is_err() {
+            log::error!("internal error in a FUSE request, answered with EIO; please report it");
+        }
+        took
     }
 
     pub fn errno(&self, error: &ReadError) -> Errno {
@@ -46,6 +56,18 @@ impl Server {
 
     pub fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
         self.image.inode(node::nid(&self.image, node))
+    }
+
+    /// The size of a file and at most `len` bytes of it from `off` on, which may be in `buf`.
+    pub fn read<'a>(
+        &'a self,
+        file: INodeNo,
+        off: u64,
+        len: usize,
+        buf: &'a mut Vec<u8>,
+    ) -> Result<(u64, View<'a>), ReadError> {
+        let inode = self.inode(file)?;
+        Ok((inode.meta.size, self.image.view(&inode, off, len, buf)?))
     }
 
     pub fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Inode>, ReadError> {
@@ -94,7 +116,8 @@ impl Server {
         node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
     }
 
-    pub fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+    /// Add an entry with its attributes; whether the reply has no room for it. Files that have contents are added to `files`.
+    pub fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus, files: &mut Vec<u64>) -> bool {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
         let st_ino = INodeNo(image.st_ino(entry.nid));
@@ -109,6 +132,10 @@ impl Server {
             // The name is there. Who looks closer will be told why there is no more.
             Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
         };
-        reply.add(node, next, name, &ttl, &attr, GENERATION)
+        let is_full = reply.add(node, next, name, &ttl, &attr, GENERATION);
+        if !is_full && attr.kind == FileType::RegularFile && attr.size > 0 {
+            files.push(node.0);
+        }
+        is_full
     }
 }

@@ -5,10 +5,16 @@
 //! to as many as there are processors; or if the last answer took so long that the source must be slow, for then nobody shall wait
 //! behind an answer. Who has answered and finds no request, but somebody else waiting for one, rests.
 //!
+//! One client's next request comes soon after the answer: the one who waits looks out for it ([`Watch`]) before it sleeps.
+//!
+//! Who does more than answer, and may have to wait for a page that somebody else's request holds ([`Team::covered`]), has another one
+//! woken to receive that request.
+//!
 //! The threads and their loops are fuser's, so they rest in the handler of a request that has been answered. All begin with waiting,
 //! and join the team with the first request they answer.
 
 use super::metrics::Meters;
+use super::watch::Watch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
@@ -35,6 +41,9 @@ pub struct Team {
     processors: usize,
     rest: Arc<Rest>,
     meters: Arc<Meters>,
+    watch: Watch,
+    /// Locked by who is covered.
+    covered: Mutex<()>,
 }
 
 /// Where threads rest.
@@ -65,7 +74,15 @@ impl Team {
     /// `threads` threads that wait for requests of `connection`.
     pub fn new(connection: OwnedFd, threads: usize, meters: Arc<Meters>) -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Team { connection, threads, processors, rest: Arc::default(), meters }
+        Team {
+            connection,
+            threads,
+            processors,
+            rest: Arc::default(),
+            meters,
+            watch: Watch::default(),
+            covered: Mutex::new(()),
+        }
     }
 
     /// Run `answer` to the request that this thread has received. It does not panic, and says how long it took.
@@ -89,13 +106,31 @@ impl Team {
         count.waiting -= usize::from(has_joined);
         count.busy += 1;
         if is_wanted && count.has_room(if is_slow { usize::MAX } else { self.processors }) {
-            count.resting -= 1;
-            count.waiting += 1;
-            count.woken += 1;
-            drop(count);
-            self.meters.woken();
-            self.rest.changed.notify_one();
+            self.wake(count);
         }
+    }
+
+    /// Have one of those that rest wait for requests.
+    fn wake(&self, mut count: MutexGuard<'_, Count>) {
+        count.resting -= 1;
+        count.waiting += 1;
+        count.woken += 1;
+        drop(count);
+        self.meters.woken();
+        self.rest.changed.notify_one();
+    }
+
+    /// Run `work` of a thread that answers: it may wait until other requests are answered, for somebody waits for those meanwhile. It
+    /// is left out if nobody can, or if another thread is about it, as the two might wait for each other.
+    pub fn covered(&self, work: impl FnOnce()) {
+        let Ok(_alone) = self.covered.try_lock() else { return };
+        let count = self.rest.count();
+        match (count.waiting, count.resting) {
+            (0, 0) => return,
+            (0, _) => self.wake(count),
+            _ => drop(count),
+        }
+        work();
     }
 
     /// Make this thread one of the team; whether it was already.
@@ -114,6 +149,10 @@ impl Team {
         count.busy -= 1;
         if has_request || count.waiting == 0 {
             count.waiting += 1;
+            drop(count);
+            if !has_request {
+                self.watch.watch(|| self.has_request());
+            }
             return;
         }
         count.resting += 1;
@@ -253,6 +292,38 @@ mod tests {
             QUICK
         });
         back.recv().unwrap();
+    }
+
+    /// Whether covered work is run.
+    fn covered(scene: &Scene) -> bool {
+        let mut has_run = false;
+        scene.team.covered(|| has_run = true);
+        has_run
+    }
+
+    #[test]
+    fn who_may_have_to_wait_is_covered() {
+        let (scene, back) = Scene::with_one_at_rest();
+        scene.team.answer(|| {
+            scene.team.covered(|| {
+                assert_eq!(scene.resting(), 0);
+                assert!(!covered(&scene), "one at a time");
+            });
+            assert!(covered(&scene), "somebody waits already");
+            // For this thread to come back, not to rest.
+            (&scene.requests).write_all(&[1]).unwrap();
+            QUICK
+        });
+        back.recv().unwrap();
+    }
+
+    #[test]
+    fn who_is_alone_does_not_wait() {
+        let scene = Scene::new();
+        scene.team.answer(|| {
+            assert!(!covered(&scene));
+            QUICK
+        });
     }
 
     #[test]

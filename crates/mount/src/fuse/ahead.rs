@@ -1,0 +1,196 @@
+//! Which files will be read next: who reads the files of a directory in the order in which it was listed goes on with those that
+//! follow. The kernel reads ahead in files, but it does not know this.
+//!
+//! Listings are remembered as links from each file to the next, in a table of hashes, until others fall on their slots. A *run* is a
+//! reader in a directory: the file that he will read next, if he goes on. What is foretold grows with each reader who does, and with
+//! each who begins with the first file of a listing; it shrinks by half with each other read.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// log2 of how many files and directories are remembered at most, 16 bytes each.
+const LINKS_BITS: u32 = 17;
+/// Readers, and directories that one reader has not finished: he may be in their subdirectories.
+const RUNS: usize = 16;
+/// Reads in order before anything is foretold, and after which no more is than before.
+const TRUST_MIN: u32 = 3;
+const TRUST_MAX: u32 = 6;
+
+/// What follows a file in its listing; of a directory, the last file that was listed so far. Node ids, 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    node: u64,
+    /// With [`FIRST`] if the node is the first file of a listing.
+    next: u64,
+}
+
+/// No node id has this bit.
+const FIRST: u64 = 1 << 63;
+
+impl Link {
+    fn next(self) -> u64 {
+        self.next & !FIRST
+    }
+
+    fn is_first(self) -> bool {
+        self.next & FIRST != 0
+    }
+}
+
+/// What was listed, and who reads it.
+pub struct Ahead(Mutex<State>);
+
+struct State {
+    links: Box<[Link]>,
+    runs: [u64; RUNS],
+    /// The run that is given up for the next reader.
+    oldest: usize,
+    /// log2 of how many files are foretold.
+    trust: u32,
+}
+
+/// Files that will be read soon.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Foretold {
+    /// Node ids, in order.
+    pub files: Vec<u64>,
+    run: usize,
+}
+
+impl Ahead {
+    pub fn new() -> Self {
+        let links = vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice();
+        Self(Mutex::new(State { links, runs: [0; RUNS], oldest: 0, trust: 0 }))
+    }
+
+    /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
+    pub fn listed(&self, dir: u64, from_start: bool, files: &[u64]) {
+        let mut state = self.state();
+        let mut last = if from_start { 0 } else { state.link(dir).map_or(0, Link::next) };
+        for &file in files {
+            if let Some(link) = state.link(last) {
+                *state.slot(last) = Link { next: file | link.next & FIRST, ..link };
+            }
+            *state.slot(file) = Link { node: file, next: if last == 0 { FIRST } else { 0 } };
+            last = file;
+        }
+        *state.slot(dir) = Link { node: dir, next: last };
+    }
+
+    /// Remember that somebody reads `file` from its start on, and foretell what he reads next.
+    pub fn read(&self, file: u64) -> Foretold {
+        let mut state = self.state();
+        let run = state.runs.iter().position(|&next| next == file);
+        let link = state.link(file);
+        let is_in_order = run.is_some() || link.is_some_and(Link::is_first);
+        state.trust = if is_in_order { TRUST_MAX.min(state.trust + 1) } else { state.trust / 2 };
+        let Some(link) = link else { return Foretold::default() };
+        let run = run.unwrap_or_else(|| {
+            state.oldest = (state.oldest + 1) % RUNS;
+            state.oldest
+        });
+        let count = if is_in_order && state.trust >= TRUST_MIN { 1 << state.trust } else { 0 };
+        let mut files = Vec::with_capacity(count);
+        let mut next = link.next();
+        while files.len() < count && next != 0 {
+            files.push(next);
+            next = state.link(next).map_or(0, Link::next);
+        }
+        state.runs[run] = next;
+        Foretold { files, run }
+    }
+
+    /// Expect the file at `idx` of those foretold to be asked for, as it was not handed over.
+    pub fn left_out(&self, foretold: &Foretold, idx: usize) {
+        self.state().runs[foretold.run] = foretold.files[idx];
+    }
+
+    /// Nothing panics while it is locked.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn slot(&mut self, node: u64) -> &mut Link {
+        // 2^64 divided by the golden ratio; its highest bits are a hash.
+        let hash = node.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &mut self.links[(hash >> (64 - LINKS_BITS)) as usize]
+    }
+
+    fn link(&mut self, node: u64) -> Option<Link> {
+        Some(*self.slot(node)).filter(|link| link.node == node && node != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u64 = 1 << 32;
+
+    /// Read what is not handed over; everything that is foretold is. Returns the files that were asked for.
+    fn asked(ahead: &Ahead, reads: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let (mut had, mut asked) = (Vec::new(), Vec::new());
+        for file in reads {
+            if !had.contains(&file) {
+                asked.push(file);
+                had.extend(ahead.read(file).files);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn who_reads_on_is_given_more_and_more() {
+        let ahead = Ahead::new();
+        ahead.listed(DIR, true, &(100..150).collect::<Vec<_>>());
+        ahead.listed(DIR, false, &(150..300).collect::<Vec<_>>());
+        assert_eq!(asked(&ahead, 100..300), [100, 101, 102, 111, 128, 161, 226, 291]);
+        // The next one knows it from the beginning.
+        ahead.listed(DIR + 1, true, &(1000..1060).collect::<Vec<_>>());
+        assert_eq!(asked(&ahead, 1000..1060), [1000]);
+    }
+
+    #[test]
+    fn subdirectories_do_not_interrupt() {
+        let ahead = Ahead::new();
+        ahead.listed(DIR, true, &(100..200).collect::<Vec<_>>());
+        asked(&ahead, 100..128);
+        ahead.listed(DIR + 1, true, &[500, 501]);
+        assert_eq!(asked(&ahead, 500..502), [500]);
+        assert_eq!(asked(&ahead, 128..150), [128]);
+    }
+
+    #[test]
+    fn nothing_is_foretold_of_files_here_and_there() {
+        let ahead = Ahead::new();
+        ahead.listed(DIR, true, &(1..1000).collect::<Vec<_>>());
+        for read in 1..5000 {
+            assert_eq!(ahead.read(read * 377 % 1009).files, []);
+        }
+        // Nor of those that nobody has listed.
+        assert_eq!(asked(&ahead, 5000..5100).len(), 100);
+    }
+
+    #[test]
+    fn what_was_left_out_is_expected() {
+        let ahead = Ahead::new();
+        ahead.listed(DIR, true, &(1..100).collect::<Vec<_>>());
+        (1..3).for_each(|file| assert_eq!(ahead.read(file).files, []));
+        let foretold = ahead.read(3);
+        assert_eq!(foretold.files, (4..12).collect::<Vec<_>>());
+        ahead.left_out(&foretold, 2);
+        assert_eq!(ahead.read(6).files.len(), 16);
+    }
+
+    #[test]
+    fn a_file_of_several_names_makes_no_endless_run() {
+        let ahead = Ahead::new();
+        ahead.listed(DIR, true, &[1, 2, 3, 1, 2, 3, 1, 2]);
+        for _ in 0..10 {
+            for file in 1..4 {
+                assert!(ahead.read(file).files.len() <= 1 << TRUST_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the kernel gets without asking: each request that is spared saves two switches between processes, which cost more than most
+//! files take to decode.
+//!
+//! * Small files that will be read next ([`Ahead`]). They are given before the answer: who waits for that cannot ask meanwhile for
+//!   what he is about to get.
+//! * The rest of an extent that was decoded for a page of a file that is read here and there; the server's own cache does not keep it
+//!   then. It is given after the answer: pages of one file may be locked together, until all that was asked of them is there.
+
+use super::ahead::Ahead;
+use super::metrics::{Given, Meters};
+use super::server::Server;
+use super::store::PageCache;
+use super::team::Team;
+use fuser::INodeNo;
+use kiln_read::View;
+use rustix::fd::OwnedFd;
+use rustix::param::page_size;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longer files are not given ahead: the kernel reads ahead in them.
+const FILE_MAX: u64 = 128 << 10;
+/// Bytes of files that are given ahead at a time.
+const AHEAD_MAX: u64 = 256 << 10;
+
+thread_local! {
+    /// Each thread's memory for files that nobody has asked for yet.
+    static AHEAD_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives, and knows what is worth it.
+pub struct Giver {
+    cache: PageCache,
+    ahead: Ahead,
+    meters: Arc<Meters>,
+}
+
+impl Giver {
+    /// For the kernel at the other end of `connection`.
+    pub fn new(connection: OwnedFd, meters: Arc<Meters>) -> Self {
+        Self { cache: PageCache::new(connection), ahead: Ahead::new(), meters }
+    }
+
+    /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
+    pub fn listed(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
+        if !files.is_empty() {
+            self.ahead.listed(dir.0, from_start, files);
+        }
+    }
+
+    /// Before `file` is answered for, which is read from its start on: give what will be read next.
+    pub fn ahead(&self, server: &Server, team: &Team, file: INodeNo) {
+        let foretold = self.ahead.read(file.0);
+        if foretold.files.is_empty() {
+            return;
+        }
+        let mut given = 0;
+        team.covered(|| {
+            let mut bytes = 0;
+            // Who waits for an answer shall not wait for a slow source, too.
+            while given < foretold.files.len() && bytes < AHEAD_MAX && !server.image.is_slow() {
+                let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
+                given += 1;
+                bytes += len;
+            }
+        });
+        if given < foretold.files.len() {
+            self.ahead.left_out(&foretold, given);
+        }
+    }
+
+    /// Give a file, if it is a small one. Returns its length.
+    fn whole_file(&self, server: &Server, file: u64) -> Option<u64> {
+        let file = INodeNo(file);
+        let size = Some(server.inode(file).ok()?.meta.size).filter(|size| *size <= FILE_MAX)?;
+        AHEAD_BUF.with_borrow_mut(|buf| {
+            // Who asks for a damaged file is told.
+            let (_, bytes) = server.read(file, 0, size as usize, buf).ok()?;
+            self.give(Given::Ahead, file.0, 0, &bytes).then_some(size)
+        })
+    }
+
+    /// After bytes `answered` of `file` were, which has `size`: give what was decoded around them.
+    pub fn around(&self, server: &Server, team: &Team, file: INodeNo, size: u64, answered: Range<u64>, view: View<'_>) {
+        let Some((la, bytes)) = view.around() else { return };
+        let mut is_given = false;
+        team.covered(|| {
+            let parts = whole_pages(la..la + bytes.len() as u64, &answered, size);
+            let mut parts = parts.into_iter().filter(|part| !part.is_empty());
+            is_given = parts.all(|part| {
+                let bytes = &bytes[(part.start - la) as usize..(part.end - la) as usize];
+                self.give(Given::Around, file.0, part.start, bytes)
+            });
+        });
+        if is_given {
+            server.image.release(view);
+        }
+    }
+
+    fn give(&self, why: Given, file: u64, off: u64, bytes: &[u8]) -> bool {
+        let is_given = self.cache.store(file, off, bytes);
+        if is_given {
+            self.meters.given(why, bytes.len());
+        }
+        is_given
+    }
+}
+
+/// The pages of a file of `size` bytes that are wholly in `extent` (the last one as far as it goes) before those of `answered`, and
+/// behind them.
+fn whole_pages(extent: Range<u64>, answered: &Range<u64>, size: u64) -> [Range<u64>; 2] {
+    let page = page_size() as u64;
+    let up = |off: u64| off.next_multiple_of(page);
+    let down = |off: u64| off - off % page;
+    let end = if extent.end == size { size } else { down(extent.end) };
+    [up(extent.start)..down(answered.start), up(answered.end)..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_beside_those_that_are_answered() {
+        let page = page_size() as u64;
+        let parts = |start, end, from, to, size| whole_pages(start..end, &(from..to), size);
+        let [before, behind] = parts(100, 9 * page + 100, 2 * page, 4 * page, 20 * page);
+        assert_eq!((before, behind), (page..2 * page, 4 * page..9 * page));
+        // The last page is not whole, and never will be.
+        let [before, behind] = parts(0, 9 * page + 100, 0, page, 9 * page + 100);
+        assert_eq!((before, behind), (0..0, page..9 * page + 100));
+        for [before, behind] in [
+            parts(100, 200, 100, 200, 20 * page),
+            parts(100, page + 200, 100, page, 20 * page),
+            parts(0, page + 7, page, page + 7, page + 7),
+            parts(5 * page + 1, 6 * page + 1, 5 * page + 1, 6 * page, 20 * page),
+        ] {
+            assert!(before.is_empty() || before == (0..page), "{before:?}");
+            assert!(behind.is_empty(), "{behind:?}");
+        }
+    }
+}
