@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use rustix::param::page_size;
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Longer files are not given ahead: the kernel reads ahead in them.
 const FILE_MAX: u64 = 128 << 10;
@@ -33,13 +33,15 @@ thread_local! {
 pub struct Giver {
     cache: PageCache,
     ahead: Ahead,
+    /// Locked by who gives files ahead, and has not answered: two might wait for each other's answers.
+    ahead_alone: Mutex<()>,
     meters: Arc<Meters>,
 }
 
 impl Giver {
     /// For the kernel at the other end of `connection`.
     pub fn new(connection: OwnedFd, meters: Arc<Meters>) -> Self {
-        Self { cache: PageCache::new(connection), ahead: Ahead::new(), meters }
+        Self { cache: PageCache::new(connection), ahead: Ahead::new(), ahead_alone: Mutex::new(()), meters }
     }
 
     /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
@@ -57,8 +59,9 @@ impl Giver {
         }
         let mut given = 0;
         team.covered(|| {
+            let Ok(_alone) = self.ahead_alone.try_lock() else { return };
             let mut bytes = 0;
-            // Who waits for an answer shall not wait for a slow source, too.
+            // Nobody shall wait for a slow source that has not asked for it.
             while given < foretold.files.len() && bytes < AHEAD_MAX && !server.image.is_slow() {
                 let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
                 given += 1;
@@ -83,7 +86,7 @@ impl Giver {
 
     /// After bytes `answered` of `file` were, which has `size`: give what was decoded around them.
     pub fn around(&self, server: &Server, team: &Team, file: INodeNo, size: u64, answered: Range<u64>, view: View<'_>) {
-        let Some((la, bytes)) = view.around() else { return };
+        let Some((la, bytes)) = view.around().filter(|_| !server.image.is_slow()) else { return };
         let mut is_given = false;
         team.covered(|| {
             let parts = whole_pages(la..la + bytes.len() as u64, &answered, size);

@@ -42,8 +42,6 @@ pub struct Team {
     rest: Arc<Rest>,
     meters: Arc<Meters>,
     watch: Watch,
-    /// Locked by who is covered.
-    covered: Mutex<()>,
 }
 
 /// Where threads rest.
@@ -63,6 +61,8 @@ struct Count {
     /// They answer one.
     busy: usize,
     resting: usize,
+    /// Of those that answer, how many may have to wait for others.
+    covered: usize,
     /// Of those that rest, how many shall not.
     woken: usize,
     has_ended: bool,
@@ -70,19 +70,14 @@ struct Count {
 
 struct Membership(Arc<Rest>);
 
+/// One of [`Count::covered`].
+struct Covered<'a>(&'a Rest);
+
 impl Team {
     /// `threads` threads that wait for requests of `connection`.
     pub fn new(connection: OwnedFd, threads: usize, meters: Arc<Meters>) -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Team {
-            connection,
-            threads,
-            processors,
-            rest: Arc::default(),
-            meters,
-            watch: Watch::default(),
-            covered: Mutex::new(()),
-        }
+        Team { connection, threads, processors, rest: Arc::default(), meters, watch: Watch::default() }
     }
 
     /// Run `answer` to the request that this thread has received. It does not panic, and says how long it took.
@@ -120,16 +115,24 @@ impl Team {
         self.rest.changed.notify_one();
     }
 
-    /// Run `work` of a thread that answers: it may wait until other requests are answered, for somebody waits for those meanwhile. It
-    /// is left out if nobody can, or if another thread is about it, as the two might wait for each other.
+    /// Run `work` of a thread that answers: it may wait until other requests are answered, for there is another thread that does
+    /// nothing else. It is left out if there is none.
     pub fn covered(&self, work: impl FnOnce()) {
-        let Ok(_alone) = self.covered.try_lock() else { return };
-        let count = self.rest.count();
-        match (count.waiting, count.resting) {
+        let mut count = self.rest.count();
+        // Who has not joined yet waits, too.
+        let others = self.threads.saturating_sub(count.resting + count.covered + 1);
+        match (others, count.resting) {
             (0, 0) => return,
-            (0, _) => self.wake(count),
-            _ => drop(count),
+            (0, _) => {
+                count.covered += 1;
+                self.wake(count);
+            }
+            _ => {
+                count.covered += 1;
+                drop(count);
+            }
         }
+        let _covered = Covered(&self.rest);
         work();
     }
 
@@ -183,6 +186,12 @@ impl Count {
     }
 }
 
+impl Drop for Covered<'_> {
+    fn drop(&mut self) {
+        self.0.count().covered -= 1;
+    }
+}
+
 impl Drop for Membership {
     /// The first thread to end has been told that the connection has: those that rest would never learn.
     fn drop(&mut self) {
@@ -207,9 +216,9 @@ mod tests {
     }
 
     impl Scene {
-        fn new() -> Self {
+        fn new(threads: usize) -> Self {
             let (connection, requests) = UnixStream::pair().unwrap();
-            let mut team = Team::new(connection.into(), 4, Arc::default());
+            let mut team = Team::new(connection.into(), threads, Arc::default());
             team.processors = 2;
             Scene { team: Arc::new(team), requests }
         }
@@ -231,7 +240,7 @@ mod tests {
 
         /// This thread waits, and another one rests.
         fn with_one_at_rest() -> (Self, mpsc::Receiver<()>) {
-            let scene = Scene::new();
+            let scene = Scene::new(2);
             scene.team.answer(|| QUICK);
             let (_, back) = scene.thread();
             scene.wait_until_resting(1);
@@ -251,7 +260,7 @@ mod tests {
 
     #[test]
     fn one_waits_and_the_others_rest_until_the_end() {
-        let scene = Scene::new();
+        let scene = Scene::new(4);
         let (first, back) = scene.thread();
         back.recv().unwrap();
         let others = [scene.thread(), scene.thread()];
@@ -307,7 +316,7 @@ mod tests {
         scene.team.answer(|| {
             scene.team.covered(|| {
                 assert_eq!(scene.resting(), 0);
-                assert!(!covered(&scene), "one at a time");
+                assert!(!covered(&scene), "nobody is left for this one");
             });
             assert!(covered(&scene), "somebody waits already");
             // For this thread to come back, not to rest.
@@ -318,12 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_does_not_wait() {
-        let scene = Scene::new();
-        scene.team.answer(|| {
-            assert!(!covered(&scene));
-            QUICK
-        });
+    fn who_has_not_joined_covers_and_who_is_alone_is_not_covered() {
+        let scene = Scene::new(2);
+        assert!(covered(&scene));
+        let scene = Scene::new(1);
+        assert!(!covered(&scene));
     }
 
     #[test]
