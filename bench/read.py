@@ -39,6 +39,7 @@ class Step:
     name: str
     plan: Optional[str] = None
     threads: int = 1
+    via: str = "mount"  # or "walk", which lists each directory before the first file there
     command: Tuple[str, ...] = ()  # {root} and {target} are replaced
 
 
@@ -47,7 +48,9 @@ RSYNC = shutil.which("rsync") or str(packers.peer_path("tools", "rsync"))
 # Each list is one mount.
 SESSIONS: List[List[Step]] = [
     [Step("ls -lR, cold", command=LS), Step("ls -lR, again", command=LS)],
-    [Step("every file, in order", "files"), Step("every file, in order, again", "files")],
+    [Step("every file, by a walk", "files", via="walk"), Step("every file, by a walk, again", "files", via="walk")],
+    [Step("every file, in order of a list", "files"), Step("every file, in order of a list, again", "files")],
+    [Step("ls -lR, first", command=LS), Step("every file, shuffled, after ls -lR", "shuffled")],
     [Step("every file, shuffled", "shuffled"), Step("every file, shuffled, again", "shuffled")],
     [Step("every file, shuffled, 8 threads", "shuffled", 8)],
     [Step("every file, shuffled, 64 threads", "shuffled", 64)],
@@ -95,7 +98,7 @@ class Bench:
     def step(self, step: Step, tree: Path, root: Path) -> Tuple[float, float]:
         """CPU and wall seconds of the client."""
         if step.plan is not None:
-            return self.read(step, tree, "mount", root)
+            return self.read(step, tree, step.via, root)
         out = self.target / "out"
         out.mkdir()
         command = [word.format(root=root, target=out) for word in step.command]

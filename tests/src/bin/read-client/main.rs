@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! read-client plan files|shuffled|pages=N|strided|sequential TREE > PLAN
-//! read-client run PLAN THREADS mount DIRECTORY
+//! read-client run PLAN THREADS mount|walk DIRECTORY
 //! read-client run PLAN THREADS image|mapped|many IMAGE
 //! read-client decode IMAGE
 //! read-client streams IMAGE THREADS
 //! ```
 //!
+//! `walk` lists each directory before it reads the first file there, as programs do that walk through trees.
 //! `image` is the library on a file, one read at a time; `mapped` the same on a mapped file; `many` is all reads of a plan at once.
 //! `decode` is the library's limit: it decodes the streams of all files, each once, on one thread, out of memory, and digests them;
 //! `streams` is the library at the same work, all at once on a mapped file.
@@ -27,7 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: read-client plan KIND TREE > PLAN; read-client run PLAN THREADS mount|image|mapped|many PLACE; \
+const USAGE: &str = "usage: read-client plan KIND TREE > PLAN; read-client run PLAN THREADS mount|walk|image|mapped|many PLACE; \
                      read-client decode IMAGE; read-client streams IMAGE THREADS";
 
 fn main() -> ExitCode {

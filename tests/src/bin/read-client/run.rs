@@ -2,7 +2,7 @@
 
 use crate::plan::{CALL_LEN, Read};
 use kiln_read::{FileRange, FollowLast, Image, Inode, MappedSource, OpenOptions, Part, View};
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
@@ -27,6 +27,8 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub enum Source {
     /// A directory: any mounted filesystem.
     Mount(OwnedFd),
+    /// The same; each directory is listed before its first file is read, as by programs that walk through trees.
+    Walk(OwnedFd),
     /// An image, by the library, one read at a time.
     Image(Image),
     /// The same, all reads at once.
@@ -59,7 +61,8 @@ impl Deref for Bytes<'_> {
 impl Source {
     pub fn open(via: &str, place: &Path) -> Result<Self, Box<dyn Error>> {
         Ok(match via {
-            "mount" => Self::Mount(open(place, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
+            "mount" => Self::Mount(directory(place)?),
+            "walk" => Self::Walk(directory(place)?),
             "image" => Self::Image(Image::open_path(place, &[], &options())?),
             "mapped" => Self::Image(mapped(place)?),
             "many" => Self::Many(mapped(place)?),
@@ -69,9 +72,26 @@ impl Source {
 
     fn hold(&self, path: &Path) -> Outcome<Held> {
         Ok(match self {
-            Self::Mount(root) => Held::File(openat(root, path, OFlags::CLOEXEC, Mode::empty())?.into()),
+            Self::Mount(root) | Self::Walk(root) => {
+                Held::File(openat(root, path, OFlags::CLOEXEC, Mode::empty())?.into())
+            }
             Self::Image(image) | Self::Many(image) => Held::Inode(resolved(image, path)?),
         })
+    }
+
+    /// List the directory of `path` if it is not that of the file before.
+    fn walk_to(&self, path: &Path, before: Option<&Path>) -> Outcome<()> {
+        let Self::Walk(root) = self else { return Ok(()) };
+        let dir = path.parent().unwrap_or(Path::new(""));
+        if before.is_some_and(|before| before.parent() == path.parent()) {
+            return Ok(());
+        }
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let listed = Dir::new(openat(root, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)?;
+        for entry in listed {
+            entry?;
+        }
+        Ok(())
     }
 
     /// Read into `buf`, or find the bytes elsewhere.
@@ -91,9 +111,13 @@ impl Source {
 
     /// Bytes for one call: a file of a filesystem is read in parts, as `cat` does; the library takes it whole, if it is not long.
     fn call_len(&self, len: u64) -> usize {
-        let most = if matches!(self, Self::Mount(_)) { CALL_LEN } else { LIBRARY_CALL_LEN };
+        let most = if matches!(self, Self::Mount(_) | Self::Walk(_)) { CALL_LEN } else { LIBRARY_CALL_LEN };
         len.min(most as u64) as usize
     }
+}
+
+fn directory(place: &Path) -> rustix::io::Result<OwnedFd> {
+    open(place, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn options() -> OpenOptions {
@@ -121,6 +145,8 @@ pub fn all(reads: &[Read], source: &Source, threads: usize) -> Outcome<()> {
         let mut buf = Vec::new();
         while let Some(read) = reads.get(next.fetch_add(1, Ordering::Relaxed)) {
             if held.as_ref().is_none_or(|(path, _)| *path != &read.path) {
+                let before = held.as_ref().map(|(path, _)| path.as_path());
+                source.walk_to(&read.path, before).map_err(|error| named(read, &*error))?;
                 held = Some((&read.path, source.hold(&read.path).map_err(|error| named(read, &*error))?));
             }
             let (_, file) = held.as_ref().expect("just set");
