@@ -14,8 +14,8 @@
 
 use crate::cache::{Bytes, Text};
 use crate::course::Course;
-use crate::image::Core;
 use crate::map::{Extent, ExtentKind};
+use crate::memory::Memory;
 use crate::stats::Decoded;
 use crate::touched::Touch;
 use crate::{Image, ReadError, Reader, Space};
@@ -205,7 +205,7 @@ impl Image {
         match self.find(stored, &wanted, course)? {
             Found::Cached(bytes) => buf.copy_from_slice(&bytes[part]),
             Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
-            Found::Nowhere(how) => self.core.workspaces.with(|w| {
+            Found::Nowhere(how) => self.core.memory().workspaces.with(|w| {
                 let prefix = sized(&mut w.scratch, part.end);
                 self.decode(stored, prefix, how, &mut w.engine)?;
                 buf.copy_from_slice(&prefix[part]);
@@ -217,12 +217,12 @@ impl Image {
 
     /// Look for an extent in the cache, or decode it there if that is its way.
     fn find(&self, stored: &Stored, wanted: &Range<u64>, course: Course) -> Result<Found, ReadError> {
-        let Core { decoded: cache, touched, counters, .. } = &*self.core;
+        let Memory { decoded: cache, touched, .. } = self.core.memory();
         if !self.fits_cache(stored) {
             return Ok(Found::Nowhere(self.way(stored, wanted, Touch::First).decoded_how()));
         }
         if let Some(bytes) = cache.get(stored) {
-            counters.hit();
+            self.core.counters.hit();
             return Ok(self.hand_out(stored, bytes, wanted));
         }
         let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
@@ -241,7 +241,7 @@ impl Image {
     /// its memory is warm, and used again for the next.
     fn hand_out(&self, stored: &Stored, bytes: Bytes, wanted: &Range<u64>) -> Found {
         if self.core.reader == Reader::Kernel && bytes.hand_out((wanted.end - wanted.start) as usize) {
-            self.core.decoded.remove(stored);
+            self.core.memory().decoded.remove(stored);
         }
         Found::Cached(bytes)
     }
@@ -254,7 +254,7 @@ impl Image {
     /// The extent, from the cache or decoded into it, by one for all who ask.
     fn kept(&self, stored: &Stored) -> Result<Bytes, ReadError> {
         let mut is_ours = false;
-        let bytes = self.core.decoded.get_or_load(stored, || {
+        let bytes = self.core.memory().decoded.get_or_load(stored, || {
             is_ours = true;
             let mut bytes = vec![0; stored.len()].into_boxed_slice();
             self.decode_front(stored, &mut bytes, Decoded::Kept)?;
@@ -281,13 +281,13 @@ impl Image {
     }
 
     fn fits_cache(&self, stored: &Stored) -> bool {
-        u64::from(stored.llen) <= self.core.decoded.largest()
+        u64::from(stored.llen) <= self.core.memory().decoded.largest()
     }
 
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
         let stored = Stored::of(extent)?;
-        self.core.workspaces.with(|w| {
+        self.core.memory().workspaces.with(|w| {
             let whole = sized(&mut w.scratch, stored.llen as usize);
             self.decode(&stored, whole, Decoded::Scratch, &mut w.engine)?;
             let Pcluster { pa, plen, .. } = stored.pcluster;
@@ -299,7 +299,7 @@ impl Image {
 
     /// Decode the first `dst.len()` bytes of an extent, past the cache.
     pub(crate) fn decode_front(&self, stored: &Stored, dst: &mut [u8], how: Decoded) -> Result<(), ReadError> {
-        self.core.workspaces.with(|w| self.decode(stored, dst, how, &mut w.engine))
+        self.core.memory().workspaces.with(|w| self.decode(stored, dst, how, &mut w.engine))
     }
 
     /// Decode the first `dst.len()` bytes of an extent.

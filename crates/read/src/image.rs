@@ -1,19 +1,14 @@
 //! Opening an image.
 
-use crate::cache::ByteCache;
-use crate::course::Courses;
-use crate::decode::{Stored, Workspaces};
 use crate::device::Devices;
-use crate::meta::{Space, WINDOW_LEN, WindowKey};
+use crate::memory::Memory;
+use crate::meta::Space;
+use crate::per_process::PerProcess;
 use crate::stats::Counters;
-use crate::stride::Strides;
-use crate::touched::Touched;
-use crate::trail::Trails;
 use crate::xattr::LongPrefixes;
-use crate::zmap::StartSums;
 use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError, Stats};
 use kiln_codec::DecodeLimits;
-use kiln_format::compr_cfg::{ComprCfgs, EXTENT_MAX_LEN};
+use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::DeviceSlot;
 use kiln_format::inode::FileType;
 use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
@@ -22,8 +17,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of metadata that an open image keeps.
-const METADATA_CACHE_LEN: u64 = 8 << 20;
 /// Bytes from the superblock on that hold it and its configuration records in all likelihood.
 const HEAD_LEN: u64 = 3072;
 /// The longest that they can be: 128 + 16 * 255 bytes and four records.
@@ -64,7 +57,8 @@ impl Default for OpenOptions {
     }
 }
 
-/// An open image. Clones share devices and caches.
+/// An open image. Clones share devices and caches. Threads may use one together, and so may processes that are forked off: each of
+/// them has caches of its own.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) core: Arc<Core>,
@@ -78,19 +72,18 @@ pub(crate) struct Core {
     pub packed: Option<Inode>,
     pub metabox: Option<Inode>,
     pub prefixes: LongPrefixes,
-    /// Metadata, by window.
-    pub windows: ByteCache<WindowKey>,
-    /// Decoded extents.
-    pub decoded: ByteCache<Stored>,
-    /// Those that were wanted in part.
-    pub touched: Touched,
-    pub courses: Courses,
     pub reader: Reader,
-    pub trails: Trails,
-    pub strides: Strides,
-    pub start_sums: StartSums,
-    pub workspaces: Workspaces,
+    cache_bytes: u64,
+    limits: DecodeLimits,
+    memory: PerProcess<Memory>,
     pub counters: Arc<Counters>,
+}
+
+impl Core {
+    /// What this process remembers.
+    pub fn memory(&self) -> &Memory {
+        self.memory.get(|| Memory::new(self.cache_bytes, self.limits))
+    }
 }
 
 impl fmt::Debug for Image {
@@ -128,15 +121,10 @@ impl Image {
             packed: None,
             metabox: None,
             prefixes: LongPrefixes::default(),
-            windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
-            decoded: ByteCache::new(options.cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
-            touched: Touched::new(options.cache_bytes),
-            courses: Courses::new(),
             reader: options.reader,
-            trails: Trails::default(),
-            strides: Strides::new(),
-            start_sums: StartSums::default(),
-            workspaces: Workspaces::new(limits),
+            cache_bytes: options.cache_bytes,
+            limits,
+            memory: PerProcess::new(Memory::new(options.cache_bytes, limits)),
             counters,
         };
         // The packed inode first, then the metabox, then what may lie in them.

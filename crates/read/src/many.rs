@@ -376,7 +376,7 @@ impl Worker<'_> {
         held.stored = None;
         held.shared = match whose {
             Whose::Anybodys if users > 1 => self.image.shared(stored)?,
-            _ => self.image.core.decoded.get(stored),
+            _ => self.image.core.memory().decoded.get(stored),
         };
         if held.shared.is_none() {
             held.len = end as usize;

@@ -146,8 +146,8 @@ impl<'a> Map<'a> {
     pub fn open_for(image: &'a Image, inode: &Inode, wanted: &Range<u64>) -> Result<Self, ReadError> {
         let mut map = Self::open(image, inode)?;
         let size = inode.meta.size;
-        if matches!(map.kind, Kind::Compressed(_)) && size <= image.core.decoded.capacity() {
-            map.course = image.core.courses.step(inode.nid.0, wanted, size);
+        if matches!(map.kind, Kind::Compressed(_)) && size <= image.core.memory().decoded.capacity() {
+            map.course = image.core.memory().courses.step(inode.nid.0, wanted, size);
         }
         Ok(map)
     }

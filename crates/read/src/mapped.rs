@@ -1,6 +1,6 @@
 //! A file mapped into memory: reads copy nothing and call nobody.
 //!
-//! The only unsafe code of this crate.
+//! With one line in [`per_process`](crate::per_process), the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use crate::{FileSource, RangeMut, ReadAt, ReadError};

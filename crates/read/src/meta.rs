@@ -40,7 +40,7 @@ impl Image {
     }
 
     fn window(&self, key: WindowKey) -> Result<Bytes, ReadError> {
-        self.core.windows.get_or_load(&key, || {
+        self.core.memory().windows.get_or_load(&key, || {
             let start = key.idx << WINDOW_BITS;
             let len = WINDOW_LEN.min(self.space_len(key.space) - start);
             self.announce_windows(key);
@@ -61,7 +61,7 @@ impl Image {
             return;
         }
         let before = idx.checked_sub(1).map(|idx| WindowKey { space, idx });
-        if before.is_some_and(|before| self.core.windows.get(&before).is_some()) {
+        if before.is_some_and(|before| self.core.memory().windows.get(&before).is_some()) {
             self.core.devices.will_need(0, idx << WINDOW_BITS, WINDOWS_AHEAD << WINDOW_BITS);
         }
     }

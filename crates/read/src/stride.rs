@@ -68,7 +68,7 @@ impl Image {
     /// Whether the last fetch of data did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s
     /// fetches.
     pub fn is_slow(&self) -> bool {
-        self.core.strides.is_slow.load(Ordering::Relaxed)
+        self.core.memory().strides.is_slow.load(Ordering::Relaxed)
     }
 
     /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
@@ -83,7 +83,7 @@ impl Image {
         }
         let core = &self.core;
         let len = wanted.end - wanted.start;
-        let Some(steps) = core.strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
+        let Some(steps) = core.memory().strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
         for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {
             let extent = map.extent_at(off)?;
             let end = (off + len).min(extent.end()) - extent.la;

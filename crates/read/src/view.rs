@@ -84,7 +84,7 @@ impl Image {
     /// Drop the extent around a view from the cache, for somebody else has all of it now.
     pub fn release(&self, view: View<'_>) {
         if let Some(around) = view.around {
-            self.core.decoded.remove(&around.stored);
+            self.core.memory().decoded.remove(&around.stored);
         }
     }
 

@@ -170,7 +170,7 @@ impl Records {
         if idx >= SUMMED_MAX {
             return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
         }
-        let (nid, sums) = (file.inode.nid, &file.image.core.start_sums.cache);
+        let (nid, sums) = (file.inode.nid, &file.image.core.memory().start_sums.cache);
         let wanted = idx / STRIDE;
         let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
         let (mut stride, mut sum) = match known {

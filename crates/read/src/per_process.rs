@@ -1,0 +1,62 @@
+//! Values that locks protect, in processes that fork.
+//!
+//! A child has a copy of everything, locks as well, but only of the thread that forked. What another thread had locked stays locked
+//! in the child for ever. So each process makes its own.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
+
+/// How often this process, its parent and so on were forked off.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// A value for each process: the one it was made in, and those that are forked off.
+pub(crate) struct PerProcess<T> {
+    forks: u64,
+    value: T,
+    /// That of a child, in the child's memory.
+    child: OnceLock<Box<PerProcess<T>>>,
+}
+
+impl<T> PerProcess<T> {
+    pub fn new(value: T) -> Self {
+        count_forks();
+        Self { forks: FORKS.load(Ordering::Relaxed), value, child: OnceLock::new() }
+    }
+
+    /// This process's value, which `make` makes in a child. What its parents had is left alone: nobody can tell in what state it is.
+    pub fn get(&self, make: impl Fn() -> T) -> &T {
+        let forks = FORKS.load(Ordering::Relaxed);
+        let mut here = self;
+        while here.forks != forks {
+            here = here.child.get_or_init(|| Box::new(Self { forks, value: make(), child: OnceLock::new() }));
+        }
+        &here.value
+    }
+}
+
+/// From now on.
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    ONCE.call_once(|| {
+        // SAFETY: the handler takes nothing, and does what is allowed in a child of threads: an atomic addition.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        debug_assert_eq!(failed, 0, "no memory for one more handler");
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_its_own() {
+        let value = PerProcess::new(1);
+        assert_eq!(value.get(|| 2), &1);
+        let child = PerProcess { forks: value.forks.wrapping_sub(1), value: 1, child: OnceLock::new() };
+        assert_eq!((child.get(|| 2), child.get(|| 3)), (&2, &2));
+    }
+}
