@@ -20,7 +20,12 @@ pub(crate) struct Text {
 
 impl Text {
     pub fn new(bytes: Box<[u8]>) -> Bytes {
-        Arc::new(Text { bytes, handed_out: AtomicU64::new(0) })
+        Self::handed_out(bytes, 0)
+    }
+
+    /// Bytes of which so many were handed out by other ways.
+    pub fn handed_out(bytes: Box<[u8]>, len: u64) -> Bytes {
+        Arc::new(Text { bytes, handed_out: AtomicU64::new(len) })
     }
 
     /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.

@@ -226,13 +226,16 @@ impl Image {
             return Ok(self.hand_out(stored, bytes, wanted));
         }
         let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
-        let last = if whole { None } else { touched.touch(stored, wanted.end) };
+        let before = if whole { None } else { touched.touch(stored, wanted) };
         let touch = match course {
-            Course::Ahead => Touch::after(last, wanted, stored.llen.into()),
+            Course::Ahead => Touch::after(before.map(|before| before.end), wanted, stored.llen.into()),
             Course::AtRandom => Touch::AtRandom,
         };
         match self.way(stored, wanted, touch) {
-            Way::Cache => Ok(self.hand_out(stored, self.kept(stored)?, wanted)),
+            Way::Cache => {
+                let handed_out = before.map_or(0, |before| before.len.into());
+                Ok(self.hand_out(stored, self.kept(stored, handed_out)?, wanted))
+            }
             way => Ok(Found::Nowhere(way.decoded_how())),
         }
     }
@@ -248,17 +251,17 @@ impl Image {
 
     /// The extent, from the cache or decoded into it, unless it is too long for that.
     pub(crate) fn shared(&self, stored: &Stored) -> Result<Option<Bytes>, ReadError> {
-        self.fits_cache(stored).then(|| self.kept(stored)).transpose()
+        self.fits_cache(stored).then(|| self.kept(stored, 0)).transpose()
     }
 
-    /// The extent, from the cache or decoded into it, by one for all who ask.
-    fn kept(&self, stored: &Stored) -> Result<Bytes, ReadError> {
+    /// The extent, from the cache or decoded into it, by one for all who ask. So many bytes of it were handed out before.
+    fn kept(&self, stored: &Stored, handed_out: u64) -> Result<Bytes, ReadError> {
         let mut is_ours = false;
         let bytes = self.core.memory().decoded.get_or_load(stored, || {
             is_ours = true;
             let mut bytes = vec![0; stored.len()].into_boxed_slice();
             self.decode_front(stored, &mut bytes, Decoded::Kept)?;
-            Ok(Text::new(bytes))
+            Ok(Text::handed_out(bytes, handed_out))
         })?;
         if !is_ours {
             self.core.counters.avoided();

@@ -3,12 +3,12 @@
 //! Who reads here and there comes back to an extent only by chance; who reads on, or reads the files of one directory, comes back
 //! at once. So an extent is worth the cache at its second touch, if that is not too far from the first; but not if it is a long
 //! step ahead of the first and another step like it ends behind the extent, for that is how strides look. A table of hashes
-//! remembers the last touches, each until another extent falls on its slot.
+//! remembers the last touches, each until another extent falls on its slot; and how many bytes of the extent were handed out by them.
 
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of cache for one slot: about as many extents are remembered as the cache holds.
 const BYTES_PER_SLOT: u64 = 64 << 10;
@@ -39,8 +39,25 @@ impl Touch {
     }
 }
 
+/// Touches of an extent before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// Where the part ended that was wanted last.
+    pub end: u64,
+    /// Bytes that were wanted in all.
+    pub len: u32,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// See [`END`].
+    last: AtomicU64,
+    /// Bytes that were wanted of the extent.
+    len: AtomicU32,
+}
+
 pub(crate) struct Touched {
-    slots: Box<[AtomicU64]>,
+    slots: Box<[Slot]>,
     hasher: RandomState,
 }
 
@@ -48,15 +65,20 @@ impl Touched {
     /// A table for a cache of so many bytes.
     pub fn new(cache_bytes: u64) -> Self {
         let count = (cache_bytes / BYTES_PER_SLOT).clamp(16, SLOTS_MAX).next_power_of_two();
-        Self { slots: (0..count).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+        Self { slots: (0..count).map(|_| Slot::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Remember that bytes up to `end` of `key`'s extent are wanted. Returns the `end` of last time, if it is remembered.
-    pub fn touch(&self, key: &impl Hash, end: u64) -> Option<u64> {
+    /// Remember that bytes `wanted` of `key`'s extent are wanted. Returns what is remembered of it.
+    pub fn touch(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<Before> {
         let hash = self.hasher.hash_one(key);
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];
-        let last = slot.swap(hash & !END | end & END, Ordering::Relaxed);
-        (last & !END == hash & !END).then_some(last & END)
+        let len = (wanted.end - wanted.start) as u32;
+        let last = slot.last.swap(hash & !END | wanted.end & END, Ordering::Relaxed);
+        if last & !END != hash & !END {
+            slot.len.store(len, Ordering::Relaxed);
+            return None;
+        }
+        Some(Before { end: last & END, len: slot.len.fetch_add(len, Ordering::Relaxed) })
     }
 }
 
@@ -67,11 +89,13 @@ mod tests {
     #[test]
     fn the_second_touch_is_known_until_others_came() {
         let touched = Touched::new(1 << 20);
-        assert_eq!([touched.touch(&7, 5), touched.touch(&7, 9), touched.touch(&8, 1)], [None, Some(5), None]);
+        assert_eq!([touched.touch(&7, &(0..5)), touched.touch(&8, &(0..1))], [None, None]);
+        assert_eq!(touched.touch(&7, &(8..9)), Some(Before { end: 5, len: 5 }));
+        assert_eq!(touched.touch(&7, &(0..5)), Some(Before { end: 9, len: 6 }));
         for key in 100..10_000 {
-            touched.touch(&key, END);
+            touched.touch(&key, &(0..END));
         }
-        assert_eq!(touched.touch(&7, 1), None);
+        assert_eq!(touched.touch(&7, &(0..1)), None);
     }
 
     #[test]
