@@ -2,8 +2,10 @@
 //! follow. The kernel reads ahead in files, but it does not know this.
 //!
 //! Listings are remembered as links from each file to the next, in a table of hashes, until others fall on their slots. A *run* is a
-//! reader in a directory: the file that he will read next, if he goes on. What is foretold grows with each reader who does, and with
-//! each who begins with the first file of a listing; it shrinks by half with each other read.
+//! reader in a directory: the file that he will read next, if he goes on. Each reader who does earns credit, and the more there is, the
+//! more is foretold; each other read halves it. Who reads the first file of a listing may be about to read all of them, or not: what
+//! is foretold to him costs some credit. Short directories would never give it back, for nothing in them would be asked for. So of every
+//! fourth the last file is left out: who reads on asks for it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,9 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const LINKS_BITS: u32 = 17;
 /// Readers, and directories that one reader has not finished: he may be in their subdirectories.
 const RUNS: usize = 16;
-/// Reads in order before anything is foretold, and after which no more is than before.
-const TRUST_MIN: u32 = 3;
-const TRUST_MAX: u32 = 6;
+/// Credit for a reader who goes on; so many make twice as much be foretold.
+const EARNED: u32 = 4;
+/// Credit from which on anything is foretold, and what there is at most.
+const CREDIT_MIN: u32 = 3 * EARNED;
+const CREDIT_MAX: u32 = 6 * EARNED;
+/// One in so many directories is not foretold to its end.
+const PROBES: u32 = 4;
 
 /// What follows a file in its listing; of a directory, the last file that was listed so far. Node ids, 0 for none.
 #[derive(Clone, Copy, Default)]
@@ -23,7 +29,7 @@ struct Link {
     next: u64,
 }
 
-/// No node id has this bit.
+/// Node ids that are listed with attributes do not have this bit: only nids of a metabox do.
 const FIRST: u64 = 1 << 63;
 
 impl Link {
@@ -44,8 +50,9 @@ struct State {
     runs: [u64; RUNS],
     /// The run that is given up for the next reader.
     oldest: usize,
-    /// log2 of how many files are foretold.
-    trust: u32,
+    credit: u32,
+    /// Directories that were foretold from their first file on.
+    begun: u32,
 }
 
 /// Files that will be read soon.
@@ -59,7 +66,7 @@ pub struct Foretold {
 impl Ahead {
     pub fn new() -> Self {
         let links = vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice();
-        Self(Mutex::new(State { links, runs: [0; RUNS], oldest: 0, trust: 0 }))
+        Self(Mutex::new(State { links, runs: [0; RUNS], oldest: 0, credit: 0, begun: 0 }))
     }
 
     /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
@@ -81,20 +88,32 @@ impl Ahead {
         let mut state = self.state();
         let run = state.runs.iter().position(|&next| next == file);
         let link = state.link(file);
-        let is_in_order = run.is_some() || link.is_some_and(Link::is_first);
-        state.trust = if is_in_order { TRUST_MAX.min(state.trust + 1) } else { state.trust / 2 };
+        let is_first = link.is_some_and(Link::is_first);
+        state.credit = match run {
+            Some(_) => CREDIT_MAX.min(state.credit + EARNED),
+            None if is_first => state.credit,
+            None => state.credit / 2,
+        };
         let Some(link) = link else { return Foretold::default() };
-        let run = run.unwrap_or_else(|| {
-            state.oldest = (state.oldest + 1) % RUNS;
-            state.oldest
-        });
-        let count = if is_in_order && state.trust >= TRUST_MIN { 1 << state.trust } else { 0 };
+        let is_trusted = (run.is_some() || is_first) && state.credit >= CREDIT_MIN;
+        let count = if is_trusted { 1 << (state.credit / EARNED) } else { 0 };
         let mut files = Vec::with_capacity(count);
         let mut next = link.next();
         while files.len() < count && next != 0 {
             files.push(next);
             next = state.link(next).map_or(0, Link::next);
         }
+        if run.is_none() && !files.is_empty() {
+            state.credit -= 1;
+            state.begun = state.begun.wrapping_add(1);
+            if next == 0 && state.begun.is_multiple_of(PROBES) {
+                next = files.pop().unwrap_or(0);
+            }
+        }
+        let run = run.unwrap_or_else(|| {
+            state.oldest = (state.oldest + 1) % RUNS;
+            state.oldest
+        });
         state.runs[run] = next;
         Foretold { files, run }
     }
@@ -140,25 +159,53 @@ mod tests {
         asked
     }
 
+    /// A listing of files with numbers from `first` on.
+    fn list(ahead: &Ahead, dir: u64, first: u64, count: u64) {
+        ahead.listed(dir, true, &(first..first + count).collect::<Vec<_>>());
+    }
+
     #[test]
     fn who_reads_on_is_given_more_and_more() {
         let ahead = Ahead::new();
-        ahead.listed(DIR, true, &(100..150).collect::<Vec<_>>());
+        list(&ahead, DIR, 100, 50);
         ahead.listed(DIR, false, &(150..300).collect::<Vec<_>>());
-        assert_eq!(asked(&ahead, 100..300), [100, 101, 102, 111, 128, 161, 226, 291]);
+        assert_eq!(asked(&ahead, 100..300), [100, 101, 102, 103, 112, 129, 162, 227, 292]);
         // The next one knows it from the beginning.
-        ahead.listed(DIR + 1, true, &(1000..1060).collect::<Vec<_>>());
+        list(&ahead, DIR + 1, 1000, 60);
         assert_eq!(asked(&ahead, 1000..1060), [1000]);
+    }
+
+    #[test]
+    fn who_walks_through_short_directories_is_given_all_but_a_few() {
+        let ahead = Ahead::new();
+        let mut asked_for = 0;
+        for dir in 0..1000 {
+            list(&ahead, DIR + dir, dir * 100 + 1, 6);
+            asked_for += asked(&ahead, dir * 100 + 1..dir * 100 + 7).len();
+        }
+        assert!(asked_for <= 1000 + 1000 / PROBES as usize + 10, "{asked_for}");
+    }
+
+    #[test]
+    fn who_reads_only_first_files_is_given_little() {
+        let ahead = Ahead::new();
+        list(&ahead, DIR, 1, 50);
+        asked(&ahead, 1..51);
+        let given = (1..1000).map(|dir| {
+            list(&ahead, DIR + dir, dir * 100, 20);
+            ahead.read(dir * 100).files.len()
+        });
+        assert!(given.sum::<usize>() < CREDIT_MAX as usize * 20);
     }
 
     #[test]
     fn subdirectories_do_not_interrupt() {
         let ahead = Ahead::new();
-        ahead.listed(DIR, true, &(100..200).collect::<Vec<_>>());
-        asked(&ahead, 100..128);
-        ahead.listed(DIR + 1, true, &[500, 501]);
+        list(&ahead, DIR, 100, 100);
+        asked(&ahead, 100..129);
+        list(&ahead, DIR + 1, 500, 2);
         assert_eq!(asked(&ahead, 500..502), [500]);
-        assert_eq!(asked(&ahead, 128..150), [128]);
+        assert_eq!(asked(&ahead, 129..146), [129]);
     }
 
     #[test]
@@ -176,11 +223,11 @@ mod tests {
     fn what_was_left_out_is_expected() {
         let ahead = Ahead::new();
         ahead.listed(DIR, true, &(1..100).collect::<Vec<_>>());
-        (1..3).for_each(|file| assert_eq!(ahead.read(file).files, []));
-        let foretold = ahead.read(3);
-        assert_eq!(foretold.files, (4..12).collect::<Vec<_>>());
+        (1..4).for_each(|file| assert_eq!(ahead.read(file).files, []));
+        let foretold = ahead.read(4);
+        assert_eq!(foretold.files, (5..13).collect::<Vec<_>>());
         ahead.left_out(&foretold, 2);
-        assert_eq!(ahead.read(6).files.len(), 16);
+        assert_eq!(ahead.read(7).files.len(), 16);
     }
 
     #[test]
@@ -189,7 +236,7 @@ mod tests {
         ahead.listed(DIR, true, &[1, 2, 3, 1, 2, 3, 1, 2]);
         for _ in 0..10 {
             for file in 1..4 {
-                assert!(ahead.read(file).files.len() <= 1 << TRUST_MAX);
+                assert!(ahead.read(file).files.len() <= 1 << (CREDIT_MAX / EARNED));
             }
         }
     }
