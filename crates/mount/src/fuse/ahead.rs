@@ -5,19 +5,23 @@
 //! reader in a directory: the file that he will read next, if he goes on. Each reader who does earns credit, and the more there is, the
 //! more is foretold; each other read halves it. Who reads the first file of a listing may be about to read all of them, or not: what
 //! is foretold to him costs some credit. Short directories would never give it back, for nothing in them would be asked for. So of every
-//! fourth the last file is left out: who reads on asks for it.
+//! fourth the last file is left out: who reads on asks for it. Whoever asks for a file that was foretold did not wait for it, as several
+//! readers of one directory do not, or came too late: that costs more than many others earn.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// log2 of how many files and directories are remembered at most, 16 bytes each.
+/// log2 of how many files and directories are remembered at most, 24 bytes each.
 const LINKS_BITS: u32 = 17;
 /// Readers, and directories that one reader has not finished: he may be in their subdirectories.
 const RUNS: usize = 16;
 /// Credit for a reader who goes on; so many make twice as much be foretold.
-const EARNED: u32 = 4;
+const EARNED: i32 = 4;
 /// Credit from which on anything is foretold, and what there is at most.
-const CREDIT_MIN: u32 = 3 * EARNED;
-const CREDIT_MAX: u32 = 6 * EARNED;
+const CREDIT_MIN: i32 = 3 * EARNED;
+const CREDIT_MAX: i32 = 6 * EARNED;
+/// What a file costs that was foretold in vain, and the greatest debt.
+const IN_VAIN: i32 = 16 * EARNED;
+const DEBT_MAX: i32 = 256 * EARNED;
 /// One in so many directories is not foretold to its end.
 const PROBES: u32 = 4;
 
@@ -25,21 +29,11 @@ const PROBES: u32 = 4;
 #[derive(Clone, Copy, Default)]
 struct Link {
     node: u64,
-    /// With [`FIRST`] if the node is the first file of a listing.
     next: u64,
-}
-
-/// Node ids that are listed with attributes do not have this bit: only nids of a metabox do.
-const FIRST: u64 = 1 << 63;
-
-impl Link {
-    fn next(self) -> u64 {
-        self.next & !FIRST
-    }
-
-    fn is_first(self) -> bool {
-        self.next & FIRST != 0
-    }
+    /// The first file of a listing.
+    is_first: bool,
+    /// Nobody should ask for it any more.
+    is_foretold: bool,
 }
 
 /// What was listed, and who reads it.
@@ -50,7 +44,7 @@ struct State {
     runs: [u64; RUNS],
     /// The run that is given up for the next reader.
     oldest: usize,
-    credit: u32,
+    credit: i32,
     /// Directories that were foretold from their first file on.
     begun: u32,
 }
@@ -72,42 +66,51 @@ impl Ahead {
     /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
     pub fn listed(&self, dir: u64, from_start: bool, files: &[u64]) {
         let mut state = self.state();
-        let mut last = if from_start { 0 } else { state.link(dir).map_or(0, Link::next) };
+        let mut last = if from_start { 0 } else { state.next(dir) };
         for &file in files {
             if let Some(link) = state.link(last) {
-                *state.slot(last) = Link { next: file | link.next & FIRST, ..link };
+                link.next = file;
             }
-            *state.slot(file) = Link { node: file, next: if last == 0 { FIRST } else { 0 } };
+            *state.slot(file) = Link { node: file, is_first: last == 0, ..Link::default() };
             last = file;
         }
-        *state.slot(dir) = Link { node: dir, next: last };
+        *state.slot(dir) = Link { node: dir, next: last, ..Link::default() };
     }
 
     /// Remember that somebody reads `file` from its start on, and foretell what he reads next.
     pub fn read(&self, file: u64) -> Foretold {
         let mut state = self.state();
         let run = state.runs.iter().position(|&next| next == file);
-        let link = state.link(file);
-        let is_first = link.is_some_and(Link::is_first);
+        let link = state.link(file).map(|link| {
+            let was = *link;
+            link.is_foretold = false;
+            was
+        });
+        let is_first = link.is_some_and(|link| link.is_first);
         state.credit = match run {
+            _ if link.is_some_and(|link| link.is_foretold) => (state.credit.min(0) - IN_VAIN).max(-DEBT_MAX),
             Some(_) => CREDIT_MAX.min(state.credit + EARNED),
             None if is_first => state.credit,
-            None => state.credit / 2,
+            None => state.credit.min(state.credit / 2),
         };
         let Some(link) = link else { return Foretold::default() };
         let is_trusted = (run.is_some() || is_first) && state.credit >= CREDIT_MIN;
         let count = if is_trusted { 1 << (state.credit / EARNED) } else { 0 };
         let mut files = Vec::with_capacity(count);
-        let mut next = link.next();
-        while files.len() < count && next != 0 {
+        let mut next = link.next;
+        while files.len() < count
+            && let Some(link) = state.link(next)
+        {
+            link.is_foretold = true;
             files.push(next);
-            next = state.link(next).map_or(0, Link::next);
+            next = link.next;
         }
         if run.is_none() && !files.is_empty() {
             state.credit -= 1;
             state.begun = state.begun.wrapping_add(1);
             if next == 0 && state.begun.is_multiple_of(PROBES) {
                 next = files.pop().unwrap_or(0);
+                state.expect(next);
             }
         }
         let run = run.unwrap_or_else(|| {
@@ -118,9 +121,11 @@ impl Ahead {
         Foretold { files, run }
     }
 
-    /// Expect the file at `idx` of those foretold to be asked for, as it was not handed over.
+    /// Expect the files from `idx` on of those foretold to be asked for, as they were not handed over.
     pub fn left_out(&self, foretold: &Foretold, idx: usize) {
-        self.state().runs[foretold.run] = foretold.files[idx];
+        let mut state = self.state();
+        foretold.files[idx..].iter().for_each(|&file| state.expect(file));
+        state.runs[foretold.run] = foretold.files[idx];
     }
 
     /// Nothing panics while it is locked.
@@ -136,8 +141,19 @@ impl State {
         &mut self.links[(hash >> (64 - LINKS_BITS)) as usize]
     }
 
-    fn link(&mut self, node: u64) -> Option<Link> {
-        Some(*self.slot(node)).filter(|link| link.node == node && node != 0)
+    fn link(&mut self, node: u64) -> Option<&mut Link> {
+        Some(self.slot(node)).filter(|link| link.node == node && node != 0)
+    }
+
+    fn next(&mut self, node: u64) -> u64 {
+        self.link(node).map_or(0, |link| link.next)
+    }
+
+    /// Somebody will ask for a file all the same.
+    fn expect(&mut self, file: u64) {
+        if let Some(link) = self.link(file) {
+            link.is_foretold = false;
+        }
     }
 }
 
@@ -196,6 +212,14 @@ mod tests {
             ahead.read(dir * 100).files.len()
         });
         assert!(given.sum::<usize>() < CREDIT_MAX as usize * 20);
+    }
+
+    #[test]
+    fn who_does_not_wait_for_what_is_foretold_is_given_little() {
+        let ahead = Ahead::new();
+        list(&ahead, DIR, 1, 5000);
+        let given = (1..5000).map(|file| ahead.read(file).files.len());
+        assert!(given.sum::<usize>() < 5000 / 10);
     }
 
     #[test]
