@@ -7,14 +7,15 @@ use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::mnt::Mount;
+use kiln_tests::require;
 use kiln_tests::rng::Rng;
-use kiln_tests::skip;
 use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 const DIRS: u64 = 24;
 const FILES: u64 = 40;
@@ -59,6 +60,8 @@ fn mounted() -> Result<Mount, String> {
 
 /// The value of a sample.
 fn sample(dir: &Path, name: &str) -> u64 {
+    // A request is counted when it is done, which is just after its answer.
+    thread::sleep(Duration::from_millis(100));
     let text = fuse::stats(dir).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
@@ -83,9 +86,10 @@ fn walk(root: &Path) {
     }
 }
 
-/// Read pages of the big file here and there.
-fn pages(root: &Path, expected: &[u8], seed: u64, count: u64) {
-    let (file, mut rng) = (File::open(root.join("big")).unwrap(), Rng::new(seed));
+/// Read pages of the big file here and there, with more flags of open(2).
+fn pages(root: &Path, flags: OFlags, expected: &[u8], seed: u64, count: u64) {
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(root.join("big")).unwrap();
+    let mut rng = Rng::new(seed);
     for _ in 0..count {
         let off = rng.below((BIG_LEN / PAGE) as u64) as usize * PAGE;
         let mut page = [0; PAGE];
@@ -96,10 +100,7 @@ fn pages(root: &Path, expected: &[u8], seed: u64, count: u64) {
 
 #[test]
 fn files_are_there_before_they_are_asked_for() {
-    let mount = match mounted() {
-        Ok(mount) => mount,
-        Err(reason) => skip!("no FUSE: {reason}"),
-    };
+    let mount = require!(mounted());
     walk(mount.path());
     let (reads, given) = (sample(mount.path(), READS), sample(mount.path(), AHEAD));
     assert!(given > DIRS * FILES / 2, "{given} given");
@@ -112,12 +113,9 @@ fn files_are_there_before_they_are_asked_for() {
 
 #[test]
 fn pages_come_with_their_extents() {
-    let mount = match mounted() {
-        Ok(mount) => mount,
-        Err(reason) => skip!("no FUSE: {reason}"),
-    };
+    let mount = require!(mounted());
     let count = (BIG_LEN / PAGE) as u64;
-    pages(mount.path(), &big_file(), 1, count);
+    pages(mount.path(), OFlags::empty(), &big_file(), 1, count);
     let reads = sample(mount.path(), READS);
     assert!(sample(mount.path(), AROUND) > 0);
     assert!(reads < count / 2, "{reads} of {count}");
@@ -126,28 +124,14 @@ fn pages_come_with_their_extents() {
 
 #[test]
 fn who_reads_past_the_cache_is_given_nothing() {
-    let mount = match mounted() {
-        Ok(mount) => mount,
-        Err(reason) => skip!("no FUSE: {reason}"),
-    };
-    let direct = OFlags::DIRECT.bits() as i32;
-    let file = File::options().read(true).custom_flags(direct).open(mount.path().join("big")).unwrap();
-    let (big, mut rng) = (big_file(), Rng::new(3));
-    for _ in 0..1000 {
-        let off = rng.below((BIG_LEN / PAGE) as u64) as usize * PAGE;
-        let mut page = [0; PAGE];
-        file.read_exact_at(&mut page, off as u64).unwrap();
-        assert!(page == big[off..off + PAGE], "at byte {off}");
-    }
+    let mount = require!(mounted());
+    pages(mount.path(), OFlags::DIRECT, &big_file(), 3, 1000);
     assert_eq!(sample(mount.path(), AROUND), 0);
 }
 
 #[test]
 fn files_in_no_order_are_left_alone() {
-    let mount = match mounted() {
-        Ok(mount) => mount,
-        Err(reason) => skip!("no FUSE: {reason}"),
-    };
+    let mount = require!(mounted());
     let dirs: Vec<_> = listed(mount.path()).into_iter().filter(|path| path.is_dir()).collect();
     let mut files: Vec<_> = dirs.iter().flat_map(|dir| listed(dir)).collect();
     let mut rng = Rng::new(9);
@@ -163,16 +147,13 @@ fn files_in_no_order_are_left_alone() {
 fn readers_side_by_side_do_not_wait_for_each_other() {
     let big = big_file();
     for round in 0..4 {
-        let mount = match mounted() {
-            Ok(mount) => mount,
-            Err(reason) => skip!("no FUSE: {reason}"),
-        };
+        let mount = require!(mounted());
         let root = mount.path();
         thread::scope(|scope| {
             for reader in 0..4 {
                 scope.spawn(|| walk(root));
                 let big = &big;
-                scope.spawn(move || pages(root, big, round * 4 + reader, 2000));
+                scope.spawn(move || pages(root, OFlags::empty(), big, round * 4 + reader, 2000));
             }
         });
         assert!(sample(root, AHEAD) + sample(root, AROUND) > 0);

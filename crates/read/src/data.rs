@@ -131,10 +131,11 @@ impl Image {
         if self.core.reader == Reader::Programs {
             return devices.read(device, buf, from);
         }
-        if let Some(soon) = self.core.memory().trails.step(device, from, buf.len() as u64) {
+        let memory = self.core.memory();
+        if let Some(soon) = memory.trails.step(device, from, buf.len() as u64) {
             devices.will_need(device, soon.start, soon.end - soon.start);
         }
-        self.core.memory().strides.fetch(|| devices.read(device, buf, from))
+        memory.strides.fetch(|| devices.read(device, buf, from))
     }
 
     fn read_meta(

@@ -145,9 +145,9 @@ impl<'a> Map<'a> {
     /// counts as read on and on: its parts are gone before anybody comes back to them.
     pub fn open_for(image: &'a Image, inode: &Inode, wanted: &Range<u64>) -> Result<Self, ReadError> {
         let mut map = Self::open(image, inode)?;
-        let size = inode.meta.size;
-        if matches!(map.kind, Kind::Compressed(_)) && size <= image.core.memory().decoded.capacity() {
-            map.course = image.core.memory().courses.step(inode.nid.0, wanted, size);
+        let (size, memory) = (inode.meta.size, image.core.memory());
+        if matches!(map.kind, Kind::Compressed(_)) && size <= memory.decoded.capacity() {
+            map.course = memory.courses.step(inode.nid.0, wanted, size);
         }
         Ok(map)
     }

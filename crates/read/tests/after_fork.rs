@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{manifest, regular_files};
+use common::{named, regular_files};
 use kiln_read::{ExtentKind, Image, Inode, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,14 +17,9 @@ const PATIENCE: u32 = 20;
 fn parts(image: &Image) -> Vec<(Inode, u64, usize)> {
     let mut parts = Vec::new();
     for (_, inode) in regular_files(image) {
-        let mut off = 0;
-        while off < inode.meta.size {
-            let extent = image.extent_at(&inode, off).unwrap();
-            if matches!(extent.kind, ExtentKind::Encoded { .. }) {
-                parts.push((inode, off, (extent.llen / 4 * 3) as usize));
-            }
-            off = extent.end();
-        }
+        let extents = image.extents(&inode).map(Result::unwrap);
+        let encoded = extents.filter(|extent| matches!(extent.kind, ExtentKind::Encoded { .. }));
+        parts.extend(encoded.map(|extent| (inode, extent.la, (extent.llen / 4 * 3) as usize)));
     }
     assert!(parts.len() >= 20);
     parts
@@ -67,7 +62,7 @@ fn in_a_child(work: impl FnOnce() -> bool) -> bool {
 #[test]
 fn children_of_threads_that_read() {
     for name in ["48bit-zstd", "lz4", "b1024-lz4"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         // A small cache: somebody decodes at any time, and others wait for that.
         let options = OpenOptions { cache_bytes: 256 << 10, ..OpenOptions::default() };
         let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();

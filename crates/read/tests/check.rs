@@ -4,7 +4,7 @@ mod common;
 #[path = "common/handmade.rs"]
 mod handmade;
 
-use common::{Rng, manifest};
+use common::{Rng, manifest, named};
 use handmade::{FILE_NID, HELPER_NID, Handmade, META_OFF, encode, text};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, FileType, Inode as Meta};
@@ -29,7 +29,7 @@ fn golden_images_have_no_problems() {
 #[test]
 fn any_number_of_threads_finds_the_same() {
     for name in ["lz4hc-64k", "zstd-1m-frag"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         let mut bytes = golden.bytes();
         for at in (20_000..bytes.len()).step_by(30_000) {
             bytes[at] ^= 0x55;

@@ -4,7 +4,7 @@ mod common;
 #[path = "common/handmade.rs"]
 mod handmade;
 
-use common::{Golden, Rng, manifest, regular_files};
+use common::{Golden, Rng, manifest, named, regular_files};
 use handmade::{FILE_NID, Handmade, encode};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::DataLayout;
@@ -186,7 +186,7 @@ fn fetched_blocks_are_those_that_a_source_sees() {
 fn the_decoder_chooses_as_explained() {
     let (mut rng, mut whole, mut prefix, mut cached) = (Rng(12), 0, 0, 0);
     for name in ["lz4hc-64k", "zstd", "lzma", "deflate", "zstd-1m-frag", "48bit-zstd", "lz4-frag"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         for cache_bytes in [64 << 20, 300 << 10] {
             let plain = golden.open();
             let is_encoded = |inode: &Inode| {
@@ -358,7 +358,7 @@ fn index_bytes_are_those_of_the_layout() {
 #[test]
 fn a_part_touches_less_than_the_whole() {
     for name in ["lz4", "lz4-legacy", "chunk-4k"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         let image = golden.open();
         let (_, inode) = regular_files(&image).into_iter().max_by_key(|(_, inode)| inode.meta.size).unwrap();
         let cost = |range| image.explain(&inode, range).unwrap().total().unwrap();

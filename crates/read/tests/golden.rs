@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Golden, hex, latin1, manifest, read_whole, sha256};
+use common::{Golden, hex, latin1, manifest, named, read_whole, sha256};
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Image, Inode, WalkEntry};
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ fn every_attribute_is_found() {
 #[test]
 fn special_directories_list_their_dots() {
     for name in ["inline", "48bit-flat"] {
-        let image = manifest().into_iter().find(|golden| golden.name == name).unwrap().open();
+        let image = named(name).open();
         let root = image.inode(image.root_nid()).unwrap();
         for dir in image.walk(&root, b"/").map(Result::unwrap).filter(|e| e.inode.is_dir()) {
             dots(&image, &dir.inode);

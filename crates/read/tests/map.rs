@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Rng, manifest, read_whole, regular_files};
+use common::{Rng, manifest, named, read_whole, regular_files};
 use kiln_read::{Extent, ExtentKind, Image, Inode, OpenOptions, SeekWhat};
 
 /// All extents, each found from the end of the one before.
@@ -89,7 +89,7 @@ fn any_range_reads_as_in_the_whole() {
 #[test]
 fn many_threads_read_the_same_bytes() {
     for name in ["lz4hc-64k", "zstd-1m-frag", "metabox-zstd", "lzma"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         let image = golden.open();
         let files: Vec<_> =
             regular_files(&image).into_iter().map(|(_, inode)| (inode, read_whole(&image, &inode).unwrap())).collect();

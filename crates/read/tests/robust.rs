@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Golden, manifest, read_whole, regular_files};
+use common::{named, read_whole, regular_files};
 use kiln_format::inode::FileType;
 use kiln_read::{
     FollowLast, Image, Inode, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, SeekWhat, check, conformance,
@@ -123,10 +123,6 @@ fn visit(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
         image.seek(inode, 0, SeekWhat::Data)?;
     }
     Ok(len)
-}
-
-fn named(name: &str) -> Golden {
-    manifest().into_iter().find(|golden| golden.name == name).unwrap()
 }
 
 /// The errors seen with a fault at read `at`; `None` if there are fewer reads.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Golden, Rng, manifest};
+use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
     DirUsage, DiskUsage, Extent, ExtentKind, Image, Inode, MemorySource, Nid, OpenOptions, Space, StoredAs, TreeUsage,
@@ -197,7 +197,7 @@ fn sums_fill_the_image() {
 #[test]
 fn shared_xattrs_are_counted_once() {
     let found = |name: &str| {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         usage(&golden.open(), 1).unwrap().metadata
     };
     let (shared, inline, none) = (found("xattrs-shared"), found("xattrs-inline"), found("xattr-none"));
@@ -322,7 +322,7 @@ fn disk_usage_is_that_of_a_recount() {
 #[test]
 fn a_metabox_is_measured_by_its_own_blocks() {
     for name in ["metabox", "metabox-zstd", "xattr-metabox"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         let image = golden.open();
         let root = image.inode(image.root_nid()).unwrap();
         let (_, sums) = measured(&mut DiskUsage::new(&image), &root, b"/");
@@ -333,7 +333,7 @@ fn a_metabox_is_measured_by_its_own_blocks() {
 
 #[test]
 fn trees_share_what_the_first_one_took() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "lz4-dedupe").unwrap();
+    let golden = named("lz4-dedupe");
     let image = golden.open();
     let root = image.inode(image.root_nid()).unwrap();
     let mut disk = DiskUsage::new(&image);
@@ -371,7 +371,7 @@ fn damaged_images_are_survived() {
     let mut rng = Rng(21);
     let (mut errors, mut sums) = (0, 0);
     for name in ["lz4-dedupe-frag-tail", "lz4-legacy", "48bit-zstd", "metabox", "chunk-index-16k", "xattr-metabox"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         let original = golden.bytes();
         for _ in 0..60 {
             let mut bytes = original.clone();
@@ -403,7 +403,7 @@ fn damaged_images_are_survived() {
 /// An error has the path of what is damaged, and one thread's error stops the others.
 #[test]
 fn errors_name_the_file() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "flat").unwrap();
+    let golden = named("flat");
     let bytes = golden.bytes();
     let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
     let cut = bytes.len() - 4096;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Golden, Rng, manifest};
+use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
     Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, RangeMut,
@@ -77,7 +77,7 @@ fn views_are_what_is_read() {
 
 #[test]
 fn plain_data_in_memory_is_not_copied() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "flat").unwrap();
+    let golden = named("flat");
     let (image, mut buf) = (mapped(&golden, 0), Vec::new());
     for (inode, bytes) in files(&image).iter().filter(|(inode, _)| inode.meta.size > 4096) {
         assert!(*image.view(inode, 0, 4096, &mut buf).unwrap() == bytes[..4096]);
@@ -149,7 +149,7 @@ fn many_at_once_decode_each_pcluster_once() {
 
 #[test]
 fn what_is_damaged_costs_only_its_own_ranges() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "zstd").unwrap();
+    let golden = named("zstd");
     let image = golden.open();
     let all = files(&image);
     let (victim, _) = all.iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
@@ -176,7 +176,7 @@ fn what_is_damaged_costs_only_its_own_ranges() {
 
 #[test]
 fn counters_tell_what_was_read() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "lz4").unwrap();
+    let golden = named("lz4");
     let image =
         Image::open(Arc::new(FileSource::open(&golden.path()).unwrap()), vec![], &OpenOptions::default()).unwrap();
     let all = files(&image.clone());
@@ -205,7 +205,7 @@ fn counters_tell_what_was_read() {
 
 #[test]
 fn who_jumps_back_keeps_what_he_touches() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "lz4-legacy").unwrap();
+    let golden = named("lz4-legacy");
     let is_encoded = |extent: &Extent| matches!(extent.kind, ExtentKind::Encoded { .. }) && extent.llen > 2000;
     let places_in = |inode: &Inode| -> Vec<u64> {
         let image = golden.open();
@@ -246,6 +246,13 @@ struct Announced {
     read: Mutex<Vec<Range<u64>>>,
 }
 
+impl Announced {
+    fn new(golden: &Golden, delay: Duration) -> Arc<Self> {
+        let inner = MemorySource::new(golden.bytes());
+        Arc::new(Self { inner, delay, announced: Mutex::default(), read: Mutex::default() })
+    }
+}
+
 impl ReadAt for Announced {
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
@@ -274,14 +281,9 @@ impl ReadAt for Announced {
 fn where_nobody_reads_ahead_pclusters_are_announced() {
     let mut count = 0;
     for name in ["lz4", "zstd", "lz4-dedupe", "flat"] {
-        let golden = manifest().into_iter().find(|golden| golden.name == name).unwrap();
+        let golden = named(name);
         for reader in [Reader::Kernel, Reader::Programs] {
-            let source = Arc::new(Announced {
-                inner: MemorySource::new(golden.bytes()),
-                delay: Duration::ZERO,
-                announced: Mutex::default(),
-                read: Mutex::default(),
-            });
+            let source = Announced::new(&golden, Duration::ZERO);
             let options = OpenOptions { reader, ..OpenOptions::default() };
             let image = Image::open(source.clone(), vec![], &options).unwrap();
             let inodes: Vec<_> = files(&image).into_iter().map(|(inode, _)| inode).collect();
@@ -317,12 +319,7 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
     let mut rng = Rng(17);
     let (mut fronts, mut rests) = (0, 0);
     for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
-        let source = Arc::new(Announced {
-            inner: MemorySource::new(golden.bytes()),
-            delay: Duration::ZERO,
-            announced: Mutex::default(),
-            read: Mutex::default(),
-        });
+        let source = Announced::new(&golden, Duration::ZERO);
         let options = OpenOptions { cache_bytes: 0, ..OpenOptions::default() };
         let image = Image::open(source.clone(), vec![], &options).unwrap();
         for (inode, bytes) in files(&image).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
@@ -355,7 +352,7 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
 
 #[test]
 fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "lz4").unwrap();
+    let golden = named("lz4");
     for (reader, front, hits) in [
         (Reader::Kernel, None, 0),
         (Reader::Programs, None, 1),
@@ -395,14 +392,9 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
 
 #[test]
 fn strides_are_read_ahead_where_fetching_is_slow() {
-    let golden = manifest().into_iter().find(|golden| golden.name == "lz4-legacy").unwrap();
+    let golden = named("lz4-legacy");
     for (delay, is_announced) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
-        let source = Arc::new(Announced {
-            inner: MemorySource::new(golden.bytes()),
-            delay,
-            announced: Mutex::default(),
-            read: Mutex::default(),
-        });
+        let source = Announced::new(&golden, delay);
         let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
         let image = Image::open(source.clone(), vec![], &options).unwrap();
         let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();

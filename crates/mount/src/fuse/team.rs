@@ -121,16 +121,13 @@ impl Team {
         let mut count = self.rest.count();
         // Who has not joined yet waits, too.
         let others = self.threads.saturating_sub(count.resting + count.covered + 1);
-        match (others, count.resting) {
-            (0, 0) => return,
-            (0, _) => {
-                count.covered += 1;
-                self.wake(count);
-            }
-            _ => {
-                count.covered += 1;
-                drop(count);
-            }
+        if others == 0 && count.resting == 0 {
+            return;
+        }
+        count.covered += 1;
+        match others {
+            0 => self.wake(count),
+            _ => drop(count),
         }
         let _covered = Covered(&self.rest);
         work();

@@ -29,6 +29,11 @@ pub fn manifest() -> Vec<Golden> {
     list
 }
 
+/// The image of a name, which is one of the manifest's.
+pub fn named(name: &str) -> Golden {
+    manifest().into_iter().find(|golden| golden.name == name).unwrap()
+}
+
 impl Golden {
     pub fn path(&self) -> PathBuf {
         dir().join(format!("{}.erofs", self.name))
