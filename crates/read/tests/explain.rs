@@ -4,56 +4,17 @@ mod common;
 #[path = "common/handmade.rs"]
 mod handmade;
 
+use common::noting::Noting;
 use common::{Golden, Rng, manifest, named, regular_files};
 use handmade::{FILE_NID, Handmade, encode};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{
-    Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, MemorySource, OpenOptions, Piece, RangeMut, ReadAt,
-};
+use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, OpenOptions, Piece, ReadAt};
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
-
-/// Notes offset and length of each read.
-struct Noting {
-    inner: MemorySource,
-    reads: Mutex<Vec<(u64, u64)>>,
-}
-
-impl Noting {
-    fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { inner: MemorySource::new(bytes), reads: Mutex::default() })
-    }
-
-    fn take(&self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut self.reads.lock().unwrap())
-    }
-}
-
-impl ReadAt for Noting {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-        self.reads.lock().unwrap().push((off, buf.len() as u64));
-        self.inner.read_exact_at(buf, off)
-    }
-
-    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
-    }
-
-    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
-        None
-    }
-
-    fn will_need(&self, _off: u64, _len: u64) {}
-}
+use std::sync::Arc;
 
 /// An image whose reads are noted, by device.
 struct Noted {
@@ -81,7 +42,7 @@ impl Noted {
     /// The blocks that were read since this was last asked.
     fn fetched(&self) -> Blocks {
         let of_device = |(device, source): (usize, &Arc<Noting>)| {
-            source.take().into_iter().flat_map(move |(off, len)| blocks(device, off, len, self.block_len()))
+            source.take().into_iter().flat_map(move |read| blocks(device, read, self.block_len()))
         };
         self.sources.iter().enumerate().flat_map(of_device).collect()
     }
@@ -99,8 +60,8 @@ impl Noted {
     }
 }
 
-fn blocks(device: usize, off: u64, len: u64, block_len: u64) -> impl Iterator<Item = (usize, u64)> {
-    (off / block_len..(off + len).div_ceil(block_len)).map(move |block| (device, block))
+fn blocks(device: usize, range: Range<u64>, block_len: u64) -> impl Iterator<Item = (usize, u64)> {
+    (range.start / block_len..range.end.div_ceil(block_len)).map(move |block| (device, block))
 }
 
 fn some_range(rng: &mut Rng, size: u64) -> Range<u64> {
@@ -134,7 +95,7 @@ fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
             ExtentKind::Encoded { pa, plen, .. } => (pa, plen.into()),
             _ => return None,
         };
-        found.extend(blocks(0, pa, len, noted.block_len()));
+        found.extend(blocks(0, pa..pa + len, noted.block_len()));
     }
     Some(found)
 }
@@ -430,7 +391,7 @@ fn a_shared_pcluster_is_fetched_and_kept_once() {
     noted.fetched();
     let data_reads = |noted: &Noted| {
         noted.read(&inode, &(100..16_000));
-        noted.sources[0].take().iter().filter(|(off, _)| *off >= handmade::DATA_OFF).count()
+        noted.sources[0].take().iter().filter(|read| read.start >= handmade::DATA_OFF).count()
     };
     assert_eq!([data_reads(&noted), data_reads(&noted)], [2, 0]);
     // Whole extents go past the cache: fetched once by a device that keeps its blocks, decoded each.

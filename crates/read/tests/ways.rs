@@ -2,14 +2,14 @@
 
 mod common;
 
+use common::noting::Noting;
 use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, RangeMut,
-    ReadAt, ReadError, Reader, conformance,
+    Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, ReadAt,
+    ReadError, Reader, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -238,61 +238,22 @@ fn who_jumps_back_keeps_what_he_touches() {
     }
 }
 
-/// Ranges that were announced, and ranges that were read, each after a while.
-struct Announced {
-    inner: MemorySource,
-    delay: Duration,
-    announced: Mutex<Vec<Range<u64>>>,
-    read: Mutex<Vec<Range<u64>>>,
-}
-
-impl Announced {
-    fn new(golden: &Golden, delay: Duration) -> Arc<Self> {
-        let inner = MemorySource::new(golden.bytes());
-        Arc::new(Self { inner, delay, announced: Mutex::default(), read: Mutex::default() })
-    }
-}
-
-impl ReadAt for Announced {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-        self.read.lock().unwrap().push(off..off + buf.len() as u64);
-        std::thread::sleep(self.delay);
-        self.inner.read_exact_at(buf, off)
-    }
-
-    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
-    }
-
-    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
-        None
-    }
-
-    fn will_need(&self, off: u64, len: u64) {
-        self.announced.lock().unwrap().push(off..off + len);
-    }
-}
-
 #[test]
 fn where_nobody_reads_ahead_pclusters_are_announced() {
     let mut count = 0;
     for name in ["lz4", "zstd", "lz4-dedupe", "flat"] {
         let golden = named(name);
         for reader in [Reader::Kernel, Reader::Programs] {
-            let source = Announced::new(&golden, Duration::ZERO);
+            let source = Noting::new(golden.bytes());
             let options = OpenOptions { reader, ..OpenOptions::default() };
             let image = Image::open(source.clone(), vec![], &options).unwrap();
             let inodes: Vec<_> = files(&image).into_iter().map(|(inode, _)| inode).collect();
             for inode in inodes {
                 // Again, now that all metadata is known.
                 source.announced.lock().unwrap().clear();
-                source.read.lock().unwrap().clear();
+                source.reads.lock().unwrap().clear();
                 contents(&image, &inode);
-                let (announced, read) = (source.announced.lock().unwrap(), source.read.lock().unwrap());
+                let (announced, read) = (source.announced.lock().unwrap(), source.reads.lock().unwrap());
                 let blocks = |ranges: &[Range<u64>]| -> BTreeSet<u64> {
                     ranges.iter().flat_map(|range| range.start / 4096..range.end.div_ceil(4096)).collect()
                 };
@@ -319,7 +280,7 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
     let mut rng = Rng(17);
     let (mut fronts, mut rests) = (0, 0);
     for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
-        let source = Announced::new(&golden, Duration::ZERO);
+        let source = Noting::new(golden.bytes());
         let options = OpenOptions { cache_bytes: 0, ..OpenOptions::default() };
         let image = Image::open(source.clone(), vec![], &options).unwrap();
         for (inode, bytes) in files(&image).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
@@ -327,12 +288,12 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
                 let off = rng.below(inode.meta.size);
                 let extent = image.extent_at(&inode, off).unwrap();
                 let ExtentKind::Encoded { pa, plen, inline: None, .. } = extent.kind else { continue };
-                source.read.lock().unwrap().clear();
+                source.reads.lock().unwrap().clear();
                 let mut byte = [0];
                 image.read_at(&inode, &mut byte, off).unwrap();
                 assert_eq!(byte[0], bytes[off as usize], "{} {:?} {off}", golden.name, inode.nid);
                 let (start, end) = (pa, pa + u64::from(plen));
-                match source.read.lock().unwrap()[..] {
+                match source.reads.lock().unwrap()[..] {
                     [ref all] if *all == (start..end) => {}
                     [ref front] => {
                         assert!(front.start == start && front.end < end);
@@ -394,7 +355,7 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
 fn strides_are_read_ahead_where_fetching_is_slow() {
     let golden = named("lz4-legacy");
     for (delay, is_announced) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
-        let source = Announced::new(&golden, delay);
+        let source = Noting::late(golden.bytes(), delay);
         let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
         let image = Image::open(source.clone(), vec![], &options).unwrap();
         let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
@@ -405,13 +366,13 @@ fn strides_are_read_ahead_where_fetching_is_slow() {
         let mut buf = Vec::new();
         let (mut fetches, mut announced_before) = (0, 0);
         for idx in 0..20 {
-            source.read.lock().unwrap().clear();
+            source.reads.lock().unwrap().clear();
             let seen = source.announced.lock().unwrap().clone();
             let off = idx * step;
             let view = image.view(&inode, off, 50, &mut buf).unwrap();
             assert_eq!(view[..], bytes[off as usize..][..50]);
             // Reads of data, not of the index.
-            let fetched = source.read.lock().unwrap().clone();
+            let fetched = source.reads.lock().unwrap().clone();
             let covers =
                 |range: &&Range<u64>| seen.iter().any(|ahead| ahead.start <= range.start && ahead.end > range.start);
             // Three reads make a stride.

@@ -1,6 +1,8 @@
 //! Golden images and their expected trees, for the tests beside this folder.
 #![allow(dead_code)] // each test program uses a part of it
 
+pub mod noting;
+
 use kiln_read::{FileSource, Image, Inode, OpenOptions, ReadAt, ReadError};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
