@@ -88,8 +88,9 @@ mod tests {
 
     #[test]
     fn the_second_touch_is_known_until_others_came() {
+        // Nothing between two touches: which keys share a slot differs from run to run.
         let touched = Touched::new(1 << 20);
-        assert_eq!([touched.touch(&7, &(0..5)), touched.touch(&8, &(0..1))], [None, None]);
+        assert_eq!(touched.touch(&7, &(0..5)), None);
         assert_eq!(touched.touch(&7, &(8..9)), Some(Before { end: 5, len: 5 }));
         assert_eq!(touched.touch(&7, &(0..5)), Some(Before { end: 9, len: 6 }));
         for key in 100..10_000 {
