@@ -115,15 +115,15 @@ impl Stored {
 
 /// Where an encoded extent is.
 enum Found {
-    Cached(Bytes),
+    Cached { bytes: Bytes, is_hit: bool },
     /// It must be decoded, in this way, by who wants it.
     Nowhere(Decoded),
 }
 
 /// Decoded bytes.
 pub(crate) enum Encoded<'b> {
-    /// This part of them.
-    Cached(Bytes, Range<usize>),
+    /// This part of them; whether they were decoded before.
+    Cached { bytes: Bytes, range: Range<usize>, is_hit: bool },
     /// In the reader's memory.
     Buffer(&'b [u8]),
 }
@@ -182,7 +182,7 @@ impl Image {
     ) -> Result<Encoded<'b>, ReadError> {
         let (start, end) = (wanted.start as usize, wanted.end as usize);
         match self.find(stored, &wanted, course)? {
-            Found::Cached(bytes) => Ok(Encoded::Cached(bytes, start..end)),
+            Found::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
             Found::Nowhere(how) => {
                 let prefix = sized(buf, end);
@@ -203,7 +203,7 @@ impl Image {
         let wanted = skip..skip + buf.len() as u64;
         let part = wanted.start as usize..wanted.end as usize;
         match self.find(stored, &wanted, course)? {
-            Found::Cached(bytes) => buf.copy_from_slice(&bytes[part]),
+            Found::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
             Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
             Found::Nowhere(how) => self.core.memory().workspaces.with(|w| {
                 let prefix = sized(&mut w.scratch, part.end);
@@ -221,9 +221,11 @@ impl Image {
         if !self.fits_cache(stored) {
             return Ok(Found::Nowhere(self.way(stored, wanted, Touch::First).decoded_how()));
         }
+        let len = (wanted.end - wanted.start) as usize;
         if let Some(bytes) = cache.get(stored) {
             self.core.counters.hit();
-            return Ok(self.hand_out(stored, bytes, wanted));
+            self.count_handed_out(stored, &bytes, len);
+            return Ok(Found::Cached { bytes, is_hit: true });
         }
         let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
         let before = if whole { None } else { touched.touch(stored, wanted) };
@@ -234,19 +236,20 @@ impl Image {
         match self.way(stored, wanted, touch) {
             Way::Cache => {
                 let handed_out = before.map_or(0, |before| before.len.into());
-                Ok(self.hand_out(stored, self.kept(stored, handed_out)?, wanted))
+                let bytes = self.kept(stored, handed_out)?;
+                self.count_handed_out(stored, &bytes, len);
+                Ok(Found::Cached { bytes, is_hit: false })
             }
             way => Ok(Found::Nowhere(way.decoded_how())),
         }
     }
 
-    /// Bytes `wanted` of an extent that is in the cache. It leaves the cache with the last of them, if who reads keeps what he gets:
-    /// its memory is warm, and used again for the next.
-    fn hand_out(&self, stored: &Stored, bytes: Bytes, wanted: &Range<u64>) -> Found {
-        if self.core.reader == Reader::Kernel && bytes.hand_out((wanted.end - wanted.start) as usize) {
+    /// Note that `len` bytes of an extent in the cache are handed out. It leaves the cache with the last of them, if who reads keeps
+    /// what he gets: its memory is warm, and used again for the next.
+    pub(crate) fn count_handed_out(&self, stored: &Stored, bytes: &Bytes, len: usize) {
+        if self.core.reader == Reader::Kernel && bytes.hand_out(len) {
             self.core.memory().decoded.remove(stored);
         }
-        Found::Cached(bytes)
     }
 
     /// The extent, from the cache or decoded into it, unless it is too long for that.

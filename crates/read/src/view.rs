@@ -13,14 +13,18 @@ use std::ops::{Deref, Range};
 #[derive(Debug)]
 pub struct View<'a> {
     place: Place<'a>,
-    around: Option<Around>,
+    from: From,
+    is_hit: bool,
 }
 
-/// The extent that bytes are taken from, and where in the file it begins.
+/// What is known of the extent that bytes are taken from.
 #[derive(Debug)]
-struct Around {
-    la: u64,
-    stored: Stored,
+enum From {
+    Any,
+    /// It is in the cache, of the file's own, and begins at this byte of it.
+    Own { la: u64, stored: Stored },
+    /// It is in the cache; it is not counted yet that these bytes are handed out.
+    Uncounted { stored: Stored },
 }
 
 #[derive(Debug)]
@@ -42,18 +46,23 @@ impl Deref for View<'_> {
 
 impl<'a> View<'a> {
     fn borrowed(bytes: &'a [u8]) -> Self {
-        View { place: Place::Borrowed(bytes), around: None }
+        View { place: Place::Borrowed(bytes), from: From::Any, is_hit: false }
     }
 
     fn shared(bytes: Bytes, range: Range<usize>) -> Self {
-        View { place: Place::Shared(bytes, range), around: None }
+        View { place: Place::Shared(bytes, range), from: From::Any, is_hit: false }
+    }
+
+    /// Whether these bytes were decoded already, because somebody wanted others of their extent.
+    pub fn is_hit(&self) -> bool {
+        self.is_hit
     }
 
     /// All bytes of the extent that these come from, and where in the file they begin. Only for a [`Reader::Kernel`], if they were
     /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::release`] them.
     pub fn around(&self) -> Option<(u64, &[u8])> {
-        match (&self.place, &self.around) {
-            (Place::Shared(bytes, _), Some(around)) => Some((around.la, bytes)),
+        match (&self.place, &self.from) {
+            (Place::Shared(bytes, _), From::Own { la, .. }) => Some((*la, bytes)),
             _ => None,
         }
     }
@@ -81,11 +90,52 @@ impl Image {
         self.look(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
     }
 
-    /// Drop the extent around a view from the cache, for somebody else has all of it now.
-    pub fn release(&self, view: View<'_>) {
-        if let Some(around) = view.around {
-            self.core.memory().decoded.remove(&around.stored);
+    /// All of a file, if it is at hand: beside its inode, or part of one extent that is decoded and kept, because somebody wanted
+    /// others of its bytes. [`Image::release`] it when somebody else has it.
+    ///
+    /// # Errors
+    /// As [`Image::read_at`].
+    pub fn at_hand(&self, inode: &Inode) -> Result<Option<View<'_>>, ReadError> {
+        let len = readable(inode, usize::MAX, 0)?;
+        let (mut extent, mut off) = (Map::open(self, inode)?.extent_at(0)?, 0);
+        if let ExtentKind::Fragment { off: start } = extent.kind {
+            extent = Map::open(self, self.packed_range(start, len as u64)?)?.extent_at(start)?;
+            off = start;
         }
+        if extent.end() < off + len as u64 {
+            return Ok(None);
+        }
+        let skip = (off - extent.la) as usize;
+        let found = match extent.kind {
+            ExtentKind::Encoded { .. } => {
+                let stored = Stored::of(&extent)?;
+                self.core.memory().decoded.get(&stored).map(|bytes| View {
+                    place: Place::Shared(bytes, skip..skip + len),
+                    from: From::Uncounted { stored },
+                    is_hit: true,
+                })
+            }
+            ExtentKind::Meta { pa, in_metabox } => self.in_window(pa, in_metabox, len)?,
+            _ => None,
+        };
+        self.core.counters.read(found.as_deref().map_or(0, <[u8]>::len));
+        Ok(found)
+    }
+
+    /// Keep an extent no longer than needed: somebody else has the bytes of this view now, and those [around](View::around) it.
+    pub fn release(&self, view: View<'_>) {
+        match (&view.from, &view.place) {
+            (From::Own { stored, .. }, _) => self.core.memory().decoded.remove(stored),
+            (From::Uncounted { stored }, Place::Shared(bytes, range)) => self.count_handed_out(stored, bytes, range.len()),
+            _ => {}
+        }
+    }
+
+    /// Bytes in the metadata, if they are in one window.
+    fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'_>>, ReadError> {
+        let space = if in_metabox { Space::Metabox } else { Space::Primary };
+        let found = MetaReader::new(self, space).within_window(pa, len as u64)?;
+        Ok(found.map(|(window, start)| View::shared(window, start..start + len)))
     }
 
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
@@ -129,12 +179,12 @@ impl Image {
                     let stored = Stored::of(extent)?;
                     return Ok(match self.encoded(&stored, skip..skip + len as u64, buf, map.course)? {
                         Encoded::Buffer(bytes) => View::borrowed(bytes),
-                        Encoded::Cached(bytes, range) => {
+                        Encoded::Cached { bytes, range, is_hit } => {
                             // What surrounds a fragment belongs to other files.
                             let is_own = fragments == Fragments::Allowed;
                             let is_for_all = self.core.reader == Reader::Kernel && map.course == Course::AtRandom;
-                            let around = (is_own && is_for_all).then_some(Around { la: extent.la, stored });
-                            View { place: Place::Shared(bytes, range), around }
+                            let from = if is_own && is_for_all { From::Own { la: extent.la, stored } } else { From::Any };
+                            View { place: Place::Shared(bytes, range), from, is_hit }
                         }
                     });
                 }
@@ -145,10 +195,8 @@ impl Image {
                     }
                 }
                 ExtentKind::Meta { pa, in_metabox } => {
-                    let space = if in_metabox { Space::Metabox } else { Space::Primary };
-                    let at = pa.saturating_add(skip);
-                    if let Some((window, start)) = MetaReader::new(self, space).within_window(at, len as u64)? {
-                        return Ok(View::shared(window, start..start + len));
+                    if let Some(view) = self.in_window(pa.saturating_add(skip), in_metabox, len)? {
+                        return Ok(view);
                     }
                 }
                 _ => {}

@@ -6,7 +6,9 @@
 //! * The rest of an extent that was decoded for a page of a file that is read here and there; the server's own cache does not keep it
 //!   then. It is given after the answer: pages of one file may be locked together, until all that was asked of them is there.
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Foretold};
+use super::beside::Beside;
+use super::listed::Listed;
 use super::metrics::{Given, Meters};
 use super::server::Server;
 use super::store::PageCache;
@@ -17,12 +19,14 @@ use rustix::fd::OwnedFd;
 use rustix::param::page_size;
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Longer files are not given ahead: the kernel reads ahead in them.
 const FILE_MAX: u64 = 128 << 10;
 /// Bytes of files that are given ahead at a time.
 const AHEAD_MAX: u64 = 256 << 10;
+/// Files that are not at hand, among those that might be.
+const MISSES_MAX: u32 = 16;
 
 thread_local! {
     /// Each thread's memory for files that nobody has asked for yet.
@@ -32,45 +36,119 @@ thread_local! {
 /// Gives, and knows what is worth it.
 pub struct Giver {
     cache: PageCache,
-    ahead: Ahead,
-    /// Locked by who gives files ahead, and has not answered: two might wait for each other's answers.
-    ahead_alone: Mutex<()>,
+    foresight: Mutex<Foresight>,
+    /// Locked by who gives other files, and has not answered: two might wait for each other's answers.
+    alone: Mutex<()>,
     meters: Arc<Meters>,
+}
+
+/// What is known of files and readers.
+struct Foresight {
+    listed: Listed,
+    ahead: Ahead,
+    beside: Beside,
+}
+
+impl Foresight {
+    /// Files that are at hand will be given, but for those that are left out.
+    fn choose(&mut self, files: &mut Vec<u64>) {
+        files.truncate(self.beside.given(&mut self.listed, files));
+        self.ahead.pass_over_given(&mut self.listed);
+    }
 }
 
 impl Giver {
     /// For the kernel at the other end of `connection`.
     pub fn new(connection: OwnedFd, meters: Arc<Meters>) -> Self {
-        Self { cache: PageCache::new(connection), ahead: Ahead::new(), ahead_alone: Mutex::new(()), meters }
+        let foresight = Foresight { listed: Listed::new(), ahead: Ahead::default(), beside: Beside::new() };
+        Self { cache: PageCache::new(connection), foresight: Mutex::new(foresight), alone: Mutex::new(()), meters }
     }
 
     /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
     pub fn listed(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
         if !files.is_empty() {
-            self.ahead.listed(dir.0, from_start, files);
+            self.foresight().listed.list(dir.0, from_start, files);
         }
     }
 
-    /// Before `file` is answered for, which is read from its start on: give what will be read next.
-    pub fn ahead(&self, server: &Server, team: &Team, file: INodeNo) {
-        let foretold = self.ahead.read(file.0);
-        if foretold.files.is_empty() {
-            return;
+    /// Before `file` is answered for, which is read from its start on: give what will be read next, or else what is at hand. `is_hit`:
+    /// its bytes were decoded for others.
+    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) {
+        let mut foresight = self.foresight();
+        let Foresight { listed, ahead, beside } = &mut *foresight;
+        let asked = listed.ask(file.0);
+        beside.asked(asked);
+        let foretold = ahead.read(listed, file.0, asked);
+        if !foretold.files.is_empty() {
+            drop(foresight);
+            return self.ahead(server, team, &foretold);
         }
+        let near = beside.near(listed, file.0, is_hit);
+        drop(foresight);
+        if !near.is_empty() {
+            self.beside(server, team, &near);
+        }
+    }
+
+    fn ahead(&self, server: &Server, team: &Team, foretold: &Foretold) {
         let mut given = 0;
-        team.covered(|| {
-            let Ok(_alone) = self.ahead_alone.try_lock() else { return };
+        self.before_the_answer(server, team, || {
             let mut bytes = 0;
-            // Nobody shall wait for a slow source that has not asked for it.
-            while given < foretold.files.len() && bytes < AHEAD_MAX && !server.image.is_slow() {
+            while given < foretold.files.len() && bytes < AHEAD_MAX {
                 let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
                 given += 1;
                 bytes += len;
             }
         });
         if given < foretold.files.len() {
-            self.ahead.left_out(&foretold, given);
+            let Foresight { listed, ahead, .. } = &mut *self.foresight();
+            ahead.left_out(listed, foretold, given);
         }
+    }
+
+    /// Give those of `near` that are at hand.
+    fn beside(&self, server: &Server, team: &Team, near: &[u64]) {
+        self.before_the_answer(server, team, || {
+            let (mut files, mut views, mut misses) = (Vec::new(), Vec::new(), 0);
+            for &file in near {
+                // Who asks for a damaged file is told.
+                let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX);
+                match inode.and_then(|inode| server.image.at_hand(&inode).ok()?) {
+                    Some(view) => {
+                        files.push(file);
+                        views.push(view);
+                    }
+                    None => misses += 1,
+                }
+                if misses > MISSES_MAX {
+                    break;
+                }
+            }
+            self.foresight().choose(&mut files);
+            for (file, view) in files.into_iter().zip(views) {
+                if !self.give(Given::Beside, file, 0, &view) {
+                    break;
+                }
+                server.image.release(view);
+            }
+        });
+    }
+
+    /// Run `work`, which gives files, unless somebody might wait for it: for a slow source that has not asked for these files, or for a
+    /// page that he holds himself.
+    fn before_the_answer(&self, server: &Server, team: &Team, work: impl FnOnce()) {
+        team.covered(|| {
+            if let Ok(_alone) = self.alone.try_lock()
+                && !server.image.is_slow()
+            {
+                work();
+            }
+        });
+    }
+
+    /// Nothing panics while it is locked.
+    fn foresight(&self) -> MutexGuard<'_, Foresight> {
+        self.foresight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Give a file, if it is a small one. Returns its length.

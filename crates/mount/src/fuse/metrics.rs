@@ -46,9 +46,11 @@ pub enum Given {
     Ahead,
     /// What was decoded around a page that is read.
     Around,
+    /// Files that were decoded together with one that is read.
+    Beside,
 }
 
-const GIVEN: [(Given, &str); 2] = [(Given::Ahead, "ahead"), (Given::Around, "around")];
+const GIVEN: [(Given, &str); 3] = [(Given::Ahead, "ahead"), (Given::Around, "around"), (Given::Beside, "beside")];
 
 /// Requests of one kind.
 #[derive(Default)]

@@ -165,7 +165,7 @@ impl Filesystem for Served {
                 let answer = || match server.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
                         if is_cached && offset == 0 {
-                            self.giver.ahead(server, team, node);
+                            self.giver.files(server, team, node, bytes.is_hit());
                         }
                         reply.data(&bytes);
                         is_cached.then_some((size, bytes))

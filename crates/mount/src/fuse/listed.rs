@@ -1,0 +1,192 @@
+//! Listings: which file follows which in its directory, and which of them the kernel has, as far as we know.
+//!
+//! They are remembered as links from each file to its neighbours, in a table of hashes, until others fall on their slots.
+
+/// log2 of how many files and directories are remembered at most, 32 bytes each.
+const LINKS_BITS: u32 = 17;
+/// Who asks for a file that was given so few reads ago did not wait for it, or the kernel has no room.
+const SOON: u32 = 1024;
+
+/// Neighbours of a file; of a directory, the last file that was listed so far is the next. Node ids, 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    node: u64,
+    next: u64,
+    prev: u64,
+    /// When the kernel got it last, in reads.
+    had_at: u32,
+    had: Had,
+}
+
+/// How the kernel came to have a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Had {
+    #[default]
+    Never,
+    /// Somebody asked for it.
+    Asked,
+    /// Nobody should ask for it.
+    Given,
+    /// It has not got it: this one is to find out whether somebody asks for it.
+    LeftOut,
+}
+
+/// What was known of a file when somebody asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// In no listing, as far as we remember.
+    Unlisted,
+    /// The first file of one.
+    First,
+    /// Another one.
+    Listed,
+    /// It was given just before.
+    InVain,
+    /// It was left out, to find out whether somebody asks for it.
+    LeftOut,
+}
+
+/// What was listed.
+pub struct Listed {
+    links: Box<[Link]>,
+    /// One more than files were asked for so far.
+    reads: u32,
+    /// What the kernel got by then, it seems to have dropped.
+    dropped: u32,
+}
+
+impl Listed {
+    pub fn new() -> Self {
+        Self { links: vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice(), reads: 1, dropped: 0 }
+    }
+
+    /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
+    pub fn list(&mut self, dir: u64, from_start: bool, files: &[u64]) {
+        let mut last = if from_start { 0 } else { self.next(dir) };
+        for &file in files {
+            if let Some(link) = self.link(last) {
+                link.next = file;
+            }
+            let (had, had_at) = self.link(file).map_or_else(Default::default, |link| (link.had, link.had_at));
+            *self.slot(file) = Link { node: file, next: 0, prev: last, had, had_at };
+            last = file;
+        }
+        *self.slot(dir) = Link { node: dir, next: last, ..Link::default() };
+    }
+
+    /// Remember that somebody asks for `file`.
+    pub fn ask(&mut self, file: u64) -> Asked {
+        self.reads = self.reads.saturating_add(1);
+        let (now, dropped) = (self.reads, self.dropped);
+        let Some(link) = self.link(file) else { return Asked::Unlisted };
+        let Link { had, had_at, prev, .. } = *link;
+        (link.had, link.had_at) = (Had::Asked, now);
+        let is_soon = now - had_at < SOON;
+        match had {
+            Had::LeftOut => return Asked::LeftOut,
+            Had::Given if is_soon => return Asked::InVain,
+            // The kernel drops first what it got first.
+            Had::Given | Had::Asked if !is_soon => self.dropped = dropped.max(had_at),
+            _ => {}
+        }
+        if prev == 0 { Asked::First } else { Asked::Listed }
+    }
+
+    /// Note that a file is given.
+    pub fn give(&mut self, file: u64) {
+        self.mark(file, Had::Given);
+    }
+
+    /// Note that a file is not given that could be.
+    pub fn leave_out(&mut self, file: u64) {
+        self.mark(file, Had::LeftOut);
+    }
+
+    /// Somebody will ask for a file.
+    pub fn expect(&mut self, file: u64) {
+        self.mark(file, Had::Never);
+    }
+
+    /// Whether the kernel has a file.
+    pub fn is_there(&mut self, file: u64) -> bool {
+        let dropped = self.dropped;
+        self.link(file).is_some_and(|link| matches!(link.had, Had::Asked | Had::Given) && link.had_at > dropped)
+    }
+
+    /// The file behind this one, 0 if there is none.
+    pub fn next(&mut self, file: u64) -> u64 {
+        let next = self.link(file).map_or(0, |link| link.next);
+        self.known(next)
+    }
+
+    /// The file before this one, 0 if there is none.
+    pub fn prev(&mut self, file: u64) -> u64 {
+        let prev = self.link(file).map_or(0, |link| link.prev);
+        self.known(prev)
+    }
+
+    fn known(&mut self, node: u64) -> u64 {
+        self.link(node).map_or(0, |link| link.node)
+    }
+
+    fn mark(&mut self, file: u64, had: Had) {
+        let now = self.reads;
+        if let Some(link) = self.link(file) {
+            (link.had, link.had_at) = (had, now);
+        }
+    }
+
+    fn slot(&mut self, node: u64) -> &mut Link {
+        // 2^64 divided by the golden ratio; its highest bits are a hash.
+        let hash = node.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &mut self.links[(hash >> (64 - LINKS_BITS)) as usize]
+    }
+
+    fn link(&mut self, node: u64) -> Option<&mut Link> {
+        Some(self.slot(node)).filter(|link| link.node == node && node != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u64 = 1 << 32;
+
+    #[test]
+    fn neighbours_are_remembered_over_several_answers() {
+        let mut listed = Listed::new();
+        listed.list(DIR, true, &[5, 3, 8]);
+        listed.list(DIR, false, &[1]);
+        assert_eq!([5, 3, 8, 1].map(|file| listed.next(file)), [3, 8, 1, 0]);
+        assert_eq!([5, 3, 8, 1].map(|file| listed.prev(file)), [0, 5, 3, 8]);
+        assert_eq!([5, 3].map(|file| listed.ask(file)), [Asked::First, Asked::Listed]);
+        assert_eq!(listed.ask(77), Asked::Unlisted);
+    }
+
+    #[test]
+    fn what_is_asked_for_tells_what_the_kernel_has() {
+        let mut listed = Listed::new();
+        listed.list(DIR, true, &(1..10).collect::<Vec<_>>());
+        listed.ask(1);
+        (2..5).for_each(|file| listed.give(file));
+        listed.leave_out(5);
+        assert_eq!((1..7).filter(|&file| listed.is_there(file)).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!([2, 5].map(|file| listed.ask(file)), [Asked::InVain, Asked::LeftOut]);
+        // Long after it was given, the kernel has dropped it, and whatever it got before; what came later is there.
+        for _ in 0..SOON {
+            listed.ask(77);
+        }
+        assert_eq!(listed.ask(3), Asked::Listed);
+        assert_eq!((1..7).filter(|&file| listed.is_there(file)).collect::<Vec<_>>(), [2, 3, 5]);
+    }
+
+    #[test]
+    fn who_lists_again_changes_nothing() {
+        let mut listed = Listed::new();
+        listed.list(DIR, true, &[1, 2]);
+        listed.give(2);
+        listed.list(DIR, true, &[1, 2]);
+        assert!(listed.is_there(2) && !listed.is_there(1));
+    }
+}
