@@ -8,7 +8,9 @@ mod beside;
 mod export;
 mod give;
 mod listed;
+mod lister;
 mod metrics;
+mod names;
 mod node;
 mod served;
 mod server;
@@ -23,7 +25,9 @@ use export::Export;
 use fuser::{Config, Session, SessionACL};
 use give::Giver;
 use kiln_read::Image;
+use lister::Lister;
 use metrics::Meters;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use served::Served;
 use server::Server;
@@ -98,9 +102,10 @@ pub fn serve(
     let mut export = export.transpose()?;
 
     let config = config(options);
+    let (lister, place) = lister(&image).unzip();
     let served = || -> io::Result<Served> {
         let team = Team::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&meters));
-        let giver = Giver::new(device.try_clone()?, Arc::clone(&meters));
+        let giver = Giver::new(device.try_clone()?, lister, Arc::clone(&meters));
         Ok(Served::new(Server::new(image, meters), team, giver))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
@@ -114,6 +119,9 @@ pub fn serve(
     let mut tuned = Ok(());
     if let Ok(Some(identity)) = answered {
         mount.identity = Some(identity);
+        if let Some(place) = place {
+            place.tell(mount.dir.clone(), identity);
+        }
         tuned = match options.read_ahead {
             Some(bytes) => set_read_ahead(identity, bytes),
             // Without root, the kernel's own has to do.
@@ -151,6 +159,12 @@ fn config(options: &FuseOptions) -> Config {
     // A descriptor for each thread spares them a lock, but needs the device itself, which a user may not have.
     config.clone_fd = attach::open_device().is_ok();
     config
+}
+
+/// Who lists directories for the kernel, where that teaches it anything: not if names come without attributes.
+fn lister(image: &Image) -> Option<(Lister, lister::Place)> {
+    let started = node::are_inode_numbers(image).then(Lister::start)?;
+    started.inspect_err(|error| log::debug!("no names for the kernel: {error}")).ok()
 }
 
 /// Wait until the mount at `dir` answers, and return what it is; `None` if it was stopped or unmounted before.
@@ -208,8 +222,17 @@ struct Identity {
 
 impl Identity {
     fn of(dir: &Path) -> Result<Self, rustix::io::Errno> {
+        Self::at(CWD, dir, AtFlags::empty())
+    }
+
+    /// Of something that is open.
+    fn of_open(file: &OwnedFd) -> Result<Self, rustix::io::Errno> {
+        Self::at(file.as_fd(), Path::new(""), AtFlags::EMPTY_PATH)
+    }
+
+    fn at(fd: BorrowedFd<'_>, path: &Path, flags: AtFlags) -> Result<Self, rustix::io::Errno> {
         let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
-        let found = statx(CWD, dir, AtFlags::empty(), wanted)?;
+        let found = statx(fd, path, flags, wanted)?;
         Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), mount: found.stx_mnt_id })
     }
 }

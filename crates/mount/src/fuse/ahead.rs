@@ -27,6 +27,8 @@ const PROBES: u32 = 4;
 #[derive(Default)]
 pub struct Ahead {
     runs: [u64; RUNS],
+    /// The file that was read last.
+    last: u64,
     /// The run that is given up for the next reader.
     oldest: usize,
     credit: i32,
@@ -45,7 +47,10 @@ pub struct Foretold {
 impl Ahead {
     /// Foretell what follows `file`, which somebody reads from its start on.
     pub fn read(&mut self, listed: &mut Listed, file: u64, asked: Asked) -> Foretold {
-        let run = self.runs.iter().position(|&next| next == file);
+        // A listing may come after the first reads of its files.
+        let follows = self.last != 0 && listed.next(self.last) == file;
+        self.last = file;
+        let run = self.runs.iter().position(|&next| next == file).or_else(|| follows.then(|| self.new_run()));
         self.credit = match (asked, run) {
             (Asked::InVain, _) => (self.credit.min(0) - IN_VAIN).max(-DEBT_MAX),
             (_, Some(_)) => CREDIT_MAX.min(self.credit + EARNED),
@@ -73,12 +78,14 @@ impl Ahead {
                 listed.expect(next);
             }
         }
-        let run = run.unwrap_or_else(|| {
-            self.oldest = (self.oldest + 1) % RUNS;
-            self.oldest
-        });
+        let run = run.unwrap_or_else(|| self.new_run());
         self.runs[run] = next;
         Foretold { files, run }
+    }
+
+    fn new_run(&mut self) -> usize {
+        self.oldest = (self.oldest + 1) % RUNS;
+        self.oldest
     }
 
     /// Readers will not ask for files that were given meanwhile.

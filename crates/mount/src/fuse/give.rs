@@ -9,7 +9,9 @@
 use super::ahead::{Ahead, Foretold};
 use super::beside::Beside;
 use super::listed::Listed;
+use super::lister::Lister;
 use super::metrics::{Given, Meters};
+use super::names::Names;
 use super::server::Server;
 use super::store::PageCache;
 use super::team::Team;
@@ -36,6 +38,7 @@ thread_local! {
 /// Gives, and knows what is worth it.
 pub struct Giver {
     cache: PageCache,
+    names: Option<Names>,
     foresight: Mutex<Foresight>,
     /// Locked by who gives other files, and has not answered: two might wait for each other's answers.
     alone: Mutex<()>,
@@ -58,10 +61,11 @@ impl Foresight {
 }
 
 impl Giver {
-    /// For the kernel at the other end of `connection`.
-    pub fn new(connection: OwnedFd, meters: Arc<Meters>) -> Self {
+    /// For the kernel at the other end of `connection`, which learns names of `lister`.
+    pub fn new(connection: OwnedFd, lister: Option<Lister>, meters: Arc<Meters>) -> Self {
         let foresight = Foresight { listed: Listed::new(), ahead: Ahead::default(), beside: Beside::new() };
-        Self { cache: PageCache::new(connection), foresight: Mutex::new(foresight), alone: Mutex::new(()), meters }
+        let (cache, names) = (PageCache::new(connection), lister.map(Names::new));
+        Self { cache, names, foresight: Mutex::new(foresight), alone: Mutex::new(()), meters }
     }
 
     /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
@@ -71,9 +75,19 @@ impl Giver {
         }
     }
 
+    /// Remember that a file in `dir`, which has `size` bytes, was looked up.
+    pub fn looked_up(&self, dir: INodeNo, size: u64) {
+        if let Some(names) = &self.names {
+            names.looked_up(dir, size);
+        }
+    }
+
     /// Before `file` is answered for, which is read from its start on: give what will be read next, or else what is at hand. `is_hit`:
     /// its bytes were decoded for others.
     pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) {
+        if let Some(names) = self.names.as_ref().filter(|names| names.is_due()) {
+            self.before_the_answer(server, team, || self.meters.names(names.list(server)));
+        }
         let mut foresight = self.foresight();
         let Foresight { listed, ahead, beside } = &mut *foresight;
         let asked = listed.ask(file.0);

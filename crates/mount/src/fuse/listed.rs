@@ -16,6 +16,7 @@ struct Link {
     /// When the kernel got it last, in reads.
     had_at: u32,
     had: Had,
+    is_listed: bool,
 }
 
 /// How the kernel came to have a file.
@@ -68,7 +69,7 @@ impl Listed {
                 link.next = file;
             }
             let (had, had_at) = self.link(file).map_or_else(Default::default, |link| (link.had, link.had_at));
-            *self.slot(file) = Link { node: file, next: 0, prev: last, had, had_at };
+            *self.slot(file) = Link { node: file, next: 0, prev: last, had, had_at, is_listed: true };
             last = file;
         }
         *self.slot(dir) = Link { node: dir, next: last, ..Link::default() };
@@ -78,8 +79,11 @@ impl Listed {
     pub fn ask(&mut self, file: u64) -> Asked {
         self.reads = self.reads.saturating_add(1);
         let (now, dropped) = (self.reads, self.dropped);
-        let Some(link) = self.link(file) else { return Asked::Unlisted };
-        let Link { had, had_at, prev, .. } = *link;
+        if self.link(file).is_none() {
+            *self.slot(file) = Link { node: file, ..Link::default() };
+        }
+        let link = self.slot(file);
+        let Link { had, had_at, prev, is_listed, .. } = *link;
         (link.had, link.had_at) = (Had::Asked, now);
         let is_soon = now - had_at < SOON;
         match had {
@@ -89,7 +93,11 @@ impl Listed {
             Had::Given | Had::Asked if !is_soon => self.dropped = dropped.max(had_at),
             _ => {}
         }
-        if prev == 0 { Asked::First } else { Asked::Listed }
+        match (is_listed, prev) {
+            (false, _) => Asked::Unlisted,
+            (true, 0) => Asked::First,
+            (true, _) => Asked::Listed,
+        }
     }
 
     /// Note that a file is given.

@@ -67,6 +67,7 @@ pub struct Meters {
     woken: AtomicU64,
     /// Times and bytes.
     given: [[AtomicU64; 2]; GIVEN.len()],
+    names: AtomicU64,
 }
 
 impl Meters {
@@ -104,6 +105,11 @@ impl Meters {
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
+    /// Note names that the kernel got without asking.
+    pub fn names(&self, count: u32) {
+        self.names.fetch_add(count.into(), Ordering::Relaxed);
+    }
+
     /// All counters, with those of the image.
     pub fn text(&self, image: &Stats) -> String {
         let mut text = Text(String::new());
@@ -129,6 +135,8 @@ impl Meters {
                 text.line(format_args!("{name}{{why=\"{label}\"}} {value}"));
             }
         }
+        let names = self.names.load(Ordering::Relaxed);
+        text.counter("kiln_unasked_names_total", "Names that were listed without anybody asking.", names);
         self.durations(&mut text);
         text.0
     }

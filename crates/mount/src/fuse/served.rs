@@ -97,7 +97,15 @@ impl Filesystem for Served {
             // FUSE itself would take 1024 bytes.
             return reply.error(Errno::ENAMETOOLONG);
         }
-        self.answer(Kind::Lookup, |server| match server.find(parent, name.as_bytes()) {
+        let find = |server: &Server| {
+            let dir = server.inode(parent)?;
+            let found = server.find(&dir, name.as_bytes())?;
+            if found.is_some_and(|inode| inode.has_contents() && !inode.is_dir()) {
+                self.giver.looked_up(parent, dir.meta.size);
+            }
+            Ok(found)
+        };
+        self.answer(Kind::Lookup, |server| match find(server) {
             Ok(Some(inode)) => {
                 let attr = node::attr(&server.image, &inode, node::node_id(&server.image, inode.nid));
                 let attr_ttl = node::named_attr_ttl(&server.image, inode.nid);

@@ -4,10 +4,11 @@ use super::absent::Absent;
 use super::metrics::{Kind, Meters};
 use super::node;
 use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectoryPlus};
-use kiln_read::{DirEntry, Image, Inode, ReadError, View};
+use kiln_read::{DirEntry, Image, Inode, Nid, ReadError, View};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,19 @@ use std::time::Duration;
 /// Node ids are never used for something else.
 pub const GENERATION: Generation = Generation(0);
 
+/// Of directories whose paths are asked for.
+const DEPTH_MAX: usize = 256;
+
 /// An image, what is known of it, and counters: what all threads share.
 pub struct Server {
     pub image: Image,
     pub meters: Arc<Meters>,
     pub no_xattrs: Absent,
     pub no_holes: Absent,
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 impl Server {
@@ -70,14 +78,40 @@ impl Server {
         Ok((inode.meta.size, self.image.view(&inode, off, len, buf)?))
     }
 
-    pub fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Inode>, ReadError> {
-        let dir = self.inode(parent)?;
+    pub fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>, ReadError> {
         if name == b"." {
             // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
-            return Ok(Some(dir));
+            return Ok(Some(*dir));
         }
-        let entry = self.image.lookup(&dir, name)?;
+        let entry = self.image.lookup(dir, name)?;
         entry.map(|entry| self.image.inode(entry.nid)).transpose()
+    }
+
+    /// The path of a directory below the root. `None` where the tree is too deep for one, or damaged.
+    pub fn path(&self, dir: &Inode) -> Option<PathBuf> {
+        let (mut names, mut dir) = (Vec::new(), *dir);
+        while dir.nid != self.image.root_nid() {
+            let parent = self.image.inode(self.image.lookup(&dir, b"..").ok()??.nid).ok()?;
+            names.push(self.name(&parent, dir.nid)?);
+            if names.len() > DEPTH_MAX {
+                return None;
+            }
+            dir = parent;
+        }
+        Some(names.iter().rev().map(|name| OsStr::from_bytes(name)).collect())
+    }
+
+    /// The name of an inode in a directory.
+    fn name(&self, dir: &Inode, nid: Nid) -> Option<Vec<u8>> {
+        let mut found = None;
+        let listed = self.image.read_dir(dir, 0, &mut |entry, _| match entry.nid == nid && !is_dots(&entry.name) {
+            true => {
+                found = Some(entry.name);
+                ControlFlow::Break(())
+            }
+            false => ControlFlow::Continue(()),
+        });
+        listed.ok().and(found)
     }
 
     pub fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
@@ -121,7 +155,7 @@ impl Server {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
         let st_ino = INodeNo(image.st_ino(entry.nid));
-        if matches!(&entry.name[..], b"." | b"..") {
+        if is_dots(&entry.name) {
             // The kernel takes nothing but number and type of these.
             let attr = node::bare_attr(st_ino, FileType::Directory);
             return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);

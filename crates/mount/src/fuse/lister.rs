@@ -1,0 +1,149 @@
+//! Lists directories of our own mount, for the kernel to learn their names: it takes names only as answers to who lists.
+//!
+//! A thread does that, as any program could. If the server is killed while the thread waits for its own server's answer, nothing but the
+//! end of the connection ends that wait, and the connection ends when nobody has it open. So the thread has a table of descriptors
+//! of its own, without the connection.
+#![allow(unsafe_code)]
+
+use super::Identity;
+use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// How long somebody waits who has something else to do.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// For getdents(2), which the kernel passes on in requests of about this size.
+const BUF_LEN: usize = 64 << 10;
+/// The first descriptor that is not standard input, output or error.
+const FIRST_FD: libc::c_uint = 3;
+
+/// A part of a directory that is to be listed.
+#[derive(Debug)]
+pub struct Part {
+    /// Below the mount point.
+    pub path: PathBuf,
+    /// The position where it begins, and how many entries it has about.
+    pub from: u64,
+    pub count: u32,
+    /// Where the directory ends.
+    pub end: u64,
+}
+
+/// How far a directory was listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries.
+    pub count: u32,
+    /// The position behind them; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// The thread, for others.
+pub struct Lister {
+    parts: SyncSender<(Part, SyncSender<Progress>)>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    mount: OnceLock<(PathBuf, Identity)>,
+    /// Somebody's part is being listed.
+    is_busy: AtomicBool,
+    /// Our mount is not where it was.
+    is_lost: AtomicBool,
+}
+
+/// Tells a lister where its mount is, once that answers.
+pub struct Place(Arc<State>);
+
+impl Place {
+    pub fn tell(self, dir: PathBuf, identity: Identity) {
+        let _ = self.0.mount.set((dir, identity));
+    }
+}
+
+impl Lister {
+    /// Start the thread. It ends when the lister is dropped.
+    pub fn start() -> io::Result<(Self, Place)> {
+        let (parts, received) = mpsc::sync_channel(1);
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let state = Arc::<State>::default();
+        let of_thread = Arc::clone(&state);
+        thread::Builder::new().name("kiln-fuse-names".into()).spawn(move || {
+            let closed = close_all();
+            let is_closed = closed.is_ok();
+            let _ = ready.send(closed);
+            if is_closed {
+                list_parts(&received, &of_thread);
+            }
+        })?;
+        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")))?;
+        Ok((Self { parts, state: Arc::clone(&state) }, Place(state)))
+    }
+
+    /// Have a part of a directory listed. `None` if that failed, or takes too long; then it goes on.
+    pub fn list(&self, part: Part) -> Option<Progress> {
+        if self.state.is_lost.load(Ordering::Relaxed) || self.state.is_busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let (done, is_done) = mpsc::sync_channel(1);
+        self.parts.try_send((part, done)).ok()?;
+        is_done.recv_timeout(PATIENCE).ok()
+    }
+}
+
+/// Give this thread an empty table of descriptors, but for the standard ones (Linux 5.9).
+fn close_all() -> io::Result<()> {
+    // SAFETY: no other thread sees the table that is closed, and this one has been given no descriptor.
+    match unsafe { libc::syscall(libc::SYS_close_range, FIRST_FD, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn list_parts(parts: &Receiver<(Part, SyncSender<Progress>)>, state: &State) {
+    let mut buf = Box::new_uninit_slice(BUF_LEN);
+    while let Ok((part, done)) = parts.recv() {
+        let listed = state.mount.get().map(|(dir, identity)| list(dir.join(&part.path), *identity, &part, &mut buf));
+        match listed {
+            Some(Ok(progress)) => drop(done.send(progress)),
+            // Not for everybody's eyes.
+            Some(Err(Errno::ACCESS)) | None => {}
+            Some(Err(error)) => {
+                log::debug!("{}: no names for the kernel: {error}", part.path.display());
+                state.is_lost.store(true, Ordering::Relaxed);
+            }
+        }
+        state.is_busy.store(false, Ordering::Release);
+    }
+}
+
+fn list(dir: PathBuf, mount: Identity, part: &Part, buf: &mut [MaybeUninit<u8>]) -> Result<Progress, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = openat(CWD, &dir, flags, Mode::empty())?;
+    if Identity::of_open(&dir)? != mount {
+        return Err(Errno::STALE);
+    }
+    seek(&dir, SeekFrom::Start(part.from))?;
+    let mut progress = Progress { count: 0, next: Some(part.from) };
+    let mut entries = RawDir::new(&dir, buf);
+    while progress.count < part.count || !entries.is_buffer_empty() {
+        let Some(entry) = entries.next().transpose()? else {
+            progress.next = None;
+            break;
+        };
+        progress.count += 1;
+        progress.next = Some(entry.next_entry_cookie()).filter(|&next| next < part.end);
+        if progress.next.is_none() {
+            break;
+        }
+    }
+    Ok(progress)
+}
