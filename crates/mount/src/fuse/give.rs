@@ -40,8 +40,7 @@ pub struct Giver {
     cache: PageCache,
     names: Option<Names>,
     foresight: Mutex<Foresight>,
-    /// Locked by who gives other files, and has not answered: two might wait for each other's answers.
-    alone: Mutex<()>,
+    answering: Mutex<Vec<u64>>,
     meters: Arc<Meters>,
 }
 
@@ -50,6 +49,36 @@ struct Foresight {
     listed: Listed,
     ahead: Ahead,
     beside: Beside,
+}
+
+/// A file that somebody will be answered for who has given others: nobody who gives waits for its pages.
+///
+/// Each giver is noted before he looks for those of others. So who waits for another one looked before the other was noted, and a circle
+/// of givers who wait for each other would have looked before they were noted themselves.
+pub struct Answering<'a> {
+    files: &'a Mutex<Vec<u64>>,
+    file: u64,
+}
+
+impl<'a> Answering<'a> {
+    fn begin(files: &'a Mutex<Vec<u64>>, file: u64) -> Self {
+        answering(files).push(file);
+        Self { files, file }
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        let mut files = answering(self.files);
+        if let Some(idx) = files.iter().position(|&file| file == self.file) {
+            files.swap_remove(idx);
+        }
+    }
+}
+
+/// Nothing panics while it is locked.
+fn answering(files: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Foresight {
@@ -65,7 +94,7 @@ impl Giver {
     pub fn new(connection: OwnedFd, lister: Option<Lister>, meters: Arc<Meters>) -> Self {
         let foresight = Foresight { listed: Listed::new(), ahead: Ahead::default(), beside: Beside::new() };
         let (cache, names) = (PageCache::new(connection), lister.map(Names::new));
-        Self { cache, names, foresight: Mutex::new(foresight), alone: Mutex::new(()), meters }
+        Self { cache, names, foresight: Mutex::new(foresight), answering: Mutex::default(), meters }
     }
 
     /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
@@ -84,7 +113,13 @@ impl Giver {
 
     /// Before `file` is answered for, which is read from its start on: give what will be read next, or else what is at hand. `is_hit`:
     /// its bytes were decoded for others.
-    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) {
+    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) -> Answering<'_> {
+        let answering = Answering::begin(&self.answering, file.0);
+        self.give_files(server, team, file, is_hit);
+        answering
+    }
+
+    fn give_files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) {
         if let Some(names) = self.names.as_ref().filter(|names| names.is_due()) {
             self.before_the_answer(server, team, || self.meters.names(names.list(server)));
         }
@@ -139,25 +174,28 @@ impl Giver {
                 }
             }
             self.foresight().choose(&mut files);
-            for (file, view) in files.into_iter().zip(views) {
-                if !self.give(Given::Beside, file, 0, &view) {
+            let mut given = 0;
+            for (&file, view) in files.iter().zip(views) {
+                if self.is_being_answered(file) || !self.give(Given::Beside, file, 0, &view) {
                     break;
                 }
                 server.image.release(view);
+                given += 1;
             }
+            let listed = &mut self.foresight().listed;
+            files[given..].iter().for_each(|&file| listed.expect(file));
         });
     }
 
-    /// Run `work`, which gives files, unless somebody might wait for it: for a slow source that has not asked for these files, or for a
-    /// page that he holds himself.
+    /// Run `work`, which gives files, unless somebody might wait for it: for a slow source that has not asked for these files.
     fn before_the_answer(&self, server: &Server, team: &Team, work: impl FnOnce()) {
-        team.covered(|| {
-            if let Ok(_alone) = self.alone.try_lock()
-                && !server.image.is_slow()
-            {
-                work();
-            }
-        });
+        if !server.image.is_slow() {
+            team.covered(work);
+        }
+    }
+
+    fn is_being_answered(&self, file: u64) -> bool {
+        answering(&self.answering).contains(&file)
     }
 
     /// Nothing panics while it is locked.
@@ -167,6 +205,9 @@ impl Giver {
 
     /// Give a file, if it is a small one. Returns its length.
     fn whole_file(&self, server: &Server, file: u64) -> Option<u64> {
+        if self.is_being_answered(file) {
+            return None;
+        }
         let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
         let size = inode.meta.size;
         AHEAD_BUF.with_borrow_mut(|buf| {

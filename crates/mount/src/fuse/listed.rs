@@ -6,6 +6,10 @@
 const LINKS_BITS: u32 = 17;
 /// Who asks for a file that was given so few reads ago did not wait for it, or the kernel has no room.
 const SOON: u32 = 1024;
+/// A file that is asked for again after that time outweighs so many that are not: the kernel has no more room for what it had, or
+/// something happened to a single file.
+const DOUBT: u32 = 16;
+const DOUBTS_MAX: u32 = 4 * DOUBT;
 
 /// Neighbours of a file; of a directory, the last file that was listed so far is the next. Node ids, 0 for none.
 #[derive(Clone, Copy, Default)]
@@ -54,11 +58,13 @@ pub struct Listed {
     reads: u32,
     /// What the kernel got by then, it seems to have dropped.
     dropped: u32,
+    /// Grows with files that are asked for although the kernel should have them.
+    doubts: u32,
 }
 
 impl Listed {
     pub fn new() -> Self {
-        Self { links: vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice(), reads: 1, dropped: 0 }
+        Self { links: vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice(), reads: 1, dropped: 0, doubts: 0 }
     }
 
     /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
@@ -89,9 +95,15 @@ impl Listed {
         match had {
             Had::LeftOut => return Asked::LeftOut,
             Had::Given if is_soon => return Asked::InVain,
-            // The kernel drops first what it got first.
-            Had::Given | Had::Asked if !is_soon => self.dropped = dropped.max(had_at),
-            _ => {}
+            Had::Given | Had::Asked if !is_soon => {
+                self.doubts = (self.doubts + DOUBT).min(DOUBTS_MAX);
+                // The kernel drops first what it got first.
+                if self.doubts == DOUBTS_MAX {
+                    self.dropped = dropped.max(had_at);
+                }
+            }
+            Had::Asked | Had::Given => {}
+            Had::Never => self.doubts = self.doubts.saturating_sub(1),
         }
         match (is_listed, prev) {
             (false, _) => Asked::Unlisted,
@@ -110,9 +122,11 @@ impl Listed {
         self.mark(file, Had::LeftOut);
     }
 
-    /// Somebody will ask for a file.
+    /// Somebody will ask for a file, although that was noted as given.
     pub fn expect(&mut self, file: u64) {
-        self.mark(file, Had::Never);
+        if let Some(link) = self.link(file).filter(|link| link.had == Had::Given) {
+            link.had = Had::Never;
+        }
     }
 
     /// Whether the kernel has a file.
@@ -181,12 +195,23 @@ mod tests {
         listed.leave_out(5);
         assert_eq!((1..7).filter(|&file| listed.is_there(file)).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!([2, 5].map(|file| listed.ask(file)), [Asked::InVain, Asked::LeftOut]);
-        // Long after it was given, the kernel has dropped it, and whatever it got before; what came later is there.
+    }
+
+    #[test]
+    fn what_the_kernel_drops_is_noticed() {
+        let mut listed = Listed::new();
+        listed.list(DIR, true, &(1..100).collect::<Vec<_>>());
+        (1..50).for_each(|file| listed.give(file));
         for _ in 0..SOON {
-            listed.ask(77);
+            listed.ask(1 << 40);
         }
-        assert_eq!(listed.ask(3), Asked::Listed);
-        assert_eq!((1..7).filter(|&file| listed.is_there(file)).collect::<Vec<_>>(), [2, 3, 5]);
+        (50..60).for_each(|file| listed.give(file));
+        // One file says nothing of others; several do, of those that came before them.
+        assert_eq!(listed.ask(2), Asked::Listed);
+        assert!(listed.is_there(40));
+        (3..10).for_each(|file| assert_eq!(listed.ask(file), Asked::Listed));
+        assert!(!listed.is_there(40));
+        assert!(listed.is_there(50) && listed.is_there(2));
     }
 
     #[test]
