@@ -1,5 +1,6 @@
 //! What a FUSE mount gives the kernel before it is asked for: it spares requests, is right, and nobody waits for himself.
 
+use kiln_build::{BuildOptions, Fragments};
 use kiln_codec::Method;
 use kiln_mount::fuse;
 use kiln_read::{Image, MemorySource, OpenOptions, Reader};
@@ -7,13 +8,15 @@ use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::mnt::Mount;
-use kiln_tests::require;
 use kiln_tests::rng::Rng;
+use kiln_tests::{require, skip};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -49,13 +52,24 @@ fn image() -> Vec<u8> {
         }
     }
     tree.file(root, b"big", MemFile::whole(big_file()));
-    build(&tree.finish().unwrap(), &options(Some((Method::Lz4, 1)), 64 << 10, 2)).unwrap().0
+    packed(tree)
+}
+
+/// With small files in extents that they share.
+fn packed(tree: MemTree) -> Vec<u8> {
+    let options = BuildOptions { fragments: Fragments::UpTo(32 << 10), ..options(Some((Method::Lz4, 1)), 64 << 10, 2) };
+    build(&tree.finish().unwrap(), &options).unwrap().0
 }
 
 /// The image as `kiln mount` serves it.
 fn mounted() -> Result<Mount, String> {
+    static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(image);
+    mounted_from(IMAGE.clone())
+}
+
+fn mounted_from(image: Vec<u8>) -> Result<Mount, String> {
     let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
-    Mount::by_fuse(Image::open(Arc::new(MemorySource::new(image())), Vec::new(), &options).unwrap())
+    Mount::by_fuse(Image::open(Arc::new(MemorySource::new(image)), Vec::new(), &options).unwrap())
 }
 
 /// The value of a sample.
@@ -70,6 +84,9 @@ fn sample(dir: &Path, name: &str) -> u64 {
 const READS: &str = "kiln_request_duration_seconds_count{request=\"read\"}";
 const AHEAD: &str = "kiln_unasked_total{why=\"ahead\"}";
 const AROUND: &str = "kiln_unasked_total{why=\"around\"}";
+const BESIDE: &str = "kiln_unasked_total{why=\"beside\"}";
+const NAMES: &str = "kiln_unasked_names_total";
+const LOOKUPS: &str = "kiln_request_duration_seconds_count{request=\"lookup\"}";
 
 /// Names in the order in which they are listed.
 fn listed(dir: &Path) -> Vec<PathBuf> {
@@ -83,6 +100,28 @@ fn walk(root: &Path) {
             let number = |path: &Path| path.file_name().unwrap().to_str().unwrap().parse().unwrap();
             assert!(fs::read(&path).unwrap() == small_file(number(&dir), number(&path)), "{}", path.display());
         }
+    }
+}
+
+/// Directories and files whose names somebody knows, in no order.
+fn shuffled(seed: u64) -> Vec<(u64, u64)> {
+    let mut files: Vec<_> = (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))).collect();
+    shuffle(&mut files, seed);
+    files
+}
+
+fn shuffle<T>(list: &mut [T], seed: u64) {
+    let mut rng = Rng::new(seed);
+    for idx in (1..list.len()).rev() {
+        list.swap(idx, rng.below(idx as u64 + 1) as usize);
+    }
+}
+
+/// Read small files by their names.
+fn read(root: &Path, files: impl IntoIterator<Item = (u64, u64)>) {
+    for (dir, file) in files {
+        let path = root.join(format!("{dir:02}/{file:02}"));
+        assert!(fs::read(&path).unwrap() == small_file(dir, file), "{}", path.display());
     }
 }
 
@@ -130,16 +169,96 @@ fn who_reads_past_the_cache_is_given_nothing() {
 }
 
 #[test]
-fn files_in_no_order_are_left_alone() {
+fn files_in_no_order_come_with_those_that_are_at_hand() {
     let mount = require!(mounted());
-    let dirs: Vec<_> = listed(mount.path()).into_iter().filter(|path| path.is_dir()).collect();
-    let mut files: Vec<_> = dirs.iter().flat_map(|dir| listed(dir)).collect();
-    let mut rng = Rng::new(9);
-    for idx in (1..files.len()).rev() {
-        files.swap(idx, rng.below(idx as u64 + 1) as usize);
-    }
-    files.iter().for_each(|path| drop(fs::read(path).unwrap()));
+    listed(mount.path()).into_iter().filter(|path| path.is_dir()).for_each(|dir| drop(listed(&dir)));
+    read(mount.path(), shuffled(9));
+    let given = sample(mount.path(), BESIDE);
+    assert!(given > DIRS * FILES / 2, "{given} given");
+    let reads = sample(mount.path(), READS);
+    assert!(reads < DIRS * FILES / 2, "{reads} asked for");
     assert!(sample(mount.path(), AHEAD) < DIRS * FILES / 20, "{}", sample(mount.path(), AHEAD));
+}
+
+#[test]
+fn one_file_here_and_there_comes_alone() {
+    let mount = require!(mounted());
+    listed(mount.path()).into_iter().filter(|path| path.is_dir()).for_each(|dir| drop(listed(&dir)));
+    read(mount.path(), (0..DIRS).map(|dir| (dir, dir * 7 % FILES)));
+    let given = sample(mount.path(), BESIDE) + sample(mount.path(), AHEAD);
+    assert!(given < DIRS * FILES / 4, "{given} given");
+}
+
+#[test]
+fn names_are_there_before_they_are_looked_up() {
+    let mount = require!(mounted());
+    read(mount.path(), shuffled(10));
+    let names = sample(mount.path(), NAMES);
+    assert!(names > DIRS * FILES / 2, "{names} names given");
+    let lookups = sample(mount.path(), LOOKUPS);
+    assert!(lookups < DIRS * FILES / 2, "{lookups} looked up");
+
+    // In order, files come as well.
+    let mount = require!(mounted());
+    read(mount.path(), (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))));
+    let asked = sample(mount.path(), LOOKUPS) + sample(mount.path(), READS);
+    assert!(asked < DIRS * FILES, "{asked} asked for");
+    assert!(sample(mount.path(), AHEAD) > DIRS * FILES / 4);
+}
+
+/// Whoever has read a file has his answer when nothing of ours has the mount open any more.
+#[test]
+fn a_mount_is_not_in_use_because_names_are_given() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("unmounting at once needs root");
+    }
+    let mut busy = 0;
+    for round in 0..40 {
+        let mount = require!(mounted());
+        read(mount.path(), shuffled(round).into_iter().take(20 + 5 * round as usize));
+        match rustix::mount::unmount(mount.path(), UnmountFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::BUSY) => busy += 1,
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+    // But when the machine is so busy that readers are not made to wait any longer.
+    assert!(busy < 4, "{busy}");
+}
+
+/// A file that follows itself in a listing must not be given to who waits for it.
+#[test]
+fn files_of_several_names_make_nobody_wait_for_himself() {
+    let mut tree = MemTree::default();
+    let root = kiln_build::tree::NodeId(0);
+    let file = |number: u64| Texture::Text.bytes(number, 3000);
+    for dir in 0..20 {
+        let node = tree.dir(root, format!("{dir:02}").as_bytes());
+        let first = tree.file(node, b"00", MemFile::whole(file(dir * 100)));
+        for number in 1..30 {
+            let name = format!("{number:02}");
+            match number % 3 {
+                0 => drop(tree.file(node, name.as_bytes(), MemFile::whole(file(dir * 100 + number)))),
+                _ => tree.name(node, name.as_bytes(), first),
+            }
+        }
+    }
+    let bytes = packed(tree);
+    let mut names: Vec<(u64, u64)> = (0..20).flat_map(|dir| (0..30).map(move |number| (dir, number))).collect();
+    for is_shuffled in [false, true] {
+        let mount = require!(mounted_from(bytes.clone()));
+        if is_shuffled {
+            shuffle(&mut names, 11);
+        }
+        for &(dir, number) in &names {
+            let dir_path = mount.path().join(format!("{dir:02}"));
+            if is_shuffled || number == 0 {
+                listed(&dir_path);
+            }
+            let expected = file(dir * 100 + if number % 3 == 0 { number } else { 0 });
+            assert!(fs::read(dir_path.join(format!("{number:02}"))).unwrap() == expected);
+        }
+    }
 }
 
 /// Readers hold pages that others are given: all must go on.

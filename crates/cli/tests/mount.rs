@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -10,6 +11,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A mount point that is unmounted at the end, whatever happens.
 struct Place<'a>(&'a str);
@@ -98,6 +101,48 @@ fn the_foreground_ends_with_a_signal() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!is_mounted(&dir));
+}
+
+/// Whatever the server does for the kernel unasked, by its own mount as well.
+#[test]
+fn a_server_that_is_killed_is_gone() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let files: Vec<String> = (0..2400).map(|file| format!("{:02}/{:02}", file / 24, file % 24)).collect();
+    for file in &files {
+        let path = scratch.path(&format!("tree/{file}"));
+        fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+        fs::write(path, file.repeat(100)).unwrap();
+    }
+    let (image, dir) = (scratch.path("image"), scratch.path("mnt"));
+    stdout(&["pack", "--quiet", &scratch.path("tree"), &image]);
+    fs::create_dir(&dir).unwrap();
+    for round in 0..12 {
+        let _place = Place(&dir);
+        let mut command = kiln();
+        command.args(["mount", "--via=fuse", "--foreground", &image, &dir]).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut String::new()).unwrap();
+        thread::scope(|scope| {
+            // Until the mount answers no more.
+            let read = |from: usize| files[from..].iter().all(|file| fs::read(format!("{dir}/{file}")).is_ok());
+            scope.spawn(move || read(0));
+            scope.spawn(move || read(1200));
+            thread::sleep(Duration::from_millis(1 + 4 * round));
+            child.kill().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while child.try_wait().unwrap().is_none() {
+                if Instant::now() > deadline {
+                    // For the readers to go on.
+                    let _ = unmount(&*dir, UnmountFlags::FORCE);
+                    panic!("round {round}: it is not gone");
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+    }
 }
 
 #[test]

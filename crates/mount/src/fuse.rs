@@ -2,6 +2,7 @@
 
 mod absent;
 mod ahead;
+mod answering;
 mod ask;
 mod attach;
 mod beside;

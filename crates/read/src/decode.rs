@@ -115,7 +115,10 @@ impl Stored {
 
 /// Where an encoded extent is.
 enum Found {
-    Cached { bytes: Bytes, is_hit: bool },
+    Cached {
+        bytes: Bytes,
+        is_hit: bool,
+    },
     /// It must be decoded, in this way, by who wants it.
     Nowhere(Decoded),
 }

@@ -22,9 +22,14 @@ pub struct View<'a> {
 enum From {
     Any,
     /// It is in the cache, of the file's own, and begins at this byte of it.
-    Own { la: u64, stored: Stored },
+    Own {
+        la: u64,
+        stored: Stored,
+    },
     /// It is in the cache; it is not counted yet that these bytes are handed out.
-    Uncounted { stored: Stored },
+    Uncounted {
+        stored: Stored,
+    },
 }
 
 #[derive(Debug)]
@@ -126,7 +131,9 @@ impl Image {
     pub fn release(&self, view: View<'_>) {
         match (&view.from, &view.place) {
             (From::Own { stored, .. }, _) => self.core.memory().decoded.remove(stored),
-            (From::Uncounted { stored }, Place::Shared(bytes, range)) => self.count_handed_out(stored, bytes, range.len()),
+            (From::Uncounted { stored }, Place::Shared(bytes, range)) => {
+                self.count_handed_out(stored, bytes, range.len())
+            }
             _ => {}
         }
     }
@@ -183,7 +190,8 @@ impl Image {
                             // What surrounds a fragment belongs to other files.
                             let is_own = fragments == Fragments::Allowed;
                             let is_for_all = self.core.reader == Reader::Kernel && map.course == Course::AtRandom;
-                            let from = if is_own && is_for_all { From::Own { la: extent.la, stored } } else { From::Any };
+                            let from =
+                                if is_own && is_for_all { From::Own { la: extent.la, stored } } else { From::Any };
                             View { place: Place::Shared(bytes, range), from, is_hit }
                         }
                     });

@@ -1,12 +1,15 @@
 //! What the kernel gets without asking: each request that is spared saves two switches between processes, which cost more than most
 //! files take to decode.
 //!
-//! * Small files that will be read next ([`Ahead`]). They are given before the answer: who waits for that cannot ask meanwhile for
-//!   what he is about to get.
+//! * Small files that will be read next ([`Ahead`]), or that are at hand ([`Beside`]). They are given before the answer: who waits for
+//!   that cannot ask meanwhile for what he is about to get.
+//! * Names of a directory in which some were looked up ([`Names`]), before an answer as well: who waits for it has a file open, so nobody
+//!   finds the mount in use because of the directory that is open meanwhile.
 //! * The rest of an extent that was decoded for a page of a file that is read here and there; the server's own cache does not keep it
 //!   then. It is given after the answer: pages of one file may be locked together, until all that was asked of them is there.
 
 use super::ahead::{Ahead, Foretold};
+use super::answering::{Answering, Noted};
 use super::beside::Beside;
 use super::listed::Listed;
 use super::lister::Lister;
@@ -27,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const FILE_MAX: u64 = 128 << 10;
 /// Bytes of files that are given ahead at a time.
 const AHEAD_MAX: u64 = 256 << 10;
-/// Files that are not at hand, among those that might be.
+/// Files that may not be at hand among those that are looked at.
 const MISSES_MAX: u32 = 16;
 
 thread_local! {
@@ -40,7 +43,7 @@ pub struct Giver {
     cache: PageCache,
     names: Option<Names>,
     foresight: Mutex<Foresight>,
-    answering: Mutex<Vec<u64>>,
+    answering: Answering,
     meters: Arc<Meters>,
 }
 
@@ -51,37 +54,26 @@ struct Foresight {
     beside: Beside,
 }
 
-/// A file that somebody will be answered for who has given others: nobody who gives waits for its pages.
-///
-/// Each giver is noted before he looks for those of others. So who waits for another one looked before the other was noted, and a circle
-/// of givers who wait for each other would have looked before they were noted themselves.
-pub struct Answering<'a> {
-    files: &'a Mutex<Vec<u64>>,
-    file: u64,
-}
-
-impl<'a> Answering<'a> {
-    fn begin(files: &'a Mutex<Vec<u64>>, file: u64) -> Self {
-        answering(files).push(file);
-        Self { files, file }
-    }
-}
-
-impl Drop for Answering<'_> {
-    fn drop(&mut self) {
-        let mut files = answering(self.files);
-        if let Some(idx) = files.iter().position(|&file| file == self.file) {
-            files.swap_remove(idx);
-        }
-    }
-}
-
-/// Nothing panics while it is locked.
-fn answering(files: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
+/// Files that may be worth giving.
+enum Guess {
+    Nothing,
+    Ahead(Foretold),
+    Near(Vec<u64>),
 }
 
 impl Foresight {
+    /// Remember that somebody reads `file`, and guess what comes of it.
+    fn guess(&mut self, file: u64, is_hit: bool) -> Guess {
+        let asked = self.listed.ask(file);
+        self.beside.asked(asked);
+        let foretold = self.ahead.read(&mut self.listed, file, asked);
+        if !foretold.files.is_empty() {
+            return Guess::Ahead(foretold);
+        }
+        let near = self.beside.near(&mut self.listed, file, is_hit);
+        if near.is_empty() { Guess::Nothing } else { Guess::Near(near) }
+    }
+
     /// Files that are at hand will be given, but for those that are left out.
     fn choose(&mut self, files: &mut Vec<u64>) {
         files.truncate(self.beside.given(&mut self.listed, files));
@@ -94,7 +86,7 @@ impl Giver {
     pub fn new(connection: OwnedFd, lister: Option<Lister>, meters: Arc<Meters>) -> Self {
         let foresight = Foresight { listed: Listed::new(), ahead: Ahead::default(), beside: Beside::new() };
         let (cache, names) = (PageCache::new(connection), lister.map(Names::new));
-        Self { cache, names, foresight: Mutex::new(foresight), answering: Mutex::default(), meters }
+        Self { cache, names, foresight: Mutex::new(foresight), answering: Answering::default(), meters }
     }
 
     /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
@@ -111,37 +103,25 @@ impl Giver {
         }
     }
 
-    /// Before `file` is answered for, which is read from its start on: give what will be read next, or else what is at hand. `is_hit`:
-    /// its bytes were decoded for others.
-    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) -> Answering<'_> {
-        let answering = Answering::begin(&self.answering, file.0);
-        self.give_files(server, team, file, is_hit);
-        answering
-    }
-
-    fn give_files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) {
+    /// Before `file` is answered for, which is read from its start on: give names, and files that will be read next, or else those that
+    /// are at hand. `is_hit`: its own bytes were, for they were decoded for others. What is returned is to be dropped after the answer.
+    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) -> Noted<'_> {
+        let noted = self.answering.note(file.0);
         if let Some(names) = self.names.as_ref().filter(|names| names.is_due()) {
-            self.before_the_answer(server, team, || self.meters.names(names.list(server)));
+            self.unless_slow(server, team, || self.meters.names(names.list(server)));
         }
-        let mut foresight = self.foresight();
-        let Foresight { listed, ahead, beside } = &mut *foresight;
-        let asked = listed.ask(file.0);
-        beside.asked(asked);
-        let foretold = ahead.read(listed, file.0, asked);
-        if !foretold.files.is_empty() {
-            drop(foresight);
-            return self.ahead(server, team, &foretold);
+        let guess = self.foresight().guess(file.0, is_hit);
+        match guess {
+            Guess::Ahead(foretold) => self.ahead(server, team, &foretold),
+            Guess::Near(files) => self.unless_slow(server, team, || self.beside(server, &files)),
+            Guess::Nothing => {}
         }
-        let near = beside.near(listed, file.0, is_hit);
-        drop(foresight);
-        if !near.is_empty() {
-            self.beside(server, team, &near);
-        }
+        noted
     }
 
     fn ahead(&self, server: &Server, team: &Team, foretold: &Foretold) {
         let mut given = 0;
-        self.before_the_answer(server, team, || {
+        self.unless_slow(server, team, || {
             let mut bytes = 0;
             while given < foretold.files.len() && bytes < AHEAD_MAX {
                 let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
@@ -156,46 +136,39 @@ impl Giver {
     }
 
     /// Give those of `near` that are at hand.
-    fn beside(&self, server: &Server, team: &Team, near: &[u64]) {
-        self.before_the_answer(server, team, || {
-            let (mut files, mut views, mut misses) = (Vec::new(), Vec::new(), 0);
-            for &file in near {
-                // Who asks for a damaged file is told.
-                let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX);
-                match inode.and_then(|inode| server.image.at_hand(&inode).ok()?) {
-                    Some(view) => {
-                        files.push(file);
-                        views.push(view);
-                    }
-                    None => misses += 1,
+    fn beside(&self, server: &Server, near: &[u64]) {
+        let (mut files, mut views) = (Vec::new(), Vec::new());
+        let mut misses = 0;
+        for &file in near {
+            // Who asks for a damaged file is told.
+            let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX);
+            match inode.and_then(|inode| server.image.at_hand(&inode).ok()?) {
+                Some(view) => {
+                    files.push(file);
+                    views.push(view);
                 }
-                if misses > MISSES_MAX {
-                    break;
-                }
+                None if misses == MISSES_MAX => break,
+                None => misses += 1,
             }
-            self.foresight().choose(&mut files);
-            let mut given = 0;
-            for (&file, view) in files.iter().zip(views) {
-                if self.is_being_answered(file) || !self.give(Given::Beside, file, 0, &view) {
-                    break;
-                }
-                server.image.release(view);
-                given += 1;
+        }
+        self.foresight().choose(&mut files);
+        let mut given = 0;
+        for (&file, view) in files.iter().zip(views) {
+            if !self.give_file(Given::Beside, file, &view) {
+                break;
             }
-            let listed = &mut self.foresight().listed;
-            files[given..].iter().for_each(|&file| listed.expect(file));
-        });
+            server.image.release(view);
+            given += 1;
+        }
+        let listed = &mut self.foresight().listed;
+        files[given..].iter().for_each(|&file| listed.expect(file));
     }
 
-    /// Run `work`, which gives files, unless somebody might wait for it: for a slow source that has not asked for these files.
-    fn before_the_answer(&self, server: &Server, team: &Team, work: impl FnOnce()) {
+    /// Run `work` before an answer, unless that may have to wait for a slow source: nobody has asked for it.
+    fn unless_slow(&self, server: &Server, team: &Team, work: impl FnOnce()) {
         if !server.image.is_slow() {
             team.covered(work);
         }
-    }
-
-    fn is_being_answered(&self, file: u64) -> bool {
-        answering(&self.answering).contains(&file)
     }
 
     /// Nothing panics while it is locked.
@@ -205,15 +178,12 @@ impl Giver {
 
     /// Give a file, if it is a small one. Returns its length.
     fn whole_file(&self, server: &Server, file: u64) -> Option<u64> {
-        if self.is_being_answered(file) {
-            return None;
-        }
         let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
         let size = inode.meta.size;
         AHEAD_BUF.with_borrow_mut(|buf| {
             // Who asks for a damaged file is told.
             let bytes = server.image.view(&inode, 0, size as usize, buf).ok()?;
-            self.give(Given::Ahead, file, 0, &bytes).then_some(size)
+            self.give_file(Given::Ahead, file, &bytes).then_some(size)
         })
     }
 
@@ -232,6 +202,11 @@ impl Giver {
         if is_given {
             server.image.release(view);
         }
+    }
+
+    /// Before an answer.
+    fn give_file(&self, why: Given, file: u64, bytes: &[u8]) -> bool {
+        !self.answering.has(file) && self.give(why, file, 0, bytes)
     }
 
     fn give(&self, why: Given, file: u64, off: u64, bytes: &[u8]) -> bool {

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long somebody waits who has something else to do.
-const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(100);
 /// For getdents(2), which the kernel passes on in requests of about this size.
 const BUF_LEN: usize = 64 << 10;
 /// The first descriptor that is not standard input, output or error.
@@ -112,6 +112,8 @@ fn list_parts(parts: &Receiver<(Part, SyncSender<Progress>)>, state: &State) {
     let mut buf = Box::new_uninit_slice(BUF_LEN);
     while let Ok((part, done)) = parts.recv() {
         let listed = state.mount.get().map(|(dir, identity)| list(dir.join(&part.path), *identity, &part, &mut buf));
+        // Who gets the answer may ask again at once.
+        state.is_busy.store(false, Ordering::Release);
         match listed {
             Some(Ok(progress)) => drop(done.send(progress)),
             // Not for everybody's eyes.
@@ -121,7 +123,6 @@ fn list_parts(parts: &Receiver<(Part, SyncSender<Progress>)>, state: &State) {
                 state.is_lost.store(true, Ordering::Relaxed);
             }
         }
-        state.is_busy.store(false, Ordering::Release);
     }
 }
 
@@ -146,4 +147,93 @@ fn list(dir: PathBuf, mount: Identity, part: &Part, buf: &mut [MaybeUninit<u8>])
         }
     }
     Ok(progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// A directory with files in a directory `sub`, for a mount, and who lists it.
+    struct Scene {
+        dir: PathBuf,
+        lister: Lister,
+    }
+
+    impl Scene {
+        fn new(name: &str, files: u32) -> Self {
+            let dir = std::env::temp_dir().join(format!("kiln-{name}-{}", std::process::id()));
+            fs::create_dir_all(dir.join("sub")).unwrap();
+            (0..files).for_each(|file| fs::write(dir.join(format!("sub/{file}")), "").unwrap());
+            let (lister, place) = Lister::start().unwrap();
+            place.tell(dir.clone(), Identity::of(&dir).unwrap());
+            Self { dir, lister }
+        }
+
+        fn list(&self, path: &str, from: u64, count: u32) -> Option<Progress> {
+            // A loaded machine may take longer than somebody has patience for.
+            (0..100).find_map(|_| {
+                let listed = self.lister.list(Part { path: path.into(), from, count, end: u64::MAX });
+                listed.or_else(|| (thread::sleep(Duration::from_millis(5)), None).1)
+            })
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    #[test]
+    fn directories_are_listed_to_their_end() {
+        let scene = Scene::new("lister", 10);
+        // With "." and "..".
+        assert_eq!(scene.list("sub", 0, 1000), Some(Progress { count: 12, next: None }));
+        assert_eq!(scene.list("", 0, 1000), Some(Progress { count: 3, next: None }));
+    }
+
+    #[test]
+    fn long_ones_are_listed_in_parts() {
+        let scene = Scene::new("parts", 5000);
+        let (mut count, mut next, mut parts) = (0, Some(0), 0);
+        while let Some(from) = next {
+            let progress = scene.list("sub", from, 100).unwrap();
+            (count, next, parts) = (count + progress.count, progress.next, parts + 1);
+        }
+        assert_eq!(count, 5002);
+        assert!(parts > 1);
+    }
+
+    #[test]
+    fn what_is_not_there_is_the_end() {
+        let scene = Scene::new("lost", 1);
+        assert_eq!(scene.lister.list(Part { path: "other".into(), from: 0, count: 1, end: 1 }), None);
+        assert_eq!(scene.lister.list(Part { path: "sub".into(), from: 0, count: 1, end: 1 }), None);
+    }
+
+    #[test]
+    fn another_mount_is_not_listed() {
+        let (lister, place) = Lister::start().unwrap();
+        place.tell("/proc".into(), Identity::of(Path::new("/")).unwrap());
+        assert_eq!(lister.list(Part { path: "self".into(), from: 0, count: 1, end: 1 }), None);
+    }
+
+    #[test]
+    fn the_thread_has_no_descriptors_of_others() {
+        let file = fs::File::open("/").unwrap();
+        let _scene = Scene::new("descriptors", 0);
+        let threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+        let is_lister = |thread: &PathBuf| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim_end() == "kiln-fuse-names")
+        };
+        let of_listers: Vec<_> = threads.filter(is_lister).flat_map(|thread| fs::read_dir(thread.join("fd"))).collect();
+        assert!(!of_listers.is_empty());
+        for descriptor in of_listers.into_iter().flatten() {
+            let target = fs::read_link(descriptor.unwrap().path());
+            assert!(target.is_err() || target.is_ok_and(|target| target != Path::new("/")));
+        }
+        drop(file);
+    }
 }

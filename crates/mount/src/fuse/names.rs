@@ -105,3 +105,46 @@ impl State {
         dir
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State { dirs: vec![Dir::default(); DIRS].into_boxed_slice(), due: None }
+    }
+
+    /// After how many lookups a directory of so many entries is due, of which some are listed.
+    fn lookups(entries: u32, listed: u32) -> u32 {
+        let mut state = state();
+        state.dir(7).listed = listed;
+        let mut count = 0;
+        while state.due.is_none() {
+            state.looked_up(7, u64::from(entries) * ENTRY_LEN);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_directory_is_listed_when_lookups_have_cost_as_much() {
+        assert_eq!([1, 16, 17, 800].map(|entries| lookups(entries, 0)), [2, 2, 3, 100]);
+        // Part by part.
+        assert_eq!(lookups(1_000_000, 0), PART / ENTRIES_PER_LOOKUP);
+        assert_eq!(lookups(1_000_000, PART), 2 * PART / ENTRIES_PER_LOOKUP);
+        assert_eq!(lookups(PART + 8, PART), PART / ENTRIES_PER_LOOKUP + 1);
+        // Its end may have been estimated wrongly.
+        assert_eq!(lookups(100, 120), 15);
+    }
+
+    #[test]
+    fn directories_are_counted_apart() {
+        let mut state = state();
+        for dir in 1..100 {
+            state.looked_up(dir, 100);
+        }
+        assert_eq!(state.due, None);
+        state.looked_up(50, 100);
+        assert_eq!(state.due, Some(50));
+    }
+}

@@ -172,10 +172,10 @@ impl Filesystem for Served {
                 let len = size.min(REQUEST_MAX) as usize;
                 let answer = || match server.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
-                        let is_whole = is_cached && offset == 0;
-                        let answering = is_whole.then(|| self.giver.files(server, team, node, bytes.is_hit()));
+                        let is_begun = is_cached && offset == 0;
+                        let noted = is_begun.then(|| self.giver.files(server, team, node, bytes.is_hit()));
                         reply.data(&bytes);
-                        drop(answering);
+                        drop(noted);
                         is_cached.then_some((size, bytes))
                     }
                     Err(error) => {
