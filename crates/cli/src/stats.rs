@@ -55,6 +55,7 @@ struct StatsJson {
     errors: u64,
     threads_woken: u64,
     unasked: BTreeMap<String, UnaskedJson>,
+    unasked_names: u64,
     requests: BTreeMap<String, RequestJson>,
 }
 
@@ -124,6 +125,7 @@ impl StatsJson {
             errors: samples.count("kiln_errors_total"),
             threads_woken: samples.count("kiln_threads_woken_total"),
             unasked: unasked.collect(),
+            unasked_names: samples.count("kiln_unasked_names_total"),
             requests: requests.collect(),
         }
     }
@@ -147,7 +149,8 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
     )?;
     writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
     let unasked = stats.unasked.iter().map(|(why, given)| format!("{} {why} ({})", given.count, Human(given.bytes)));
-    writeln!(out, "unasked   {}", unasked.collect::<Vec<_>>().join(", "))?;
+    let unasked: Vec<_> = unasked.chain([format!("{} names", stats.unasked_names)]).collect();
+    writeln!(out, "unasked   {}", unasked.join(", "))?;
     writeln!(out, "errors    {}", stats.errors)?;
     writeln!(out, "threads   {} times one was woken to receive while others answered", stats.threads_woken)?;
     writeln!(out, "\nrequest          count     mean us   99 % below us")?;

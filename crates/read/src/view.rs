@@ -13,13 +13,13 @@ use std::ops::{Deref, Range};
 #[derive(Debug)]
 pub struct View<'a> {
     place: Place<'a>,
-    from: From,
+    origin: Origin,
     is_hit: bool,
 }
 
 /// What is known of the extent that bytes are taken from.
 #[derive(Debug)]
-enum From {
+enum Origin {
     Any,
     /// It is in the cache, of the file's own, and begins at this byte of it.
     Own {
@@ -51,11 +51,11 @@ impl Deref for View<'_> {
 
 impl<'a> View<'a> {
     fn borrowed(bytes: &'a [u8]) -> Self {
-        View { place: Place::Borrowed(bytes), from: From::Any, is_hit: false }
+        View { place: Place::Borrowed(bytes), origin: Origin::Any, is_hit: false }
     }
 
     fn shared(bytes: Bytes, range: Range<usize>) -> Self {
-        View { place: Place::Shared(bytes, range), from: From::Any, is_hit: false }
+        View { place: Place::Shared(bytes, range), origin: Origin::Any, is_hit: false }
     }
 
     /// Whether these bytes were decoded already, because somebody wanted others of their extent.
@@ -66,8 +66,8 @@ impl<'a> View<'a> {
     /// All bytes of the extent that these come from, and where in the file they begin. Only for a [`Reader::Kernel`], if they were
     /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::release`] them.
     pub fn around(&self) -> Option<(u64, &[u8])> {
-        match (&self.place, &self.from) {
-            (Place::Shared(bytes, _), From::Own { la, .. }) => Some((*la, bytes)),
+        match (&self.place, &self.origin) {
+            (Place::Shared(bytes, _), Origin::Own { la, .. }) => Some((*la, bytes)),
             _ => None,
         }
     }
@@ -101,6 +101,14 @@ impl Image {
     /// # Errors
     /// As [`Image::read_at`].
     pub fn at_hand(&self, inode: &Inode) -> Result<Option<View<'_>>, ReadError> {
+        let found = self.find_at_hand(inode).map_err(|error| error.at_nid(inode.nid))?;
+        if let Some(view) = &found {
+            self.core.counters.read(view.len());
+        }
+        Ok(found)
+    }
+
+    fn find_at_hand(&self, inode: &Inode) -> Result<Option<View<'_>>, ReadError> {
         let len = readable(inode, usize::MAX, 0)?;
         let (mut extent, mut off) = (Map::open(self, inode)?.extent_at(0)?, 0);
         if let ExtentKind::Fragment { off: start } = extent.kind {
@@ -111,27 +119,26 @@ impl Image {
             return Ok(None);
         }
         let skip = (off - extent.la) as usize;
-        let found = match extent.kind {
+        match extent.kind {
             ExtentKind::Encoded { .. } => {
                 let stored = Stored::of(&extent)?;
-                self.core.memory().decoded.get(&stored).map(|bytes| View {
+                let found = self.core.memory().decoded.get(&stored).map(|bytes| View {
                     place: Place::Shared(bytes, skip..skip + len),
-                    from: From::Uncounted { stored },
+                    origin: Origin::Uncounted { stored },
                     is_hit: true,
-                })
+                });
+                Ok(found)
             }
-            ExtentKind::Meta { pa, in_metabox } => self.in_window(pa, in_metabox, len)?,
-            _ => None,
-        };
-        self.core.counters.read(found.as_deref().map_or(0, <[u8]>::len));
-        Ok(found)
+            ExtentKind::Meta { pa, in_metabox } => self.in_window(pa, in_metabox, len),
+            _ => Ok(None),
+        }
     }
 
     /// Keep an extent no longer than needed: somebody else has the bytes of this view now, and those [around](View::around) it.
     pub fn release(&self, view: View<'_>) {
-        match (&view.from, &view.place) {
-            (From::Own { stored, .. }, _) => self.core.memory().decoded.remove(stored),
-            (From::Uncounted { stored }, Place::Shared(bytes, range)) => {
+        match (&view.origin, &view.place) {
+            (Origin::Own { stored, .. }, _) => self.core.memory().decoded.remove(stored),
+            (Origin::Uncounted { stored }, Place::Shared(bytes, range)) => {
                 self.count_handed_out(stored, bytes, range.len())
             }
             _ => {}
@@ -190,9 +197,9 @@ impl Image {
                             // What surrounds a fragment belongs to other files.
                             let is_own = fragments == Fragments::Allowed;
                             let is_for_all = self.core.reader == Reader::Kernel && map.course == Course::AtRandom;
-                            let from =
-                                if is_own && is_for_all { From::Own { la: extent.la, stored } } else { From::Any };
-                            View { place: Place::Shared(bytes, range), from, is_hit }
+                            let origin =
+                                if is_own && is_for_all { Origin::Own { la: extent.la, stored } } else { Origin::Any };
+                            View { place: Place::Shared(bytes, range), origin, is_hit }
                         }
                     });
                 }

@@ -7,7 +7,7 @@ use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
     Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, ReadAt,
-    ReadError, Reader, conformance,
+    ReadError, Reader, View, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -72,6 +72,41 @@ fn views_are_what_is_read() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_others_left_is_at_hand_until_it_is_taken() {
+    for name in ["lz4-allfrag", "zstd-1m-frag", "inline", "zstd", "metabox"] {
+        let golden = named(name);
+        let expected = files(&golden.open());
+        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
+        let mut buf = Vec::new();
+        let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
+        let at_hand =
+            || -> Vec<Option<View<'_>>> { expected.iter().map(|(inode, _)| image.at_hand(inode).unwrap()).collect() };
+        let is_encoded = |inode: &Inode| !matches!(image.extent_at(inode, 0).unwrap().kind, ExtentKind::Meta { .. });
+        let encoded_at_hand = || {
+            let found = at_hand().into_iter().zip(&expected);
+            found.filter(|(view, (inode, _))| view.is_some() && is_encoded(inode)).count()
+        };
+        assert_eq!(encoded_at_hand(), 0, "{name}: nobody has wanted anything");
+        // Parts that are not the front, twice.
+        for (inode, _) in expected.iter().chain(&expected).filter(|(inode, _)| inode.meta.size > 1000) {
+            image.view(inode, inode.meta.size / 2, 100, &mut buf).unwrap();
+        }
+        let taken = at_hand();
+        for (view, (inode, bytes)) in taken.iter().zip(&expected) {
+            assert!(view.as_ref().is_none_or(|view| **view == **bytes), "{name}: nid {}", inode.nid);
+        }
+        let is_packed = name.ends_with("frag");
+        assert_eq!(encoded_at_hand() > 3, is_packed, "{name}");
+        taken.into_iter().flatten().for_each(|view| image.release(view));
+        // An extent goes when as much as it holds was taken, by whomever.
+        for _ in 0..1000 {
+            at_hand().into_iter().flatten().for_each(|view| image.release(view));
+        }
+        assert_eq!(encoded_at_hand(), 0, "{name}");
     }
 }
 
