@@ -99,8 +99,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
         for (view, (inode, bytes)) in taken.iter().zip(&expected) {
             assert!(view.as_ref().is_none_or(|view| **view == **bytes), "{name}: nid {}", inode.nid);
         }
-        let is_packed = name.ends_with("frag");
-        assert_eq!(encoded_at_hand() > 3, is_packed, "{name}");
+        assert!(encoded_at_hand() > 3 || !name.ends_with("frag"), "{name}");
         taken.into_iter().flatten().for_each(|view| image.release(view));
         // An extent goes when as much as it holds was taken, by whomever.
         for _ in 0..1000 {
