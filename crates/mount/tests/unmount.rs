@@ -36,7 +36,9 @@ impl Stage {
         }
         chown(temp.path(), Some(id), Some(id)).unwrap();
         fs::copy(common::golden("inline.erofs"), temp.path().join("image.erofs")).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), temp.path().join("program")).unwrap();
+        // By another process: what another test starts meanwhile would inherit a copy that is open for writing, and so cannot be run.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(temp.path().join("program")).status();
+        assert!(copied.unwrap().success());
         Stage { temp, id }
     }
 
