@@ -123,7 +123,8 @@ impl Giver {
         let mut given = 0;
         self.unless_slow(server, team, || {
             let mut bytes = 0;
-            while given < foretold.files.len() && bytes < AHEAD_MAX {
+            // The source may turn out to be slow meanwhile.
+            while given < foretold.files.len() && bytes < AHEAD_MAX && !server.image.is_slow() {
                 let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
                 given += 1;
                 bytes += len;
@@ -160,8 +161,10 @@ impl Giver {
             server.image.release(view);
             given += 1;
         }
-        let listed = &mut self.foresight().listed;
-        files[given..].iter().for_each(|&file| listed.expect(file));
+        if given < files.len() {
+            let listed = &mut self.foresight().listed;
+            files[given..].iter().for_each(|&file| listed.expect(file));
+        }
     }
 
     /// Run `work` before an answer, unless that may have to wait for a slow source: nobody has asked for it.
