@@ -29,6 +29,13 @@ impl Rng {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
+    /// Put `items` into another order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for idx in (1..items.len()).rev() {
+            items.swap(idx, self.below(idx as u64 + 1) as usize);
+        }
+    }
+
     /// Fill `buf` with noise that no encoder shortens.
     pub fn fill(&mut self, buf: &mut [u8]) {
         for chunk in buf.chunks_mut(8) {

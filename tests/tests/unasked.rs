@@ -106,15 +106,8 @@ fn walk(root: &Path) {
 /// Directories and files whose names somebody knows, in no order.
 fn shuffled(seed: u64) -> Vec<(u64, u64)> {
     let mut files: Vec<_> = (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))).collect();
-    shuffle(&mut files, seed);
+    Rng::new(seed).shuffle(&mut files);
     files
-}
-
-fn shuffle<T>(list: &mut [T], seed: u64) {
-    let mut rng = Rng::new(seed);
-    for idx in (1..list.len()).rev() {
-        list.swap(idx, rng.below(idx as u64 + 1) as usize);
-    }
 }
 
 /// Read small files by their names.
@@ -248,7 +241,7 @@ fn files_of_several_names_make_nobody_wait_for_himself() {
     for is_shuffled in [false, true] {
         let mount = require!(mounted_from(bytes.clone()));
         if is_shuffled {
-            shuffle(&mut names, 11);
+            Rng::new(11).shuffle(&mut names);
         }
         for &(dir, number) in &names {
             let dir_path = mount.path().join(format!("{dir:02}"));

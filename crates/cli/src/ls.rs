@@ -92,7 +92,7 @@ impl Lister<'_> {
     fn directory(&mut self, path: &[u8], dir: &Inode) -> Result<(), Failure> {
         let mut result = Ok(());
         let read = self.image.read_dir(dir, 0, &mut |entry, _| {
-            if entry.name == b"." || entry.name == b".." {
+            if entry.is_dot() {
                 return ControlFlow::Continue(());
             }
             result = self.named(path, &entry.name, entry.nid);

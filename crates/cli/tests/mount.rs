@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,16 @@ fn is_mounted(dir: &str) -> bool {
 
 fn has_fuse() -> bool {
     geteuid().is_root() && Path::new("/dev/fuse").exists()
+}
+
+/// A server in the foreground, by these arguments, and the line that it says when it is ready.
+fn foreground(args: &[&str]) -> (Child, String) {
+    let mut command = kiln();
+    command.args(["mount", "--via=fuse", "--foreground"]).args(args).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
 }
 
 #[test]
@@ -91,11 +101,7 @@ fn the_foreground_ends_with_a_signal() {
     let dir = scratch.path("mnt");
     fs::create_dir(&dir).unwrap();
     let _place = Place(&dir);
-    let mut command = kiln();
-    command.args(["mount", "--via=fuse", "--foreground", &golden("zstd.erofs"), &dir]).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let (mut child, line) = foreground(&[&golden("zstd.erofs"), &dir]);
     assert!(line.contains("by FUSE"), "{line}");
     assert!(is_mounted(&dir));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -121,10 +127,7 @@ fn a_server_that_is_killed_is_gone() {
     fs::create_dir(&dir).unwrap();
     for round in 0..12 {
         let _place = Place(&dir);
-        let mut command = kiln();
-        command.args(["mount", "--via=fuse", "--foreground", &image, &dir]).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let (mut child, _) = foreground(&[&image, &dir]);
         thread::scope(|scope| {
             // Until the mount answers no more.
             let read = |from: usize| files[from..].iter().all(|file| fs::read(format!("{dir}/{file}")).is_ok());
@@ -207,13 +210,7 @@ fn memory_stays_bounded_under_load() {
     }
     stdout(&["pack", "--quiet", "-z", "lz4", "-C", "64K", &tree, &image]);
     let _place = Place(&dir);
-    let mut child = kiln()
-        .args(["mount", "--via=fuse", "--foreground", "--cache=4M", "--threads=4", &image, &dir])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let (mut child, _) = foreground(&["--cache=4M", "--threads=4", &image, &dir]);
     let peak = || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_owned();

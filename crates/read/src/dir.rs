@@ -21,6 +21,13 @@ pub struct DirEntry {
     pub file_type: u8,
 }
 
+impl DirEntry {
+    /// Whether this is "." or "..".
+    pub fn is_dot(&self) -> bool {
+        is_dot(&self.name)
+    }
+}
+
 /// Reads the blocks of one directory.
 pub(crate) struct DirReader<'a> {
     image: &'a Image,

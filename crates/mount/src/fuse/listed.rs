@@ -2,6 +2,8 @@
 //!
 //! They are remembered as links from each file to its neighbours, in a table of hashes, until others fall on their slots.
 
+use super::node;
+
 /// log2 of how many files and directories are remembered at most, 32 bytes each.
 const LINKS_BITS: u32 = 17;
 /// Who asks for a file that was given so few reads ago did not wait for it, or the kernel has no room.
@@ -159,9 +161,7 @@ impl Listed {
     }
 
     fn slot(&mut self, node: u64) -> &mut Link {
-        // 2^64 divided by the golden ratio; its highest bits are a hash.
-        let hash = node.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &mut self.links[(hash >> (64 - LINKS_BITS)) as usize]
+        &mut self.links[node::slot(node, LINKS_BITS)]
     }
 
     fn link(&mut self, node: u64) -> Option<&mut Link> {

@@ -5,12 +5,13 @@
 //! Then at most half of the work is in vain, whatever comes. Long directories are listed in parts.
 
 use super::lister::{Lister, Part};
+use super::node;
 use super::server::Server;
 use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Directories that are remembered, each until another falls on its slot.
-const DIRS: usize = 1 << 14;
+/// log2 of how many directories are remembered, each until another falls on its slot.
+const DIRS_BITS: u32 = 14;
 /// As many entries are listed for what a lookup costs.
 const ENTRIES_PER_LOOKUP: u32 = 8;
 /// From the second lookup on: one file says nothing of others.
@@ -43,7 +44,7 @@ struct State {
 
 impl Names {
     pub fn new(lister: Lister) -> Self {
-        Self { state: Mutex::new(State { dirs: vec![Dir::default(); DIRS].into_boxed_slice(), due: None }), lister }
+        Self { state: Mutex::new(State::new()), lister }
     }
 
     /// Remember that a file in `dir`, which has `size` bytes, was looked up.
@@ -83,6 +84,10 @@ impl Names {
 }
 
 impl State {
+    fn new() -> Self {
+        Self { dirs: vec![Dir::default(); 1 << DIRS_BITS].into_boxed_slice(), due: None }
+    }
+
     fn looked_up(&mut self, node: u64, size: u64) {
         let dir = self.dir(node);
         dir.lookups = dir.lookups.saturating_add(1);
@@ -96,9 +101,7 @@ impl State {
 
     /// What is known of a directory: nothing, if it was unknown.
     fn dir(&mut self, node: u64) -> &mut Dir {
-        // 2^64 divided by the golden ratio; its highest bits are a hash.
-        let hash = node.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let dir = &mut self.dirs[(hash >> 32) as usize % DIRS];
+        let dir = &mut self.dirs[node::slot(node, DIRS_BITS)];
         if dir.node != node {
             *dir = Dir { node, ..Dir::default() };
         }
@@ -110,13 +113,9 @@ impl State {
 mod tests {
     use super::*;
 
-    fn state() -> State {
-        State { dirs: vec![Dir::default(); DIRS].into_boxed_slice(), due: None }
-    }
-
     /// After how many lookups a directory of so many entries is due, of which some are listed.
     fn lookups(entries: u32, listed: u32) -> u32 {
-        let mut state = state();
+        let mut state = State::new();
         state.dir(7).listed = listed;
         let mut count = 0;
         while state.due.is_none() {
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn directories_are_counted_apart() {
-        let mut state = state();
+        let mut state = State::new();
         for dir in 1..100 {
             state.looked_up(dir, 100);
         }

@@ -22,6 +22,12 @@ pub fn node_id(image: &Image, nid: Nid) -> INodeNo {
     }
 }
 
+/// Where a node has its place in a table of 2^`bits` slots.
+pub fn slot(node: u64, bits: u32) -> usize {
+    // 2^64 divided by the golden ratio; its highest bits are a hash.
+    (node.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+}
+
 /// The inode of a node id.
 pub fn nid(image: &Image, node: INodeNo) -> Nid {
     match node.0 {

@@ -27,10 +27,6 @@ pub struct Server {
     pub no_holes: Absent,
 }
 
-fn is_dots(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
-}
-
 impl Server {
     pub fn new(image: Image, meters: Arc<Meters>) -> Self {
         Server { image, meters, no_xattrs: Absent::xattrs(), no_holes: Absent::holes() }
@@ -104,7 +100,7 @@ impl Server {
     /// The name of an inode in a directory.
     fn name(&self, dir: &Inode, nid: Nid) -> Option<Vec<u8>> {
         let mut found = None;
-        let listed = self.image.read_dir(dir, 0, &mut |entry, _| match entry.nid == nid && !is_dots(&entry.name) {
+        let listed = self.image.read_dir(dir, 0, &mut |entry, _| match entry.nid == nid && !entry.is_dot() {
             true => {
                 found = Some(entry.name);
                 ControlFlow::Break(())
@@ -155,7 +151,7 @@ impl Server {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
         let st_ino = INodeNo(image.st_ino(entry.nid));
-        if is_dots(&entry.name) {
+        if entry.is_dot() {
             // The kernel takes nothing but number and type of these.
             let attr = node::bare_attr(st_ino, FileType::Directory);
             return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);

@@ -56,7 +56,7 @@ pub fn make(kind: &str, tree: &Path) -> Result<Vec<Read>, Box<dyn Error>> {
     let ranges = match kind {
         "files" => whole(files),
         "shuffled" => {
-            shuffle(&mut files);
+            Rng::new(SEED).shuffle(&mut files);
             whole(files)
         }
         "pages" => {
@@ -96,13 +96,6 @@ fn walk(tree: &Path, below: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Resul
         }
     }
     Ok(())
-}
-
-fn shuffle<T>(items: &mut [T]) {
-    let mut rng = Rng::new(SEED);
-    for idx in (1..items.len()).rev() {
-        items.swap(idx, rng.below(idx as u64 + 1) as usize);
-    }
 }
 
 fn digested(tree: &Path, path: PathBuf, off: u64, len: u64) -> Result<Read, Box<dyn Error>> {
