@@ -7,8 +7,11 @@ mod dirs;
 mod files;
 mod links;
 mod meta;
+mod random;
 mod sparse;
 mod xattrs;
+
+pub use random::make_random;
 
 use crate::rng::Rng;
 use rustix::fs::{
@@ -44,8 +47,8 @@ const USUAL_TIME: i64 = 1_700_000_000;
 /// Errors of the system, but for what privileges or the filesystem forbid.
 pub fn make(root: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    let mut maker = Maker { rng: Rng::new(seed), left_out: BTreeSet::new() };
-    let root = openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut maker = Maker::new(seed);
+    let root = open_dir(root)?;
     let section = |name: &str| subdir(root.as_fd(), name.as_bytes());
     files::make(&mut maker, &section("files")?, scale)?;
     files::duplicates(&mut maker, &section("duplicates")?, scale)?;
@@ -59,6 +62,11 @@ pub fn make(root: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>
     xattrs::make(&mut maker, &section("xattrs")?)?;
     maker.settle(root.as_fd(), began)?;
     Ok(maker.left_out)
+}
+
+/// Open a directory.
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Make a directory and open it.
@@ -97,6 +105,10 @@ struct Maker {
 }
 
 impl Maker {
+    fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed), left_out: BTreeSet::new() }
+    }
+
     /// The outcome of something that a machine may not allow. Whether it was done.
     fn allowed(&mut self, what: &str, outcome: Result<(), Errno>) -> io::Result<bool> {
         match outcome {

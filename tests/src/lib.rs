@@ -1,7 +1,7 @@
 //! Harness of the tests that see the builder as a whole.
 //!
 //! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
-//! a tree without a disk. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
+//! a tree without a disk. [`choices`] has what changes the layout of an image. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
 //! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`exercise`]
 //! asks for everything that is in them, and [`fuzz`] has the functions that are fuzzed.
 //!
@@ -9,6 +9,7 @@
 //! in the environment it fails instead.
 #![forbid(unsafe_code)]
 
+pub mod choices;
 pub mod copy;
 pub mod counted;
 pub mod damage;
@@ -32,6 +33,19 @@ pub fn skipped(reason: &str) {
     let strict = std::env::var_os("KILN_NO_SKIP").is_some_and(|value| value == "1");
     assert!(!strict, "SKIP: {reason} (KILN_NO_SKIP=1)");
     println!("SKIP: {reason}");
+}
+
+/// How often a test repeats itself: as often as the environment's variable `name` says, else `long` times with `KILN_LONG=1` in the
+/// environment (`./test.sh --long`), else `quick` times.
+///
+/// # Panics
+/// If the variable is not a number.
+pub fn rounds(name: &str, quick: u64, long: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a number")),
+        Err(_) if std::env::var_os("KILN_LONG").is_some_and(|value| value == "1") => long,
+        Err(_) => quick,
+    }
 }
 
 /// Leave the running test with a reason, as for `format!`.

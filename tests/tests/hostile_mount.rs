@@ -17,8 +17,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Damaged images of each kind that are mounted; `KILN_MUTATIONS` overrides it.
+/// Damaged images of each kind that are mounted; `KILN_MUTATIONS` overrides both numbers.
 const ROUNDS: u64 = 8;
+/// With `./test.sh --long`.
+const LONG_ROUNDS: u64 = 200;
 /// Names that are visited in a mount: damaged directories may be without end.
 const PATHS_MAX: usize = 300;
 /// Panics of any thread: the server catches its own.
@@ -150,7 +152,7 @@ fn damaged_images_are_served() {
         PANICS.fetch_add(1, Ordering::Relaxed);
         default_hook(info);
     }));
-    let rounds = std::env::var("KILN_MUTATIONS").map_or(ROUNDS, |text| text.parse().expect("a number"));
+    let rounds = kiln_tests::rounds("KILN_MUTATIONS", ROUNDS, LONG_ROUNDS);
     let images = small_images().unwrap();
     let (mut mounts, mut errors) = (0, BTreeMap::<i32, u64>::new());
     for (nth, golden) in images.iter().enumerate() {

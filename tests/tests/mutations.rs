@@ -1,14 +1,15 @@
 //! Every golden image, damaged in thousands of ways: whatever is asked of it, there is an answer or an error, within bounded
 //! memory and bounded reads.
 //!
-//! `KILN_MUTATIONS=n` sets how often each image is damaged; the default is for a quick run. `KILN_MUTATIONS_FROM=NAME` leaves out the
-//! images before this one: thousands of rounds of them all take hours.
+//! `KILN_MUTATIONS=n` sets how often each image is damaged: 20 times by default, 300 times with `./test.sh --long`.
+//! `KILN_MUTATIONS_FROM=NAME` leaves out the images before this one: thousands of rounds of them all take hours.
 
 use kiln_read::MemorySource;
 use kiln_tests::counted::Counted;
 use kiln_tests::damage::Damager;
 use kiln_tests::exercise::{Limits, Outcome, exercise};
 use kiln_tests::golden::{Golden, golden_images};
+use kiln_tests::rounds;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ const ALLOCATED_MAX_PER_CALL: u64 = 16 << 20;
 const READ_MAX_PER_CALL: u64 = 2 << 20;
 const LIMITS: Limits = Limits { entries: 2000, file_bytes: 128 << 10, extents: 200 };
 const ROUNDS: u64 = 20;
+const LONG_ROUNDS: u64 = 300;
 
 /// Counts what is allocated.
 struct Counting;
@@ -79,10 +81,6 @@ fn survey(golden: &Golden, bytes: Vec<u8>) -> (Option<Outcome>, Cost) {
     (outcome, Cost { peak, total, read: read + 64 * calls })
 }
 
-fn rounds() -> u64 {
-    std::env::var("KILN_MUTATIONS").map_or(ROUNDS, |text| text.parse().expect("a number"))
-}
-
 fn survives(golden: &Golden, other: &[u8], rounds: u64) -> Cost {
     let image = golden.open_as(golden.bytes.clone()).unwrap();
     let block_len = image.superblock().block_bits.len() as usize;
@@ -125,9 +123,10 @@ fn damaged_images_are_survived_within_bounds() {
     let mut worst = Cost::default();
     let from = std::env::var("KILN_MUTATIONS_FROM").unwrap_or_default();
     let first = images.iter().position(|golden| golden.name == from).unwrap_or(0);
+    let rounds = rounds("KILN_MUTATIONS", ROUNDS, LONG_ROUNDS);
     for (nth, golden) in images.iter().enumerate().skip(first) {
         let other = &images[(nth + 1) % images.len()].bytes;
-        worst = worst.max(survives(golden, other, rounds()));
+        worst = worst.max(survives(golden, other, rounds));
     }
     println!("all: at most {worst:?}");
 }

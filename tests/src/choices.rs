@@ -1,0 +1,214 @@
+//! Choices that change where and how bytes are stored, by dimension: a row takes one choice of each.
+
+use crate::image::{fit, options, with_block_bits};
+use kiln_build::tree::{Kind, NodeId};
+use kiln_build::{BuildOptions, ChunkEntries, Dedupe, Fragments, Hints, Tree, Trial};
+use kiln_codec::{Method, Spec};
+
+/// A choice: its name, and what it does to the options.
+type Choice = (&'static str, fn(&mut BuildOptions, &Tree));
+
+/// As [`Choice`], of a place.
+type PlaceChoice = (&'static str, fn(&mut Place));
+
+/// Options of a build, and where its bytes lie.
+#[derive(Clone)]
+pub struct Place {
+    /// Options of the build.
+    pub options: BuildOptions,
+    /// Byte of the file where the image begins.
+    pub offset: u64,
+    /// Chunks go to an extra device.
+    pub has_blob: bool,
+    /// Files are compressed in different ways.
+    has_hints: bool,
+}
+
+fn compress(options: &mut BuildOptions, method: Method, level: i32) {
+    let spec = options.compression.as_mut().expect("compressed from the start");
+    (spec.method, spec.level) = (method, level);
+}
+
+fn unit(options: &mut BuildOptions, len: u32) {
+    options.compression.as_mut().expect("compressed from the start").pcluster_len = len;
+}
+
+/// The last choice: it makes the lengths before it fit.
+fn blocks(place: &mut Place, bits: u8) {
+    let options = with_block_bits(bits, place.options.clone());
+    let least = if options.dedupe == Dedupe::Parts { 4 } else { 1 } << bits;
+    let extent_max_len = options.extent_max_len.map(|len| len.max(least));
+    let chunk_bits = options.chunk_bits.map(|chunk_bits| chunk_bits.max(bits));
+    place.options = BuildOptions { extent_max_len, chunk_bits, ..options };
+}
+
+fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
+    Some(Spec { method, level: 3, pcluster_len, window_len: None })
+}
+
+const DIMENSIONS: &[&[Choice]] = &[
+    &[
+        ("lz4", |options, _| compress(options, Method::Lz4, 1)),
+        ("zstd", |options, _| compress(options, Method::Zstd, 3)),
+        ("deflate", |options, _| compress(options, Method::Deflate, 3)),
+        ("lzma", |options, _| compress(options, Method::Lzma, 0)),
+    ],
+    &[
+        ("4K", |options, _| unit(options, 4 << 10)),
+        ("64K", |options, _| unit(options, 64 << 10)),
+        ("1M", |options, _| unit(options, 1 << 20)),
+    ],
+    &[
+        ("nothing packed", |options, _| options.fragments = Fragments::Off),
+        ("small files packed", |options, _| options.fragments = Fragments::UpTo(64 << 10)),
+        ("small files and ends packed", |options, _| options.fragments = Fragments::Tails(16 << 10)),
+        ("all packed", |options, _| options.fragments = Fragments::UpTo(u64::MAX)),
+    ],
+    &[
+        ("packed alike", |options, _| options.packed_pcluster_len = None),
+        ("packed in 4K", |options, _| options.packed_pcluster_len = Some(4 << 10)),
+    ],
+    &[
+        ("index", |options, _| options.encoded_extents = false),
+        ("index and tails", |options, _| options.tail_packing = true),
+        ("encoded extents", |options, _| options.encoded_extents = true),
+    ],
+    &[
+        ("no dedupe", |options, _| options.dedupe = Dedupe::Off),
+        ("files", |options, _| options.dedupe = Dedupe::Files),
+        ("parts", |options, _| options.dedupe = Dedupe::Parts),
+    ],
+    &[
+        ("one way", |_, _| {}),
+        ("others tried", |options, _| {
+            let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
+            let ways =
+                [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len, window_len: None });
+            options.trial = Trial { ways: ways.into(), budget_percent: 400 };
+        }),
+    ],
+    &[
+        ("by path", |_, _| {}),
+        ("every third file backwards", |options, tree| {
+            let mut nodes: Vec<NodeId> = tree.walk().collect();
+            nodes.reverse();
+            options.order = nodes.into_iter().step_by(3).collect();
+        }),
+    ],
+    &[("one time", |options, _| options.own_mtimes = false), ("own times", |options, _| options.own_mtimes = true)],
+    &[
+        ("directories among inodes", |options, _| options.pack_directories = false),
+        ("directories packed", |options, _| options.pack_directories = true),
+    ],
+    &[
+        ("metadata as it is", |options, _| options.metabox = None),
+        ("metadata in 4K", |options, _| options.metabox = spec(Method::Zstd, 4 << 10)),
+        ("metadata in 32K by another method", |options, _| options.metabox = spec(Method::Deflate, 32 << 10)),
+        ("metadata in 1M", |options, _| options.metabox = spec(Method::Lz4hc, 1 << 20)),
+    ],
+];
+
+/// As [`DIMENSIONS`], for where bytes lie.
+const PLACES: &[&[PlaceChoice]] = &[
+    &[("compressed", |_| {}), ("plain", |place| place.options.compression = None)],
+    &[("alike", |_| {}), ("hints", |place| place.has_hints = true)],
+    &[
+        ("anywhere", |_| {}),
+        ("data at 192K, image at 128K", |place| {
+            (place.options.data_align, place.offset) = (192 << 10, 128 << 10);
+        }),
+        ("of whole 256K", |place| place.options.image_align = 256 << 10),
+    ],
+    &[
+        ("tails inline", |_| {}),
+        ("tails not inline", |place| place.options.inline_tails = false),
+        ("extended inodes", |place| {
+            (place.options.compact_inodes, place.options.omit_dot) = (false, true);
+        }),
+        ("built early", |place| {
+            (place.options.build_time, place.options.checksum) = (Some(7), false);
+        }),
+    ],
+    &[
+        ("attributes shared", |_| {}),
+        ("digests", |place| {
+            place.options.content_digests = Some(b"erofs.fingerprint.v1".to_vec());
+            place.options.xattr_prefixes = vec![b"user.long.".to_vec()];
+        }),
+        ("attributes not shared", |place| {
+            (place.options.xattr_share_min, place.options.root_xattr_len) = (u64::MAX, 6000);
+        }),
+        ("all attributes shared", |place| {
+            (place.options.xattr_share_min, place.options.root_xattr_len) = (1, 1);
+            place.options.xattr_prefixes = vec![b"user.l".to_vec(), b"security.capa".to_vec()];
+        }),
+        ("extents of 64K", |place| place.options.extent_max_len = Some(64 << 10)),
+        ("extents of 300K", |place| place.options.extent_max_len = Some(300_000)),
+    ],
+    &[("short entries", |_| {}), ("indexes", |place| place.options.chunk_entries = ChunkEntries::Indexes)],
+    &[("one device", |_| {}), ("extra device", |place| place.has_blob = true)],
+    &[
+        ("contiguous", |_| {}),
+        ("chunks of 4K", |place| place.options.chunk_bits = Some(12)),
+        ("chunks of 64K", |place| place.options.chunk_bits = Some(16)),
+        ("chunks of 8M", |place| place.options.chunk_bits = Some(23)),
+    ],
+    &[
+        ("blocks of 4K", |place| blocks(place, 12)),
+        ("blocks of 512", |place| blocks(place, 9)),
+        ("blocks of 2K", |place| blocks(place, 11)),
+        ("blocks of 64K", |place| blocks(place, 16)),
+    ],
+];
+
+/// All algorithms and lengths, and none, in turn; every sixth file has no hint.
+fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
+    let mut hints = Hints::default();
+    let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len, window_len: None });
+    let ways = [
+        None,
+        spec(Method::Lz4hc, 9, 64 << 10),
+        spec(Method::Lzma, 0, 128 << 10),
+        spec(Method::Zstd, 1, 4 << 10),
+        spec(Method::Deflate, 1, 12 << 10),
+    ];
+    let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
+    for (idx, file) in files.enumerate() {
+        if let Some(way) = ways.get(idx % 6) {
+            hints.insert(file, way.map(|spec| fit(spec, options)));
+        }
+    }
+    hints
+}
+
+/// Number of choices in each dimension.
+pub fn dimensions() -> Vec<usize> {
+    DIMENSIONS.iter().map(|all| all.len()).chain(PLACES.iter().map(|all| all.len())).collect()
+}
+
+/// The names of a row of choices, whose numbers are in the order of [`dimensions`].
+///
+/// # Panics
+/// If the row has a number that its dimension does not have.
+pub fn names(row: &[usize]) -> String {
+    let (choices, places) = row.split_at(DIMENSIONS.len());
+    let choices = choices.iter().zip(DIMENSIONS).map(|(&idx, dimension)| dimension[idx].0);
+    let places = places.iter().zip(PLACES).map(|(&idx, dimension)| dimension[idx].0);
+    choices.chain(places).collect::<Vec<_>>().join(", ")
+}
+
+/// What a row of choices means for `tree`, built by `threads`.
+///
+/// # Panics
+/// As [`names`].
+pub fn place(row: &[usize], tree: &Tree, threads: usize) -> Place {
+    let (choices, places) = row.split_at(DIMENSIONS.len());
+    let options = options(Some((Method::Zstd, 3)), 64 << 10, threads);
+    let mut place = Place { options, offset: 0, has_blob: false, has_hints: false };
+    choices.iter().zip(DIMENSIONS).for_each(|(&idx, dimension)| dimension[idx].1(&mut place.options, tree));
+    places.iter().zip(PLACES).for_each(|(&idx, dimension)| dimension[idx].1(&mut place));
+    if place.has_hints {
+        place.options.hints = hints(tree, &place.options);
+    }
+    place
+}
