@@ -55,7 +55,7 @@ pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
 /// As [`scan`].
 pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
     let stop = AtomicBool::new(false);
-    scan(root, &ScanOptions { threads, keep_going: false, filter: &Filter::default(), stop: &stop })
+    scan(root, &ScanOptions { threads, keep_going: false, filter: &Filter::default(), outputs: &[], stop: &stop })
 }
 
 /// Build into `out`.

@@ -72,6 +72,8 @@ pub enum Fault {
     Changed,
     /// It can be opened so many times.
     OpenAfter(u32),
+    /// After so many times it has these bytes, and its timestamps tell.
+    Becomes(u32, &'static [u8]),
     /// After so many times its first byte is another, and nothing else tells: what a collision of digests looks like.
     FlipAfter(u32),
 }
@@ -91,12 +93,45 @@ impl Contents for MemContents {
         match fault {
             Some(Fault::Open) => denied(),
             Some(Fault::OpenAfter(count)) if before >= count => denied(),
+            Some(Fault::Becomes(count, _)) if before >= count => Err(ContentError::Changed("its mtime")),
             // Not yet.
             Some(Fault::FlipAfter(count)) if before < count => {
                 Ok(Box::new(MemContent { files: Arc::clone(&self.files), idx: id.0 as usize, fault: None }))
             }
             _ => Ok(Box::new(MemContent { files: Arc::clone(&self.files), idx: id.0 as usize, fault })),
         }
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match self.fault.filter(|(broken, _)| *broken == id) {
+            Some((_, Fault::Changed)) => {
+                Ok(Box::new(MemContent { files: Arc::clone(&self.files), idx: id.0 as usize, fault: None }))
+            }
+            Some((_, Fault::Becomes(_, bytes))) => Ok(Box::new(Now(bytes))),
+            _ => self.open(id, path),
+        }
+    }
+}
+
+/// What a file has become.
+struct Now(&'static [u8]);
+
+impl Content for Now {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        let there = self.0.get(off as usize..).unwrap_or_default();
+        let len = there.len().min(buf.len());
+        buf[..len].copy_from_slice(&there[..len]);
+        buf[len..].fill(0);
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        let end = self.0.len() as u64;
+        Ok((off < end).then_some(off..end))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
     }
 }
 

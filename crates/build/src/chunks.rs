@@ -24,10 +24,10 @@ pub enum ChunkText {
 
 impl ChunkText {
     /// Look at each chunk of `text`, whose last one may be shorter.
-    pub fn of_all(text: &[u8], chunk_bits: u8, options: &BuildOptions) -> Vec<Self> {
+    pub fn of_all(text: &[u8], chunk_bits: u8, dedupe: Dedupe) -> Vec<Self> {
         let look = |chunk: &[u8]| match chunk.iter().all(|&byte| byte == 0) {
             true => ChunkText::Zeros,
-            false => ChunkText::Text((options.dedupe != Dedupe::Off).then(|| xxh3_128(chunk))),
+            false => ChunkText::Text((dedupe != Dedupe::Off).then(|| xxh3_128(chunk))),
         };
         text.chunks(1 << chunk_bits).map(look).collect()
     }
@@ -125,7 +125,7 @@ mod tests {
         let stored = |options: &BuildOptions| {
             let mut device = Device::new(&file, 512, bits, 100);
             let (mut store, mut runs) = (ChunkStore::new(options), ChunkRuns::new());
-            let texts = ChunkText::of_all(&bytes, 13, options);
+            let texts = ChunkText::of_all(&bytes, 13, options.dedupe);
             store.append(&mut device, (10, 13), &bytes, &texts, &mut runs).unwrap();
             (runs, device.end, store.shared_bytes)
         };

@@ -10,7 +10,7 @@ use crate::pool::{self, Costed};
 use crate::stats::thread_cpu;
 use crate::survey::{SURVEY_COST, skippable};
 use crate::tree::{Content, ContentError, Kind, NodeId};
-use crate::{BuildError, BuildOptions, Control, Tree};
+use crate::{Apart, BuildError, BuildOptions, Control, Tree};
 
 /// What the values begin with.
 const ALGORITHM: &[u8] = b"sha256:";
@@ -21,16 +21,21 @@ const MEASURED_LEN: usize = 4 << 20;
 /// Zeros that holes are hashed as.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The values of all files that are not empty. A file that cannot be read has none where such files are skipped.
+/// The values of all files that are not empty, but not of those that are `apart`: these may change. A file that cannot be read
+/// has none where such files are skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, otherwise; an interruption.
 pub fn all(
     tree: &Tree,
+    apart: &Apart,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
-    let jobs: Vec<_> = files(tree, options).map(|job| Costed { job, cost: SURVEY_COST }).collect();
+    let jobs: Vec<_> = files(tree, options)
+        .filter(|(id, ..)| !apart.contains_key(id))
+        .map(|job| Costed { job, cost: SURVEY_COST })
+        .collect();
     let block_bits = options.block_bits;
     let worker = || {
         let mut buf = Vec::new();

@@ -149,6 +149,11 @@ impl BuildError {
     pub fn is_input(&self) -> bool {
         matches!(self, BuildError::Read { .. } | BuildError::Input { .. })
     }
+
+    /// Whether a file is no longer what was scanned or planned, but may well be readable.
+    pub fn is_change(&self) -> bool {
+        matches!(self, BuildError::Read { source: ContentError::Changed(_), .. })
+    }
 }
 
 pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {

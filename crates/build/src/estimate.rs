@@ -25,7 +25,7 @@ use crate::header::{self, Header};
 use crate::layout::{Layout, View};
 use crate::plan::Plan;
 use crate::tree::Kind;
-use crate::{BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Tree, digest};
+use crate::{Apart, BuildError, BuildOptions, Control, Dedupe, Fragments, PhaseClock, Tree, digest};
 use frame::{Frame, Stratum};
 use observe::Observed;
 
@@ -85,7 +85,7 @@ pub fn estimate(
     let mut clock = PhaseClock::start();
     let digests = digest::imagined(tree, options);
     let facts = Facts::gather(tree, &digests, options)?;
-    let plan = Plan::make(tree, &facts, options, control)?;
+    let plan = Plan::make(tree, &facts, &Apart::new(), options, control)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
     let observed = observe::observe(tree, &plan, &frame, options, control)?;

@@ -33,6 +33,16 @@ impl<'a> From<&'a File> for Out<'a> {
 }
 
 impl Out<'_> {
+    /// Be as before the first write.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub(crate) fn clear(&self) -> Result<(), BuildError> {
+        self.set_len(0)?;
+        let cleared = self.blob.map_or(Ok(()), |blob| blob.file.set_len(0));
+        cleared.map_err(|source| BuildError::Write { action: "empty the extra device", source })
+    }
+
     /// Write at a byte address of the image.
     ///
     /// # Errors

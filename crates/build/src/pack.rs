@@ -46,6 +46,8 @@ pub struct Packed {
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out; why, until it is told.
     pub left_out: BTreeMap<u32, Option<Skipped>>,
+    /// Files that have changed, but are stored.
+    pub changed: BTreeMap<u32, Skipped>,
 }
 
 impl Packed {
@@ -121,6 +123,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             shared_chunk_bytes: 0,
             features: Vec::new(),
             left_out: BTreeMap::new(),
+            changed: BTreeMap::new(),
         };
         let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
         let referred = plan.streams.iter().flat_map(|streams| &streams.plan.refs).map(|one| one.len).sum::<u64>();
@@ -204,7 +207,11 @@ impl<'a, 'b> Packing<'a, 'b> {
             let len = packed.left as u64;
             self.ends.push(LeftEnd { file, start: part.range.end - len, len });
         }
-        for (file, error) in packed.unreadable {
+        for (file, error) in packed.amiss.changed {
+            let path = || tree.path(self.plan.files[file as usize].node);
+            self.packed.changed.entry(file).or_insert_with(|| Skipped { path: path(), error });
+        }
+        for (file, error) in packed.amiss.unreadable {
             self.leave_out(tree, Stream::File(file), error)?;
         }
         let done = self.progress.done_bytes + part.range.end - part.range.start;
@@ -280,9 +287,11 @@ impl<'a, 'b> Packing<'a, 'b> {
             let streams = self.plan.streams.as_ref();
             self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
         };
+        // What has changed can be had where nothing depends on what it was.
+        let is_late = |file| error.is_change() && !self.plan.apart.contains_key(&file);
         let file = match stream {
-            Stream::File(file) if !is_shared(file) => file,
-            // Others were to share its data, which cannot be had any more.
+            Stream::File(file) if !is_shared(file) && !is_late(file) => file,
+            // Others were to share its data, which cannot be had any more, or a digest tells of it.
             _ => return Err(error),
         };
         self.packed.stored[file as usize] = Stored::Nothing;

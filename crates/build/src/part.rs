@@ -12,8 +12,9 @@ use crate::jobs::{Part, Stream, Task};
 use crate::packed::PackedStream;
 use crate::plan::Plan;
 use crate::survey::skippable;
+use crate::tree::Content;
 use crate::zindex::{self, IndexShape, MapEnd};
-use crate::{BuildError, BuildOptions, Control, Tree};
+use crate::{BuildError, BuildOptions, Control, Dedupe, Tree};
 
 /// Bytes that the index of a file may take more behind the inode of another one that shares its data.
 const INDEX_SLACK: u64 = 32;
@@ -29,8 +30,17 @@ pub struct PackedPart {
     pub shape: Shape,
     /// Bytes at the end of a file that are left for the packed stream.
     pub left: usize,
+    /// What is wrong with the files that it was read from.
+    pub amiss: Amiss,
+}
+
+/// What is wrong with files that a part was read from.
+#[derive(Debug, Default)]
+pub struct Amiss {
     /// Members of the packed stream that cannot be read; zeros stand in their place.
     pub unreadable: Vec<(u32, BuildError)>,
+    /// Files that are not what they were, but are stored as they are.
+    pub changed: Vec<(u32, BuildError)>,
 }
 
 /// How the bytes of a part are to be read.
@@ -60,7 +70,7 @@ pub enum Shape {
 impl PackedPart {
     /// A part of these bytes.
     pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
-        Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, unreadable: Vec::new() }
+        Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, amiss: Amiss::default() }
     }
 
     fn of(filled: Filled) -> Self {
@@ -113,7 +123,7 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// A file that cannot be read or has changed, with its path; a codec that fails.
     pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
-        let unreadable = self.read(part)?;
+        let amiss = self.read(part)?;
         let packed = match part.task {
             Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
             Task::Whole { compress: true, inode_len } => {
@@ -125,35 +135,69 @@ impl<'a> Packer<'a> {
                 if self.gains(&packed, part)? { packed } else { self.plain(inode_len) }
             }
             Task::Whole { compress: false, inode_len } => self.plain(inode_len),
-            Task::Chunks(chunk_bits) => self.chunks(chunk_bits),
+            Task::Chunks(chunk_bits) if amiss.changed.is_empty() => self.chunks(chunk_bits),
+            Task::Chunks(chunk_bits) => self.chunks_apart(chunk_bits),
             Task::Copy => self.split_at(self.text.len()),
             Task::Tail => self.split_at(0),
         };
-        Ok(PackedPart { unreadable, ..packed })
+        Ok(PackedPart { amiss, ..packed })
     }
 
-    /// Read the part's text. Members of the packed stream that may be skipped are returned instead.
+    /// Read the part's text. What is wrong with it, where that may be, is returned.
     ///
     /// # Errors
     /// As [`Packer::pack`].
-    pub fn read(&mut self, part: &Part) -> Result<Vec<(u32, BuildError)>, BuildError> {
+    pub fn read(&mut self, part: &Part) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
-        self.text.resize(len, 0);
-        let text = &mut self.text[..];
-        if let Stream::File(file) = part.stream {
-            read_file(self.tree, self.plan, file, part.range.start, text)?;
-            return Ok(Vec::new());
-        }
-        let mut unreadable = Vec::new();
-        self.packed.read(part.range.start, text, |file, off, piece| {
-            let read = read_file(self.tree, self.plan, file, off, piece);
-            if let Err(error) = skippable(read, self.options)? {
-                piece.fill(0);
-                unreadable.push((file, error));
+        let mut text = std::mem::take(&mut self.text);
+        text.resize(len, 0);
+        let mut amiss = Amiss::default();
+        let read = match part.stream {
+            Stream::File(file) => self.read_file(file, part.range.start, &mut text).map(|change| {
+                amiss.changed.extend(change.map(|change| (file, change)));
+            }),
+            Stream::Packed => self.packed.read(part.range.start, &mut text, |file, off, piece| {
+                match skippable(self.read_file(file, off, piece), self.options)? {
+                    Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
+                    Err(error) => {
+                        piece.fill(0);
+                        amiss.unreadable.push((file, error));
+                    }
+                }
+                Ok::<_, BuildError>(())
+            }),
+        };
+        self.text = text;
+        read.map(|()| amiss)
+    }
+
+    /// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with. Returns how
+    /// the file has changed, if it may: it is then read as it is.
+    fn read_file(&self, file: u32, off: u64, text: &mut [u8]) -> Result<Option<BuildError>, BuildError> {
+        let (tree, plan) = (self.tree, self.plan);
+        let node = plan.files[file as usize].node;
+        let mut read = |content: Result<Box<dyn Content>, BuildError>| {
+            let mut content = content?;
+            content
+                .read_exact_at(text, off)
+                .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
+                .and_then(|()| content.verify_unchanged())
+                .map_err(|source| BuildError::Read { path: tree.path(node), source })
+        };
+        match read(tree.open(node)) {
+            Ok(()) => Ok(None),
+            Err(change) if change.is_change() && self.may_change(file) => {
+                read(tree.open_changed(node)).map(|()| Some(change))
             }
-            Ok::<_, BuildError>(())
-        })?;
-        Ok(unreadable)
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a file may be another one than was planned, as long as others find in it what they share. A digest would tell
+    /// of what it was.
+    fn may_change(&self, file: u32) -> bool {
+        let has_digest = self.options.content_digests.is_some() && !self.plan.apart.contains_key(&file);
+        self.options.keep_going && !has_digest
     }
 
     /// The text uncompressed, in chunks if so chosen.
@@ -165,7 +209,15 @@ impl<'a> Packer<'a> {
     }
 
     fn chunks(&self, chunk_bits: u8) -> PackedPart {
-        let texts = ChunkText::of_all(&self.text, chunk_bits, self.options);
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
+    }
+
+    /// As [`Packer::chunks`], but none is shared.
+    fn chunks_apart(&self, chunk_bits: u8) -> PackedPart {
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, Dedupe::Off), chunk_bits)
+    }
+
+    fn chunks_of(&self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackedPart {
         PackedPart::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
     }
 
@@ -252,15 +304,4 @@ pub fn compress(
         true => filler.units(text, control)?,
         false => filler.blocks(text, ends_stream, end, control)?,
     }))
-}
-
-/// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with.
-fn read_file(tree: &Tree, plan: &Plan, file: u32, off: u64, text: &mut [u8]) -> Result<(), BuildError> {
-    let node = plan.files[file as usize].node;
-    let mut content = tree.open(node)?;
-    content
-        .read_exact_at(text, off)
-        .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
-        .and_then(|()| content.verify_unchanged())
-        .map_err(|source| BuildError::Read { path: tree.path(node), source })
 }

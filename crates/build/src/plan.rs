@@ -20,7 +20,7 @@ use crate::pool::{self, Costed};
 use crate::streams::{FileChunks, Streams};
 use crate::survey::{self, SURVEY_COST, Survey, Wanted, skippable};
 use crate::tree::{ContentError, Kind, NodeId};
-use crate::{BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial, zindex};
+use crate::{Apart, BuildError, BuildOptions, Control, Dedupe, Skipped, Tree, hole, trial, zindex};
 
 /// Everything that will be stored.
 pub struct Plan {
@@ -44,6 +44,8 @@ pub struct Plan {
     pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
     pub left_out: Vec<Skipped>,
+    /// Files that share nothing with others: those that were to be apart, and those that have changed, with how.
+    pub apart: BTreeMap<u32, Option<Skipped>>,
 }
 
 /// A regular file.
@@ -108,11 +110,17 @@ struct Surveyed {
 }
 
 impl Plan {
-    /// Plan how to store every file of `tree`.
+    /// Plan how to store every file of `tree`, those of `apart` without sharing anything.
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
-    pub fn make(tree: &Tree, facts: &Facts, options: &BuildOptions, control: &Control<'_>) -> Result<Self, BuildError> {
+    pub fn make(
+        tree: &Tree,
+        facts: &Facts,
+        apart: &Apart,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<Self, BuildError> {
         let mut files = Vec::new();
         let mut file_of_node = vec![None; tree.len()];
         let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
@@ -143,7 +151,9 @@ impl Plan {
             holes: HashMap::new(),
             entropies: HashMap::new(),
             left_out,
+            apart: BTreeMap::new(),
         };
+        plan.apart = apart.keys().filter_map(|node| Some((plan.file_of(*node)?, None))).collect();
         let Surveyed { small, chunks, pairs } = plan.survey(tree, options, control)?;
         plan.confirm(pairs, tree, options, control)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
@@ -225,6 +235,7 @@ impl Plan {
 
     /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone.
     fn survey(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Surveyed, BuildError> {
+        let apart = &self.apart;
         let mut same_len = HashMap::<u64, u32>::new();
         for file in &self.files {
             *same_len.entry(file.len).or_default() += 1;
@@ -239,6 +250,7 @@ impl Plan {
             let parts = options.dedupes_parts() && plan.way.is_some();
             let chunks = parts && !holes && (head || len >= options.min_match());
             let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
+            let wanted = if apart.contains_key(&file) { wanted.apart() } else { wanted };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
         let files = &self.files;
@@ -250,9 +262,10 @@ impl Plan {
         let mut candidates = Candidates::default();
         let mut surveyed = Surveyed::default();
         let (all_holes, entropies, left_out) = (&mut self.holes, &mut self.entropies, &mut self.left_out);
+        let mut all_changed = Vec::new();
         survey::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
             let idx = wanted.file;
-            let Survey { digest, holes, entropy, head, chunks } = match survey {
+            let Survey { digest, holes, entropy, head, chunks, changed } = match survey {
                 Ok(survey) => survey,
                 Err(error) => {
                     storages[idx as usize] = Storage::LeftOut;
@@ -260,6 +273,8 @@ impl Plan {
                     return;
                 }
             };
+            let changed = changed.map(|error| Skipped { path: tree.path(wanted.node), error });
+            all_changed.extend(changed.map(|changed| (idx, Some(changed))));
             let file = &files[idx as usize];
             candidates.extend(digest.map(|digest| (idx, file.len, digest)));
             surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
@@ -272,6 +287,7 @@ impl Plan {
             storages[idx as usize] = storage;
         })?;
         left_out.sort_by(|a, b| a.path.cmp(&b.path));
+        self.apart.extend(all_changed);
         surveyed.pairs = candidates.pairs(|file| reading(files[file as usize].way));
         for (file, storage) in self.files.iter_mut().zip(storages) {
             file.storage = storage;

@@ -75,6 +75,9 @@ pub struct Summary {
     pub phases: Vec<Phase>,
     /// Inputs left out, with `keep_going`.
     pub skipped: Vec<Skipped>,
+    /// Files that changed while they were read, with `keep_going`: they are there, as long as they were when they were
+    /// scanned, with the bytes that they had when these were read.
+    pub changed: Vec<Skipped>,
 }
 
 /// What is compressed in one way.
@@ -88,7 +91,7 @@ pub struct WayUse {
     pub bytes: u64,
 }
 
-/// An input that was left out.
+/// An input that was left out, or is not what it was.
 #[derive(Debug)]
 pub struct Skipped {
     /// Path in the tree.

@@ -256,7 +256,7 @@ fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
     };
     let mut sources = Vec::new();
     for (idx, file) in (0..).zip(&plan.files) {
-        if !matches!(file.storage, Storage::Compressed { .. }) {
+        if !matches!(file.storage, Storage::Compressed { .. }) || plan.apart.contains_key(&idx) {
             continue;
         }
         let holes = plan.holes(idx);

@@ -31,6 +31,8 @@ pub struct Survey {
     pub head: Option<Head>,
     /// Its chunks, of a file that fits one window.
     pub chunks: Option<Box<[Chunk]>>,
+    /// That it is no longer what was scanned: nothing of it may be shared.
+    pub changed: Option<BuildError>,
 }
 
 /// What is to be found out.
@@ -60,6 +62,11 @@ impl Wanted {
         self.digest || self.holes || self.samples || self.head || self.chunks
     }
 
+    /// What is of use of a file that shares nothing.
+    pub fn apart(self) -> Self {
+        Self { digest: false, head: false, chunks: false, ..self }
+    }
+
     /// Whether the file is read as a whole, in one piece.
     fn is_whole(&self) -> bool {
         !self.holes && self.len <= WINDOW_LEN && (self.digest || self.chunks)
@@ -84,10 +91,17 @@ pub fn survey(
         let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: Wanted| {
             control.check()?;
-            let survey = tree.open(wanted.node).and_then(|mut content| {
-                let looked = surveyor.look(&mut *content, wanted);
+            let mut look = |content: Result<Box<dyn Content>, BuildError>, wanted: Wanted| {
+                let looked = surveyor.look(&mut *content?, wanted);
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
-            });
+            };
+            let survey = match look(tree.open(wanted.node), wanted) {
+                Err(change) if options.keep_going && change.is_change() => {
+                    let survey = look(tree.open_changed(wanted.node), wanted.apart());
+                    survey.map(|survey| Survey { changed: Some(change), ..survey })
+                }
+                survey => survey,
+            };
             Ok::<_, BuildError>((wanted, skippable(survey, options)?))
         })
     };
@@ -136,6 +150,7 @@ impl Surveyor {
             entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
             head: wanted.head.then(|| head(start)).flatten(),
             chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),
+            changed: None,
         })
     }
 

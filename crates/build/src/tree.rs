@@ -129,6 +129,15 @@ pub trait Contents: Send + Sync {
     /// # Errors
     /// Files that cannot be opened or are no longer what was scanned.
     fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError>;
+
+    /// Open contents that are no longer what was scanned: what they are now, zeros for what they have no more, and no
+    /// complaint about further changes. A source that cannot change has no such contents.
+    ///
+    /// # Errors
+    /// Files that cannot be opened, or that must not take the place of what was scanned.
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.open(id, path)
+    }
 }
 
 /// The contents of one file.
@@ -300,11 +309,27 @@ impl Tree {
     /// # Errors
     /// As [`Contents::open`], with the path.
     pub fn open(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open(content, path))
+    }
+
+    /// Open the contents of a regular file that is no longer what was scanned, as it is now.
+    ///
+    /// # Errors
+    /// As [`Contents::open_changed`], with the path.
+    pub fn open_changed(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open_changed(content, path))
+    }
+
+    fn open_by(
+        &self,
+        id: NodeId,
+        open: impl FnOnce(ContentId, &[u8]) -> Result<Box<dyn Content>, ContentError>,
+    ) -> Result<Box<dyn Content>, BuildError> {
         let Kind::File { content, .. } = self.node(id).kind else {
             return Err(BuildError::Internal(format!("node {} has no contents", id.0)));
         };
         let path = self.path(id);
-        self.contents.open(content, &path).map_err(|source| BuildError::Read { path, source })
+        open(content, &path).map_err(|source| BuildError::Read { path, source })
     }
 
     /// Nodes in walk order: a directory, then, name by name, what it holds. Each node once, at its first name.

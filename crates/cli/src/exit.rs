@@ -64,6 +64,10 @@ pub enum Failure {
     /// A file could not be made or changed.
     #[error("{}: cannot {action}: {source}", path.display())]
     File { path: PathBuf, action: &'static str, source: io::Error },
+    /// An image could not be put aside for something that takes it front to back only.
+    #[error("{}: cannot hold the image until it is complete: {source}: name a directory with more room, by TMPDIR or \
+             kiln pack --spool", dir.display())]
+    Spool { dir: PathBuf, source: io::Error },
     /// There is an image already.
     #[error("{}: exists already: use --force to replace it", path.display())]
     Exists { path: PathBuf },

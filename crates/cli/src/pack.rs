@@ -14,22 +14,21 @@ pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
 
 use crate::exit::{Exit, Failure};
-use crate::output::Existing;
+use crate::output::{Destination, Existing, Stream};
 use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
 use crate::progress::{Meter, ProgressArgs};
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
-use crate::target::{Target, scratch_dir};
+use crate::target::Target;
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
-use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons, Summary};
+use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons};
 use kiln_format::KernelVersion;
-use kiln_source::dir::Unreadable;
 use layout_args::LayoutArgs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-use summary::PackJson;
+use summary::{PackJson, Report};
 use tree_args::TreeArgs;
 use uuid::Uuid;
 
@@ -48,12 +47,14 @@ Examples:
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
   kiln pack --hint '*.so=lz4' --hint '/boot/=none' rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
+  kiln pack rootfs/ - | ssh host 'cat > rootfs.erofs'
   find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
 pub struct Args {
     /// The directory to pack
     src: PathBuf,
 
-    /// The image to make
+    /// The image to make. Symbolic links are followed. Pipes, sockets, character devices, /dev/stdout, /dev/fd/N and - (standard
+    /// output) get it front to back once it is complete; until then it is in a nameless file, see --spool
     #[arg(required_unless_present = "estimate")]
     image: Option<PathBuf>,
 
@@ -145,7 +146,8 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Skip what cannot be read, list it, and exit with 3
+    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
+    /// with 3
     #[arg(long)]
     keep_going: bool,
 
@@ -230,21 +232,31 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some(image) = &args.image else { return estimate::run(args) };
-    let mut options = options(args, args.preset, &scratch_dir(image))?;
+    let mut options = options(args, args.preset)?;
     let by_path = args.by_path.resolve(&options, args.kernel)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     args.nice.apply()?;
+    // A FIFO that nothing reads makes this wait, as in any program: a signal ends it.
+    let destination = Destination::find(image)?;
+    let stream = destination.stream();
+    if (args.json || args.explain) && stream.is_some_and(Stream::is_stdout) {
+        let message = "the image goes to standard output, so --json and --explain, which print there, are not possible";
+        return Err(Failure::Usage(message.into()));
+    }
+    let name = stream.map_or(image.as_path(), Stream::name).to_owned();
+    let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let mut target = Target::create(image, existing, args.layout.offset)?;
+    let mut target = Target::create(destination, existing, args.layout.offset, args.layout.spool.as_deref())?;
     if let Some(path) = &args.layout.blob_device {
         target = target.with_blob(path, existing)?;
     }
     if let Some(path) = &args.layout.vmdk {
         target = target.with_descriptor(path, image, existing)?;
     }
+    options.scratch_dir = target.scratch_dir().to_owned();
     let mut before = PhaseClock::start();
-    let job = Job { src: &args.src, image, filter: &filter, policy: &policy };
+    let job = Job { src: &args.src, image, filter: &filter, policy: &policy, outputs: &target.ids() };
     let scan = job.scan(&options, &signals)?;
     let missing = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
@@ -252,24 +264,25 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
     let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
     drop(meter);
-    let (mut summary, reasons) = built?;
+    let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
     let mut after = PhaseClock::start();
     if !args.dry_run {
-        target.commit(&summary)?;
+        target.commit(&summary, &signals)?;
         after.finish("sync");
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
-    if let Some(first) = missing.first().filter(|_| !args.progress.quiet) {
+    if let Some(first) = missing.first().filter(|_| !quiet) {
         let (count, first) = (missing.len(), String::from_utf8_lossy(first));
         note(format_args!(
             "{count} paths of --order are not in the image: {first}{}",
             if count > 1 { ", ..." } else { "" }
         ));
     }
-    report(args, image, &scan.skipped, &summary, &reasons)
+    let report = Report { image: &name, scan: &scan, summary: &summary };
+    tell(args, &report, &reasons, quiet)
 }
 
-fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptions, Failure> {
+fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
     let metadata = args.compress_metadata.as_ref();
     let wishes = Wishes {
         preset,
@@ -294,33 +307,24 @@ fn options(args: &Args, preset: Preset, scratch_dir: &Path) -> Result<BuildOptio
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
-        scratch_dir: scratch_dir.to_owned(),
         ..args.layout.apply(preset::choose(&wishes)?)?
     })
 }
 
-fn report(
-    args: &Args,
-    image: &Path,
-    unreadable: &[Unreadable],
-    summary: &Summary,
-    reasons: &Reasons<'_>,
-) -> Result<Exit, Failure> {
-    for skipped in unreadable {
-        note(format_args!("skipped: {skipped}"));
+fn tell(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
+    let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
+    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {skipped}")));
+    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
+    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
+    if !quiet {
+        report.tell();
     }
-    for skipped in &summary.skipped {
-        note(format_args!("skipped: {}", skipped.error));
-    }
-    if !args.progress.quiet {
-        summary::tell(image, summary);
-    }
-    let document = || PackJson::new(image, unreadable, summary);
     match (args.explain, args.json) {
-        (true, true) => explain::print_json(reasons, &document())?,
+        (true, true) => explain::print_json(reasons, &PackJson::new(report))?,
         (true, false) => explain::tell(reasons)?,
-        (false, true) => print_document(&document())?,
+        (false, true) => print_document(&PackJson::new(report))?,
         (false, false) => {}
     }
-    Ok(if unreadable.is_empty() && summary.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+    let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
+    Ok(if is_complete { Exit::Done } else { Exit::Skipped })
 }

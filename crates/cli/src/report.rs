@@ -7,7 +7,7 @@ mod streamed;
 
 pub use entry::EntryJson;
 pub use json::{Bytes, JsonList, print_document};
-pub use skipped::SkippedJson;
+pub use skipped::{PathJson, SkippedJson};
 pub use streamed::Streamed;
 
 use crate::exit::Failure;

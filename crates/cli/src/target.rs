@@ -1,14 +1,16 @@
-//! Where an image goes: a file that appears or is replaced when the image is complete, or a place inside something that
-//! exists, a block device or a larger file, which is written then.
+//! Where an image goes: a file that appears or is replaced when the image is complete; a place inside something that
+//! exists, a block device or a larger file, which is written then; or a stream, which gets it then.
 
 use crate::exit::Failure;
-use crate::output::{Existing, Output};
+use crate::output::{Destination, Existing, NewFile, Spool, Stream, spool_dir};
+use crate::signals::Signals;
 use crate::vmdk::{Descriptor, SECTOR_LEN};
-use kiln_build::{Blob, Out, Summary};
-use std::fs::{self, File};
+use kiln_build::{Blob, BuildError, Out, Summary};
+use kiln_source::dir::FileId;
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Opening a block device with this fails while it is mounted, or in use otherwise.
@@ -18,19 +20,28 @@ const TAG_LEN: usize = 64;
 
 /// Where an image goes.
 pub struct Target {
-    path: PathBuf,
-    output: Output,
+    image: Image,
     offset: u64,
-    place: Option<Place>,
     blob: Option<BlobFile>,
     /// With the name that it gives the image.
     descriptor: Option<(Descriptor, PathBuf)>,
 }
 
+enum Image {
+    New(NewFile),
+    /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is complete.
+    Spooled(Spool, Sink),
+}
+
+enum Sink {
+    Place(Place),
+    Stream(Stream),
+}
+
 /// A file for the data of chunks.
 struct BlobFile {
     path: PathBuf,
-    output: Output,
+    file: NewFile,
     tag: [u8; TAG_LEN],
 }
 
@@ -42,71 +53,129 @@ struct Place {
 }
 
 impl Target {
-    /// Start an image that shall begin at byte `offset` of `path`. Symbolic links to places are followed.
-    pub fn create(path: &Path, existing: Existing, offset: u64) -> Result<Self, Failure> {
+    /// Start an image that shall begin at byte `offset` of `destination`, where `spool` says, if it must wait.
+    pub fn create(
+        destination: Destination,
+        existing: Existing,
+        offset: u64,
+        spool: Option<&Path>,
+    ) -> Result<Self, Failure> {
         if !offset.is_multiple_of(SECTOR_LEN) || offset > i64::MAX as u64 {
             return Err(Failure::Usage(format!("--offset {offset}: use a multiple of {SECTOR_LEN} bytes")));
         }
-        let found = fs::metadata(path).ok().map(|found| found.file_type());
-        let is_device = found.is_some_and(|found| found.is_block_device());
-        if !is_device && (offset == 0 || found.is_none_or(|found| !found.is_file())) {
-            let output = Output::create(path, existing)?;
-            return Ok(Self { path: path.to_owned(), output, offset, place: None, blob: None, descriptor: None });
-        }
-        if existing == Existing::Keep {
-            return Err(Failure::Exists { path: path.to_owned() });
-        }
-        let failed = |action| move |source| Failure::File { path: path.to_owned(), action, source };
-        let path = path.canonicalize().map_err(failed("find"))?;
-        let flags = if is_device { IN_USE_FAILS } else { 0 };
-        let file = File::options().write(true).custom_flags(flags).open(&path).map_err(failed("open"))?;
-        // Builders want a file that grows; this one never gets its name.
-        let name = format!("kiln-image-{}", std::process::id());
-        let output = Output::create(&scratch_dir(&path).join(name), Existing::Keep)?;
-        let place = Some(Place { path: path.clone(), file, is_device });
-        Ok(Self { path, output, offset, place, blob: None, descriptor: None })
+        let image = match destination {
+            Destination::Stream(stream) if offset > 0 => {
+                let name = stream.name().display();
+                return Err(Failure::Usage(format!(
+                    "{name} takes an image from its beginning on: no offset is possible"
+                )));
+            }
+            Destination::Stream(stream) => Image::Spooled(Spool::create(&spool_dir(spool))?, Sink::Stream(stream)),
+            Destination::BlockDevice(path) => Image::in_place(Place::open(path, true, existing)?, spool)?,
+            Destination::File(path) if offset > 0 && path.is_file() => {
+                Image::in_place(Place::open(path, false, existing)?, spool)?
+            }
+            Destination::File(path) => Image::New(NewFile::create(&path, existing)?),
+        };
+        Ok(Self { image, offset, blob: None, descriptor: None })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
     pub fn with_blob(self, path: &Path, existing: Existing) -> Result<Self, Failure> {
-        if path == self.path {
-            return Err(Failure::Usage(format!("{}: the chunks need a file of their own", path.display())));
-        }
+        let file = self.sibling(path, existing, "the chunks need a file of their own")?;
         let mut tag = [0; TAG_LEN];
         // A name that is cut still says more than none. A zero ends it.
         let name = path.file_name().unwrap_or_default().as_bytes();
         let len = name.len().min(TAG_LEN - 1);
         tag[..len].copy_from_slice(&name[..len]);
-        let blob = BlobFile { path: path.to_owned(), output: Output::create(path, existing)?, tag };
-        Ok(Self { blob: Some(blob), ..self })
+        Ok(Self { blob: Some(BlobFile { path: path.to_owned(), file, tag }), ..self })
     }
 
     /// With a descriptor of all that, once it is complete, in which the image is called `image`.
     pub fn with_descriptor(self, path: &Path, image: &Path, existing: Existing) -> Result<Self, Failure> {
+        let file = self.sibling(path, existing, "the descriptor needs a file of its own")?;
         let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
-        let descriptor = Descriptor::create(path, existing, files)?;
+        let descriptor = Descriptor::create(path, file, files)?;
         Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
+    }
+
+    /// A further file, which is none of those before. Symbolic links are followed.
+    fn sibling(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<NewFile, Failure> {
+        let refuse = |reason: &str| Err(Failure::Usage(format!("{}: {reason}", path.display())));
+        if let Image::Spooled(_, Sink::Stream(stream)) = &self.image {
+            return refuse(&format!(
+                "of no use beside an image that goes to {}, which has no name",
+                stream.name().display()
+            ));
+        }
+        let Destination::File(resolved) = Destination::of_path(path)? else { return refuse("only a file can be this") };
+        let file = NewFile::create(&resolved, existing)?;
+        let blob = self.blob.as_ref().map(|blob| &blob.file);
+        let is_taken = match &self.image {
+            Image::New(image) => blob.into_iter().chain([image]).any(|other| file.has_name_of(other)),
+            Image::Spooled(_, sink) => file.ids().any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)),
+        };
+        if is_taken { refuse(of_its_own) } else { Ok(file) }
     }
 
     /// For the builder.
     pub fn out(&self) -> Out<'_> {
-        let offset = if self.place.is_some() { 0 } else { self.offset };
-        let blob = self.blob.as_ref().map(|blob| Blob { file: blob.output.file(), tag: blob.tag });
-        Out { image: self.output.file(), offset, blob }
+        let (image, offset) = match &self.image {
+            Image::New(file) => (file.file(), self.offset),
+            Image::Spooled(spool, _) => (spool.file(), 0),
+        };
+        let blob = self.blob.as_ref().map(|blob| Blob { file: blob.file.file(), tag: blob.tag });
+        Out { image, offset, blob }
+    }
+
+    /// Where files may be put aside: there must be room for the image anyway.
+    pub fn scratch_dir(&self) -> &Path {
+        match &self.image {
+            Image::New(file) => file.dir_path(),
+            Image::Spooled(spool, _) => spool.dir(),
+        }
+    }
+
+    /// All that is written, and what standard output and standard error lead to, as far as these are files or FIFOs.
+    pub fn ids(&self) -> Vec<FileId> {
+        let sink = match &self.image {
+            Image::New(_) => None,
+            Image::Spooled(_, sink) => Some(sink.file()),
+        };
+        let image = match &self.image {
+            Image::New(file) => Some(file),
+            Image::Spooled(..) => None,
+        };
+        let blob = self.blob.as_ref().map(|blob| &blob.file);
+        let descriptor = self.descriptor.as_ref().map(|(descriptor, _)| descriptor.file());
+        let files = image.into_iter().chain(blob).chain(descriptor).flat_map(NewFile::ids);
+        let sink = sink.and_then(FileId::of_written);
+        files.chain(sink).chain(FileId::of_written(io::stdout())).chain(FileId::of_written(io::stderr())).collect()
+    }
+
+    /// Why a build failed: what cannot be written lies where images wait, if this one does.
+    pub fn failure(&self, failure: Failure) -> Failure {
+        match (&self.image, failure) {
+            (Image::Spooled(spool, _), Failure::Build { source: BuildError::Write { source, .. }, .. }) => {
+                spool.failure(source)
+            }
+            (_, failure) => failure,
+        }
     }
 
     /// The image is complete. What it needs is there before it is.
-    pub fn commit(self, summary: &Summary) -> Result<(), Failure> {
+    pub fn commit(self, summary: &Summary, signals: &Signals) -> Result<(), Failure> {
         let mut blob_extent = None;
-        if let Some(BlobFile { path, output, .. }) = self.blob {
-            let found = output.file().metadata();
+        if let Some(BlobFile { path, file, .. }) = self.blob {
+            let found = file.file().metadata();
             let found = found.map_err(|source| Failure::File { path: path.clone(), action: "measure", source })?;
-            output.commit()?;
+            file.commit()?;
             blob_extent = Some((path, found.len()));
         }
-        match self.place {
-            None => self.output.commit(),
-            Some(place) => place.write(self.output.file(), self.offset),
+        match self.image {
+            Image::New(file) => file.commit(),
+            Image::Spooled(spool, Sink::Place(place)) => place.write(spool.file(), self.offset),
+            Image::Spooled(spool, Sink::Stream(stream)) => stream.send(spool.file(), signals),
         }?;
         let Some((descriptor, image)) = self.descriptor else { return Ok(()) };
         let mut extents = vec![(image.as_path(), self.offset, summary.image_bytes)];
@@ -115,7 +184,39 @@ impl Target {
     }
 }
 
+impl Image {
+    /// In a file without name until it is complete: beside `place`, or, for a device, where spools are.
+    fn in_place(place: Place, spool: Option<&Path>) -> Result<Self, Failure> {
+        let beside = place.path.parent().filter(|_| !place.is_device && spool.is_none());
+        let spool = Spool::create(&beside.map_or_else(|| spool_dir(spool), Path::to_owned))?;
+        Ok(Self::Spooled(spool, Sink::Place(place)))
+    }
+}
+
+impl Sink {
+    fn file(&self) -> &File {
+        match self {
+            Sink::Place(place) => &place.file,
+            Sink::Stream(stream) => stream.file(),
+        }
+    }
+}
+
 impl Place {
+    fn open(path: PathBuf, is_device: bool, existing: Existing) -> Result<Self, Failure> {
+        if existing == Existing::Keep {
+            return Err(Failure::Exists { path });
+        }
+        let failed = |action| {
+            let path = path.clone();
+            move |source| Failure::File { path, action, source }
+        };
+        let path = path.canonicalize().map_err(failed("find"))?;
+        let flags = if is_device { IN_USE_FAILS } else { 0 };
+        let file = File::options().write(true).custom_flags(flags).open(&path).map_err(failed("open"))?;
+        Ok(Self { path, file, is_device })
+    }
+
     fn write(mut self, mut image: &File, offset: u64) -> Result<(), Failure> {
         let failed = |source| Failure::File { path: self.path.clone(), action: "write", source };
         let room = self.file.seek(SeekFrom::End(0)).map_err(failed)?.saturating_sub(offset);
@@ -127,15 +228,5 @@ impl Place {
         let copied = self.file.seek(SeekFrom::Start(offset)).and_then(|_| image.rewind());
         let copied = copied.and_then(|()| io::copy(&mut image, &mut self.file));
         copied.and_then(|_| self.file.sync_all()).map_err(failed)
-    }
-}
-
-/// Where files may be put aside for the image at `path`: beside it there must be room anyway.
-pub fn scratch_dir(path: &Path) -> PathBuf {
-    let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    match path.parent() {
-        _ if is_device => std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), PathBuf::from),
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
     }
 }

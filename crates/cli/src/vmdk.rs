@@ -2,7 +2,7 @@
 //! 512 bytes.
 
 use crate::exit::Failure;
-use crate::output::{Existing, Output};
+use crate::output::NewFile;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,32 @@ const CYLINDER_SECTORS: u64 = 16 * 63;
 /// A descriptor that is to be written.
 pub struct Descriptor {
     path: PathBuf,
-    output: Output,
+    file: NewFile,
 }
 
 impl Descriptor {
-    /// Begin the file `path`, which is to name `files`.
-    pub fn create<'a>(
-        path: &Path,
-        existing: Existing,
-        files: impl IntoIterator<Item = &'a Path>,
-    ) -> Result<Self, Failure> {
+    /// The one in `file`, which the user calls `path`, is to name `files`.
+    pub fn create<'a>(path: &Path, file: NewFile, files: impl IntoIterator<Item = &'a Path>) -> Result<Self, Failure> {
         let refuse = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         for file in files {
-            if file == path {
-                return Err(refuse("the descriptor needs a file of its own".into()));
-            }
             if file.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\n')) {
                 return Err(refuse(format!("a descriptor cannot name {}", file.display())));
             }
         }
-        Ok(Self { path: path.to_owned(), output: Output::create(path, existing)? })
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// The file that is to hold it.
+    pub fn file(&self) -> &NewFile {
+        &self.file
     }
 
     /// Write it, and give it its name, once what it describes has its own. Extents: file, first byte in it, length in bytes.
     pub fn commit(self, uuid: [u8; 16], extents: &[(&Path, u64, u64)]) -> Result<(), Failure> {
         let id = u32::from_be_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]);
-        let written = self.output.file().write_all(&describe(id, extents));
+        let written = self.file.file().write_all(&describe(id, extents));
         written.map_err(|source| Failure::File { path: self.path, action: "write", source })?;
-        self.output.commit()
+        self.file.commit()
     }
 }
 

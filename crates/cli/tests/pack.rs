@@ -455,3 +455,26 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     assert!(!summary["skipped"].as_array().unwrap().is_empty());
     assert_eq!(run(&["check", &format!("{out}/some")]).status.code(), Some(0));
 }
+
+#[test]
+fn a_file_that_changes_is_stored_as_it_is_read() {
+    // Files in sysfs are a page long, until they are read.
+    let src = "/sys/devices/system/cpu";
+    let Ok(text) = fs::read(format!("{src}/online")) else { return skip("there is no sysfs") };
+    let scratch = Scratch::new();
+    let (image, list) = (scratch.path("image"), scratch.path("list"));
+    fs::write(&list, "online\npossible\n").unwrap();
+    for preset in ["plain", "balanced", "small"] {
+        let pack = ["pack", "--force", "--preset", preset, "--from-list", &list];
+        fails(&[&pack[..], &[src, &image]].concat(), 1, "online: changed while the image was being built");
+        let output = run(&[&pack[..], &["--keep-going", "--json", src, &image]].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stored as it was when it was read: online: changed"), "{}", stderr(&output));
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&summary["skipped"], &summary["changed"][0]["path"]), (&serde_json::json!([]), &"online".into()));
+        let mut page = text.clone();
+        page.resize(4096, 0);
+        assert_eq!(stdout(&["cat", &image, "online"]), page);
+        stdout(&["check", &image]);
+    }
+}

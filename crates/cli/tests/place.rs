@@ -2,9 +2,14 @@
 
 mod common;
 
-use common::{LoopDevice, Scratch, fails, run, skip, stderr, stdout, text};
+use common::{LoopDevice, Scratch, fails, kiln, names, run, skip, stderr, stdout, text};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+use std::thread;
 
 /// Some files of different sizes.
 fn tree(scratch: &Scratch) -> String {
@@ -263,4 +268,215 @@ fn extents_are_as_long_as_asked_for() {
         assert!(extents.len() >= 8 && extents.iter().all(|one| one["bytes"].as_u64().unwrap() <= 40_000));
     }
     fails(&["pack", "--max-extent", "100", "--force", &root, &image], 1, "extents of at most 100 bytes: use ");
+}
+
+/// What the shell makes of `script`, in which `$0` is the command, and the other words are its parameters.
+fn shell(script: &str, words: &[&str]) -> std::process::Output {
+    Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_kiln")]).args(words).output().unwrap()
+}
+
+/// The image of the tree, as a file gets it.
+fn reference(scratch: &Scratch, root: &str) -> Vec<u8> {
+    let image = scratch.path("reference");
+    stdout(&["pack", "--quiet", root, &image]);
+    fs::read(image).unwrap()
+}
+
+#[test]
+fn links_to_an_output_stay_and_their_target_is_replaced() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let whole = reference(&scratch, &root);
+    fs::create_dir(scratch.path("there")).unwrap();
+    let [link, second, target] = ["link", "second", "there/image"].map(|name| scratch.path(name));
+    symlink("there/image", &second).unwrap();
+    symlink("second", &link).unwrap();
+    // A link to nothing names a new file.
+    stdout(&["pack", &root, &link]);
+    assert_eq!(fs::read(&target).unwrap(), whole);
+    fs::write(&target, "old").unwrap();
+    fails(&["pack", &root, &link], 1, "exists");
+    stdout(&["pack", "--force", &root, &link]);
+    assert!(fs::read(&target).unwrap() == whole && names(scratch.path("there")) == ["image"]);
+    // So do the files beside an image.
+    let [blob, vmdk] = ["blob", "vmdk"].map(|name| scratch.path(name));
+    for name in [&blob, &vmdk] {
+        symlink(format!("there/of-{}", name.rsplit('/').next().unwrap()), name).unwrap();
+    }
+    let beside = ["--preset", "plain", "--chunk-size", "64k", "--blob-device", &blob, "--vmdk", &vmdk];
+    stdout(&[&["pack", "--force"], &beside[..], &[&root, &link]].concat());
+    assert_eq!(names(scratch.path("there")), ["image", "of-blob", "of-vmdk"]);
+    stdout(&["check", &link, "--device", &blob]);
+    for name in [&link, &second, &blob, &vmdk] {
+        assert!(fs::symlink_metadata(name).unwrap().is_symlink(), "{name}");
+    }
+    fs::remove_file(&second).unwrap();
+    symlink("link", &second).unwrap();
+    fails(&["pack", "--force", &root, &link], 1, "cannot look at");
+}
+
+#[test]
+fn streams_get_the_same_image() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let whole = reference(&scratch, &root);
+    let output = run(&["pack", &root, "-"]);
+    assert_eq!((output.status.code(), output.stdout == whole), (Some(0), true), "{}", stderr(&output));
+    assert!(stderr(&output).contains("standard output: ") && stderr(&output).contains("mounts on Linux"));
+
+    // However the descriptor is called, it is not opened anew: what is before its place in a file stays.
+    let (file, link) = (scratch.path("file"), scratch.path("link"));
+    symlink("/dev/stdout", &link).unwrap();
+    for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", &link] {
+        let output = shell(
+            "(printf before; \"$0\" pack --force --quiet \"$1\" \"$2\"; printf behind) >\"$3\"",
+            &[&root, name, &file],
+        );
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        assert!(fs::read(&file).unwrap() == [&b"before"[..], &whole, b"behind"].concat(), "{name}");
+    }
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let output = shell("exec 7>\"$2\"; \"$0\" pack --json \"$1\" /dev/fd/7", &[&root, &file]);
+    assert!(output.status.success() && fs::read(&file).unwrap() == whole, "{}", stderr(&output));
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["image_bytes"], whole.len());
+    fails(&["pack", &root, "/dev/fd/98"], 1, "cannot open");
+    fails(&["pack", &root, "/dev/stdin"], 1, "it is open for reading only");
+
+    let fifo = scratch.path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let reader = thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).unwrap()
+    });
+    stdout(&["pack", &root, &fifo]);
+    assert!(reader.join().unwrap() == whole);
+
+    let socket = scratch.path("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    stdout(&["pack", &root, &socket]);
+    assert!(reader.join().unwrap() == whole);
+    stdout(&["pack", "--force", &root, "/dev/null"]);
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    stdout(&["pack", "--dry-run", &root, "-"]);
+    assert_eq!(scratch.names(), ["fifo", "file", "link", "reference", "socket", "src"]);
+}
+
+#[test]
+fn what_a_stream_cannot_have_is_refused() {
+    let scratch = Scratch::new();
+    let (root, file) = (tree(&scratch), scratch.path("file"));
+    for options in [
+        &["--json"][..],
+        &["--explain"],
+        &["--offset", "4096"],
+        &["--vmdk", &file],
+        &["--chunk-size", "64k", "--preset", "plain", "--blob-device", &file],
+    ] {
+        let output = run(&[&["pack"], options, &[&root, "-"]].concat());
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{options:?}: {}", stderr(&output));
+    }
+    fails(&["pack", "--vmdk", "/dev/null", &root, &file], 2, "only a file can be this");
+    assert_eq!(scratch.names(), ["src"]);
+    // A terminal, as script(1) makes one.
+    let on_terminal = format!("{} pack {root} -", env!("CARGO_BIN_EXE_kiln"));
+    match Command::new("script").args(["-qec", &on_terminal, "/dev/null"]).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.code() == Some(2) && said.contains("standard output is a terminal"), "{said}");
+        }
+        Err(_) => skip("there is no script(1)"),
+    }
+}
+
+#[test]
+fn a_closed_pipe_and_a_full_spool_are_errors() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = kiln().args(["pack", &root, "-"]).stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("standard output: cannot write: Broken pipe"), "{}", stderr(&output));
+
+    let disk = scratch.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs", &disk]).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("mounting a small file system needs root");
+    }
+    let by_option = run(&["pack", "--spool", &disk, &root, "-"]);
+    let by_environment = kiln().args(["pack", &root, "-"]).env("TMPDIR", &disk).output().unwrap();
+    let left = names(&disk);
+    Command::new("umount").arg(&disk).status().unwrap();
+    for output in [by_option, by_environment] {
+        let said = stderr(&output);
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{said}");
+        assert!(said.contains(&disk) && said.contains("No space left") && said.contains("--spool"), "{said}");
+    }
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_is_written_is_no_part_of_the_source() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let whole = reference(&scratch, &root);
+    let inside = |name: &str| format!("{root}/dir/{name}");
+    let dir_time = fs::metadata(format!("{root}/dir")).unwrap().modified().unwrap();
+    let packed_as = |name: &str, script: &str| {
+        fs::write(inside(name), "an old image").unwrap();
+        File::open(format!("{root}/dir")).unwrap().set_modified(dir_time).unwrap();
+        let output = shell(script, &[&root, &inside(name)]);
+        assert_eq!(output.status.code(), Some(0), "{script}: {}", stderr(&output));
+        assert!(fs::read(inside(name)).unwrap() == whole, "{script}");
+        fs::remove_file(inside(name)).unwrap();
+        output
+    };
+    let said = packed_as("x.erofs", "\"$0\" pack --force \"$1\" \"$2\"");
+    assert!(stderr(&said).contains("left out, for it is what is being written: dir/x.erofs"), "{}", stderr(&said));
+    let said = packed_as("x.erofs", "\"$0\" pack --force --json \"$1\" \"$2\"");
+    let summary: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(summary["outputs"], serde_json::json!([{"path": "dir/x.erofs"}]));
+    packed_as("x.erofs", "\"$0\" pack --quiet \"$1\" - >\"$2\"");
+    packed_as("x.erofs", "cd \"$1\" && ln -s /dev/stdout ../out && \"$0\" pack --quiet . ../out >dir/x.erofs");
+
+    // What is told goes to a file in the source, and so do the image's companions.
+    fs::write(inside("x.erofs"), "an old image").unwrap();
+    fs::write(inside("blob"), "old chunks").unwrap();
+    let options = "--force --preset plain --chunk-size 64k --blob-device \"$1/dir/blob\" --vmdk \"$1/dir/vmdk\"";
+    let script = format!("\"$0\" pack {options} --json \"$1\" \"$1/dir/x.erofs\" >\"$1/dir/json\" 2>\"$1/log\"");
+    let output = shell(&script, &[&root]);
+    assert_eq!(output.status.code(), Some(0), "{}", fs::read_to_string(format!("{root}/log")).unwrap());
+    let summary: Value = serde_json::from_slice(&fs::read(inside("json")).unwrap()).unwrap();
+    let outputs: Vec<_> =
+        summary["outputs"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(outputs, ["dir/blob", "dir/json", "dir/x.erofs", "log"]);
+    let listed = stdout(&["ls", &inside("x.erofs"), "dir"]);
+    assert_eq!(String::from_utf8(listed).unwrap().lines().count(), 6);
+}
+
+#[test]
+fn what_replaces_a_file_keeps_its_mode_and_owner() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::write(&image, "old").unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
+    let owned = std::os::unix::fs::chown(&image, Some(12), Some(34)).is_ok();
+    let before = fs::metadata(&image).unwrap();
+    stdout(&["pack", "--force", &root, &image]);
+    let access = |found: &fs::Metadata| (found.mode(), found.uid(), found.gid());
+    assert_eq!(access(&fs::metadata(&image).unwrap()), access(&before));
+    // mkfs.erofs opens the file that is there.
+    let mkfs = scratch.path("mkfs.erofs");
+    symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();
+    assert!(Command::new(&mkfs).args([&image, &root]).output().unwrap().status.success());
+    assert_eq!(access(&fs::metadata(&image).unwrap()), access(&before));
+    if !owned {
+        skip("giving files away needs root");
+    }
 }

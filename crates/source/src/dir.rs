@@ -6,6 +6,8 @@
 
 mod contents;
 mod entry;
+mod file_id;
 mod scan;
 
+pub use file_id::FileId;
 pub use scan::{Scan, ScanError, ScanOptions, Unreadable, scan};

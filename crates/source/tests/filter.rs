@@ -33,7 +33,7 @@ fn make(root: &Path, paths: &[&[u8]]) {
 }
 
 fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, ScanError> {
-    scan(root, &ScanOptions { threads, keep_going, filter, stop: &AtomicBool::new(false) })
+    scan(root, &ScanOptions { threads, keep_going, filter, outputs: &[], stop: &AtomicBool::new(false) })
 }
 
 fn tree(root: &Path, filter: &Filter) -> Tree {

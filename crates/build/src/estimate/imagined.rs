@@ -62,6 +62,7 @@ pub fn packed(
         shared_chunk_bytes: 0,
         features,
         left_out: BTreeMap::new(),
+        changed: BTreeMap::new(),
     }
 }
 

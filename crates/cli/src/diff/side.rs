@@ -33,7 +33,8 @@ impl<'a> Source<'a> {
         match self {
             Source::Dir(path) => {
                 let filter = Filter::default();
-                let options = ScanOptions { threads, keep_going: false, filter: &filter, stop: signals.stop() };
+                let options =
+                    ScanOptions { threads, keep_going: false, filter: &filter, outputs: &[], stop: signals.stop() };
                 match (dir::scan(path, &options), signals.caught()) {
                     (Ok(scan), _) => Ok(scan.tree),
                     (Err(dir::ScanError::Interrupted), Some(number)) => Err(Failure::Signal(number)),

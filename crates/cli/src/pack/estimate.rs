@@ -11,7 +11,6 @@ use kiln_build::{Estimate, Figure, PhaseClock};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Estimate for every preset, with what the other options make of it.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -19,13 +18,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let mut choices = Vec::new();
     for &preset in Preset::value_variants() {
-        choices.push((preset, options(args, preset, Path::new("."))));
+        choices.push((preset, options(args, preset)));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
         // None is possible. The last preset compresses: its reason is not that it does not.
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
-    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy };
+    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy, outputs: &[] };
     let mut clock = PhaseClock::start();
     let scan = job.scan(&options, &signals)?;
     clock.finish("scan");

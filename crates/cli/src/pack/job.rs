@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::signals::Signals;
 use kiln_build::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
-use kiln_source::dir::{Scan, ScanError, ScanOptions};
+use kiln_source::dir::{FileId, Scan, ScanError, ScanOptions};
 use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
 use std::path::Path;
 
@@ -17,6 +17,8 @@ pub struct Job<'a> {
     pub filter: &'a Filter,
     /// As what.
     pub policy: &'a Policy,
+    /// What is being written: no part of the tree.
+    pub outputs: &'a [FileId],
 }
 
 /// Choices about files by their paths: they need the tree.
@@ -41,7 +43,8 @@ impl Job<'_> {
     /// The tree that goes in.
     pub fn scan(&self, options: &BuildOptions, signals: &Signals) -> Result<Scan, Failure> {
         let BuildOptions { threads, keep_going, .. } = *options;
-        let options = ScanOptions { threads, keep_going, filter: self.filter, stop: signals.stop() };
+        let Self { filter, outputs, .. } = *self;
+        let options = ScanOptions { threads, keep_going, filter, outputs, stop: signals.stop() };
         let scan = kiln_source::dir::scan(self.src, &options);
         let scan = scan.map_err(|error| match (error, signals.caught()) {
             (ScanError::Interrupted, Some(number)) => Failure::Signal(number),

@@ -1,9 +1,10 @@
 //! What `kiln pack` says at the end.
 
-use crate::report::{Bytes, SkippedJson, note};
+use crate::report::{Bytes, PathJson, SkippedJson, note};
 use crate::size::Human;
+use crate::text;
 use kiln_build::{Phase, Spec, Summary, WayUse};
-use kiln_source::dir::Unreadable;
+use kiln_source::dir::Scan;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,8 +13,28 @@ use uuid::Uuid;
 /// Pages of most machines have so many bytes, and none has less.
 const PAGE_LEN: u64 = 4096;
 
-/// For people, on standard error.
-pub fn tell(image: &Path, summary: &Summary) {
+/// A build that has come to its end.
+pub struct Report<'a> {
+    /// What the user calls the image.
+    pub image: &'a Path,
+    /// What was found.
+    pub scan: &'a Scan,
+    /// What became of it.
+    pub summary: &'a Summary,
+}
+
+impl Report<'_> {
+    /// For people, on standard error.
+    pub fn tell(&self) {
+        tell(self.image, self.summary);
+        let outputs: Vec<_> = self.scan.outputs.iter().map(|path| text::escape(path)).collect();
+        if !outputs.is_empty() {
+            note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
+        }
+    }
+}
+
+fn tell(image: &Path, summary: &Summary) {
     let Summary { files, directories, others, hard_links, .. } = summary;
     note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
     let (bytes_in, bytes_out) = (Human(summary.bytes_in), Human(summary.image_bytes));
@@ -104,6 +125,8 @@ pub struct PackJson {
     oldest_kernel: Option<String>,
     oldest_kernel_because: Option<&'static str>,
     phases: Vec<PhaseJson>,
+    outputs: Vec<PathJson>,
+    changed: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
 }
 
@@ -127,9 +150,10 @@ struct PhaseJson {
 }
 
 impl PackJson {
-    pub fn new(image: &Path, unreadable: &[Unreadable], summary: &Summary) -> Self {
+    pub fn new(report: &Report<'_>) -> Self {
+        let Report { image, scan, summary } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
-        let scanned = unreadable.iter().map(|skipped| SkippedJson::new(skipped.path.as_os_str().as_bytes(), skipped));
+        let scanned = scan.skipped.iter().map(|skipped| SkippedJson::new(skipped.path.as_os_str().as_bytes(), skipped));
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
         Self {
             path: path.lossy(),
@@ -161,6 +185,8 @@ impl PackJson {
             oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
             oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
+            outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
+            changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
         }
     }

@@ -4,6 +4,20 @@ use super::Bytes;
 use serde::Serialize;
 use std::fmt::Display;
 
+/// A path.
+#[derive(Serialize)]
+pub struct PathJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+}
+
+impl PathJson {
+    pub fn new(path: &[u8]) -> Self {
+        Self { path: Bytes(path).lossy(), path_b64: Bytes(path).b64_if_lossy() }
+    }
+}
+
 /// Something that was left out or is wrong, and why.
 #[derive(Serialize)]
 pub struct SkippedJson {

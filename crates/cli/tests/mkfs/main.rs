@@ -466,3 +466,38 @@ fn block_devices_are_written() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("busy"), "{}", stderr(&output));
 }
+
+#[test]
+fn an_image_goes_to_standard_output_and_links_stay() {
+    let place = Place::new();
+    let said = place.makes(&["-Uclear"]);
+    let whole = fs::read(&place.image).unwrap();
+    let link = place.scratch.path("link");
+    symlink("/dev/stdout", &link).unwrap();
+    for name in ["/dev/stdout", &link] {
+        let output = place.run(&["-Uclear", name, &place.src]);
+        assert_eq!((output.status.code(), output.stdout == whole), (Some(0), true), "{}", stderr(&output));
+        assert!(said.contains("Build completed") && stderr(&output).contains("Build completed"), "{}", stderr(&output));
+    }
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    fs::remove_file(&link).unwrap();
+    symlink("image", &link).unwrap();
+    fs::write(&place.image, "old").unwrap();
+    assert_eq!(place.run(&["-Uclear", &link, &place.src]).status.code(), Some(0));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::read(&place.image).unwrap() == whole);
+}
+
+#[test]
+fn the_image_is_no_part_of_its_source() {
+    let mut place = Place::new();
+    place.makes(&[]);
+    let whole = fs::read(&place.image).unwrap();
+    let dir_time = fs::metadata(&place.src).unwrap().modified().unwrap();
+    place.image = format!("{}/image", place.src);
+    fs::write(&place.image, "old").unwrap();
+    fs::File::open(&place.src).unwrap().set_modified(dir_time).unwrap();
+    let output = place.run(&[&place.image, &place.src]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("image is left out, for it is what is being written"), "{}", stderr(&output));
+    assert!(fs::read(&place.image).unwrap() == whole);
+}

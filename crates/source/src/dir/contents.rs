@@ -1,7 +1,9 @@
 //! Contents of the files of a scanned directory.
 
 use kiln_build::tree::{Content, ContentError, ContentId, Contents};
-use rustix::fs::{Mode, OFlags, ResolveFlags, SeekFrom, fstat, openat, openat2, seek};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp, openat, openat2, seek, statx,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -20,23 +22,28 @@ pub struct Stamp {
     len: u32,
     mtime: u32,
     ctime: u32,
+    /// Owner and mode.
+    access: u32,
 }
 
 impl Stamp {
-    /// The stamp of a file with these values; times are seconds and nanoseconds.
-    pub fn new(ino: u64, len: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
-        let nanoseconds =
-            |(secs, nsec): (i64, u32)| (secs as u64).wrapping_mul(1_000_000_000).wrapping_add(nsec.into());
-        let [ino, len, mtime, ctime] = [ino, len, nanoseconds(mtime), nanoseconds(ctime)].map(mixed);
-        Self { ino, len, mtime, ctime }
+    /// The stamp of a file.
+    pub fn new(stat: &Statx) -> Self {
+        let time =
+            |time: StatxTimestamp| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.into());
+        Self {
+            ino: mixed(stat.stx_ino),
+            len: mixed(stat.stx_size),
+            mtime: mixed(time(stat.stx_mtime)),
+            ctime: mixed(time(stat.stx_ctime)),
+            access: mixed(u64::from(stat.stx_uid) << 32 | u64::from(stat.stx_gid)) ^ u32::from(stat.stx_mode),
+        }
     }
 
     /// The stamp of an open file.
     fn of(file: impl AsFd) -> Result<Self, ContentError> {
-        let stat = fstat(file).map_err(io::Error::from)?;
-        let mtime = (stat.st_mtime, stat.st_mtime_nsec as u32);
-        let ctime = (stat.st_ctime, stat.st_ctime_nsec as u32);
-        Ok(Self::new(stat.st_ino, stat.st_size as u64, mtime, ctime))
+        let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(io::Error::from)?;
+        Ok(Self::new(&stat))
     }
 
     /// # Errors
@@ -66,12 +73,29 @@ pub struct DirContents {
 
 impl Contents for DirContents {
     fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        // O_NONBLOCK: a pipe that has taken the file's place must not block; it fails the comparison below.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(open_beneath(self.root.as_fd(), path, flags)?);
-        let stamp = self.stamps[id.0 as usize];
+        let (file, stamp) = self.open_file(id, path)?;
         stamp.compare(&Stamp::of(&file)?)?;
         Ok(Box::new(FileContent { file, stamp }))
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (file, stamp) = self.open_file(id, path)?;
+        let now = Stamp::of(&file)?;
+        // A file that was written anew and renamed is the new one. But no other owner's, and none that fewer may read, is
+        // stored with the metadata that the scan found.
+        match now.ino == stamp.ino || now.access == stamp.access {
+            true => Ok(Box::new(ChangedContent { file })),
+            false => Err(ContentError::Changed("another file has its name, with another owner or mode")),
+        }
+    }
+}
+
+impl DirContents {
+    fn open_file(&self, id: ContentId, path: &[u8]) -> Result<(File, Stamp), ContentError> {
+        // O_NONBLOCK: a pipe that has taken the file's place must not block. Its mode or inode tells.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(open_beneath(self.root.as_fd(), path, flags)?);
+        Ok((file, self.stamps[id.0 as usize]))
     }
 }
 
@@ -130,16 +154,51 @@ impl Content for FileContent {
     }
 
     fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
-        let start = match seek(&self.file, SeekFrom::Data(off)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            Err(error) => return Err(io::Error::from(error).into()),
-        };
-        let end = seek(&self.file, SeekFrom::Hole(start)).map_err(io::Error::from)?;
-        Ok(Some(start..end))
+        Ok(next_data(&self.file, off)?)
     }
 
     fn verify_unchanged(&mut self) -> Result<(), ContentError> {
         self.stamp.compare(&Stamp::of(&self.file)?)
+    }
+}
+
+/// A file that is not what it was, as it is.
+struct ChangedContent {
+    file: File,
+}
+
+impl Content for ChangedContent {
+    fn read_exact_at(&mut self, mut buf: &mut [u8], mut off: u64) -> Result<(), ContentError> {
+        while !buf.is_empty() {
+            match self.file.read_at(buf, off) {
+                Ok(0) => break,
+                Ok(len) => (buf, off) = (&mut buf[len..], off + len as u64),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // What it has no more.
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        Ok(next_data(&self.file, off)?)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}
+
+fn next_data(file: &File, off: u64) -> io::Result<Option<Range<u64>>> {
+    let start = match seek(file, SeekFrom::Data(off)) {
+        Err(Errno::NXIO) => return Ok(None),
+        start => start?,
+    };
+    match seek(file, SeekFrom::Hole(start)) {
+        // It has become shorter since.
+        Err(Errno::NXIO) => Ok(None),
+        end => Ok(Some(start..end?)),
     }
 }

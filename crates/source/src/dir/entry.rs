@@ -9,16 +9,17 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::contents::Stamp;
+use super::file_id::FileId;
 
 /// What the scan of a directory finds under a name.
 pub struct Found {
     pub meta: Metadata,
     pub xattrs: Rare<Xattr>,
     pub what: What,
-    /// Device and inode number, if the inode has several names.
-    pub identity: Option<(u64, u64)>,
-    /// Number of the device it lies on.
-    pub device: u64,
+    /// What tells it from other files.
+    pub id: FileId,
+    /// The inode has several names.
+    pub is_linked: bool,
     /// Something is mounted here.
     pub is_mount_point: bool,
 }
@@ -62,9 +63,7 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let what = match file_type {
         FileType::Directory => What::Directory,
         FileType::RegularFile => {
-            let mtime = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
-            let ctime = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
-            let stamp = Stamp::new(stat.stx_ino, stat.stx_size, mtime, ctime);
+            let stamp = Stamp::new(&stat);
             // Fewer blocks than its size needs: holes, or a filesystem that compresses.
             let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
             What::File { len: stat.stx_size, stamp, sparse }
@@ -76,8 +75,6 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         FileType::Socket => What::Socket,
         FileType::Unknown => return Err(io::Error::other(format!("unknown file type {:o}", stat.stx_mode))),
     };
-    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
-    let several = stat.stx_nlink > 1 && file_type != FileType::Directory;
     Ok(Found {
         meta: Metadata {
             permissions: stat.stx_mode & 0o7777,
@@ -88,8 +85,8 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         },
         xattrs: read_xattrs(dir, name)?,
         what,
-        identity: several.then_some((device, stat.stx_ino)),
-        device,
+        id: FileId::from(&stat),
+        is_linked: stat.stx_nlink > 1 && file_type != FileType::Directory,
         is_mount_point: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     })
 }

@@ -15,6 +15,7 @@ use std::thread;
 
 use super::contents::{DirContents, Stamp, open_beneath};
 use super::entry::{Found, What, is_dir, look, names};
+use super::file_id::FileId;
 use crate::filter::{Filter, Layers, join, read_layers};
 
 /// How to scan.
@@ -26,6 +27,8 @@ pub struct ScanOptions<'a> {
     pub keep_going: bool,
     /// What is left out anyway: it is not even looked at.
     pub filter: &'a Filter,
+    /// Files that are never part of the tree, whatever they are called: what is being written.
+    pub outputs: &'a [FileId],
     /// Ends the scan early once set.
     pub stop: &'a AtomicBool,
 }
@@ -36,6 +39,8 @@ pub struct Scan {
     pub tree: Tree,
     /// Entries left out, with `keep_going`.
     pub skipped: Vec<Unreadable>,
+    /// Paths of outputs that were met, relative to the root, sorted.
+    pub outputs: Vec<Vec<u8>>,
 }
 
 /// An entry that cannot be read.
@@ -74,8 +79,8 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
     let root_found = look(root_fd.as_fd(), c"").map_err(unreadable)?;
-    let walk = Walk { root: root_fd.as_fd(), device: root_found.device, options };
-    let (mut found, mut errors) = walk.run(root_found);
+    let walk = Walk { root: root_fd.as_fd(), device: root_found.id.device, options };
+    let (mut found, mut errors, mut outputs) = walk.run(root_found);
     if options.stop.load(Ordering::Relaxed) {
         return Err(ScanError::Interrupted);
     }
@@ -94,7 +99,8 @@ pub fn scan(root: &Path, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     found.number_in_walk_order();
     let contents = DirContents { root: root_fd, stamps: found.stamps };
     let tree = Tree::new(found.nodes, Box::new(contents))?;
-    Ok(Scan { tree, skipped: errors.into_iter().map(with_root).collect() })
+    outputs.sort();
+    Ok(Scan { tree, skipped: errors.into_iter().map(with_root).collect(), outputs })
 }
 
 /// Directories that wait for a thread.
@@ -108,9 +114,10 @@ struct QueueState {
     /// Directories that are waiting or being read.
     open: usize,
     found: Nodes,
-    /// Nodes with several names, by device and inode number.
-    linked: HashMap<(u64, u64), NodeId>,
+    /// Nodes with several names.
+    linked: HashMap<FileId, NodeId>,
     errors: Errors,
+    outputs: Vec<Vec<u8>>,
 }
 
 /// Paths that cannot be read, and why.
@@ -137,21 +144,30 @@ struct Listed {
     entries: Entries,
     nodes: Nodes,
     /// Places of nodes with several names, and what tells that they are the same elsewhere.
-    linked: Vec<(usize, (u64, u64))>,
+    linked: Vec<(usize, FileId)>,
     /// Places of directories that are scanned, too.
     subdirs: Vec<usize>,
     /// Rules of the ignore files above and here.
     layers: Layers,
     errors: Errors,
+    /// Paths of outputs.
+    outputs: Vec<Vec<u8>>,
 }
 
 impl Walk<'_> {
     /// Read all directories beneath the root.
-    fn run(&self, root: Found) -> (Nodes, Errors) {
+    fn run(&self, root: Found) -> (Nodes, Errors, Vec<Vec<u8>>) {
         let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
         let mut found = Nodes::default();
         found.push(root);
-        let state = QueueState { waiting: vec![first], open: 1, found, linked: HashMap::new(), errors: Vec::new() };
+        let state = QueueState {
+            waiting: vec![first],
+            open: 1,
+            found,
+            linked: HashMap::new(),
+            errors: Vec::new(),
+            outputs: Vec::new(),
+        };
         let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
         thread::scope(|scope| {
             for _ in 0..self.options.threads.max(1) {
@@ -164,7 +180,7 @@ impl Walk<'_> {
             }
         });
         let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (state.found, state.errors)
+        (state.found, state.errors, state.outputs)
     }
 
     /// All that is wanted of a directory, sorted by name, and what could not be read of it.
@@ -181,6 +197,7 @@ impl Walk<'_> {
             }
             let path = join(&job.path, name.to_bytes());
             match self.look(dir.as_fd(), &name, &path, &listed.layers) {
+                Ok(Some(found)) if self.options.outputs.contains(&found.id) => listed.outputs.push(path),
                 Ok(Some(found)) => listed.push(&name, self.enters(&found), found),
                 Ok(None) => {}
                 Err(error) => listed.errors.push((path, error)),
@@ -218,7 +235,7 @@ impl Walk<'_> {
 
     /// Whether what is in an entry is scanned, too.
     fn enters(&self, found: &Found) -> bool {
-        let elsewhere = found.is_mount_point || found.device != self.device;
+        let elsewhere = found.is_mount_point || found.id.device != self.device;
         matches!(found.what, What::Directory) && !(self.options.filter.one_file_system && elsewhere)
     }
 }
@@ -227,7 +244,7 @@ impl Listed {
     fn push(&mut self, name: &CStr, enters: bool, found: Found) {
         let place = self.nodes.nodes.len();
         self.entries.push(name.to_bytes(), NodeId(place as u32));
-        self.linked.extend(found.identity.map(|identity| (place, identity)));
+        self.linked.extend(found.is_linked.then_some((place, found.id)));
         self.subdirs.extend(enters.then_some(place));
         self.nodes.push(found);
     }
@@ -254,8 +271,9 @@ impl Queue {
 
     fn finish(&self, job: &Job, listed: Listed) {
         let mut state = self.lock();
-        let QueueState { waiting, open, found, linked, errors } = &mut *state;
+        let QueueState { waiting, open, found, linked, errors, outputs } = &mut *state;
         errors.extend(listed.errors);
+        outputs.extend(listed.outputs);
         let mut identities = listed.linked.into_iter().peekable();
         let ids = Vec::from_iter(listed.nodes.nodes.into_iter().enumerate().map(|(place, node)| {
             let next = NodeId(found.nodes.len() as u32);

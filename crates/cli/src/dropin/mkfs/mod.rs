@@ -9,15 +9,16 @@ mod times;
 mod value;
 
 use super::{Stop, getopt};
-use crate::output::Existing;
+use crate::output::{Destination, Existing, Stream};
 use crate::pack::Job;
-use crate::report::Out;
 use crate::signals::Signals;
 use crate::target::Target;
+use crate::text;
 use kiln_build::Summary;
 use options::Options;
 use std::ffi::OsString;
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 use uuid::Uuid;
 
 /// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
@@ -97,44 +98,83 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
     }
-    let mut out = Out::new();
-    if !request.quiet {
-        writeln!(out, "mkfs.erofs {}", super::OPTIONS_OF)?;
-        out.flush()?;
-    }
+    let destination = Destination::of_path(&request.file)?;
+    let mut said = Said::beside(destination.stream(), request.quiet);
+    said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
     let signals = Signals::catch()?;
-    // A symbolic link is followed.
-    let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
-    let mut target = Target::create(&file, Existing::Replace, request.offset)?;
+    let mut target = Target::create(destination, Existing::Replace, request.offset, None)?;
     if let Some(blob) = &request.blob {
         target = target.with_blob(blob, Existing::Replace)?;
     }
     if let Some(path) = &request.vmdk {
         target = target.with_descriptor(path, &request.file, Existing::Replace)?;
     }
-    let job = Job { src: &request.source, image: &request.file, filter: &request.filter, policy: &request.policy };
+    request.build.scratch_dir = target.scratch_dir().to_owned();
+    let job = Job {
+        src: &request.source,
+        image: &request.file,
+        filter: &request.filter,
+        policy: &request.policy,
+        outputs: &target.ids(),
+    };
     let scan = job.scan(&request.build, &signals)?;
     request.by_path.settle(&scan.tree, &mut request.build);
-    let (summary, _) = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {})?;
-    target.commit(&summary)?;
-    if !request.quiet {
-        report(&mut out, &summary)?;
+    let built = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {});
+    let (summary, _) = built.map_err(|failure| target.failure(failure))?;
+    target.commit(&summary, &signals)?;
+    for path in &scan.outputs {
+        let path = text::escape(path);
+        request.log.warning(format_args!("{path} is left out, for it is what is being written"));
     }
-    Ok(out.finish()?)
+    Ok(said.write(report(&summary))?)
+}
+
+/// What the program says beside the image.
+enum Said {
+    /// As the original.
+    Stdout,
+    /// The image goes to standard output.
+    Stderr,
+    Nowhere,
+}
+
+impl Said {
+    fn beside(stream: Option<&Stream>, quiet: bool) -> Self {
+        match stream {
+            _ if quiet => Said::Nowhere,
+            Some(stream) if !stream.is_stdout() => Said::Stdout,
+            Some(stream) if stream.is_stderr() => Said::Nowhere,
+            Some(_) => Said::Stderr,
+            None => Said::Stdout,
+        }
+    }
+
+    fn write(&mut self, text: impl fmt::Display) -> io::Result<()> {
+        match self {
+            Said::Stdout => write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()),
+            Said::Stderr => write!(io::stderr(), "{text}"),
+            Said::Nowhere => Ok(()),
+        }
+    }
 }
 
 /// In the words of the original, which scripts read.
-fn report(out: &mut Out, summary: &Summary) -> std::io::Result<()> {
+fn report(summary: &Summary) -> String {
     let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
-    writeln!(out, "Build completed.\n\n------")?;
-    writeln!(out, "Filesystem UUID: {}", Uuid::from_bytes(summary.uuid))?;
     let block_len = summary.block_len;
-    writeln!(out, "Filesystem total blocks: {} (of {block_len}-byte blocks)", summary.image_bytes / block_len)?;
-    writeln!(out, "Filesystem total inodes: {inodes}")?;
-    writeln!(out, "Filesystem total metadata blocks: {}", metadata_bytes / block_len)?;
     let deduplicated = summary.duplicate_bytes + summary.shared_bytes;
-    writeln!(out, "Filesystem total deduplicated bytes (of source files): {deduplicated}")
+    format!(
+        "Build completed.\n\n------\n\
+         Filesystem UUID: {}\n\
+         Filesystem total blocks: {} (of {block_len}-byte blocks)\n\
+         Filesystem total inodes: {inodes}\n\
+         Filesystem total metadata blocks: {}\n\
+         Filesystem total deduplicated bytes (of source files): {deduplicated}\n",
+        Uuid::from_bytes(summary.uuid),
+        summary.image_bytes / block_len,
+        metadata_bytes / block_len,
+    )
 }
 
 /// For [`Stop::Version`].

@@ -11,7 +11,6 @@ use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
 use crate::preset::PclusterLimits;
-use crate::target::scratch_dir;
 use crate::threads::processors;
 use kiln_build::{BuildOptions, Dedupe};
 use kiln_codec::Method;
@@ -307,7 +306,6 @@ impl Options {
             uuid: self.uuid,
             label: self.label.padded(),
             source_date_epoch: latest,
-            scratch_dir: scratch_dir(&file),
             ..layout
         };
         let mut by_path = ByPath::default();

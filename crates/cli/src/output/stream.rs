@@ -1,0 +1,135 @@
+//! Outputs that take bytes front to back only, or from where they are on.
+
+use super::inherited;
+use crate::exit::Failure;
+use crate::signals::Signals;
+use kiln_source::dir::FileId;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are copied at once.
+const PIECE_LEN: usize = 1 << 20;
+
+/// An open descriptor that takes bytes front to back.
+pub struct Stream {
+    /// What the user calls it.
+    name: PathBuf,
+    file: File,
+}
+
+impl Stream {
+    /// Standard output.
+    pub fn stdout() -> Result<Self, Failure> {
+        let name = PathBuf::from("standard output");
+        let fd = io::stdout().as_fd().try_clone_to_owned().map_err(failed(&name, "open"))?;
+        Self::checked(name, fd.into())
+    }
+
+    /// The open descriptor `number`, which the user calls `name`.
+    pub fn inherited(number: RawFd, name: &Path) -> Result<Self, Failure> {
+        Self::checked(name.to_owned(), inherited::duplicate(number).map_err(failed(name, "open"))?)
+    }
+
+    /// A FIFO or a character device.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let flags = OFlags::NOCTTY.bits() as i32;
+        let file = File::options().write(true).custom_flags(flags).open(path).map_err(failed(path, "open"))?;
+        Self::checked(path.to_owned(), file)
+    }
+
+    /// A socket on which something listens.
+    pub fn connect(path: &Path) -> Result<Self, Failure> {
+        let socket = UnixStream::connect(path).map_err(failed(path, "connect"))?;
+        Self::checked(path.to_owned(), OwnedFd::from(socket).into())
+    }
+
+    fn checked(name: PathBuf, file: File) -> Result<Self, Failure> {
+        let flags = fcntl_getfl(&file).map_err(|errno| failed(&name, "look at")(errno.into()))?;
+        if flags & OFlags::ACCMODE == OFlags::RDONLY {
+            return Err(failed(&name, "write")(io::Error::other("it is open for reading only")));
+        }
+        if file.is_terminal() {
+            let name = name.display();
+            return Err(Failure::Usage(format!(
+                "{name} is a terminal: send it to a file or a program, or name a file"
+            )));
+        }
+        Ok(Self { name, file })
+    }
+
+    /// What the user calls it.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Whether what is printed on standard output would come between the bytes.
+    pub fn is_stdout(&self) -> bool {
+        self.is_same(io::stdout())
+    }
+
+    /// Whether what is told on standard error would come between the bytes.
+    pub fn is_stderr(&self) -> bool {
+        self.is_same(io::stderr())
+    }
+
+    fn is_same(&self, other: impl AsFd) -> bool {
+        FileId::of(&self.file).is_ok_and(|id| FileId::of(other).is_ok_and(|other| id == other))
+    }
+
+    /// The descriptor.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Copy all of `spool` to it, holes as zeros, until a signal asks to stop.
+    pub fn send(&self, spool: &File, signals: &Signals) -> Result<(), Failure> {
+        let mut spool = spool;
+        let read = |source| Failure::File { path: self.name.clone(), action: "read what is to be written", source };
+        spool.rewind().map_err(read)?;
+        let mut piece = vec![0; PIECE_LEN];
+        loop {
+            if let Some(number) = signals.caught() {
+                return Err(Failure::Signal(number));
+            }
+            let len = match spool.read(&mut piece) {
+                Ok(0) => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                len => len.map_err(read)?,
+            };
+            self.write_all(&piece[..len]).map_err(failed(&self.name, "write"))?;
+        }
+        match rustix::fs::fsync(&self.file) {
+            // Only files and block devices can be asked to.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
+            synced => synced.map_err(|errno| failed(&self.name, "write")(errno.into())),
+        }
+    }
+
+    /// A descriptor that is shared with other programs may have been made non-blocking by one of them.
+    fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match (&self.file).write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(len) => bytes = &bytes[len..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(name: &Path, action: &'static str) -> impl Fn(io::Error) -> Failure {
+    let path = name.to_owned();
+    move |source| Failure::File { path: path.clone(), action, source }
+}

@@ -1,0 +1,41 @@
+//! What tells that two names or descriptors are one file.
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
+use std::io;
+use std::os::fd::AsFd;
+
+/// Device and inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Major number in the upper, minor number in the lower half.
+    pub(super) device: u64,
+    pub(super) ino: u64,
+}
+
+impl FileId {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        Ok(Self::from(&stat(file)?))
+    }
+
+    /// Of a regular file or a FIFO that bytes are written to: devices take more than that, and hold nothing.
+    pub fn of_written(file: impl AsFd) -> Option<Self> {
+        let stat = stat(file).ok()?;
+        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        matches!(file_type, FileType::RegularFile | FileType::Fifo).then(|| Self::from(&stat))
+    }
+}
+
+fn stat(file: impl AsFd) -> rustix::io::Result<Statx> {
+    statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::INO)
+}
+
+impl From<&Statx> for FileId {
+    fn from(stat: &Statx) -> Self {
+        let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+        Self { device, ino: stat.stx_ino }
+    }
+}
