@@ -3,10 +3,11 @@
 use crate::temp::TempDir;
 use kiln_mount::{MountError, fuse, kernel, unmount};
 use kiln_read::Image;
+use std::io::{self, PipeWriter};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 /// A mounted image; its end is an unmount.
@@ -19,7 +20,8 @@ pub struct Mount {
 /// What answers for a mount by FUSE.
 #[derive(Debug)]
 struct Server {
-    stop: Arc<AtomicBool>,
+    /// Closed to stop it.
+    stop: PipeWriter,
     thread: JoinHandle<Result<(), MountError>>,
 }
 
@@ -62,12 +64,12 @@ impl Mount {
     /// Why this machine cannot.
     pub fn by_fuse(image: Image) -> Result<Self, String> {
         let dir = mount_point()?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, stop) = io::pipe().map_err(|error| error.to_string())?;
         let (ready, is_ready) = mpsc::channel();
         let options = fuse::FuseOptions { fsname: "kiln-test".to_owned(), ..fuse::FuseOptions::default() };
-        let (path, stopped) = (dir.path().to_owned(), Arc::clone(&stop));
+        let path = dir.path().to_owned();
         let thread = thread::spawn(move || {
-            fuse::serve(image, &path, &options, stopped, &mut || ready.send(()).expect("somebody waits"))
+            fuse::serve(image, &path, &options, stopped.as_fd(), &mut || ready.send(()).expect("somebody waits"))
         });
         // An error before it is ready drops the sender.
         match is_ready.recv() {
@@ -95,7 +97,7 @@ impl Drop for Mount {
         let ended = match self.server.take() {
             None => unmount(self.path()).map_err(|error| error.to_string()),
             Some(server) => {
-                server.stop.store(true, Ordering::Relaxed);
+                drop(server.stop);
                 match server.thread.join() {
                     Ok(outcome) => outcome.map_err(|error| error.to_string()),
                     Err(_) => Err("the server panicked".to_owned()),

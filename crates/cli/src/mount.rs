@@ -15,6 +15,7 @@ use kiln_mount::kernel::{self, KernelVia};
 use kiln_read::{OpenOptions, Reader};
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,7 +142,7 @@ fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
         read_ahead: args.read_ahead,
         metrics: args.metrics.clone(),
     };
-    let stop = Arc::clone(signals.stop());
+    let stop = signals.pipe()?;
     let mut preload = Some(preload);
     let mut on_ready = || {
         match ready.take() {
@@ -154,7 +155,7 @@ fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
             thread::spawn(move || warm_up(&dir, &preload, &stop));
         }
     };
-    fuse::serve(image, &args.dir, &options, stop, &mut on_ready).map_err(Failure::Mount)?;
+    fuse::serve(image, &args.dir, &options, stop.as_fd(), &mut on_ready).map_err(Failure::Mount)?;
     Ok(Exit::Done)
 }
 

@@ -1,9 +1,9 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag: the first asks for a clean end, a second kills.
+//! SIGINT, SIGTERM and SIGHUP as a flag, or a pipe: the first asks for a clean end, a second kills.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
 use std::fs;
-use std::io;
+use std::io::{self, PipeReader, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -17,8 +17,7 @@ impl Signals {
     /// Catch them from now on. One that is ignored (as `nohup` does with SIGHUP) stays so.
     pub fn catch() -> io::Result<Self> {
         let signals = Self { stop: Arc::default(), number: Arc::default() };
-        let ignored = ignored();
-        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+        for signal in caught_signals() {
             // Actions run in this order: the first signal finds the flag unset.
             flag::register_conditional_default(signal, Arc::clone(&signals.stop))?;
             flag::register_usize(signal, Arc::clone(&signals.number), signal as usize)?;
@@ -32,10 +31,29 @@ impl Signals {
         &self.stop
     }
 
+    /// A pipe that can be read once a signal has come, for what sleeps until then.
+    pub fn pipe(&self) -> io::Result<PipeReader> {
+        let (reader, mut writer) = io::pipe()?;
+        for signal in caught_signals() {
+            low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+        // One may have come before.
+        if self.stop.load(Ordering::Relaxed) {
+            writer.write_all(b"x")?;
+        }
+        Ok(reader)
+    }
+
     /// The signal that has come.
     pub fn caught(&self) -> Option<u8> {
         u8::try_from(self.number.load(Ordering::Relaxed)).ok().filter(|&number| number != 0)
     }
+}
+
+/// Those that are not ignored.
+fn caught_signals() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 /// The mask of ignored signals, bit 0 for signal 1; none where it is not known.

@@ -109,6 +109,45 @@ fn the_foreground_ends_with_a_signal() {
     assert!(!is_mounted(&dir));
 }
 
+/// Context switches of all threads of a process so far, and how many threads it has.
+fn switches(pid: u32) -> (u64, usize) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let counts = tasks.map(|task| {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+        lines.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>()
+    });
+    counts.fold((0, 0), |(sum, threads), count| (sum + count, threads + 1))
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    const IDLE: Duration = Duration::from_secs(10);
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    let _place = Place(&dir);
+    let (mut child, _) = foreground(&[&golden("zstd.erofs"), &dir]);
+    fs::read(format!("{dir}/big/text")).unwrap();
+    // Other programs may look at a new mount: one such time is enough.
+    let deadline = Instant::now() + 4 * IDLE;
+    loop {
+        let before = switches(child.id());
+        thread::sleep(IDLE);
+        let after = switches(child.id());
+        assert!(after.1 > 1, "the threads that answer are counted, too");
+        if after == before {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{} switches in {IDLE:?}", after.0 - before.0);
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 /// Whatever the server does for the kernel unasked, by its own mount as well.
 #[test]
 fn a_server_that_is_killed_is_gone() {

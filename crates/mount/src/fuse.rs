@@ -17,6 +17,7 @@ mod served;
 mod server;
 mod store;
 mod team;
+mod wait;
 mod watch;
 
 pub use ask::stats;
@@ -36,14 +37,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use team::Team;
+use wait::{Watched, wait};
 
-/// How often the stop flag is looked at.
-const POLL: Duration = Duration::from_millis(50);
 /// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
 const GRACE: Duration = Duration::from_secs(1);
 /// How far the kernel reads ahead for us if nobody says: what it asks for in one request at most.
@@ -77,10 +74,11 @@ impl Default for FuseOptions {
     }
 }
 
-/// Mount `image` at the directory `dir` and serve it until somebody unmounts it or `stop` is set. `ready` is called once
-/// the mount answers.
+/// Mount `image` at the directory `dir` and serve it until the mount is unmounted or `stop`, the reading end of a pipe for
+/// example, can be read or is hung up. `ready` is called once the mount answers. Between requests no thread wakes, except for
+/// [`FuseOptions::metrics`].
 ///
-/// If files are open when `stop` is set, the mount is taken out of the tree at once, and its threads answer for these
+/// If files are open when `stop` ends it, the mount is taken out of the tree at once, and its threads answer for these
 /// files until they are closed or the process ends.
 ///
 /// # Errors
@@ -90,7 +88,7 @@ pub fn serve(
     image: Image,
     dir: &Path,
     options: &FuseOptions,
-    stop: Arc<AtomicBool>,
+    stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
     let dir = place::mount_point(dir)?;
@@ -112,11 +110,9 @@ pub fn serve(
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
     let session = served().and_then(|served| Session::from_fd(served, device, SessionACL::All, config));
     let session = session.map_err(|error| failed(&mount.dir, error))?;
-    let session = thread::Builder::new().name("kiln-fuse".into()).spawn(move || session.run());
-    let session = session.map_err(|error| failed(&mount.dir, error))?;
+    let session = Watched::spawn("kiln-fuse", move || session.run()).map_err(|error| failed(&mount.dir, error))?;
 
-    let stopped = || stop.load(Ordering::Relaxed);
-    let answered = answer(&mount.dir, &session, &stopped);
+    let answered = answer(&mount.dir, &session, stop);
     let mut tuned = Ok(());
     if let Ok(Some(identity)) = answered {
         mount.identity = Some(identity);
@@ -132,14 +128,12 @@ pub fn serve(
             ready();
         }
     }
-    while answered.is_ok() && tuned.is_ok() && !session.is_finished() && !stopped() {
-        thread::sleep(POLL);
-        if let Some(export) = &mut export {
-            export.tick();
-        }
+    let mut waited = Ok(());
+    if matches!(answered, Ok(Some(_))) && tuned.is_ok() {
+        waited = wait_for_end(&session, stop, export.as_mut());
     }
     let dir = mount.dir.clone();
-    let ended = if session.is_finished() {
+    let ended = if session.has_ended() {
         let ended = join(session);
         // An orderly end: somebody has unmounted us. What is in our place by now is not ours.
         if ended.is_ok() {
@@ -151,7 +145,7 @@ pub fn serve(
         end(session)
     };
     // Why the session broke off says more than that it does not answer.
-    ended.and(answered).and(tuned).map_err(|error| failed(&dir, error))
+    ended.and(answered).and(tuned).and(waited).map_err(|error| failed(&dir, error))
 }
 
 fn config(options: &FuseOptions) -> Config {
@@ -168,25 +162,32 @@ fn lister(image: &Image) -> Option<(Lister, lister::Place)> {
     started.inspect_err(|error| log::debug!("no names for the kernel: {error}")).ok()
 }
 
+type Running = Watched<io::Result<()>>;
+
 /// Wait until the mount at `dir` answers, and return what it is; `None` if it was stopped or unmounted before.
 /// A thread of its own asks, for it would hang if the session did.
-fn answer(
-    dir: &Path,
-    session: &JoinHandle<io::Result<()>>,
-    stopped: &dyn Fn() -> bool,
-) -> io::Result<Option<Identity>> {
-    let (sender, answers) = mpsc::channel();
+fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Option<Identity>> {
     let dir = dir.to_path_buf();
-    thread::Builder::new().name("kiln-fuse-ready".into()).spawn(move || {
-        let _ = sender.send(rustix::fs::statfs(&dir).and_then(|_| Identity::of(&dir)));
-    })?;
-    loop {
-        match answers.recv_timeout(POLL) {
-            Ok(answer) => return Ok(Some(answer?)),
-            Err(RecvTimeoutError::Timeout) if !session.is_finished() && !stopped() => {}
-            Err(_) => return Ok(None),
+    let ask = move || rustix::fs::statfs(&dir).and_then(|_| Identity::of(&dir));
+    let asking = Watched::spawn("kiln-fuse-ready", ask)?;
+    match wait(&[asking.end(), session.end(), stop], None)? {
+        Some(0) => {
+            let answer = asking.join().map_err(|_| io::Error::other("asking the mount panicked"))?;
+            Ok(Some(answer?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Wait until the session ends or `stop` says so, and keep the file of counters meanwhile.
+fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut export: Option<&mut Export>) -> io::Result<()> {
+    let ends = [session.end(), stop];
+    while wait(&ends, export.as_deref().map(Export::due))?.is_none() {
+        if let Some(export) = &mut export {
+            export.tick();
         }
     }
+    Ok(())
 }
 
 /// Tell the kernel how far to read ahead on our mount. It starts with 128 KiB, which is less than many an extent.
@@ -198,18 +199,14 @@ fn set_read_ahead(mount: Identity, bytes: u64) -> io::Result<()> {
 }
 
 /// The session's own result, if it ends in time.
-fn end(session: JoinHandle<io::Result<()>>) -> io::Result<()> {
-    let deadline = Instant::now() + GRACE;
-    while !session.is_finished() {
-        if Instant::now() >= deadline {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(5));
+fn end(session: Running) -> io::Result<()> {
+    match wait(&[session.end()], Some(Instant::now() + GRACE))? {
+        Some(_) => join(session),
+        None => Ok(()),
     }
-    join(session)
 }
 
-fn join(session: JoinHandle<io::Result<()>>) -> io::Result<()> {
+fn join(session: Running) -> io::Result<()> {
     session.join().unwrap_or_else(|_| Err(io::Error::other("the session panicked")))
 }
 

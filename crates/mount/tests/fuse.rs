@@ -10,12 +10,13 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 /// Serve the golden image `name` in a new directory.
@@ -76,14 +77,15 @@ fn ready_is_called_once_and_not_too_early() {
     let temp = TempDir::new();
     let path = common::golden("inline.erofs");
     let dir = temp.dir("fuse");
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, stop) = io::pipe().unwrap();
+    let mut stop = Some(stop);
     let calls = AtomicU32::new(0);
     let image = common::open(&path, &[]);
-    kiln_mount::fuse::serve(image, &dir, &common::options(&path), stop.clone(), &mut || {
+    kiln_mount::fuse::serve(image, &dir, &common::options(&path), stopped.as_fd(), &mut || {
         calls.fetch_add(1, Ordering::Relaxed);
         assert!(common::is_mounted(&dir));
         assert!(fs::read_dir(&dir).unwrap().count() > 0);
-        stop.store(true, Ordering::Relaxed);
+        drop(stop.take());
     })
     .unwrap();
     assert_eq!(calls.into_inner(), 1);
@@ -98,8 +100,9 @@ fn stopped_before_it_began() {
     let temp = TempDir::new();
     let path = common::golden("inline.erofs");
     let dir = temp.dir("fuse");
-    let stop = Arc::new(AtomicBool::new(true));
-    kiln_mount::fuse::serve(common::open(&path, &[]), &dir, &common::options(&path), stop, &mut || {}).unwrap();
+    let (stopped, _) = io::pipe().unwrap();
+    kiln_mount::fuse::serve(common::open(&path, &[]), &dir, &common::options(&path), stopped.as_fd(), &mut || {})
+        .unwrap();
     assert!(!common::is_mounted(&dir));
 }
 

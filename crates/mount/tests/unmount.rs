@@ -117,7 +117,7 @@ fn serve_and_unmount(stage: &Path) {
     served.wait().unwrap();
     assert!(!common::is_mounted(&dir));
 
-    // By the stop flag, idle and in use.
+    // Stopped, idle and in use.
     serve(stage).stop().unwrap();
     assert!(!common::is_mounted(&dir));
     let served = serve(stage);

@@ -28,13 +28,16 @@ impl Export {
         Ok(export)
     }
 
-    /// Write it if it is time. A disk that is full now may not be later.
+    /// When it is to be written next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Write it, for it is time. A disk that is full now may not be later.
     pub fn tick(&mut self) {
-        if Instant::now() >= self.due {
-            self.due += PERIOD;
-            if let Err(error) = self.write() {
-                log::warn!("{error}");
-            }
+        self.due = Instant::now() + PERIOD;
+        if let Err(error) = self.write() {
+            log::warn!("{error}");
         }
     }
 

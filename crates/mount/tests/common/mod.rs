@@ -8,10 +8,11 @@ use kiln_mount::{MountError, kernel};
 use kiln_read::{Image, OpenOptions};
 use rustix::mount::UnmountFlags;
 use std::fs;
+use std::io::{self, PipeWriter};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -107,21 +108,22 @@ impl Drop for TempDir {
     }
 }
 
-/// A served image. Dropping it sets the stop flag and waits.
+/// A served image. Dropping it stops the server and waits.
 pub struct Served {
     pub dir: PathBuf,
-    pub stop: Arc<AtomicBool>,
+    /// Closed to stop it.
+    stop: Option<PipeWriter>,
     thread: Option<JoinHandle<Result<(), MountError>>>,
 }
 
 impl Served {
     /// Serve `image` at `dir`, and return when `ready` has been called.
     pub fn start(image: Image, dir: &Path, options: FuseOptions) -> Result<Served, MountError> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, stop) = io::pipe().unwrap();
         let (sender, is_ready) = mpsc::channel();
-        let (path, flag) = (dir.to_path_buf(), stop.clone());
-        let thread = thread::spawn(move || fuse::serve(image, &path, &options, flag, &mut || sender.send(()).unwrap()));
-        let served = Served { dir: dir.to_path_buf(), stop, thread: Some(thread) };
+        let path = dir.to_path_buf();
+        let serve = move || fuse::serve(image, &path, &options, stopped.as_fd(), &mut || sender.send(()).unwrap());
+        let served = Served { dir: dir.to_path_buf(), stop: Some(stop), thread: Some(thread::spawn(serve)) };
         match is_ready.recv_timeout(PATIENCE) {
             Ok(()) => Ok(served),
             // `serve` has returned, and dropped its end.
@@ -140,9 +142,9 @@ impl Served {
         thread.join().unwrap()
     }
 
-    /// Set the stop flag and wait.
-    pub fn stop(self) -> Result<(), MountError> {
-        self.stop.store(true, Ordering::Relaxed);
+    /// Stop it and wait.
+    pub fn stop(mut self) -> Result<(), MountError> {
+        self.stop = None;
         self.wait()
     }
 }
@@ -150,7 +152,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if self.thread.take().is_some_and(|thread| {
-            self.stop.store(true, Ordering::Relaxed);
+            self.stop = None;
             thread.join().is_err()
         }) {
             let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
