@@ -1,7 +1,10 @@
 //! `kiln mount`
 
 mod background;
+mod log;
 mod memory;
+mod options;
+mod owner;
 
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
@@ -10,10 +13,15 @@ use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
 use background::Ready;
-use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::fuse::{self, FuseOptions, Modes};
 use kiln_mount::kernel::{self, KernelVia};
+use kiln_mount::{Attributes, check_free};
 use kiln_read::{OpenOptions, Reader};
+use log::Target;
+use options::{MountOption, MountOptions};
+use owner::OwnerArgs;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -28,11 +36,14 @@ const FUSE_THREADS_MIN: usize = 4;
 /// Mount an image
 ///
 /// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
-/// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then.
+/// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is read-only,
+/// and without -o suid,dev set-user-id bits and device files mean nothing in it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln mount image.erofs /mnt
+  kiln mount -o suid,dev rootfs.erofs /mnt
+  kiln mount --owner me backup.erofs ~/mnt
   kiln mount --via fuse --foreground image.erofs ~/mnt
   kiln mount --via fuse --metrics /var/lib/node_exporter/kiln.prom image.erofs /mnt")]
 pub struct Args {
@@ -45,6 +56,15 @@ pub struct Args {
     /// Who serves it; the default is the kernel, or FUSE where the kernel refuses
     #[arg(long, value_enum)]
     via: Option<Via>,
+
+    /// Mount options, as mount(8) has them: ro, [no]suid, [no]dev (default: nosuid,nodev; others need root), [no]exec,
+    /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    options: Vec<MountOption>,
+
+    /// Mount over a directory that is not empty, or where an image is mounted already
+    #[arg(long)]
+    over: bool,
 
     /// FUSE: stay in the foreground until unmounted or interrupted
     #[arg(long)]
@@ -66,8 +86,21 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
 
+    /// FUSE: log errors of reads to the end of this file, at most ten a minute; the default is the system's log
+    /// (syslog), with --foreground standard error
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
     #[command(flatten)]
     threads: ThreadsArgs,
+
+    #[command(flatten)]
+    owner: OwnerArgs,
+
+    /// FUSE: what modes and ACLs in the image mean; the default is `enforce` with root or --allow-other, and `show` for
+    /// a user alone, who reads everything in the image then
+    #[arg(long, value_enum)]
+    modes: Option<ModesArg>,
 
     /// FUSE: let other users in
     #[arg(long)]
@@ -92,43 +125,73 @@ enum Via {
     Fuse,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ModesArg {
+    /// They say what may be read, as everywhere
+    Enforce,
+    /// They are only shown
+    Show,
+}
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = read_list(args)?;
-    if args.via != Some(Via::Fuse) {
-        match kernel::mount(&args.image.image, &args.image.device, args.image.offset, &args.dir) {
+    let options = MountOptions::of(&args.options);
+    let via = via(args)?;
+    if !args.over {
+        check_free(&args.dir).map_err(Failure::Mount)?;
+    }
+    if via != Some(Via::Fuse) {
+        let ImageArgs { image, device, offset } = &args.image;
+        match kernel::mount_with(image, device, *offset, &args.dir, options.attributes) {
             Ok(via) => {
                 let how = match via {
                     KernelVia::File => "the kernel".into(),
                     KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
                 };
-                if !preload.is_empty() {
-                    warm_up(&args.dir, &preload, &AtomicBool::new(false));
-                }
-                return Ok(tell(args, &how));
+                warm_up(&args.dir, &preload, &AtomicBool::new(false), &|line| say(args, line));
+                return Ok(tell(args, &how, options.attributes));
             }
-            Err(error) if args.via.is_none() && error.falls_back_to_fuse() => {
-                note(format_args!("{error}; trying FUSE"));
+            Err(error) if via.is_none() && error.falls_back_to_fuse() => {
+                say(args, format_args!("{error}; trying FUSE"));
             }
             Err(error) => return Err(Failure::Mount(error)),
         }
     }
     if args.foreground {
-        return serve(args, preload);
+        return serve(args, options, preload);
     }
     background::start(&arguments(args)?)?;
-    Ok(tell(args, "FUSE"))
+    Ok(tell(args, "FUSE", options.attributes))
 }
 
-fn tell(args: &Args, how: &str) -> Exit {
-    if !args.quiet {
-        note(format_args!("{} mounted on {} by {how}", args.image.image.display(), args.dir.display()));
+/// The way that was asked for: by name, or by what only one has.
+fn via(args: &Args) -> Result<Option<Via>, Failure> {
+    match (args.via, args.owner.given()) {
+        (Some(Via::Kernel), Some(option)) => Err(Failure::Usage(format!(
+            "{option}: the kernel's driver shows owners as the image has them; FUSE need not"
+        ))),
+        (None, Some(_)) => Ok(Some(Via::Fuse)),
+        (via, _) => Ok(via),
     }
+}
+
+/// Say something that is no error.
+fn say(args: &Args, line: fmt::Arguments<'_>) {
+    if !args.quiet {
+        note(line);
+    }
+}
+
+fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
+    let (image, dir) = (args.image.image.display(), args.dir.display());
+    say(args, format_args!("{image} mounted on {dir} by {how}: {attributes}"));
     Exit::Done
 }
 
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
-fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
+fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
+    log::start(log_target(args)?, &args.image.image);
     let signals = Signals::catch()?;
     let image = args.image.open_with(&OpenOptions {
         cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
@@ -137,8 +200,16 @@ fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
     })?;
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
-        allow_other: args.allow_other,
-        fsname: args.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
+        allow_other: args.allow_other || list.allow_other,
+        modes: match args.modes {
+            Some(ModesArg::Enforce) => Modes::Enforced,
+            None if list.default_permissions => Modes::Enforced,
+            Some(ModesArg::Show) => Modes::Shown,
+            None => Modes::AmongUsers,
+        },
+        owners: args.owner.owners()?,
+        attributes: list.attributes,
+        fsname: args.fsname.clone().or(list.fsname).unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
         metrics: args.metrics.clone(),
     };
@@ -147,16 +218,32 @@ fn serve(args: &Args, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
     let mut on_ready = || {
         match ready.take() {
             Some(ready) => ready.report(),
-            None => drop(tell(args, "FUSE")),
+            None => drop(tell(args, "FUSE", list.attributes)),
         }
         // Through the mount, as everybody reads: it cannot be done before, and must not keep the server from ending.
         if let Some(preload) = preload.take().filter(|list| !list.is_empty()) {
-            let (dir, stop) = (args.dir.clone(), Arc::clone(signals.stop()));
-            thread::spawn(move || warm_up(&dir, &preload, &stop));
+            let (dir, stop, is_quiet) = (args.dir.clone(), Arc::clone(signals.stop()), args.quiet);
+            let say = move |line: fmt::Arguments<'_>| {
+                if !is_quiet {
+                    ::log::warn!("{line}");
+                }
+            };
+            thread::spawn(move || warm_up(&dir, &preload, &stop, &say));
         }
     };
-    fuse::serve(image, &args.dir, &options, stop.as_fd(), &mut on_ready).map_err(Failure::Mount)?;
+    let served = fuse::serve(image, &args.dir, &options, stop.as_fd(), &mut on_ready);
+    log::end();
+    served.map_err(Failure::Mount)?;
     Ok(Exit::Done)
+}
+
+/// In the background, standard error is gone once the mount answers.
+fn log_target(args: &Args) -> Result<Target, Failure> {
+    match &args.log {
+        Some(path) => Target::file(path),
+        None if args.in_background => Ok(Target::Syslog),
+        None => Ok(Target::Stderr),
+    }
 }
 
 /// The paths in the file of `--preload`.
@@ -168,9 +255,9 @@ fn read_list(args: &Args) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Preload, and say what could not be.
-fn warm_up(dir: &Path, list: &[PathBuf], stop: &AtomicBool) {
+fn warm_up(dir: &Path, list: &[PathBuf], stop: &AtomicBool, say: &dyn Fn(fmt::Arguments<'_>)) {
     for (path, error) in kiln_mount::preload(dir, list, stop) {
-        note(format_args!("{}: not preloaded: {error}", path.display()));
+        say(format_args!("{}: not preloaded: {error}", path.display()));
     }
 }
 
@@ -185,10 +272,18 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
     list.extend(args.read_ahead.map(|bytes| format!("--read-ahead={bytes}").into()));
     list.push(format!("--offset={}", args.image.offset).into());
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
-    list.extend(args.allow_other.then(|| "--allow-other".into()));
+    list.extend(args.options.iter().map(|option| format!("--options={option}").into()));
+    list.extend(args.owner.arguments());
+    list.extend(args.modes.map(|modes| match modes {
+        ModesArg::Enforce => "--modes=enforce".into(),
+        ModesArg::Show => "--modes=show".into(),
+    }));
+    let flags = [(args.allow_other, "--allow-other"), (args.over, "--over"), (args.quiet, "--quiet")];
+    list.extend(flags.into_iter().filter_map(|(is_set, flag)| is_set.then(|| flag.into())));
     list.extend(args.fsname.as_ref().map(|name| format!("--fsname={name}").into()));
     let files = args.image.device.iter().map(|path| ("--device", path));
     let files = files.chain(args.preload.iter().map(|path| ("--preload", path)));
+    let files = files.chain(args.log.iter().map(|path| ("--log", path)));
     for (option, path) in files.chain(args.metrics.iter().map(|path| ("--metrics", path))) {
         list.extend([option.into(), absolute(path)?.into()]);
     }

@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use summary::{PackJson, Report};
 use tree_args::TreeArgs;
+pub use tree_args::{named, owner};
 use uuid::Uuid;
 
 /// Pack a directory into an image

@@ -3,9 +3,9 @@
 mod samples;
 
 use crate::exit::{Exit, Failure};
-use crate::report::{Out, SCHEMA, print_document};
+use crate::report::{Out, print_document};
 use crate::size::Human;
-use kiln_mount::fuse;
+use kiln_mount::fuse::{self, Labels};
 use samples::Samples;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "prometheus")]
     json: bool,
 
-    /// The text format of Prometheus
+    /// The text format of Prometheus, with the labels `image` and `mount`
     #[arg(long)]
     prometheus: bool,
 }
@@ -39,7 +39,6 @@ type Classes = BTreeMap<String, u64>;
 
 #[derive(Serialize)]
 struct StatsJson {
-    schema: u32,
     reads: u64,
     served_bytes: u64,
     read_sizes: Classes,
@@ -78,7 +77,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let text = fuse::stats(&args.dir).map_err(Failure::Mount)?;
     if args.prometheus {
         let mut out = Out::new();
-        out.write_all(text.as_bytes())?;
+        let labels = Labels::of_mount(&args.dir).map_err(Failure::Mount)?;
+        out.write_all(labels.added_to(&text).as_bytes())?;
         out.finish()?;
         return Ok(Exit::Done);
     }
@@ -109,7 +109,6 @@ impl StatsJson {
             (why.to_owned(), UnaskedJson { count: count as u64, bytes: bytes as u64 })
         });
         Self {
-            schema: SCHEMA,
             reads: samples.count("kiln_read_size_bytes_count"),
             served_bytes: served,
             read_sizes: samples.classes("kiln_read_size_bytes_bucket", None),

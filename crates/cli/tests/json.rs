@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, golden, stdout};
+use common::{Scratch, golden, json, stdout};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -72,11 +72,11 @@ fn every_field_is_documented() {
         &["pack", "--json", "--estimate", "--tail-packing", &scratch.path("files")],
         &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
     ] {
-        let document: Value = serde_json::from_slice(&stdout(args)).unwrap();
+        let document = json(&stdout(args));
         assert_eq!(document["schema"], 1, "{args:?}");
         fields(&document, &mut found);
     }
-    let document: Value = serde_json::from_slice(&common::run(&["check", "--json", &damaged]).stdout).unwrap();
+    let document = json(&common::run(&["check", "--json", &damaged]).stdout);
     assert_ne!(document["problem_count"], 0);
     fields(&document, &mut found);
     let documented = documented();

@@ -2,17 +2,23 @@
 
 mod common;
 
-use common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
+use common::{Scratch, fails, golden, json, kiln, prometheus, run, skip, stderr, stdout};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// `nobody` of most systems.
+const NOBODY: u32 = 65534;
 
 /// A mount point that is unmounted at the end, whatever happens.
 struct Place<'a>(&'a str);
@@ -205,7 +211,7 @@ fn a_mount_tells_what_it_did() {
         assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
         // A request is counted when it is done, which is just after its answer.
         std::thread::sleep(std::time::Duration::from_millis(200));
-        let json: Value = serde_json::from_slice(&stdout(&["stats", "--json", &dir])).unwrap();
+        let json = json(&stdout(&["stats", "--json", &dir]));
         assert_eq!((&json["schema"], &json["served_bytes"]), (&1.into(), &len.into()));
         assert_eq!(json["errors"], 0);
         let documented = include_str!("../JSON.md");
@@ -217,7 +223,8 @@ fn a_mount_tells_what_it_did() {
         let text = String::from_utf8(stdout(&["stats", &dir])).unwrap();
         assert!(text.starts_with("served ") && text.contains("\nread "), "{text}");
         let prometheus = String::from_utf8(stdout(&["stats", "--prometheus", &dir])).unwrap();
-        assert!(prometheus.contains(&format!("\nkiln_read_size_bytes_sum {len}\n")), "{prometheus}");
+        let sum = format!("\nkiln_read_size_bytes_sum{{image=\"{image}\",mount=\"{dir}\"}} {len}\n");
+        assert!(prometheus.contains(&sum), "{sum}{prometheus}");
         assert!(fs::read_to_string(&metrics).unwrap().starts_with("# HELP kiln_"));
         if run(&["mount", "--via=kernel", "--quiet", "--preload", &list, &image, &scratch.path("mnt")]).status.success()
         {
@@ -227,6 +234,279 @@ fn a_mount_tells_what_it_did() {
     }
     fails(&["mount", "--preload", &scratch.path("nothing"), &image, &dir], 1, "nothing");
     assert!(!is_mounted(&dir));
+}
+
+/// Of two mounts, with names that need escapes, in the file for Prometheus and by `kiln stats`.
+#[test]
+fn counters_of_two_mounts_do_not_collide() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let mut all = BTreeSet::new();
+    let images = ["a, \"b\" \\c", "d\ne"].map(|name| scratch.path(&format!("{name}.erofs")));
+    for (number, image) in images.iter().enumerate() {
+        fs::copy(golden("lz4.erofs"), image).unwrap();
+        for dir in [format!("one\\{number}"), format!("two\n{number}")].map(|name| scratch.path(&name)) {
+            let metrics = scratch.path("kiln.prom");
+            fs::create_dir(&dir).unwrap();
+            let _place = Place(&dir);
+            stdout(&["mount", "--via=fuse", "--quiet", "--metrics", &metrics, image, &dir]);
+            fs::read(format!("{dir}/big/text")).unwrap();
+            let told = prometheus::parse(str::from_utf8(&stdout(&["stats", "--prometheus", &dir])).unwrap());
+            let kept = prometheus::parse(&fs::read_to_string(&metrics).unwrap());
+            assert_eq!(told.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>());
+            for (name, labels) in told.into_keys() {
+                assert_eq!((labels.get("image"), labels.get("mount")), (Some(image), Some(&dir)));
+                assert!(all.insert((name, labels)));
+            }
+        }
+    }
+    assert!(all.len() > 400, "{}", all.len());
+}
+
+/// A program that another user runs.
+fn as_nobody(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY).env("LC_ALL", "C");
+    command
+}
+
+/// An image with a file that only root may read, and one for everyone.
+fn secret_image(scratch: &Scratch) -> String {
+    let (tree, image) = (scratch.path("tree"), scratch.path("image"));
+    fs::create_dir(&tree).unwrap();
+    for (name, mode) in [("secret", 0o600), ("open", 0o644)] {
+        fs::write(format!("{tree}/{name}"), name).unwrap();
+        fs::set_permissions(format!("{tree}/{name}"), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    chown(format!("{tree}/open"), Some(7), Some(8)).unwrap();
+    stdout(&["pack", "--quiet", &tree, &image]);
+    image
+}
+
+#[test]
+fn modes_are_enforced_or_shown() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (secret_image(&scratch), scratch.path("mnt"));
+    fs::create_dir(&dir).unwrap();
+    stdout(&["install-names", &scratch.path("bin")]);
+    let erofsfuse = scratch.path("bin/erofsfuse");
+    let kiln = env!("CARGO_BIN_EXE_kiln");
+    for (program, args, is_read) in [
+        (kiln, &["mount", "-q", "--via=fuse", "--allow-other"][..], false),
+        (kiln, &["mount", "-q", "--via=fuse", "-o", "allow_other", "--modes=show"], true),
+        (kiln, &["mount", "-q", "--via=fuse", "-o", "allow_other,default_permissions"], false),
+        (kiln, &["mount", "-q", "--owner", "65534:65534", "--allow-other"], true),
+        (&erofsfuse, &["-o", "allow_other"], true),
+        (&erofsfuse, &["-o", "allow_other,default_permissions"], false),
+    ] {
+        let _place = Place(&dir);
+        let output = Command::new(program).args(args).args([&image, &dir]).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        let [secret, open] =
+            ["secret", "open"].map(|name| as_nobody("cat").arg(format!("{dir}/{name}")).output().unwrap());
+        assert_eq!(&open.stdout[..], b"open", "{args:?}");
+        assert_eq!(secret.status.success(), is_read, "{args:?}: {}", stderr(&secret));
+        assert_eq!(&secret.stdout[..], if is_read { &b"secret"[..] } else { b"" }, "{args:?}");
+    }
+}
+
+#[test]
+fn owners_are_translated() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (secret_image(&scratch), scratch.path("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let me = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    for (args, secret, open) in [
+        (&["--owner", "me"][..], me, me),
+        (&["--owner", "5:6"], (5, 6), (5, 6)),
+        // What `pack --uid-map` with the same ranges makes 0 and 7 of.
+        (&["--uid-map", "0:1000:1", "--uid-map", "5:100:10", "--gid-map", "8:9:1"], (1000, 65534), (102, 9)),
+    ] {
+        let _place = Place(&dir);
+        stdout(&[&["mount", "--quiet"], args, &[&image, &dir]].concat());
+        let owner = |name: &str| {
+            // With the attributes of a listing, and with those of the inode.
+            fs::read_dir(&dir).unwrap().for_each(drop);
+            let found = fs::metadata(format!("{dir}/{name}")).unwrap();
+            (found.uid(), found.gid())
+        };
+        assert_eq!((owner("secret"), owner("open")), (secret, open), "{args:?}");
+    }
+    fails(&["mount", "--via=kernel", "--owner=me", &image, &dir], 2, "--owner");
+    fails(&["mount", "--owner=you", &image, &dir], 2, "`me`");
+    fails(&["mount", "--uid-map=0:1:5", "--uid-map=2:50:1", &image, &dir], 2, "overlap in the image");
+    assert!(!is_mounted(&dir));
+}
+
+/// Type and options in the mount table.
+fn table(dir: &str) -> (String, Vec<String>) {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let fields: Vec<&str> =
+        table.lines().map(|line| line.split(' ').collect()).rfind(|f: &Vec<_>| f[1] == dir).unwrap();
+    (fields[2].to_owned(), fields[3].split(',').map(str::to_owned).collect())
+}
+
+#[test]
+fn attributes_are_chosen_and_told() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let (scratch, image) = (Scratch::new(), golden("lz4.erofs"));
+    let dir = scratch.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    for via in ["--via=kernel", "--via=fuse"] {
+        for (options, told, absent) in [
+            (&[][..], "ro,nosuid,nodev", &["noexec"][..]),
+            (&["-o", "suid,dev"], "ro,suid,dev", &["nosuid", "nodev"]),
+            (&["-oro,noexec,noatime", "-o", "dev"], "ro,nosuid,dev,noexec", &["nodev"]),
+        ] {
+            let _place = Place(&dir);
+            let output = run(&[&["mount", via], options, &[&image, &dir]].concat());
+            if via == "--via=kernel" && !output.status.success() {
+                skip(&stderr(&output));
+                continue;
+            }
+            assert!(stderr(&output).ends_with(&format!(": {told}\n")), "{}", stderr(&output));
+            let (_, flags) = table(&dir);
+            let expected = told.split(',').filter(|flag| !["suid", "dev"].contains(flag));
+            assert!(expected.clone().all(|flag| flags.iter().any(|found| found == flag)), "{told}: {flags:?}");
+            assert!(absent.iter().all(|flag| !flags.contains(&(*flag).to_owned())), "{told}: {flags:?}");
+        }
+    }
+    fails(&["mount", "-o", "ro,frob", &image, &dir], 2, "frob");
+    fails(&["mount", "-o", "rw", &image, &dir], 2, "read-only");
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn nothing_is_hidden_unasked() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let (scratch, image) = (Scratch::new(), golden("lz4.erofs"));
+    let (full, dir) = (scratch.path("full"), scratch.path("mnt"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(&full).unwrap();
+    fs::write(format!("{full}/file"), "").unwrap();
+    for via in ["--via=fuse", "--via=kernel"] {
+        fails(&["mount", via, &image, &full], 1, "not empty");
+        assert!(!is_mounted(&full));
+        let _places = [Place(&dir), Place(&dir)];
+        stdout(&["mount", "--via=fuse", "--quiet", &image, &dir]);
+        fails(&["mount", via, &image, &dir], 1, "an image is mounted there (fuse.kiln)");
+        stdout(&["mount", "--via=fuse", "--quiet", "--over", &image, &dir]);
+        stdout(&["umount", &dir]);
+        assert!(is_mounted(&dir));
+    }
+    stdout(&["install-names", &scratch.path("bin")]);
+    for (program, args) in
+        [(env!("CARGO_BIN_EXE_kiln"), &["mount", "-q", "--over"][..]), (&scratch.path("bin/erofsfuse"), &[])]
+    {
+        let _place = Place(&full);
+        assert!(Command::new(program).args(args).args([&image, &full]).status().unwrap().success(), "{args:?}");
+        assert!(is_mounted(&full));
+    }
+}
+
+/// A block size that kernels with small pages do not mount, so that FUSE does.
+#[test]
+fn quiet_is_quiet() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir, list) =
+        (scratch.path("tree"), scratch.path("image"), scratch.path("mnt"), scratch.path("list"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::write(&list, "missing\n").unwrap();
+    stdout(&["pack", "--quiet", "--block-size=64k", &tree, &image]);
+    for (image, words) in [(&image, "trying FUSE"), (&golden("lz4.erofs"), "missing: not preloaded")] {
+        for args in [&["mount", "--preload", &list][..], &["mount", "-q", "--preload", &list]] {
+            let _place = Place(&dir);
+            let output = run(&[args, &[image, &dir]].concat());
+            let told = stderr(&output);
+            assert!(output.status.success(), "{told}");
+            if args.contains(&"-q") {
+                assert_eq!(told, "");
+            } else if !told.contains(words) {
+                skip(&format!("this kernel mounts differently: {told}"));
+            }
+        }
+    }
+}
+
+/// An image whose file `dir/file` does not decode.
+fn damaged_image(scratch: &Scratch) -> String {
+    let (tree, image) = (scratch.path("tree"), scratch.path("image"));
+    fs::create_dir_all(format!("{tree}/dir")).unwrap();
+    fs::write(format!("{tree}/dir/file"), common::text(1, 600_000)).unwrap();
+    stdout(&["pack", "--quiet", "-z", "zstd", &tree, &image]);
+    let extents = json(&stdout(&["stat", "--extents", "--json", &image, "dir/file"]));
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    for extent in extents["extents"].as_array().unwrap() {
+        let len = extent["stored_bytes"].as_u64().unwrap() as usize;
+        file.write_all_at(&vec![0xE2; len], extent["address"].as_u64().unwrap()).unwrap();
+    }
+    image
+}
+
+#[test]
+fn errors_are_logged_with_inode_path_and_offset() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (image, dir, log) = (damaged_image(&scratch), scratch.path("mnt"), scratch.path("log"));
+    fs::create_dir(&dir).unwrap();
+    let nid = json(&stdout(&["stat", "--json", &image, "dir/file"]))["nid"].clone();
+    let words = format!("{image}: inode {nid} (/dir/file), byte ");
+    let errors;
+    {
+        let _place = Place(&dir);
+        stdout(&["mount", "--via=fuse", "--quiet", "--log", &log, &image, &dir]);
+        // Far more than a log may hold for a minute.
+        for _ in 0..40 {
+            assert!(fs::read(format!("{dir}/dir/file")).is_err());
+        }
+        errors = json(&stdout(&["stats", "--json", &dir]))["errors"].as_u64().unwrap();
+        assert!(errors >= 40, "{errors}");
+    }
+    // All errors are there, as a line or in the count of those left out, which the end of the server writes at the latest.
+    let counted = || {
+        let text = fs::read_to_string(&log).unwrap();
+        let count = |line: &str| match line.strip_suffix(" more lines were left out") {
+            Some(line) => line.rsplit(' ').next().unwrap().parse().unwrap(),
+            None => u64::from(line.contains(&words) && line.contains("corrupt image: ")),
+        };
+        text.lines().map(count).sum::<u64>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while counted() < errors {
+        assert!(Instant::now() < deadline, "{} of {errors}: {}", counted(), fs::read_to_string(&log).unwrap());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(counted(), errors);
+    fails(&["mount", "--via=fuse", "--log", &scratch.path("no/log"), &image, &dir], 1, "no/log");
+    assert!(!is_mounted(&dir));
+
+    // In the foreground, standard error is the log.
+    let _place = Place(&dir);
+    let (mut child, _) = foreground(&[&image, &dir]);
+    assert!(fs::read(format!("{dir}/dir/file")).is_err());
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with(&format!("kiln: {words}")), "{line}");
+    stdout(&["umount", &dir]);
+    assert!(child.wait().unwrap().success());
 }
 
 /// Eight readers of far more than the cache holds, again and again: a server takes its cache, and for each thread what one request

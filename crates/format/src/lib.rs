@@ -5,6 +5,7 @@
 //! what the format forbids, `encode` refuses what does not fit and never masks. There is no I/O here and no `unsafe`.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod addr;
 pub mod chunk;
 pub mod compr_cfg;

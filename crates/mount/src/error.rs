@@ -54,6 +54,14 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// A mount would hide what is there.
+    #[error("{}: {by}: --over mounts over it", path.display())]
+    Taken {
+        /// The mount point.
+        path: PathBuf,
+        /// What is in the way.
+        by: String,
+    },
     /// The machine lacks what FUSE needs.
     #[error("{}: no FUSE: {what}", path.display())]
     FuseMissing {
@@ -75,6 +83,14 @@ pub enum MountError {
     NotMounted {
         /// As the caller gave it.
         path: PathBuf,
+    },
+    /// What is mounted there is no image.
+    #[error("{}: a mount of type {fs_type}, not an EROFS image: umount(8) unmounts it", path.display())]
+    NotAnImage {
+        /// As the caller gave it.
+        path: PathBuf,
+        /// The type in the mount table.
+        fs_type: String,
     },
     /// Counters that cannot be fetched.
     #[error("{}: cannot ask for counters: {source}", path.display())]

@@ -7,12 +7,16 @@ mod ask;
 mod attach;
 mod beside;
 mod export;
+mod failed;
 mod give;
+mod labels;
 mod listed;
 mod lister;
 mod metrics;
 mod names;
 mod node;
+mod owners;
+mod parents;
 mod served;
 mod server;
 mod store;
@@ -21,8 +25,10 @@ mod wait;
 mod watch;
 
 pub use ask::stats;
+pub use labels::Labels;
+pub use owners::{Ids, Owners};
 
-use crate::{MountError, place, unmount};
+use crate::{Attributes, MountError, place, unmount};
 use export::Export;
 use fuser::{Config, Session, SessionACL};
 use give::Giver;
@@ -51,26 +57,64 @@ const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 const THREADS_MAX: usize = 256;
 
 /// How to serve an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FuseOptions {
     /// Requests that are answered at the same time, 1 to 256. Blocking on a slow source needs many.
     pub threads: usize,
-    /// Let other users in. The modes in the image are enforced in any case.
+    /// Let other users in.
     pub allow_other: bool,
+    /// Whether the modes in the image say what may be read.
+    pub modes: Modes,
+    /// Owners of files, as the mount shows and enforces them.
+    pub owners: Owners,
+    /// What the mount allows beside reading.
+    pub attributes: Attributes,
     /// What the mount table shows as the source: the image's path.
     pub fsname: String,
     /// How far the kernel reads ahead for who reads sequentially, in bytes; setting it needs root. `None` is 1 MiB where that can
     /// be set, else what the kernel has: 128 KiB. What is mapped into memory is read in pieces of this size, too, wherever it is
     /// touched, until the kernel notices that most of that is in vain.
     pub read_ahead: Option<u64>,
-    /// A file for the counters, in the text format of Prometheus, written every ten seconds and at the end.
+    /// A file for the counters, in the text format of Prometheus with [`Labels`], written every ten seconds and at the end.
     pub metrics: Option<PathBuf>,
 }
 
 impl Default for FuseOptions {
     /// Four threads, for this user alone, 1 MiB of read-ahead if possible, and no file for counters.
     fn default() -> Self {
-        Self { threads: 4, allow_other: false, fsname: "kiln".into(), read_ahead: None, metrics: None }
+        Self {
+            threads: 4,
+            allow_other: false,
+            modes: Modes::default(),
+            owners: Owners::default(),
+            attributes: Attributes::default(),
+            fsname: "kiln".into(),
+            read_ahead: None,
+            metrics: None,
+        }
+    }
+}
+
+/// What owners, modes and ACLs in an image mean to the users of a mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Modes {
+    /// They are enforced if root serves the image, or other users are let in. For a user who alone reads an image of theirs, they
+    /// are as good as the image's own: who can read the one file can read all of it.
+    #[default]
+    AmongUsers,
+    /// They are enforced: `default_permissions`.
+    Enforced,
+    /// They are shown, and everyone who may enter reads everything.
+    Shown,
+}
+
+impl FuseOptions {
+    fn enforces_modes(&self) -> bool {
+        match self.modes {
+            Modes::AmongUsers => self.allow_other || rustix::process::geteuid().is_root(),
+            Modes::Enforced => true,
+            Modes::Shown => false,
+        }
     }
 }
 
@@ -83,7 +127,7 @@ impl Default for FuseOptions {
 ///
 /// # Errors
 /// `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
-/// a damaged extent for example, go to who asked, and to the log.
+/// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
 pub fn serve(
     image: Image,
     dir: &Path,
@@ -97,7 +141,10 @@ pub fn serve(
     let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
 
     let meters = Arc::<Meters>::default();
-    let export = options.metrics.clone().map(|path| Export::start(path, image.clone(), Arc::clone(&meters)));
+    let export = options.metrics.clone().map(|path| {
+        let labels = Labels::new(options.fsname.as_ref(), &mount.dir);
+        Export::start(path, labels, image.clone(), Arc::clone(&meters))
+    });
     let mut export = export.transpose()?;
 
     let config = config(options);
@@ -105,7 +152,7 @@ pub fn serve(
     let served = || -> io::Result<Served> {
         let team = Team::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&meters));
         let giver = Giver::new(device.try_clone()?, lister, Arc::clone(&meters));
-        Ok(Served::new(Server::new(image, meters), team, giver))
+        Ok(Served::new(Server::new(image, meters, options), team, giver))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
     let session = served().and_then(|served| Session::from_fd(served, device, SessionACL::All, config));
@@ -259,7 +306,7 @@ impl Drop for Mount {
         if !self.is_there() {
             return;
         }
-        let result = match unmount::unmount(&self.dir) {
+        let result = match unmount::unmount_ours(&self.dir) {
             Err(MountError::Busy { path }) => {
                 log::warn!("{}: in use, unmounted lazily", path.display());
                 unmount::unmount_lazily(&self.dir)

@@ -6,16 +6,16 @@
 
 mod loop_device;
 
-use crate::MountError;
 use crate::place::{self, Source, SourceKind};
+use crate::{Attributes, MountError};
 use kiln_read::{Image, OpenOptions};
 use loop_device::LoopDevice;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
-    fsmount, fsopen, move_mount,
+    FsMountFlags, FsOpenFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, move_mount,
 };
 use std::fs::File;
 use std::io;
@@ -42,14 +42,28 @@ pub enum KernelVia {
 /// # Errors
 /// See [`MountError`]; [`MountError::falls_back_to_fuse`] tells whether FUSE may do better.
 pub fn mount(image: &Path, devices: &[PathBuf], offset: u64, dir: &Path) -> Result<KernelVia, MountError> {
+    mount_with(image, devices, offset, dir, Attributes::default())
+}
+
+/// [`mount`] with other attributes.
+///
+/// # Errors
+/// Those of [`mount`].
+pub fn mount_with(
+    image: &Path,
+    devices: &[PathBuf],
+    offset: u64,
+    dir: &Path,
+    attributes: Attributes,
+) -> Result<KernelVia, MountError> {
     let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
     let sources = sources.map(place::source).collect::<Result<Vec<_>, _>>()?;
     let dir = place::mount_point(dir)?;
-    let (mount, via) = match create(&sources, offset) {
+    let (mount, via) = match create(&sources, offset, attributes) {
         Ok(mount) => (mount, KernelVia::File),
-        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources, offset)?,
+        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources, offset, attributes)?,
         // Kernels before 6.16 know no offsets, later ones only those of whole blocks.
-        Err(Refusal { errno: Errno::INVAL, .. }) if offset > 0 => create_on_loop(&sources, offset)?,
+        Err(Refusal { errno: Errno::INVAL, .. }) if offset > 0 => create_on_loop(&sources, offset, attributes)?,
         Err(refusal) => return Err(refusal.explain(image, devices, offset)),
     };
     match move_mount(&mount, "", CWD, &dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
@@ -59,14 +73,15 @@ pub fn mount(image: &Path, devices: &[PathBuf], offset: u64, dir: &Path) -> Resu
 }
 
 /// A mount that is in no tree yet.
-fn create(sources: &[Source], offset: u64) -> Result<OwnedFd, Refusal> {
+fn create(sources: &[Source], offset: u64, attributes: Attributes) -> Result<OwnedFd, Refusal> {
     let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
     let refusal = |errno| Refusal { errno, reason: reason(context.as_fd(), errno) };
-    configure(context.as_fd(), sources, offset).map_err(refusal)
+    configure(context.as_fd(), sources, offset).map_err(refusal)?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes.of_fsmount()).map_err(refusal)
 }
 
-fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix::io::Result<OwnedFd> {
-    // Descriptors that parameters name must live until the mount exists.
+fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix::io::Result<()> {
+    // Descriptors that parameters name must live until the filesystem exists.
     let mut held = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         let key = if i == 0 { "source" } else { "device" };
@@ -76,10 +91,7 @@ fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix
         fsconfig_set_string(context, "fsoffset", offset.to_string())?;
     }
     fsconfig_set_flag(context, "ro")?;
-    fsconfig_create(context)?;
-    let attributes =
-        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    fsconfig_create(context)
 }
 
 /// `path`, or another name for the same file if it is too long for a parameter.
@@ -94,7 +106,7 @@ fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> 
 }
 
 /// All of `sources` as block devices. Only the first, the image, has an offset.
-fn create_on_loop(sources: &[Source], offset: u64) -> Result<(OwnedFd, KernelVia), MountError> {
+fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Result<(OwnedFd, KernelVia), MountError> {
     let mut loops = Vec::new();
     let mut devices = Vec::new();
     let offsets = std::iter::once(offset).chain(std::iter::repeat(0));
@@ -116,7 +128,8 @@ fn create_on_loop(sources: &[Source], offset: u64) -> Result<(OwnedFd, KernelVia
         false => KernelVia::Loop(devices[0].path.clone()),
     };
     let paths: Vec<_> = sources.iter().map(|source| source.path.clone()).collect();
-    let mount = create(&devices, 0).map_err(|refusal| refusal.explain(&paths[0], &paths[1..], offset))?;
+    let mount = create(&devices, 0, attributes);
+    let mount = mount.map_err(|refusal| refusal.explain(&paths[0], &paths[1..], offset))?;
     // From here on the mount holds the loop devices, and they end with it.
     Ok((mount, via))
 }

@@ -5,14 +5,18 @@
 //! either, [`preload`] warms either up, and [`fuse::stats`] asks a server what it has done.
 #![deny(unsafe_code)]
 
+mod attributes;
 mod error;
 pub mod fuse;
 mod fusermount;
 pub mod kernel;
 mod place;
 mod preload;
+mod table;
 mod unmount;
 
+pub use attributes::Attributes;
 pub use error::MountError;
+pub use place::check_free;
 pub use preload::preload;
 pub use unmount::unmount;

@@ -1,6 +1,7 @@
 //! What a mount goes from and to, checked before the kernel is asked.
 
 use crate::MountError;
+use crate::table::Mounted;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -36,6 +37,23 @@ pub fn source(path: &Path) -> Result<Source, MountError> {
         _ => return Err(MountError::NotASource { path: path.to_path_buf() }),
     };
     Ok(Source { path: absolute, kind })
+}
+
+/// Whether a mount at `dir` would hide nothing: no image is mounted there, and the directory is empty. Whether it is a directory at
+/// all is for the mount to find out.
+///
+/// # Errors
+/// What is in the way, or why that cannot be told.
+pub fn check_free(dir: &Path) -> Result<(), MountError> {
+    let path = || dir.to_path_buf();
+    let failed = |source| MountError::MountPoint { path: path(), source };
+    if let Some(mounted) = Mounted::at(dir).map_err(failed)?.filter(Mounted::is_image) {
+        return Err(MountError::Taken { path: path(), by: format!("an image is mounted there ({})", mounted.fs_type) });
+    }
+    match fs::read_dir(dir).map_err(failed)?.next() {
+        None => Ok(()),
+        Some(_) => Err(MountError::Taken { path: path(), by: "the directory is not empty".into() }),
+    }
 }
 
 /// The absolute path of the directory `dir`.

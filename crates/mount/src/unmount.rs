@@ -1,5 +1,6 @@
-//! Unmounting, whoever mounted.
+//! Unmounting images, whatever program has mounted them.
 
+use crate::table::Mounted;
 use crate::{MountError, fusermount};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -14,11 +15,26 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 
-/// Unmount what is mounted at `dir`: by `umount2`, and for a user's own FUSE mount by `fusermount3`.
+/// Unmount the image that is mounted at `dir`: by `umount2`, and for a user's own FUSE mount by `fusermount3`. Of mounts that are
+/// stacked there, this is the topmost.
 ///
 /// # Errors
-/// Nothing is mounted there, it is in use, or the kernel does not let this user.
+/// Nothing is mounted there, or something else than an EROFS image; it is in use; the kernel does not let this user.
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
+    let path = || dir.to_path_buf();
+    match Mounted::at(dir) {
+        Ok(Some(mounted)) if mounted.is_image() => unmount_ours(dir),
+        Ok(Some(mounted)) => Err(MountError::NotAnImage { path: path(), fs_type: mounted.fs_type }),
+        Ok(None) => Err(MountError::NotMounted { path: path() }),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(MountError::NotMounted { path: path() })
+        }
+        Err(source) => Err(MountError::Unmount { path: path(), source }),
+    }
+}
+
+/// Unmount what this process has mounted at `dir`.
+pub(crate) fn unmount_ours(dir: &Path) -> Result<(), MountError> {
     for _ in 0..BUSY_TRIES {
         match detach(dir, UnmountFlags::empty()) {
             Err(MountError::Busy { .. }) => thread::sleep(BUSY_PAUSE),

@@ -7,9 +7,13 @@
 mod common;
 
 use common::{KernelMount, Served, TempDir, snapshot};
-use kiln_mount::{MountError, kernel, unmount};
+use kiln_mount::fuse::{FuseOptions, Modes};
+use kiln_mount::{Attributes, MountError, kernel, unmount};
+use kiln_read::{FollowLast, Image};
 use rustix::fs::{CWD, FileType, Mode};
 use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +39,10 @@ impl Stage {
             chown(temp.dir(name), Some(id), Some(id)).unwrap();
         }
         chown(temp.path(), Some(id), Some(id)).unwrap();
-        fs::copy(common::golden("inline.erofs"), temp.path().join("image.erofs")).unwrap();
+        for (name, golden) in [("image.erofs", "inline.erofs"), ("secret.erofs", "lz4.erofs")] {
+            fs::copy(common::golden(golden), temp.path().join(name)).unwrap();
+        }
+        make_secret(&temp.path().join("secret.erofs"));
         // By another process: what another test starts meanwhile would inherit a copy that is open for writing, and so cannot be run.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(temp.path().join("program")).status();
         assert!(copied.unwrap().success());
@@ -61,6 +68,26 @@ impl Stage {
     }
 }
 
+/// A file of root's in the image `secret.erofs`.
+const SECRET: &str = "big/text";
+
+/// Give [`SECRET`] mode 0600: no golden image has such a file.
+fn make_secret(image: &Path) {
+    let opened = common::open(image, &[]);
+    let inode = opened.resolve(SECRET.as_bytes(), FollowLast::Follow).unwrap();
+    let sb = opened.superblock();
+    let off = (u64::from(sb.meta_blkaddr.0) << sb.block_bits.bits()) + (inode.nid.0 << 5);
+    let file = fs::File::options().read(true).write(true).open(image).unwrap();
+    let mut inode = [0; 8];
+    file.read_exact_at(&mut inode, off).unwrap();
+    assert_eq!(u16::from_le_bytes([inode[4], inode[5]]), 0o100_644);
+    file.write_all_at(&0o100_600_u16.to_le_bytes(), off + 4).unwrap();
+}
+
+fn open_secret(stage: &Path) -> Image {
+    common::open(&stage.join("secret.erofs"), &[])
+}
+
 /// A process that is killed when the test ends.
 struct Running(Child);
 
@@ -81,6 +108,8 @@ fn play() {
         "ask the kernel" => ask_the_kernel(stage),
         "unmount what is not there" => unmount_what_is_not_there(stage),
         "unmount what is not mine" => unmount_what_is_not_mine(stage),
+        "read all files" => read_all_files(stage),
+        "ask for suid" => ask_for_suid(stage),
         "unmount what is left" => unmount(&stage.join("mine")).unwrap(),
         "serve for ever" => {
             let served = serve(stage);
@@ -103,9 +132,8 @@ fn serve_and_unmount(stage: &Path) {
     let served = serve(stage);
     let line = common::mount_table_line(&served.dir).unwrap();
     assert_eq!((&line[0][..], &line[2][..]), ("odd,\\040\\134name", "fuse.kiln"));
-    for flag in ["ro", "nosuid", "nodev", "default_permissions"] {
-        assert!(line[3].split(',').any(|found| found == flag), "{line:?}");
-    }
+    let has = |flag: &str| line[3].split(',').any(|found| found == flag);
+    assert!(["ro", "nosuid", "nodev"].into_iter().all(has) && !has("default_permissions"), "{line:?}");
     assert!(fs::read_dir(&served.dir).unwrap().count() > 0);
 
     let held = fs::File::open(&served.dir).unwrap();
@@ -134,6 +162,29 @@ fn ask_the_kernel(stage: &Path) {
     // What FUSE could not do either.
     let error = kernel::mount(&stage.join("missing"), &[], 0, &stage.join("mine")).unwrap_err();
     assert!(!error.falls_back_to_fuse(), "{error}");
+}
+
+/// Alone, a user reads all of an image of theirs, whatever the owners and modes in it; enforced, only what the modes allow.
+fn read_all_files(stage: &Path) {
+    for modes in [Modes::AmongUsers, Modes::Enforced] {
+        let options = FuseOptions { modes, ..FuseOptions::default() };
+        let served = Served::start(open_secret(stage), &stage.join("mine"), options).unwrap();
+        let secret = served.dir.join(SECRET);
+        let metadata = fs::metadata(&secret).unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (0, 0o600));
+        match modes {
+            Modes::AmongUsers => assert_eq!(fs::read(&secret).unwrap().len() as u64, metadata.len()),
+            _ => assert_eq!(fs::read(&secret).unwrap_err().kind(), io::ErrorKind::PermissionDenied),
+        }
+        served.stop().unwrap();
+    }
+}
+
+fn ask_for_suid(stage: &Path) {
+    let attributes = Attributes { suid: true, ..Attributes::default() };
+    let options = FuseOptions { attributes, ..FuseOptions::default() };
+    let Err(error) = Served::start(open_secret(stage), &stage.join("mine"), options) else { panic!("mounted") };
+    assert!(matches!(error, MountError::NotPermitted { .. }), "{error}");
 }
 
 fn unmount_what_is_not_there(stage: &Path) {
@@ -187,6 +238,48 @@ fn a_user_serves_and_unmounts() {
     if users_can_mount("a_user_serves_and_unmounts") {
         Stage::new(NOBODY).play("serve and unmount");
     }
+}
+
+#[test]
+fn a_user_alone_reads_all_files() {
+    if users_can_mount("a_user_alone_reads_all_files") {
+        Stage::new(NOBODY).play("read all files");
+    }
+}
+
+#[test]
+fn a_user_asks_for_suid() {
+    if users_can_mount("a_user_asks_for_suid") {
+        Stage::new(NOBODY).play("ask for suid");
+    }
+}
+
+#[test]
+fn only_images_are_unmounted() {
+    if !common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let dir = temp.dir("a place");
+    let tmpfs = || rustix::mount::mount("none", &dir, "tmpfs", rustix::mount::MountFlags::empty(), c"").unwrap();
+    let type_at = || common::mount_table_line(&temp.path().join("a\\040place")).map(|line| line[2].clone());
+    let refused = || match unmount(&dir).unwrap_err() {
+        MountError::NotAnImage { fs_type, .. } => fs_type,
+        error => panic!("{error}"),
+    };
+    tmpfs();
+    assert_eq!(refused(), "tmpfs");
+    // Of mounts at one place, the topmost counts.
+    let image = common::golden("inline.erofs");
+    let served = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+    tmpfs();
+    assert_eq!((refused(), type_at()), ("tmpfs".into(), Some("tmpfs".into())));
+    rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    // Below its root, an image is mounted as little as elsewhere.
+    assert!(matches!(unmount(&dir.join("big")).unwrap_err(), MountError::NotMounted { .. }));
+    unmount(&dir).unwrap();
+    served.wait().unwrap();
+    assert_eq!((refused(), type_at()), ("tmpfs".into(), Some("tmpfs".into())));
 }
 
 #[test]

@@ -91,7 +91,10 @@ fn permissions_times_and_owners_change() {
 
 #[test]
 fn owners_without_a_place_are_told() {
-    let map = |ranges: &[&str]| IdMap::new(ranges.iter().map(|range| range.parse().unwrap()).collect()).unwrap();
+    let map = |ranges: &[&str]| {
+        let ranges: Vec<_> = ranges.iter().map(|range| range.parse().unwrap()).collect();
+        IdMap::inward(&ranges).unwrap()
+    };
     let uid = IdPolicy { base: IdBase::Map(map(&["0:0:1"])), offset: 0 };
     let error = apply(some(), &Policy { uid, ..Policy::default() }).err().unwrap();
     assert!(matches!(&error, PolicyError::Unmapped { path, id: 1000, .. } if path == b"a"));

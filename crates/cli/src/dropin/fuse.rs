@@ -25,7 +25,9 @@ Options:
     -o max_threads=#       the maximum number of worker threads
     -o fsname=X            the source that the mount table shows
     -o allow_other         let other users in
-    -o ro, nosuid, nodev, default_permissions, clone_fd, max_idle_threads=#, subtype=X
+    -o default_permissions let modes and ACLs in the image say what may be read
+    -o noexec, suid, dev   as mount(8) has them; the default is exec,nosuid,nodev
+    -o ro, clone_fd, max_idle_threads=#, subtype=X
                            accepted: so it is always, or nothing depends on it
 ";
 
@@ -52,6 +54,8 @@ struct Order {
     /// `-s`, which counts more than `max_threads`.
     single: bool,
     threads: Option<u64>,
+    /// `-o default_permissions`.
+    enforces_modes: bool,
 }
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
@@ -98,7 +102,12 @@ impl Order {
         match (name, value) {
             // A list may begin or end with a comma.
             (b"", None) => {}
-            (b"ro" | b"nosuid" | b"nodev" | b"default_permissions" | b"clone_fd", None) => {}
+            (b"ro" | b"clone_fd", None) => {}
+            (b"default_permissions", None) => self.enforces_modes = true,
+            (b"suid" | b"nosuid" | b"dev" | b"nodev" | b"exec" | b"noexec", None) => {
+                // The last one counts, so all stay.
+                self.push_with("--options=", OsString::from_vec(name.to_vec()));
+            }
             (b"debug", None) => self.foreground(),
             (b"allow_other", None) => self.push("--allow-other"),
             (b"fsname", Some(value)) if value.to_str().is_some() => self.push_with("--fsname=", value),
@@ -146,7 +155,10 @@ impl Order {
         if let Some(threads) = self.threads {
             self.push(format!("--threads={}", threads.min(THREADS_MAX)));
         }
-        let mut line: Vec<OsString> = ["kiln", "mount", "--via=fuse", "--quiet"].map(Into::into).to_vec();
+        // As the original: modes are shown, and what lies below the mount is the caller's business.
+        let modes = if self.enforces_modes { "--modes=enforce" } else { "--modes=show" };
+        let line = ["kiln", "mount", "--via=fuse", "--quiet", "--over", modes];
+        let mut line: Vec<OsString> = line.map(Into::into).to_vec();
         line.append(&mut self.options);
         line.push("--".into());
         line.append(&mut self.operands);
@@ -173,7 +185,7 @@ mod tests {
 
     #[test]
     fn options_become_those_of_mount() {
-        let quiet = "kiln mount --via=fuse --quiet";
+        let quiet = "kiln mount --via=fuse --quiet --over --modes=show";
         for (args, expected) in [
             (&["a", "b"][..], " -- a b"),
             (&["-f", "-d", "-odebug", "a", "b"], " --foreground -- a b"),
@@ -186,10 +198,13 @@ mod tests {
             (&["-s", "-omax_threads=10", "a", "b"], " --threads=1 -- a b"),
             (&["-omax_threads=99999", "a", "b"], " --threads=1024 -- a b"),
             (&["-oallow_other,allow_other", "a", "b"], " --allow-other -- a b"),
+            (&["-onosuid,suid,noexec", "a", "b"], " --options=nosuid --options=suid --options=noexec -- a b"),
             (&["--", "-a", "-b"], " -- -a -b"),
         ] {
             assert_eq!(line(args), Ok(format!("{quiet}{expected}")), "{args:?}");
         }
+        let enforced = line(&["-o", "default_permissions", "a", "b"]);
+        assert_eq!(enforced, Ok("kiln mount --via=fuse --quiet --over --modes=enforce -- a b".into()));
     }
 
     #[test]

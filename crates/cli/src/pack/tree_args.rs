@@ -184,11 +184,12 @@ fn ids(all: Option<u32>, map: &[IdRange]) -> Result<IdBase, SyntaxError> {
     Ok(match (all, map) {
         (Some(id), _) => IdBase::All(id),
         (None, []) => IdBase::Keep,
-        (None, map) => IdBase::Map(IdMap::new(map.to_vec())?),
+        (None, map) => IdBase::Map(IdMap::inward(map)?),
     })
 }
 
-fn owner(text: &str) -> Result<(u32, u32), &'static str> {
+/// `UID:GID`.
+pub fn owner(text: &str) -> Result<(u32, u32), &'static str> {
     // The highest number stands for no id in system calls.
     let id = |id: &str| id.parse().ok().filter(|&id: &u32| id != u32::MAX);
     let ids = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));

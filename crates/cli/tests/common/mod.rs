@@ -1,6 +1,11 @@
 //! What the tests of the command share.
 #![allow(dead_code)] // each test program uses a part of it
 
+pub mod prometheus;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +29,70 @@ pub fn stdout<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Vec<u8> {
     let output = run(args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     output.stdout
+}
+
+/// A JSON document in which no object has a key twice, which JSON itself allows and programs read in different ways.
+pub fn json(text: &[u8]) -> Value {
+    struct Strict(Value);
+    struct Visit;
+
+    impl<'de> Deserialize<'de> for Strict {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Visit)
+        }
+    }
+
+    impl<'de> Visitor<'de> for Visit {
+        type Value = Strict;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("JSON")
+        }
+
+        fn visit_unit<E>(self) -> Result<Strict, E> {
+            Ok(Strict(Value::Null))
+        }
+
+        fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
+            Ok(Strict(value.into()))
+        }
+
+        fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
+            Ok(Strict(value.into()))
+        }
+
+        fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
+            Ok(Strict(value.into()))
+        }
+
+        fn visit_f64<E>(self, value: f64) -> Result<Strict, E> {
+            Ok(Strict(value.into()))
+        }
+
+        fn visit_str<E>(self, value: &str) -> Result<Strict, E> {
+            Ok(Strict(value.into()))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Strict, A::Error> {
+            let mut list = Vec::new();
+            while let Some(Strict(value)) = seq.next_element()? {
+                list.push(value);
+            }
+            Ok(Strict(list.into()))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Strict, A::Error> {
+            let mut object = serde_json::Map::new();
+            while let Some((key, Strict(value))) = map.next_entry::<String, Strict>()? {
+                if object.insert(key.clone(), value).is_some() {
+                    return Err(A::Error::custom(format!("the key {key:?} occurs twice")));
+                }
+            }
+            Ok(Strict(object.into()))
+        }
+    }
+
+    serde_json::from_slice::<Strict>(text).unwrap().0
 }
 
 /// What a run said beside its data.

@@ -7,7 +7,8 @@ use rustix::ioctl::{Updater, ioctl};
 use std::fs::File;
 use std::path::Path;
 
-/// Counters of the server that serves `dir`, which is its root, in the text format of Prometheus.
+/// Counters of the server that serves `dir`, which is its root, in the text format of Prometheus. [`Labels`](super::Labels) tell them
+/// from those of other mounts.
 ///
 /// # Errors
 /// `dir` cannot be opened, or is not the root of a mount of [`serve`](super::serve).

@@ -4,7 +4,6 @@ use super::FuseOptions;
 use crate::{MountError, fusermount};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
@@ -14,7 +13,7 @@ const DEVICE: &str = "/dev/fuse";
 /// The mount table shows `fuse.` and this.
 const SUBTYPE: &str = "kiln";
 
-/// Mount a FUSE filesystem at `dir`, without anybody to answer it yet.
+/// Mount a FUSE filesystem at `dir`, which nothing answers for yet.
 pub fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
     let device = match open_device() {
         Ok(device) => device,
@@ -42,23 +41,35 @@ pub fn open_device() -> io::Result<File> {
 fn mount(device: &File, dir: &Path, options: &FuseOptions) -> rustix::io::Result<()> {
     // The root of an image is a directory.
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw()
     );
-    if options.allow_other {
-        data.push_str(",allow_other");
+    for option in access(options) {
+        data.push(',');
+        data.push_str(option);
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    let flags = options.attributes.of_mount();
     rustix::mount::mount(&*options.fsname, dir, format!("fuse.{SUBTYPE}"), flags, &*data)
 }
 
+/// Options that say who may read what.
+fn access(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
+    let enforced = options.enforces_modes().then_some("default_permissions");
+    enforced.into_iter().chain(options.allow_other.then_some("allow_other"))
+}
+
 fn by_fusermount(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
-    let mut arguments = OsString::from("ro,nosuid,nodev,default_permissions,");
-    if options.allow_other {
-        arguments.push("allow_other,");
+    if options.attributes.need_root() {
+        let reason = "only root may".into();
+        return Err(MountError::NotPermitted { path: dir.to_path_buf(), action: "mount with suid or dev", reason });
+    }
+    let mut arguments = OsString::from(format!("{},", options.attributes));
+    for option in access(options) {
+        arguments.push(option);
+        arguments.push(",");
     }
     arguments.push(fusermount::option("subtype", SUBTYPE));
     arguments.push(",");

@@ -1,5 +1,6 @@
 //! The counters of a server in a file, for who collects such files.
 
+use super::labels::Labels;
 use super::metrics::Meters;
 use crate::MountError;
 use kiln_read::Image;
@@ -15,6 +16,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// A file that is written anew every ten seconds, and when the server ends.
 pub struct Export {
     path: PathBuf,
+    labels: Labels,
     image: Image,
     meters: Arc<Meters>,
     due: Instant,
@@ -22,8 +24,8 @@ pub struct Export {
 
 impl Export {
     /// Write the file for the first time.
-    pub fn start(path: PathBuf, image: Image, meters: Arc<Meters>) -> Result<Self, MountError> {
-        let export = Self { path, image, meters, due: Instant::now() + PERIOD };
+    pub fn start(path: PathBuf, labels: Labels, image: Image, meters: Arc<Meters>) -> Result<Self, MountError> {
+        let export = Self { path, labels, image, meters, due: Instant::now() + PERIOD };
         export.write()?;
         Ok(export)
     }
@@ -45,7 +47,7 @@ impl Export {
     fn write(&self) -> Result<(), MountError> {
         let mut name = OsString::from(&self.path);
         name.push(".new");
-        let written = fs::write(&name, self.meters.text(&self.image.stats()));
+        let written = fs::write(&name, self.labels.added_to(&self.meters.text(&self.image.stats())));
         let done = written.and_then(|()| fs::rename(&name, &self.path));
         done.map_err(|source| MountError::Metrics { path: self.path.clone(), source })
     }

@@ -1,5 +1,6 @@
 //! Answers to the kernel's requests.
 
+use super::failed::About;
 use super::give::Giver;
 use super::metrics::{FETCH, Kind};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
@@ -25,8 +26,9 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_MAX_PAGES)
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
-    .union(InitFlags::FUSE_EXPORT_SUPPORT)
-    .union(InitFlags::FUSE_POSIX_ACL);
+    .union(InitFlags::FUSE_EXPORT_SUPPORT);
+/// ACLs as the kernel enforces them. It enforces modes, too, wherever they are agreed on.
+const ACLS: InitFlags = InitFlags::FUSE_POSIX_ACL;
 /// Always: left to choose (`FUSE_READDIRPLUS_AUTO`), the kernel asks for names alone in long directories, and then for each of them.
 const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS;
 /// The longest request in bytes. Nothing is ever written, but fuser derives the longest read from it.
@@ -83,6 +85,9 @@ impl Filesystem for Served {
         if node::are_inode_numbers(&self.server.image) {
             wanted |= READDIRPLUS;
         }
+        if self.server.enforces_modes {
+            wanted |= ACLS;
+        }
         // What is refused here, the kernel's own limits replace.
         let _ = config.add_capabilities(wanted & offered);
         let _ = config.set_max_write(REQUEST_MAX);
@@ -107,7 +112,7 @@ impl Filesystem for Served {
         };
         self.answer(Kind::Lookup, |server| match find(server) {
             Ok(Some(inode)) => {
-                let attr = node::attr(&server.image, &inode, node::node_id(&server.image, inode.nid));
+                let attr = server.attr(&inode, node::node_id(&server.image, inode.nid));
                 let attr_ttl = node::named_attr_ttl(&server.image, inode.nid);
                 reply.entry_with_ttls(&attr_ttl, &ENTRY_TTL, &attr, GENERATION);
             }
@@ -116,7 +121,7 @@ impl Filesystem for Served {
                 let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
                 reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
             }
-            Err(error) => reply.error(server.errno(&error)),
+            Err(error) => reply.error(server.errno(About::Name(parent, name.as_bytes()), &error)),
         });
     }
 
@@ -124,9 +129,9 @@ impl Filesystem for Served {
         self.answer(Kind::Getattr, |server| match server.inode(node) {
             Ok(inode) => {
                 let st_ino = INodeNo(server.image.st_ino(inode.nid));
-                reply.attr(&ATTR_TTL, &node::attr(&server.image, &inode, st_ino));
+                reply.attr(&ATTR_TTL, &server.attr(&inode, st_ino));
             }
-            Err(error) => reply.error(server.errno(&error)),
+            Err(error) => reply.error(server.errno(About::Node(node), &error)),
         });
     }
 
@@ -134,7 +139,7 @@ impl Filesystem for Served {
         self.answer(Kind::Readlink, |server| {
             match server.inode(node).and_then(|inode| server.image.read_link(&inode)) {
                 Ok(target) => reply.data(&target),
-                Err(error) => reply.error(server.errno(&error)),
+                Err(error) => reply.error(server.errno(About::Node(node), &error)),
             }
         });
     }
@@ -179,7 +184,7 @@ impl Filesystem for Served {
                         is_cached.then_some((size, bytes))
                     }
                     Err(error) => {
-                        reply.error(server.errno(&error));
+                        reply.error(server.errno(About::Byte(node, offset), &error));
                         None
                     }
                 };
@@ -201,7 +206,7 @@ impl Filesystem for Served {
             });
             match listed {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(server.errno(&error)),
+                Err(error) => reply.error(server.errno(About::Node(node), &error)),
             }
         });
     }
@@ -209,12 +214,14 @@ impl Filesystem for Served {
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         self.answer(Kind::Readdir, |server| {
             let mut files = Vec::new();
-            match server.list(node, offset, &mut |entry, next| server.add_plus(entry, next, &mut reply, &mut files)) {
+            match server
+                .list(node, offset, &mut |entry, next| server.add_plus(node, entry, next, &mut reply, &mut files))
+            {
                 Ok(()) => {
                     self.giver.listed(node, offset == 0, &files);
                     reply.ok();
                 }
-                Err(error) => reply.error(server.errno(&error)),
+                Err(error) => reply.error(server.errno(About::Node(node), &error)),
             }
         });
     }
@@ -224,7 +231,7 @@ impl Filesystem for Served {
             _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
-            Err(error) => reply.error(server.errno(&error)),
+            Err(error) => reply.error(server.errno(About::Node(node), &error)),
         });
     }
 
@@ -232,7 +239,7 @@ impl Filesystem for Served {
         self.answer(Kind::Xattr, |server| match server.xattr_names(node, request.uid()) {
             _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
-            Err(error) => reply.error(server.errno(&error)),
+            Err(error) => reply.error(server.errno(About::Node(node), &error)),
         });
     }
 
@@ -251,7 +258,7 @@ impl Filesystem for Served {
                 // Sizes are below 2^63.
                 Ok(Some(found)) => reply.offset(found as i64),
                 Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(server.errno(&error)),
+                Err(error) => reply.error(server.errno(About::Byte(node, offset), &error)),
             }
         });
     }
@@ -264,8 +271,8 @@ impl Filesystem for Served {
         reply.statfs(sb.blocks.saturating_add(extra), 0, 0, sb.inos, 0, block, NAME_MAX, block);
     }
 
-    // The rest: ENOSYS says that there is nothing to do, and not to ask again. Modes are the kernel's business
-    // (default_permissions), and so is refusing to write (ro).
+    // The rest: ENOSYS says that there is nothing to do, and not to ask again. Modes are the kernel's business, where they are
+    // enforced (default_permissions), and so is refusing to write (ro).
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);

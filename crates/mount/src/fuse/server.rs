@@ -1,9 +1,13 @@
 //! What the answers to requests are made of: an image, seen by node ids and names.
 
+use super::FuseOptions;
 use super::absent::Absent;
+use super::failed::{About, Failed};
 use super::metrics::{Kind, Meters};
 use super::node;
-use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectoryPlus};
+use super::owners::Owners;
+use super::parents::Parents;
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectoryPlus};
 use kiln_read::{DirEntry, Image, Inode, Nid, ReadError, View};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -25,11 +29,23 @@ pub struct Server {
     pub meters: Arc<Meters>,
     pub no_xattrs: Absent,
     pub no_holes: Absent,
+    /// Whether the kernel is to judge by modes and ACLs.
+    pub enforces_modes: bool,
+    owners: Owners,
+    parents: Parents,
 }
 
 impl Server {
-    pub fn new(image: Image, meters: Arc<Meters>) -> Self {
-        Server { image, meters, no_xattrs: Absent::xattrs(), no_holes: Absent::holes() }
+    pub fn new(image: Image, meters: Arc<Meters>, options: &FuseOptions) -> Self {
+        Server {
+            image,
+            meters,
+            no_xattrs: Absent::xattrs(),
+            no_holes: Absent::holes(),
+            enforces_modes: options.enforces_modes(),
+            owners: options.owners.clone(),
+            parents: Parents::new(),
+        }
     }
 
     /// Run the handler of a request, and say how long it took. A bug in it must not take the mount down: the reply that it drops
@@ -52,14 +68,21 @@ impl Server {
         took
     }
 
-    pub fn errno(&self, error: &ReadError) -> Errno {
-        log::warn!("{error}");
+    /// The answer to a request that failed.
+    pub fn errno(&self, about: About<'_>, error: &ReadError) -> Errno {
+        log::warn!("{}", Failed { server: self, about, error });
         self.meters.error();
         Errno::from_i32(error.errno())
     }
 
     pub fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
         self.image.inode(node::nid(&self.image, node))
+    }
+
+    /// Attributes of an inode, with `ino` for `st_ino`.
+    pub fn attr(&self, inode: &Inode, ino: INodeNo) -> FileAttr {
+        let attr = node::attr(&self.image, inode, ino);
+        FileAttr { uid: self.owners.uid.shown(attr.uid), gid: self.owners.gid.shown(attr.gid), ..attr }
     }
 
     /// The size of a file and at most `len` bytes of it from `off` on, which may be in `buf`.
@@ -79,8 +102,21 @@ impl Server {
             // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
             return Ok(Some(*dir));
         }
-        let entry = self.image.lookup(dir, name)?;
-        entry.map(|entry| self.image.inode(entry.nid)).transpose()
+        let Some(entry) = self.image.lookup(dir, name)? else { return Ok(None) };
+        let [node, parent] = [entry.nid, dir.nid].map(|nid| node::node_id(&self.image, nid));
+        self.parents.note(node, parent);
+        self.image.inode(entry.nid).map(Some)
+    }
+
+    /// The path of a node below the root, as far as that is known.
+    pub fn path_of(&self, node: INodeNo) -> Option<PathBuf> {
+        let inode = self.inode(node).ok();
+        if let Some(dir) = inode.filter(Inode::is_dir) {
+            return self.path(&dir);
+        }
+        let parent = self.inode(self.parents.find(node)?).ok()?;
+        let name = self.name(&parent, node::nid(&self.image, node))?;
+        Some(self.path(&parent)?.join(OsStr::from_bytes(&name)))
     }
 
     /// The path of a directory below the root. `None` where the tree is too deep for one, or damaged.
@@ -111,7 +147,11 @@ impl Server {
     }
 
     pub fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        self.image.get_xattr(&self.inode(node)?, name)
+        let mut value = self.image.get_xattr(&self.inode(node)?, name)?;
+        if let Some(value) = &mut value {
+            self.owners.translate(name, value);
+        }
+        Ok(value)
     }
 
     /// The names of attributes, each with a zero behind it. As in Linux's EROFS, `trusted.` is not for everybody.
@@ -146,8 +186,15 @@ impl Server {
         node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
     }
 
-    /// Add an entry with its attributes; whether the reply has no room for it. Files that have contents are added to `files`.
-    pub fn add_plus(&self, entry: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus, files: &mut Vec<u64>) -> bool {
+    /// Add an entry of `dir` with its attributes; whether the reply has no room for it. Files that have contents are added to `files`.
+    pub fn add_plus(
+        &self,
+        dir: INodeNo,
+        entry: &DirEntry,
+        next: u64,
+        reply: &mut ReplyDirectoryPlus,
+        files: &mut Vec<u64>,
+    ) -> bool {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
         let st_ino = INodeNo(image.st_ino(entry.nid));
@@ -158,10 +205,11 @@ impl Server {
         }
         let node = node::node_id(image, entry.nid);
         let (attr, ttl) = match image.inode(entry.nid) {
-            Ok(inode) => (node::attr(image, &inode, node), node::named_attr_ttl(image, entry.nid)),
+            Ok(inode) => (self.attr(&inode, node), node::named_attr_ttl(image, entry.nid)),
             // The name is there. Who looks closer will be told why there is no more.
             Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
         };
+        self.parents.note(node, dir);
         let is_full = reply.add(node, next, name, &ttl, &attr, GENERATION);
         if !is_full && attr.kind == FileType::RegularFile && attr.size > 0 {
             files.push(node.0);

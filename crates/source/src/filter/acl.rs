@@ -1,17 +1,13 @@
 //! Owners and permissions once more, in the values of extended attributes: they must not contradict the inode.
 
 use kiln_build::tree::Xattr;
+use kiln_format::acl::{ACCESS, entries, named_ids};
 
 use super::ids::{IdKind, IdPolicy, IdProblem};
 
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
-
 /// Tags of the entries of an ACL.
 const USER_OBJ: [u8; 2] = 0x01_u16.to_le_bytes();
-const USER: [u8; 2] = 0x02_u16.to_le_bytes();
 const GROUP_OBJ: [u8; 2] = 0x04_u16.to_le_bytes();
-const GROUP: [u8; 2] = 0x08_u16.to_le_bytes();
 const MASK: [u8; 2] = 0x10_u16.to_le_bytes();
 const OTHER: [u8; 2] = 0x20_u16.to_le_bytes();
 
@@ -21,23 +17,14 @@ pub(super) type Lost = (IdKind, u32, IdProblem);
 /// Translate the ids in ACLs and in file capabilities of a user namespace, as the kernel does where it maps ids. What is
 /// not of a known form stays.
 pub(super) fn translate_ids(xattr: &mut Xattr, uid: &IdPolicy, gid: &IdPolicy) -> Result<(), Lost> {
-    match &*xattr.name {
-        ACCESS | DEFAULT => {
-            for [tag_low, tag_high, _, _, id @ ..] in entries(&mut xattr.value) {
-                match [*tag_low, *tag_high] {
-                    USER => translate(id, IdKind::Uid, uid)?,
-                    GROUP => translate(id, IdKind::Gid, gid)?,
-                    _ => {}
-                }
-            }
-            Ok(())
-        }
-        b"security.capability" => match namespace_root(&mut xattr.value) {
-            Some(root) => translate(root, IdKind::Uid, uid),
-            None => Ok(()),
-        },
-        _ => Ok(()),
+    for (kind, id) in named_ids(&xattr.name, &mut xattr.value) {
+        let policy = match kind {
+            IdKind::Uid => uid,
+            IdKind::Gid => gid,
+        };
+        translate(id, kind, policy)?;
     }
+    Ok(())
 }
 
 /// Give an ACL the permissions of an inode, as chmod(2) does: those of the group are its mask, if it has one.
@@ -59,26 +46,6 @@ pub(super) fn set_permissions(xattr: &mut Xattr, permissions: u16) {
     }
 }
 
-/// The entries of an ACL: tag, permissions and id, 2, 2 and 4 bytes. None of what is no ACL of the one version there is.
-fn entries(value: &mut [u8]) -> &mut [[u8; 8]] {
-    const VERSION: [u8; 4] = 2_u32.to_le_bytes();
-    match value.split_first_chunk_mut() {
-        Some((version, entries)) if *version == VERSION => match entries.as_chunks_mut() {
-            (entries, []) => entries,
-            _ => &mut [],
-        },
-        _ => &mut [],
-    }
-}
-
-/// The id of root in the namespace that capabilities are of: revision 3 ends with it.
-fn namespace_root(value: &mut [u8]) -> Option<&mut [u8; 4]> {
-    match value {
-        [_, _, _, 3, rest @ ..] if rest.len() == 20 => rest.last_chunk_mut(),
-        _ => None,
-    }
-}
-
 fn translate(bytes: &mut [u8; 4], kind: IdKind, policy: &IdPolicy) -> Result<(), Lost> {
     let id = u32::from_le_bytes(*bytes);
     *bytes = policy.apply_named(id).map_err(|problem| (kind, id, problem))?.to_le_bytes();
@@ -89,6 +56,7 @@ fn translate(bytes: &mut [u8; 4], kind: IdKind, policy: &IdPolicy) -> Result<(),
 mod tests {
     use super::*;
     use crate::filter::{IdBase, IdMap};
+    use kiln_format::acl::DEFAULT;
 
     fn moved(name: &[u8], value: &[u8], base: IdBase) -> Result<Vec<u8>, Lost> {
         let mut xattr = Xattr { name: name.into(), value: value.into() };

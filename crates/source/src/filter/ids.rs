@@ -5,14 +5,7 @@ use std::str::FromStr;
 
 use super::error::SyntaxError;
 
-/// User or group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdKind {
-    /// A user id.
-    Uid,
-    /// A group id.
-    Gid,
-}
+pub use kiln_format::acl::IdKind;
 
 /// What becomes of ids of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +30,15 @@ pub enum IdBase {
 
 /// A translation of ids, as a user namespace has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdMap(Vec<IdRange>);
+pub struct IdMap(Vec<Run>);
+
+/// Ids that follow each other, and what becomes of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    from: u32,
+    to: u32,
+    count: u32,
+}
 
 /// A run of ids of a map: INSIDE:OUTSIDE:COUNT, as in the maps of user namespaces and podman's `--uidmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,26 +59,43 @@ pub(super) enum IdProblem {
 }
 
 impl IdMap {
-    /// A map of ranges in any order.
+    /// A map of ranges in any order, from the source to the image.
     ///
     /// # Errors
     /// Two ranges for the same id of the source.
-    pub fn new(mut ranges: Vec<IdRange>) -> Result<Self, SyntaxError> {
-        ranges.sort_unstable_by_key(|range| range.outside);
-        for pair in ranges.windows(2) {
-            if pair[1].outside - pair[0].outside < pair[0].count {
-                let both = format!("{} {}", pair[0], pair[1]);
-                return Err(SyntaxError::new("ranges", both.as_bytes(), "they overlap in the source"));
-            }
-        }
-        Ok(Self(ranges))
+    pub fn inward(ranges: &[IdRange]) -> Result<Self, SyntaxError> {
+        let runs = ranges.iter().map(|range| Run { from: range.outside, to: range.inside, count: range.count });
+        Self::of(runs.collect()).map_err(|both| overlap(&both, "they overlap in the source"))
     }
 
-    fn to_inside(&self, id: u32) -> Option<u32> {
-        let behind = self.0.partition_point(|range| range.outside <= id);
-        let range = self.0[..behind].last()?;
-        let idx = id - range.outside;
-        (idx < range.count).then(|| range.inside + idx)
+    /// The map back, from the image to the ids outside.
+    ///
+    /// # Errors
+    /// Two ranges for the same id of the image.
+    pub fn outward(ranges: &[IdRange]) -> Result<Self, SyntaxError> {
+        let runs = ranges.iter().map(|range| Run { from: range.inside, to: range.outside, count: range.count });
+        let swapped = |[a, b]: [IdRange; 2]| [a, b].map(|r| IdRange { inside: r.outside, outside: r.inside, ..r });
+        Self::of(runs.collect()).map_err(|both| overlap(&swapped(both), "they overlap in the image"))
+    }
+
+    /// What becomes of an id.
+    pub fn get(&self, id: u32) -> Option<u32> {
+        let behind = self.0.partition_point(|run| run.from <= id);
+        let run = self.0[..behind].last()?;
+        let idx = id - run.from;
+        (idx < run.count).then(|| run.to + idx)
+    }
+
+    /// The error holds the first two that overlap.
+    fn of(mut runs: Vec<Run>) -> Result<Self, [IdRange; 2]> {
+        runs.sort_unstable_by_key(|run| run.from);
+        let overlapping = runs.windows(2).find(|pair| pair[1].from - pair[0].from < pair[0].count);
+        match overlapping {
+            None => Ok(Self(runs)),
+            Some(pair) => {
+                Err([pair[0], pair[1]].map(|run| IdRange { inside: run.to, outside: run.from, count: run.count }))
+            }
+        }
     }
 }
 
@@ -87,7 +105,7 @@ impl IdPolicy {
         let base = match &self.base {
             IdBase::Keep => id,
             IdBase::All(id) => *id,
-            IdBase::Map(map) => map.to_inside(id).ok_or(IdProblem::Unmapped)?,
+            IdBase::Map(map) => map.get(id).ok_or(IdProblem::Unmapped)?,
         };
         let id = self.offset.checked_add(base.into()).and_then(|id| u32::try_from(id).ok());
         // The highest number stands for no id in system calls.
@@ -120,18 +138,13 @@ impl FromStr for IdRange {
     }
 }
 
+fn overlap([first, second]: &[IdRange; 2], reason: &str) -> SyntaxError {
+    SyntaxError::new("ranges", format!("{first} {second}").as_bytes(), reason)
+}
+
 impl fmt::Display for IdRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.inside, self.outside, self.count)
-    }
-}
-
-impl fmt::Display for IdKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IdKind::Uid => "uid",
-            IdKind::Gid => "gid",
-        })
     }
 }
 
@@ -139,8 +152,12 @@ impl fmt::Display for IdKind {
 mod tests {
     use super::*;
 
+    fn parsed(ranges: &[&str]) -> Result<Vec<IdRange>, SyntaxError> {
+        ranges.iter().map(|range| range.parse()).collect()
+    }
+
     fn map(ranges: &[&str]) -> Result<IdMap, SyntaxError> {
-        IdMap::new(ranges.iter().map(|range| range.parse()).collect::<Result<_, _>>()?)
+        IdMap::inward(&parsed(ranges)?)
     }
 
     #[test]
@@ -153,6 +170,21 @@ mod tests {
         for outside in [0, 4, 10, 999, 1001, 99_999, 165_535, u32::MAX] {
             assert_eq!(policy.apply(outside), Err(IdProblem::Unmapped), "{outside}");
         }
+    }
+
+    #[test]
+    fn a_map_leads_back() {
+        let ranges = parsed(&["1:100000:65535", "0:1000:1"]).unwrap();
+        let [inward, outward] = [IdMap::inward(&ranges).unwrap(), IdMap::outward(&ranges).unwrap()];
+        for id in [1000, 100_000, 165_534] {
+            assert_eq!(inward.get(id).and_then(|id| outward.get(id)), Some(id));
+        }
+        assert_eq!(outward.get(65_536), None);
+        // Two users may become one in an image, but which of them is it then?
+        let both = parsed(&["0:100:10", "5:200:1"]).unwrap();
+        assert!(IdMap::inward(&both).is_ok());
+        let error = IdMap::outward(&both).unwrap_err().to_string();
+        assert_eq!(error, "ranges `0:100:10 5:200:1`: they overlap in the image");
     }
 
     #[test]

@@ -1,0 +1,176 @@
+//! The log of a FUSE server: what its requests met, and what it can tell no caller.
+
+use crate::exit::Failure;
+use crate::text;
+use log::{LevelFilter, Metadata, Record};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// So many lines in a period, and then a count of those left out: a damaged file may be read without end.
+const LINES_MAX: u32 = 10;
+const PERIOD: Duration = Duration::from_secs(60);
+/// Where syslogd(8) and journald listen.
+const SYSLOG: &str = "/dev/log";
+/// Facility `daemon`, severity `warning`, as syslog(3) numbers them.
+const PRIORITY: u32 = 3 << 3 | 4;
+
+/// Where lines go.
+pub enum Target {
+    Stderr,
+    Syslog,
+    File(File),
+}
+
+impl Target {
+    /// The end of the file at `path`.
+    pub fn file(path: &Path) -> Result<Self, Failure> {
+        let opened = File::options().append(true).create(true).open(path);
+        let failed = |source| Failure::File { path: path.to_owned(), action: "log to it", source };
+        Ok(Target::File(opened.map_err(failed)?))
+    }
+}
+
+/// The log of this process.
+struct Log {
+    target: Target,
+    /// In front of each line.
+    image: String,
+    limit: Mutex<Limit>,
+}
+
+/// Log to `target` from now on. Every line names `image`.
+pub fn start(target: Target, image: &Path) {
+    let log = Log { target, image: image.display().to_string(), limit: Mutex::default() };
+    // There is one server in a process: this is the first and only log.
+    if log::set_boxed_logger(Box::new(log)).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+    }
+}
+
+/// Say how many lines were left out since the last one.
+pub fn end() {
+    log::logger().flush();
+}
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= LevelFilter::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        // Held until the line is written: lines stand in order.
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = limit.admit(Instant::now()) {
+            self.left_out(left_out);
+            self.line(&format!("{}: {}", self.image, record.args()));
+        }
+    }
+
+    fn flush(&self) {
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        self.left_out(std::mem::take(&mut limit.left_out));
+    }
+}
+
+impl Log {
+    fn left_out(&self, count: u64) {
+        if count > 0 {
+            self.line(&format!("{}: {count} more lines were left out", self.image));
+        }
+    }
+
+    /// Where a line cannot be written, there is no other place for it.
+    fn line(&self, line: &str) {
+        let pid = std::process::id();
+        let _ = match &self.target {
+            Target::Stderr => writeln!(io::stderr().lock(), "kiln: {line}"),
+            Target::Syslog => send(Path::new(SYSLOG), &format!("<{PRIORITY}>kiln[{pid}]: {line}")),
+            Target::File(file) => {
+                let secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+                let time = text::time(i64::try_from(secs).unwrap_or(i64::MAX));
+                // One write, so that servers can share a file.
+                (&*file).write_all(format!("{time} kiln[{pid}]: {line}\n").as_bytes())
+            }
+        };
+    }
+}
+
+/// One message to the system's log, which listens at `log`, in the form of RFC 3164. Its time is that of its arrival. A log that
+/// is full or gone must not hold up a server.
+fn send(log: &Path, message: &str) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to(message.as_bytes(), log).map(drop)
+}
+
+/// How much may be logged.
+#[derive(Default)]
+struct Limit {
+    /// When the period began.
+    since: Option<Instant>,
+    /// Lines in it so far.
+    lines: u32,
+    /// Lines that were not written since the last one that was.
+    left_out: u64,
+}
+
+impl Limit {
+    /// Whether a line may be written `now`; and if so, how many before it were left out.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let is_over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD);
+        if is_over {
+            (self.since, self.lines) = (Some(now), 0);
+        }
+        if self.lines == LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_gets_messages_and_holds_nobody_up() {
+        let path = std::env::temp_dir().join(format!("kiln-log-{}", std::process::id()));
+        assert!(send(&path, "nothing listens").is_err());
+        let socket = UnixDatagram::bind(&path).unwrap();
+        send(&path, "<28>kiln[1]: x").unwrap();
+        let mut message = [0; 64];
+        let len = socket.recv(&mut message).unwrap();
+        assert_eq!(&message[..len], b"<28>kiln[1]: x");
+        // Nothing is received any more: at last there is no room.
+        while send(&path, "more").is_ok() {}
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn so_many_lines_in_a_minute_and_then_a_count() {
+        let start = Instant::now();
+        let at = |secs: u64| start + Duration::from_secs(secs);
+        let mut limit = Limit::default();
+        for line in 0..10 {
+            assert_eq!(limit.admit(at(line)), Some(0));
+        }
+        for line in 10..60 {
+            assert_eq!(limit.admit(at(line)), None);
+        }
+        assert_eq!(limit.admit(at(60)), Some(50));
+        for line in 61..70 {
+            assert_eq!(limit.admit(at(line)), Some(0));
+        }
+        assert_eq!((limit.admit(at(119)), limit.left_out), (None, 1));
+        assert_eq!(limit.admit(at(500)), Some(1));
+    }
+}

@@ -1,0 +1,95 @@
+//! Owners as a mount shows them.
+
+use kiln_format::acl::{IdKind, named_ids};
+use std::fmt;
+use std::sync::Arc;
+
+/// Users and groups of all files of a mount.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Users.
+    pub uid: Ids,
+    /// Groups.
+    pub gid: Ids,
+}
+
+/// What is shown for the ids of one kind in the image.
+#[derive(Clone, Default)]
+pub enum Ids {
+    /// They themselves.
+    #[default]
+    Kept,
+    /// One id for all files. Ids that ACLs name are kept.
+    All(u32),
+    /// What this function makes of them, and of those that ACLs and capabilities name.
+    Mapped(Arc<dyn Fn(u32) -> u32 + Send + Sync>),
+}
+
+impl Owners {
+    /// The ids that attribute `name` names in its `value`, translated.
+    pub(super) fn translate(&self, name: &[u8], value: &mut [u8]) {
+        for (kind, bytes) in named_ids(name, value) {
+            let ids = match kind {
+                IdKind::Uid => &self.uid,
+                IdKind::Gid => &self.gid,
+            };
+            if let Ids::Mapped(map) = ids {
+                *bytes = map(u32::from_le_bytes(*bytes)).to_le_bytes();
+            }
+        }
+    }
+}
+
+impl Ids {
+    /// What is shown for the owner `id`.
+    pub(super) fn shown(&self, id: u32) -> u32 {
+        match self {
+            Ids::Kept => id,
+            Ids::All(one) => *one,
+            Ids::Mapped(map) => map(id),
+        }
+    }
+}
+
+impl fmt::Debug for Ids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ids::Kept => f.write_str("Kept"),
+            Ids::All(id) => f.debug_tuple("All").field(id).finish(),
+            Ids::Mapped(_) => f.write_str("Mapped"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Version, then owner, user 5, mask, group 6.
+    const ACL: [[u8; 8]; 4] = [
+        [1, 0, 7, 0, 255, 255, 255, 255],
+        [2, 0, 6, 0, 5, 0, 0, 0],
+        [16, 0, 7, 0, 255, 255, 255, 255],
+        [8, 0, 4, 0, 6, 0, 0, 0],
+    ];
+
+    #[test]
+    fn acls_name_the_ids_that_are_shown() {
+        let value = [&2_u32.to_le_bytes()[..], ACL.as_flattened()].concat();
+        let translated = |owners: &Owners| {
+            let mut value = value.clone();
+            owners.translate(b"system.posix_acl_access", &mut value);
+            value
+        };
+        let thousand = || Ids::Mapped(Arc::new(|id| id + 1000));
+        assert_eq!(translated(&Owners { uid: Ids::All(7), gid: Ids::Kept }), value);
+        let mapped = translated(&Owners { uid: thousand(), gid: thousand() });
+        let mut expected = value.clone();
+        expected[16..20].copy_from_slice(&1005_u32.to_le_bytes());
+        expected[32..36].copy_from_slice(&1006_u32.to_le_bytes());
+        assert_eq!(mapped, expected);
+        let mut other = value.clone();
+        Owners { uid: thousand(), gid: thousand() }.translate(b"user.acl", &mut other);
+        assert_eq!(other, value);
+    }
+}

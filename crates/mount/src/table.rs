@@ -1,0 +1,103 @@
+//! The mount table of this process, `/proc/self/mountinfo`.
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Types of mounts of EROFS images: the kernel's driver, kiln's FUSE server, and that of erofs-utils.
+const IMAGE_TYPES: [&str; 3] = ["erofs", "fuse.kiln", "fuse.erofsfuse"];
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The absolute path of its root, for this process.
+    pub dir: PathBuf,
+    /// Of the filesystem, with its subtype: `erofs`, `fuse.kiln`.
+    pub fs_type: String,
+    /// A device, an image, or what else the mount was given as its source.
+    pub source: OsString,
+}
+
+impl Mounted {
+    /// The mount whose root is `dir`: the topmost one, if several are stacked there. `None` if `dir` is no root of a mount.
+    /// The filesystem itself is not asked, so a FUSE mount whose server has ended is found, too.
+    pub fn at(dir: &Path) -> io::Result<Option<Self>> {
+        let place = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = place.as_raw_fd();
+        let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
+        let id = id.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        let id = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
+        let dir = fs::read_link(format!("/proc/self/fd/{fd}"))?;
+        let table = fs::read("/proc/self/mountinfo")?;
+        let line = table.split(|&byte| byte == b'\n').find_map(|line| Self::of_line(line, id));
+        Ok(line.filter(|mounted| mounted.dir == dir))
+    }
+
+    /// Whether an EROFS image is mounted here, by whatever program.
+    pub fn is_image(&self) -> bool {
+        IMAGE_TYPES.contains(&&*self.fs_type)
+    }
+
+    /// What a line says of the mount `id`; `None` if it is about another one.
+    fn of_line(line: &[u8], id: u64) -> Option<Self> {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let number: u64 = str::from_utf8(fields.first()?).ok()?.parse().ok()?;
+        // Of optional fields there are none or more, and then a hyphen.
+        let rest = fields.iter().skip(6).position(|field| *field == b"-").map(|idx| idx + 7)?;
+        let [fs_type, source, ..] = fields.get(rest..)? else { return None };
+        let fs_type = String::from_utf8_lossy(&unescape(fs_type)).into_owned();
+        let (dir, source) = (OsString::from_vec(unescape(fields[4])), OsString::from_vec(unescape(source)));
+        (number == id).then(|| Self { dir: dir.into(), fs_type, source })
+    }
+}
+
+/// A field without its escapes: the kernel writes white space, `\` and `#` as `\` with three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, behind @ ..] = rest {
+        let (byte, behind) = match (first, behind) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', behind @ ..]) => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), behind)
+            }
+            _ => (*first, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_with_their_escapes() {
+        const LINE: &[u8] =
+            br"36 35 98:0 / /mnt\040two\134\012 ro,nosuid shared:1 master:7 - fuse.kiln odd,\040name\043 ro,user_id=0";
+        let mounted = Mounted::of_line(LINE, 36).unwrap();
+        assert_eq!(mounted.dir, Path::new("/mnt two\\\n"));
+        assert_eq!((&*mounted.fs_type, mounted.source.to_str()), ("fuse.kiln", Some("odd, name#")));
+        assert!(mounted.is_image());
+        assert_eq!(Mounted::of_line(LINE, 35), None);
+        let plain = Mounted::of_line(b"1 0 0:2 / / rw - tmpfs none rw", 1).unwrap();
+        assert_eq!((&*plain.fs_type, plain.is_image()), ("tmpfs", false));
+        for cut in 0..LINE.len() - 40 {
+            assert_eq!(Mounted::of_line(&LINE[..cut], 36), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn only_roots_of_mounts_are_mounts() {
+        assert_eq!(Mounted::at(Path::new("/proc")).unwrap().unwrap().fs_type, "proc");
+        assert_eq!(Mounted::at(Path::new("/proc/self/..")).unwrap().unwrap().dir, Path::new("/proc"));
+        assert_eq!(Mounted::at(Path::new("/proc/self")).unwrap(), None);
+        assert_eq!(Mounted::at(Path::new("/nonexistent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
