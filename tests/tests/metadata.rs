@@ -76,6 +76,25 @@ fn a_root_alone() {
     }
 }
 
+/// The metabox is far shorter than what it decodes to: a check must not take its inodes for too many.
+#[test]
+fn very_many_empty_files_are_no_problem() {
+    const COUNT: u32 = 70_000;
+    let mut tree = MemTree::default();
+    for idx in 0..COUNT {
+        tree.file(ROOT, format!("{idx:05}").as_bytes(), MemFile::default());
+    }
+    let tree = tree.finish().unwrap();
+    let plain = options(None, 4096, 1);
+    let metabox = BuildOptions { metabox: spec(Method::Zstd, 64 << 10), own_mtimes: true, ..plain.clone() };
+    for (what, options) in [("plain", plain), ("metabox", metabox)] {
+        let (bytes, _) = build(&tree, &options).unwrap();
+        let report = kiln_read::check(&open(bytes).unwrap(), 1).unwrap();
+        assert_eq!((report.problem_count, report.notes.len()), (0, 0), "{what}: {report:?}");
+        assert!(report.inodes > COUNT.into(), "{what}");
+    }
+}
+
 #[test]
 fn directories_of_every_size_around_the_limits() {
     let mut mem = MemTree::default();

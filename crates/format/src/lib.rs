@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod addr;
 pub mod chunk;
+pub mod composefs;
 pub mod compr_cfg;
 pub mod device;
 pub mod dirent;

@@ -5,9 +5,9 @@ mod features;
 mod span;
 mod tree;
 
-use crate::{Image, Nid, ReadError};
-use kiln_format::Incompat;
+use crate::{Image, Nid, ReadError, Space};
 use kiln_format::superblock::SUPERBLOCK_OFF;
+use kiln_format::{Compat, Incompat};
 use span::Spans;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,16 +23,27 @@ pub struct CheckReport {
     pub inodes: u64,
     /// Directories among them.
     pub directories: u64,
-    /// Extents of their contents.
+    /// Extents of their contents. A fragment is none of its own: it is part of an extent of the packed inode.
     pub extents: u64,
-    /// Length of their contents in bytes.
+    /// Length in bytes of the contents of files, directories and symbolic links, each inode once, holes included. The packed inode
+    /// and the metabox only hold contents of others.
     pub bytes: u64,
+    /// The part of `bytes` that is contents of regular files.
+    pub file_bytes: u64,
+    /// The part of `file_bytes` that was compared with stored digests, and is right.
+    pub digested_bytes: u64,
+    /// Files of a composefs image whose contents are objects outside of it: they are no part of `file_bytes`.
+    pub objects: u64,
+    /// Whether the superblock has a checksum, which was compared. No other metadata of the format has one.
+    pub has_checksum: bool,
     /// Digests that were not compared, because the contents are far longer than what the image has of them.
     pub unverified_digests: u64,
     /// What is wrong; at most 1000 problems.
     pub problems: Vec<CheckProblem>,
     /// How many problems there are.
     pub problem_count: u64,
+    /// What is worth knowing, and no error.
+    pub notes: Vec<Note>,
 }
 
 /// Something wrong in an image.
@@ -76,13 +87,6 @@ pub enum Finding {
     },
     /// The digest that is stored for a file's contents.
     Digest(&'static str),
-    /// A feature that is used but not announced: older kernels would misread the image instead of refusing it.
-    Feature {
-        /// The bit that should be set.
-        missing: Incompat,
-        /// What needs it.
-        because: &'static str,
-    },
     /// Bytes with two meanings.
     Overlap {
         /// Device number, `None` for the metabox.
@@ -102,10 +106,6 @@ impl fmt::Display for Finding {
             Finding::Entry { name, reason } => write!(f, "entry {}: {reason}", name.escape_ascii()),
             Finding::Xattr { name, reason } => write!(f, "attribute {}: {reason}", name.escape_ascii()),
             Finding::Digest(reason) => write!(f, "stored digest: {reason}"),
-            Finding::Feature { missing, because } => {
-                let mut names = missing.iter_names().map(|(name, _)| name);
-                write!(f, "feature_incompat lacks {}: {because}", names.next().unwrap_or("a bit"))
-            }
             Finding::Overlap { device, first, second } => {
                 let (kind, at, len) = first;
                 write!(f, "{kind} ({len} bytes at byte {at}) overlaps ")?;
@@ -135,6 +135,43 @@ impl fmt::Display for CheckProblem {
     }
 }
 
+/// Something that is no error, because the kernel reads the image nevertheless.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// A feature that is used but not announced. Linux 6.18 reads the image; a kernel that is older than the feature
+    /// misreads it instead of refusing it.
+    Unannounced {
+        /// The bit that should be set.
+        missing: Incompat,
+        /// What needs it.
+        because: &'static str,
+        /// The first inode that uses it.
+        path: Vec<u8>,
+        /// Its number.
+        nid: Nid,
+    },
+    /// There are too many extents to remember where each of them lies.
+    OverlapsUnknown {
+        /// Ranges that were remembered, and compared with each other.
+        compared: usize,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::Unannounced { missing, because, path, nid } => {
+                let mut names = missing.iter_names().map(|(name, _)| name);
+                let (path, bit) = (path.escape_ascii(), names.next().unwrap_or("a bit"));
+                write!(f, "{path} (nid {nid}): feature_incompat lacks {bit}: {because}; older kernels would misread it")
+            }
+            Note::OverlapsUnknown { compared } => {
+                write!(f, "more extents than the image has room for: overlaps were looked for among {compared} only")
+            }
+        }
+    }
+}
+
 /// Check a whole image, decoding on `threads` threads.
 ///
 /// What is damaged goes to the report. The checksum of the superblock is compared even if the image was opened without.
@@ -143,14 +180,17 @@ impl fmt::Display for CheckProblem {
 /// A failing source, which says nothing about the image, or our own mistake.
 pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
     let problems = Problems::default();
-    let mut spans = Spans::new(image.core.devices.total_len());
+    // Inodes of the metabox have their places in its contents, whatever these compress to.
+    let room = image.core.devices.total_len().saturating_add(image.space_len(Space::Metabox));
+    let mut spans = Spans::new(room);
     check_superblock(image, &problems, &mut spans)?;
     let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
         let mut tree = Tree::new(image, &problems, &mut spans, queue);
         tree.check_all()?;
         Ok(tree.into_report())
     })?;
-    spans.report_overlaps(&problems);
+    report.has_checksum = image.superblock().compat.contains(Compat::SB_CHKSUM);
+    report.notes.extend(spans.report_overlaps(&problems));
     let found = problems.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     (report.problems, report.problem_count) = (found.list, found.count);
     Ok(report)

@@ -27,6 +27,8 @@ pub(crate) struct Devices {
     /// Parts of the flat space that lie on extra devices: sorted, without overlaps. Empty without extra devices, and
     /// where they are all part of the primary one.
     mapped: Vec<Mapping>,
+    /// Numbers of the extra devices that were not given and do not follow in the primary one.
+    missing: Vec<u16>,
     block_bits: BlockBits,
     counters: Arc<Counters>,
 }
@@ -54,7 +56,8 @@ impl Devices {
     /// The primary device alone: enough to read the superblock.
     pub fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
         let list = vec![Device::new(source)?];
-        Ok(Self { list, slots: Vec::new(), mapped: Vec::new(), block_bits: BlockBits::DEFAULT, counters })
+        let (slots, mapped, missing) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters })
     }
 
     /// Read the device table and add the extra devices: all in its order, or none for a flat image.
@@ -65,12 +68,17 @@ impl Devices {
         }
         self.block_bits = sb.block_bits;
         self.slots = self.read_table(sb)?;
-        for (slot, source) in self.slots.iter().zip(extra) {
-            let device = self.list.len() as u16;
+        let is_flat = extra.is_empty();
+        for source in extra {
             self.list.push(Device::new(source)?);
-            if let Some(mapping) = mapping(slot, device, sb)? {
-                self.mapped.push(mapping);
+        }
+        for (slot, device) in self.slots.iter().zip(1..) {
+            let mapping = mapping(slot, device, sb)?;
+            if is_flat && self.follows(slot, mapping.as_ref()) {
+                continue;
             }
+            self.missing.extend(is_flat.then_some(device));
+            self.mapped.extend(mapping);
         }
         self.mapped.sort_by_key(|m| m.start);
         match self.mapped.windows(2).find(|pair| pair[1].start < pair[0].end) {
@@ -80,6 +88,20 @@ impl Devices {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether what would be on a device is part of the primary one.
+    fn follows(&self, slot: &DeviceSlot, mapping: Option<&Mapping>) -> bool {
+        slot.blocks == 0 || mapping.is_some_and(|mapping| mapping.end <= self.primary_len())
+    }
+
+    /// The extra devices that are needed and not there, as an error.
+    pub fn missing(&self) -> Option<ReadError> {
+        (!self.missing.is_empty()).then(|| {
+            let tag = |&device: &u16| self.slots[usize::from(device) - 1].tag.split(|&b| b == 0).next();
+            let tags = self.missing.iter().map(|device| tag(device).unwrap_or_default().to_vec());
+            ReadError::MissingDevices { tags: tags.collect() }
+        })
     }
 
     fn read_table(&self, sb: &Superblock) -> Result<Vec<DeviceSlot>, ReadError> {
@@ -137,7 +159,7 @@ impl Devices {
         let Some(idx) = usize::from(id).checked_sub(1) else { return Ok(self.in_flat_space(off)) };
         let unknown = |reason| ReadError::corrupt("erofs_inode_chunk_index", off, "device_id", id.into(), reason);
         let slot = self.slots.get(idx).ok_or_else(|| unknown("no such device"))?;
-        if self.list.len() > 1 {
+        if self.list.len() > 1 || self.missing.contains(&id) {
             return Ok(Place { device: id, pa: off, run: u64::MAX - off });
         }
         // All devices in one file: what would be on the device follows at its address in the flat space.
@@ -146,14 +168,21 @@ impl Devices {
         Ok(Place { device: 0, pa, run: u64::MAX - pa })
     }
 
-    /// Refuse a range that is not wholly on its device.
+    /// Refuse a range that is not wholly on its device, or whose device is missing: it is going to be read.
     pub fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
-        match pa.checked_add(len) {
-            Some(end) if end <= self.len(device) => Ok(()),
-            _ => {
-                Err(FormatError::corrupt(record, pa, "length", len, "not wholly on its device: is the image cut off?"))?
-            }
+        match self.missing.contains(&device) {
+            true => self.missing().map_or(Ok(()), Err),
+            false => within(record, pa, len, self.len(device)),
         }
+    }
+
+    /// Refuse a range that is not wholly on its device. Of one that is missing the table says how long it is.
+    pub fn check_place(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
+        let device_len = match self.missing.contains(&device) {
+            true => self.slots[usize::from(device) - 1].blocks.saturating_mul(self.block_bits.len()),
+            false => self.len(device),
+        };
+        within(record, pa, len, device_len)
     }
 
     /// Fill `buf` from byte `pa` of a device. The range must have been checked.
@@ -175,6 +204,13 @@ impl Devices {
         if let Some(device) = self.list.get(usize::from(device)) {
             device.source.will_need(pa, len);
         }
+    }
+}
+
+fn within(record: &'static str, pa: u64, len: u64, device_len: u64) -> Result<(), ReadError> {
+    match pa.checked_add(len) {
+        Some(end) if end <= device_len => Ok(()),
+        _ => Err(FormatError::corrupt(record, pa, "length", len, "not wholly on its device: is the image cut off?"))?,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong when an image is read, sorted by who must act.
 
+use crate::Escaped;
 use kiln_codec::CodecError;
 use kiln_format::{FormatError, Nid, Problem};
 use rustix::io::Errno;
@@ -51,6 +52,12 @@ pub enum ReadError {
         expected: usize,
         /// By the caller.
         given: usize,
+    },
+    /// Extra devices were not given, and do not follow in the image's own file either.
+    #[error("needs {}", Devices(tags))]
+    MissingDevices {
+        /// What the image calls them: text, often a digest or a path, or nothing.
+        tags: Vec<Vec<u8>>,
     },
     /// The path does not exist in the image.
     #[error("{}: no such file or directory", path.escape_ascii())]
@@ -186,7 +193,7 @@ impl ReadError {
         let errno = match self {
             ReadError::Corrupt { .. } => Errno::UCLEAN,
             ReadError::Unsupported { .. } => Errno::OPNOTSUPP,
-            ReadError::Io { .. } | ReadError::Internal { .. } => Errno::IO,
+            ReadError::Io { .. } | ReadError::MissingDevices { .. } | ReadError::Internal { .. } => Errno::IO,
             ReadError::NotFound { .. } => Errno::NOENT,
             ReadError::NotADirectory { .. } => Errno::NOTDIR,
             ReadError::IsADirectory { .. } => Errno::ISDIR,
@@ -229,6 +236,21 @@ struct Subject<'a>(&'a [u8]);
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { f.write_str("the inode") } else { write!(f, "{}", self.0.escape_ascii()) }
+    }
+}
+
+/// How many devices, and which.
+struct Devices<'a>(&'a [Vec<u8>]);
+
+impl fmt::Display for Devices<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.len() == 1 { "" } else { "s" };
+        write!(f, "{} extra device{plural}", self.0.len())?;
+        let mut tags = self.0.iter().filter(|tag| !tag.is_empty());
+        let Some(first) = tags.next() else { return Ok(()) };
+        write!(f, " (tag {}", Escaped(first))?;
+        tags.try_for_each(|tag| write!(f, ", {}", Escaped(tag)))?;
+        f.write_str(")")
     }
 }
 

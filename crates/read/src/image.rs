@@ -1,5 +1,6 @@
 //! Opening an image.
 
+use crate::composefs;
 use crate::device::Devices;
 use crate::memory::Memory;
 use crate::meta::Space;
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub packed: Option<Inode>,
     pub metabox: Option<Inode>,
     pub prefixes: LongPrefixes,
+    pub is_composefs: bool,
     pub reader: Reader,
     cache_bytes: u64,
     limits: DecodeLimits,
@@ -112,6 +114,7 @@ impl Image {
         }
         let cfgs = read_compr_cfgs(&all, &sb, &head)?;
         all.add_extra(&sb, devices)?;
+        let is_composefs = composefs::has_header(&all)?;
         let limits = decode_limits(&cfgs);
         let (packed_nid, metabox_nid) = (sb.packed_nid, sb.metabox_nid);
         let core = Core {
@@ -121,6 +124,7 @@ impl Image {
             packed: None,
             metabox: None,
             prefixes: LongPrefixes::default(),
+            is_composefs,
             reader: options.reader,
             cache_bytes: options.cache_bytes,
             limits,
@@ -214,6 +218,15 @@ impl Image {
     /// The device table.
     pub fn device_slots(&self) -> &[DeviceSlot] {
         self.core.devices.slots()
+    }
+
+    /// An error where extra devices were not given that do not follow in the primary source either. Metadata can be read without
+    /// them, and contents that lie elsewhere.
+    ///
+    /// # Errors
+    /// [`ReadError::MissingDevices`].
+    pub fn require_devices(&self) -> Result<(), ReadError> {
+        self.core.devices.missing().map_or(Ok(()), Err)
     }
 
     /// Length of the primary device in bytes, from the start of the image on.

@@ -17,6 +17,7 @@
 
 mod cache;
 pub mod check;
+mod composefs;
 pub mod conformance;
 mod course;
 mod data;
@@ -25,6 +26,7 @@ mod device;
 mod digest;
 mod dir;
 mod error;
+mod escape;
 mod explain;
 mod image;
 mod inode;
@@ -47,10 +49,12 @@ mod walk;
 mod xattr;
 mod zmap;
 
-pub use check::{CheckProblem, CheckReport, Finding, check};
+pub use check::{CheckProblem, CheckReport, Finding, Note, check};
+pub use composefs::ComposefsObject;
 pub use digest::DigestCheck;
 pub use dir::DirEntry;
 pub use error::{Defect, ReadError};
+pub use escape::Escaped;
 pub use explain::{Cost, Decoding, Explanation, Extents, Piece};
 pub use image::{Image, OpenOptions, Reader};
 pub use inode::Inode;

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Golden, hex, latin1, manifest, named, read_whole, sha256};
+use common::{Golden, composefs, hex, latin1, manifest, named, read_whole, sha256};
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, Inode, WalkEntry};
+use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, WalkEntry};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The same description of an inode that the expected trees have, but for what the tree does not say.
 fn describe(image: &Image, entry: &WalkEntry) -> Value {
@@ -74,6 +75,38 @@ fn reads_back(golden: &Golden) {
         assert_eq!(actual, as_built(golden, wanted, &actual), "{}: {path}", golden.name);
     }
     assert!(expected.is_empty(), "{}: missing: {:?}", golden.name, expected.keys());
+}
+
+/// An image of mkcomposefs 1.0.8 is what the kernel shows, and sound; its larger files are objects elsewhere.
+#[test]
+fn a_composefs_image_is_its_tree() {
+    let golden = composefs();
+    reads_back(&golden);
+    let image = golden.open();
+    assert!(image.is_composefs());
+    let object = |image: &Image, path: &[u8]| {
+        let inode = image.resolve(path, FollowLast::Follow).unwrap();
+        image.composefs_object(&inode).unwrap().map(|object| object.path.unwrap())
+    };
+    for path in ["big", "sub/larger"] {
+        let redirect = object(&image, path.as_bytes()).unwrap();
+        let (dir, rest) = (&redirect[..4], &redirect[4..]);
+        assert!(dir.starts_with(b"/") && dir.ends_with(b"/") && rest.len() == 62, "{}", redirect.escape_ascii());
+    }
+    for path in ["small", "zero", "gone", "layer"] {
+        assert_eq!(object(&image, path.as_bytes()), None, "{path}");
+    }
+    let report = kiln_read::check(&image, 1).unwrap();
+    assert_eq!((report.problem_count, report.notes.len(), report.objects), (0, 0, 2), "{report:?}");
+    assert_eq!(report.file_bytes, 25, "only what is here");
+    // Without the header the same attributes are those of any file.
+    let mut bytes = golden.bytes();
+    bytes[..32].fill(0);
+    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap();
+    assert!(!image.is_composefs());
+    assert_eq!(object(&image, b"big"), None);
+    let report = kiln_read::check(&image, 1).unwrap();
+    assert_eq!((report.problem_count, report.notes.len(), report.objects), (0, 1, 0), "{report:?}");
 }
 
 #[test]

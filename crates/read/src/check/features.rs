@@ -1,33 +1,43 @@
 //! Features that are used, compared with those that are announced.
+//!
+//! Linux 6.18 tests few of the bits: it maps chunks, inline pclusters, long prefixes of attributes, 48-bit inodes and encoded
+//! extents whether they are announced or not. So a missing bit is no error; where the kernel does need it (a packed inode, a
+//! device table, pclusters of several blocks), the image cannot be read without it, and that is the error.
 
-use super::{Finding, Problems};
+use super::Note;
 use crate::map::{Extent, ExtentKind, Map};
-use crate::{Inode, ReadError};
+use crate::{Image, Inode, ReadError};
 use kiln_format::Incompat;
 use kiln_format::inode::{DataLayout, FileType, Form};
-use kiln_format::superblock::Superblock;
 
-/// Reports each missing bit once.
+/// Notes each missing bit once.
 pub(super) struct Features {
     known: Incompat,
+    notes: Vec<Note>,
 }
 
 impl Features {
-    pub fn new(sb: &Superblock) -> Self {
-        Self { known: sb.incompat }
+    pub fn new(image: &Image) -> Self {
+        // composefs never sets this bit, and its images are the same for everybody.
+        let unset = if image.is_composefs() { Incompat::CHUNKED_FILE } else { Incompat::empty() };
+        Self { known: image.superblock().incompat | unset, notes: Vec::new() }
     }
 
-    fn needs(&mut self, bit: Incompat, because: &'static str, path: &[u8], inode: &Inode, problems: &Problems) {
+    pub fn into_notes(self) -> Vec<Note> {
+        self.notes
+    }
+
+    fn needs(&mut self, bit: Incompat, because: &'static str, path: &[u8], inode: &Inode) {
         if !self.known.contains(bit) {
             self.known |= bit;
-            problems.add(path, Some(inode.nid), Finding::Feature { missing: bit, because });
+            self.notes.push(Note::Unannounced { missing: bit, because, path: path.to_vec(), nid: inode.nid });
         }
     }
 
     /// What the inode itself needs.
-    pub fn of_inode(&mut self, path: &[u8], inode: &Inode, problems: &Problems) {
+    pub fn of_inode(&mut self, path: &[u8], inode: &Inode) {
         let meta = &inode.meta;
-        let mut needs = |bit, because| self.needs(bit, because, path, inode, problems);
+        let mut needs = |bit, because| self.needs(bit, because, path, inode);
         if meta.layout == DataLayout::ChunkBased {
             needs(Incompat::CHUNKED_FILE, "chunk-based inode");
         }
@@ -49,9 +59,8 @@ impl Features {
         inode: &Inode,
         map: &mut Map<'_>,
         extent: &Extent,
-        problems: &Problems,
     ) -> Result<(), ReadError> {
-        let mut needs = |bit, because| self.needs(bit, because, path, inode, problems);
+        let mut needs = |bit, because| self.needs(bit, because, path, inode);
         match extent.kind {
             ExtentKind::Hole if inode.meta.layout == DataLayout::FlatPlain => {
                 needs(Incompat::ADDR_48BIT, "hole without chunks");
@@ -76,7 +85,7 @@ impl Features {
     }
 
     /// What an attribute with a long prefix needs.
-    pub fn of_long_prefix(&mut self, path: &[u8], inode: &Inode, problems: &Problems) {
-        self.needs(Incompat::XATTR_PREFIXES, "long xattr name prefix", path, inode, problems);
+    pub fn of_long_prefix(&mut self, path: &[u8], inode: &Inode) {
+        self.needs(Incompat::XATTR_PREFIXES, "long xattr name prefix", path, inode);
     }
 }

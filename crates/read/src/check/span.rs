@@ -3,8 +3,7 @@
 //! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a
 //! pcluster begins inside another one, or where data lies in metadata.
 
-use super::{Finding, Problems};
-use crate::ReadError;
+use super::{Finding, Note, Problems};
 
 /// An owned range: 16 bytes, because there is one for each extent of the image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +19,8 @@ struct Span {
 const METABOX: u32 = 1 << 16;
 /// Spans that are kept for even the smallest image.
 const SPANS_MIN: usize = 1 << 16;
+/// Bytes of an image for each span that is kept: half of the shortest inode, since half of the memory is for duplicates.
+const BYTES_PER_SPAN: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -58,10 +59,10 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// For an image of `len` bytes, devices included. One span for each 64 bytes is more than blocks and inodes can
-    /// need; a hostile index that names more must not cost more memory.
-    pub fn new(len: u64) -> Self {
-        let max = usize::try_from(len / 64).unwrap_or(usize::MAX).max(SPANS_MIN);
+    /// For an image of `room` bytes: all devices, and what the metabox decodes to. No two inodes and no two blocks share their
+    /// bytes, so this bounds how many there are. A hostile index that names more pclusters must not cost more memory.
+    pub fn new(room: u64) -> Self {
+        let max = usize::try_from(room / BYTES_PER_SPAN).unwrap_or(usize::MAX).max(SPANS_MIN);
         Self { list: Vec::new(), max, is_full: false }
     }
 
@@ -89,11 +90,11 @@ impl Spans {
         let tag = space << 2 | kind as u32;
         let (mut start, mut len) = (start, len);
         if let Some(last) = self.list.last_mut()
-            && kind == Kind::Data
+            && kind != Kind::Pcluster
             && (last.tag, last.end()) == (tag, start)
             && let Ok(joined) = u32::try_from(u64::from(last.len) + len)
         {
-            // Chunks of a file are often contiguous.
+            // Chunks of a file are often contiguous, and so are the inodes of a directory.
             last.len = joined;
             return;
         }
@@ -118,14 +119,11 @@ impl Spans {
         self.list.dedup();
     }
 
-    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far.
-    pub fn report_overlaps(mut self, problems: &Problems) {
-        if self.is_full {
-            let (record, reason) = ("z_erofs_lcluster_index", "more extents than the image has room for");
-            let error = ReadError::unsupported(record, 0, "count", self.list.len() as u64, reason);
-            problems.add(b"", None, Finding::Unreadable(error));
-        }
+    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far. A note where there were too
+    /// many to keep.
+    pub fn report_overlaps(mut self, problems: &Problems) -> Option<Note> {
         self.sort();
+        let note = self.is_full.then_some(Note::OverlapsUnknown { compared: self.list.len() });
         let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
         for span in self.list {
             let conflicts = |other: &&Span| {
@@ -142,6 +140,7 @@ impl Spans {
                 *kind = Some(span);
             }
         }
+        note
     }
 }
 
@@ -154,6 +153,15 @@ mod tests {
         fill(&mut spans);
         spans.report_overlaps(&problems);
         problems.lock().count
+    }
+
+    /// Whether all spans of an image of `room` bytes were kept.
+    fn is_complete(room: u64, fill: impl Fn(&mut Spans)) -> bool {
+        let (mut spans, problems) = (Spans::new(room), Problems::default());
+        fill(&mut spans);
+        let note = spans.report_overlaps(&problems);
+        assert_eq!(problems.lock().count, 0, "too many are no damage");
+        note.is_none()
     }
 
     #[test]
@@ -186,9 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_do_not_fill_the_memory_and_too_many_others_are_reported() {
-        assert_eq!(overlaps(|s| (0..3 * SPANS_MIN as u64).for_each(|i| s.add_pcluster(0, 4096 * (i % 100), 4096))), 0);
-        assert_eq!(overlaps(|s| (0..3 * SPANS_MIN as u64).for_each(|i| s.add_pcluster(0, 4096 * i, 4096))), 1);
+    fn duplicates_do_not_fill_the_memory_and_too_many_others_are_noted() {
+        const MANY: u64 = 3 * SPANS_MIN as u64;
+        assert!(is_complete(0, |s| (0..MANY).for_each(|i| s.add_pcluster(0, 4096 * (i % 100), 4096))));
+        assert!(!is_complete(0, |s| (0..MANY).for_each(|i| s.add_pcluster(0, 4096 * i, 4096))));
+    }
+
+    /// The most that a sound image can hold: inodes of 32 bytes, found in no order.
+    #[test]
+    fn there_is_room_for_every_inode() {
+        const COUNT: u64 = 3 * SPANS_MIN as u64 + 1;
+        let scattered = |s: &mut Spans| (0..COUNT).for_each(|i| s.add_in_metabox(32 * (i * 5 % COUNT), 32));
+        assert!(is_complete(32 * COUNT, scattered));
     }
 
     #[test]

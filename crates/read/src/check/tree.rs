@@ -67,7 +67,7 @@ impl<'c> Tree<'c> {
             problems,
             spans,
             queue,
-            features: Features::new(image.superblock()),
+            features: Features::new(image),
             report: CheckReport::default(),
             directories: HashSet::new(),
             others: HashMap::new(),
@@ -77,7 +77,7 @@ impl<'c> Tree<'c> {
     }
 
     pub fn into_report(self) -> CheckReport {
-        self.report
+        CheckReport { notes: self.features.into_notes(), ..self.report }
     }
 
     /// Everything that can be reached from the superblock.
@@ -205,7 +205,7 @@ impl<'c> Tree<'c> {
     fn check_inode(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
         self.report.inodes += 1;
         self.report.directories += u64::from(inode.is_dir());
-        self.features.of_inode(path, inode, self.problems);
+        self.features.of_inode(path, inode);
         let size = inode.meta.size;
         if !inode.has_contents() && size != 0 {
             self.add(path, inode, Finding::Field { field: "i_size", stored: size, expected: 0 });
@@ -218,6 +218,13 @@ impl<'c> Tree<'c> {
         self.problems.take(path, xattrs)?;
         let contents = self.check_contents(path, inode).map_err(|error| error.at_nid(inode.nid));
         self.problems.take(path, contents)?;
+        let digest = self.check_digest(path, inode)?;
+        self.count_contents(inode, digest);
+        Ok(())
+    }
+
+    /// Whether the contents have their stored digest; `None` where they cannot be read.
+    fn check_digest(&mut self, path: &[u8], inode: &Inode) -> Result<Option<DigestCheck>, ReadError> {
         let digest = match self.image.check_digest(inode) {
             // What cannot be read is found by who decodes it.
             Err(error) if error.is_corrupt() => None,
@@ -228,7 +235,29 @@ impl<'c> Tree<'c> {
             Some(DigestCheck::TooLong) => self.report.unverified_digests += 1,
             _ => {}
         }
-        Ok(())
+        Ok(digest)
+    }
+
+    fn count_contents(&mut self, inode: &Inode, digest: Option<DigestCheck>) {
+        let is_store = [self.image.core.packed, self.image.core.metabox].contains(&Some(*inode));
+        if is_store || !inode.has_contents() {
+            return;
+        }
+        // Holes may add up to anything.
+        let add = |sum: &mut u64| *sum = sum.saturating_add(inode.meta.size);
+        add(&mut self.report.bytes);
+        if inode.meta.file_type != FileType::Regular {
+            return;
+        }
+        // Attributes that cannot be read are a problem already.
+        if matches!(self.image.composefs_object(inode), Ok(Some(_))) {
+            self.report.objects += 1;
+            return;
+        }
+        add(&mut self.report.file_bytes);
+        if digest == Some(DigestCheck::Equal) {
+            add(&mut self.report.digested_bytes);
+        }
     }
 
     fn check_xattrs(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
@@ -247,7 +276,7 @@ impl<'c> Tree<'c> {
             ControlFlow::Continue(())
         })?;
         if long_prefix {
-            self.features.of_long_prefix(path, inode, self.problems);
+            self.features.of_long_prefix(path, inode);
         }
         if let Some(name) = self.image.denied_by_filter(inode)? {
             self.add(path, inode, Finding::Xattr { name, reason: "hidden by the inode's name filter" });
@@ -288,10 +317,8 @@ impl<'c> Tree<'c> {
                 ));
             }
             off = extent.end();
-            self.report.extents += 1;
-            // Holes may add up to anything.
-            self.report.bytes = self.report.bytes.saturating_add(extent.llen);
-            self.features.of_extent(path, inode, &mut map, &extent, self.problems)?;
+            self.report.extents += u64::from(!matches!(extent.kind, ExtentKind::Fragment { .. }));
+            self.features.of_extent(path, inode, &mut map, &extent)?;
             // A damaged extent does not hide those behind it.
             let checked = self.check_extent(inode, &extent).map_err(|error| error.at_nid(inode.nid));
             if self.problems.take(path, checked)? == Some(Decode::Wanted) {

@@ -216,7 +216,7 @@ impl<'a> Meter<'a> {
 
     /// The units that hold bytes of a device. Returns the length of those that are new.
     fn fetch(&mut self, record: &'static str, device: u16, pa: u64, len: u64, unit: u64) -> Result<u64, ReadError> {
-        self.image.core.devices.check_range(record, device, pa, len)?;
+        self.image.core.devices.check_place(record, device, pa, len)?;
         let end = align_up(pa + len, unit).unwrap_or(u64::MAX);
         Ok(self.blocks.add(device, pa - pa % unit..end))
     }

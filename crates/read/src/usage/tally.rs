@@ -105,7 +105,7 @@ impl<'i> Tally<'i> {
 
     fn name_data(&mut self, record: &'static str, device: u16, bytes: Range<u64>, slack: u64) -> Result<(), ReadError> {
         let devices = &self.image.core.devices;
-        devices.check_range(record, device, bytes.start, (bytes.end - bytes.start).saturating_add(slack))?;
+        devices.check_place(record, device, bytes.start, (bytes.end - bytes.start).saturating_add(slack))?;
         self.name(Named::Data { device, bytes, slack })
     }
 

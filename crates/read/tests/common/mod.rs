@@ -36,6 +36,11 @@ pub fn named(name: &str) -> Golden {
     manifest().into_iter().find(|golden| golden.name == name).unwrap()
 }
 
+/// The image of mkcomposefs, which is in a folder of its own: its files are not all in it.
+pub fn composefs() -> Golden {
+    Golden { name: "composefs/image".into(), tree: "composefs".into() }
+}
+
 impl Golden {
     pub fn path(&self) -> PathBuf {
         dir().join(format!("{}.erofs", self.name))

@@ -2,6 +2,7 @@
 
 use kiln_build::BuildError;
 use kiln_build::tree::{ContentId, Entries, Kind, Node, NodeId, Tree};
+use kiln_read::Escaped;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -45,7 +46,7 @@ pub struct Scan {
 
 /// An entry that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {source}", path.display())]
+#[error("{}: {source}", Escaped::path(path))]
 pub struct Unreadable {
     /// Its path, that of the root in front.
     pub path: PathBuf,
@@ -63,7 +64,7 @@ pub enum ScanError {
     #[error("interrupted")]
     Interrupted,
     /// More entries than a tree can have.
-    #[error("{}: more than 2^32 entries", .0.display())]
+    #[error("{}: more than 2^32 entries", Escaped::path(.0))]
     TooMany(PathBuf),
     /// What was found is no tree.
     #[error(transparent)]

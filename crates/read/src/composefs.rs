@@ -1,0 +1,62 @@
+//! Images of composefs: their large files are objects elsewhere, which overlayfs puts in their place.
+//!
+//! Such an image is plain EROFS. Each file that is an object has its length, holes for contents, and two attributes of overlayfs:
+//! one that says that there are only metadata here, and one that names the object. Elsewhere the same attributes are those of a
+//! backup of an overlay's upper directory, and mean nothing: only composefs's header decides.
+
+use crate::device::Devices;
+use crate::{Escaped, Image, Inode, ReadError};
+use kiln_format::composefs::RawComposefsHeader;
+use kiln_format::inode::FileType;
+use std::fmt;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// That a file has only metadata here.
+const METACOPY: &[u8] = b"trusted.overlay.metacopy";
+/// Where its contents are: a path in the store of objects.
+const REDIRECT: &[u8] = b"trusted.overlay.redirect";
+
+/// What the contents of a file of a composefs image are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComposefsObject {
+    /// The object's path in the store, from its root; `None` where the image does not name it: it has the file's own path then.
+    pub path: Option<Vec<u8>>,
+}
+
+impl fmt::Display for ComposefsObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "the composefs object {}", Escaped(path.strip_prefix(b"/").unwrap_or(path))),
+            None => f.write_str("a composefs object of the same path"),
+        }
+    }
+}
+
+impl Image {
+    /// Whether composefs has made the image, by the header in front of it.
+    pub fn is_composefs(&self) -> bool {
+        self.core.is_composefs
+    }
+
+    /// The object that is the contents of a file; `None` for what has its contents here, and in all images that composefs has
+    /// not made.
+    ///
+    /// # Errors
+    /// As [`Image::list_xattrs`].
+    pub fn composefs_object(&self, inode: &Inode) -> Result<Option<ComposefsObject>, ReadError> {
+        if !self.is_composefs() || inode.meta.file_type != FileType::Regular || inode.meta.size == 0 {
+            return Ok(None);
+        }
+        match self.get_xattr(inode, METACOPY)? {
+            None => Ok(None),
+            Some(_) => Ok(Some(ComposefsObject { path: self.get_xattr(inode, REDIRECT)? })),
+        }
+    }
+}
+
+/// Whether the image on the primary device has the header of composefs. The superblock behind it has been read.
+pub(crate) fn has_header(devices: &Devices) -> Result<bool, ReadError> {
+    let mut header = RawComposefsHeader::new_zeroed();
+    devices.read(0, header.as_mut_bytes(), 0)?;
+    Ok(header.is_valid())
+}
