@@ -6,6 +6,7 @@
 
 mod beneath;
 mod content;
+mod crew;
 mod meta;
 mod node;
 mod run;
@@ -13,6 +14,7 @@ mod walk;
 mod work;
 
 use crate::{Selection, SinkError};
+use crew::Crew;
 use kiln_read::{Image, Nid};
 use run::Run;
 use std::path::Path;
@@ -87,16 +89,14 @@ pub struct ExtractReport {
     pub hard_links: u64,
     /// Bytes of file contents, holes included.
     pub bytes: u64,
-    /// With `keep_going`: what is missing, by path in the image, and why.
+    /// What is missing, by path in the image, and why: files of a composefs image whose contents are objects outside of it
+    /// ([`SinkError::NeedsObject`]), and with `keep_going` what could not be read or written.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
     /// Extended attributes that the caller may not set, or the target's filesystem does not have.
     pub unset_xattrs: u64,
     /// Path and attribute of the first of these.
     pub first_unset_xattr: Option<(Vec<u8>, Vec<u8>)>,
 }
-
-/// Jobs that wait for a worker, at most: each may hold a descriptor open.
-const QUEUE_LEN: usize = 128;
 
 /// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
 /// `options.root` is not a directory, `target` becomes this file, whatever is selected.
@@ -132,12 +132,13 @@ pub fn extract(
 
 /// Let `walk` find what is to be made, and workers make it.
 fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
-    let (sender, receiver) = sync_channel(QUEUE_LEN);
+    let crew = Crew::new(run.options.threads);
+    let (sender, receiver) = sync_channel(crew.queue_len);
     let mut walker = Walker::new(run, sender);
     thread::scope(|scope| {
         // The workers alone own the receiver: should they all be gone, the walker does not wait for them.
         let receiver = Arc::new(Mutex::new(receiver));
-        for count in 0..worker_count(run.options.threads) {
+        for count in 0..crew.workers {
             let receiver = Arc::clone(&receiver);
             let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, &receiver));
             match started {
@@ -164,12 +165,5 @@ fn work_all(run: &Run<'_>, jobs: &Mutex<Receiver<Job>>) {
             Ok(job) => work::work(run, job, &mut buffer),
             Err(_) => return,
         }
-    }
-}
-
-fn worker_count(threads: usize) -> usize {
-    match threads {
-        0 => thread::available_parallelism().map_or(1, |n| n.get()),
-        n => n,
     }
 }

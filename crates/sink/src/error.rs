@@ -1,7 +1,7 @@
 //! What can go wrong on the way out of an image.
 
 use kiln_format::Nid;
-use kiln_read::ReadError;
+use kiln_read::{ComposefsObject, Escaped, ReadError};
 use std::io;
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub enum SinkError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The target could not be written.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}", Escaped::path(path))]
     Io {
         /// The file in the target, or the target itself.
         path: PathBuf,
@@ -22,21 +22,29 @@ pub enum SinkError {
         source: io::Error,
     },
     /// The target holds files already, and overwriting was not asked for.
-    #[error("{}: not empty: extract into a new or empty directory, or overwrite what is there", path.display())]
+    #[error("{}: not empty: extract into a new or empty directory, or overwrite what is there", Escaped::path(path))]
     TargetNotEmpty {
         /// The target.
         path: PathBuf,
     },
     /// A name that would not stay in its directory: empty, `.`, `..`, or with a slash or zero byte.
-    #[error("{}: nid {nid}: the name is not one of a file: the image is corrupt", path.escape_ascii())]
+    #[error("{}: nid {nid}: the name is not one of a file: the image is corrupt", Escaped(path))]
     BadName {
         /// Path in the image.
         path: Vec<u8>,
         /// The inode it names.
         nid: Nid,
     },
+    /// A file of a composefs image whose contents are an object that is not in the image.
+    #[error("{}: its contents are {object}, which is not in the image", Escaped(path))]
+    NeedsObject {
+        /// Path in the image.
+        path: Vec<u8>,
+        /// The object.
+        object: ComposefsObject,
+    },
     /// A selection that cannot name anything in an image.
-    #[error("{}: {reason}", pattern.escape_ascii())]
+    #[error("{}: {reason}", Escaped(pattern))]
     BadPattern {
         /// As the user wrote it.
         pattern: Vec<u8>,
@@ -44,7 +52,7 @@ pub enum SinkError {
         reason: String,
     },
     /// A selection that names nothing in this image.
-    #[error("{}: nothing in the image matches", pattern.escape_ascii())]
+    #[error("{}: nothing in the image matches", Escaped(pattern))]
     NoMatch {
         /// As the user wrote it.
         pattern: Vec<u8>,

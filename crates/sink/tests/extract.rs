@@ -4,7 +4,7 @@ mod common;
 
 use common::{Node, Scratch, golden, golden_names, image, skip};
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, WalkEntry};
+use kiln_read::{FollowLast, Image, MemorySource, WalkEntry};
 use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners, extract};
 use kiln_sink::{Selection, SinkError};
 use rustix::process::geteuid;
@@ -14,6 +14,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn run(image: &Image, target: &Path, patterns: &[&str], options: &ExtractOptions) -> Result<ExtractReport, SinkError> {
@@ -201,6 +202,117 @@ fn selections_bring_their_parents_and_nothing_else() {
         assert_eq!((dir.mtime(), dir.mode() & 0o7777), (1_650_000_000, 0o755));
         assert_ne!(fs::metadata(scratch.join("out")).unwrap().mtime(), 1_650_000_000);
     }
+}
+
+/// The walk comes back to directories that it has made for an earlier selection.
+#[test]
+fn selections_may_share_their_parents() {
+    let image = golden("inline");
+    for keep_going in [false, true] {
+        let options = ExtractOptions { keep_going, ..Default::default() };
+        for (patterns, expected) in [
+            (&["big/text", "big/zeros"][..], &["big", "big/text", "big/zeros"][..]),
+            (&["big/zeros", "big/t*"], &["big", "big/text", "big/zeros"]),
+            (&["dup/*", "big/text", "dup/a"], &["big", "big/text", "dup", "dup/a", "dup/b"]),
+            (
+                &["deep/d00/d01", "big/text", "big/mixed"],
+                &["big", "big/mixed", "big/text", "deep", "deep/d00", "deep/d00/d01"],
+            ),
+        ] {
+            let scratch = Scratch::new();
+            let report = run(&image, &scratch.join("out"), patterns, &options).unwrap();
+            assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+            let mut found = paths(&scratch.join("out"));
+            found.retain(|path| {
+                !path.starts_with("deep/d00/d01/") && !(path.starts_with("dup/") && path.as_str() > "dup/b")
+            });
+            assert_eq!(found, expected, "{patterns:?}");
+            let dir = fs::metadata(scratch.join("out/big")).unwrap();
+            assert_eq!((dir.mtime(), dir.mode() & 0o7777), (1_650_000_000, 0o755));
+        }
+    }
+}
+
+/// Directories of two selections that part further down: each is made once, and completed.
+#[test]
+fn selections_may_part_below_their_parents() {
+    let leaf = |text: &str| Node::Dir(vec![("f", Node::File(text.as_bytes().to_vec()))]);
+    let image = image(Node::Dir(vec![(
+        "d",
+        Node::Dir(vec![("a", Node::Dir(vec![("x", leaf("1")), ("y", leaf("2"))])), ("b", leaf("3"))]),
+    )]));
+    let scratch = Scratch::new();
+    let report = run(&image, &scratch.join("out"), &["d/a/x", "d/a/y/f", "d/b/*"], &Default::default()).unwrap();
+    assert_eq!(report.dirs, 5);
+    let expected = ["d", "d/a", "d/a/x", "d/a/x/f", "d/a/y", "d/a/y/f", "d/b", "d/b/f"];
+    assert_eq!(paths(&scratch.join("out")), expected);
+    for dir in ["d", "d/a", "d/a/x", "d/a/y", "d/b"] {
+        assert_eq!(fs::metadata(scratch.join("out").join(dir)).unwrap().mtime(), 1_600_000_000, "{dir}");
+    }
+}
+
+/// A terminal must not do what an image says.
+#[test]
+fn names_in_errors_are_escaped() {
+    const NAME: &str = "a\x1b[31m\nb";
+    let image = image(Node::Dir(vec![(NAME, Node::Dir(vec![(NAME, Node::File(b"text".to_vec()))]))]));
+    let scratch = Scratch::new();
+    let path = format!("{NAME}/{NAME}");
+    fs::create_dir_all(scratch.join("out").join(&path)).unwrap();
+    for (pattern, existing) in [(&*path, Existing::Keep), (&path, Existing::Refuse), ("\x1bno such", Existing::Keep)] {
+        let options = ExtractOptions { existing, ..Default::default() };
+        let message = run(&image, &scratch.join("out"), &[pattern], &options).unwrap_err().to_string();
+        assert!(!message.contains(|c: char| c.is_control()), "{message:?}");
+        assert!(existing == Existing::Refuse || message.contains("\\u{1b}"), "{message:?}");
+    }
+}
+
+/// The image of mkcomposefs, with its header or without.
+fn composefs(header: bool) -> Image {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden/composefs/image.erofs");
+    let mut bytes = fs::read(path).unwrap();
+    if !header {
+        bytes[..32].fill(0);
+    }
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &Default::default()).unwrap()
+}
+
+/// A file of zeros would be a lie: the object is named, and everything else comes out.
+#[test]
+fn objects_of_composefs_are_named_and_left_out() {
+    if !geteuid().is_root() {
+        return skip("devices and owners need root");
+    }
+    let (image, scratch) = (composefs(true), Scratch::new());
+    let report = run_all(&image, &scratch.join("out"), &ExtractOptions::default()).unwrap();
+    let skipped: Vec<_> = report.skipped.iter().map(|(path, _)| path.as_slice()).collect();
+    assert_eq!(skipped, [&b"big"[..], b"sub/larger"]);
+    for (path, error) in &report.skipped {
+        let inode = image.resolve(path, FollowLast::Keep).unwrap();
+        let redirect = image.get_xattr(&inode, b"trusted.overlay.redirect").unwrap().unwrap();
+        let object = String::from_utf8(redirect[1..].to_vec()).unwrap();
+        assert!(matches!(error, SinkError::NeedsObject { .. }) && error.to_string().contains(&object), "{error}");
+    }
+    for entry in walk(&image).iter().filter(|entry| !skipped.contains(&&*entry.path)) {
+        compare(&image, entry, &scratch.join("out").join(OsStr::from_bytes(&entry.path)), true);
+    }
+    assert!(!scratch.join("out/big").exists());
+    let file =
+        ExtractOptions { root: Some(image.resolve(b"big", FollowLast::Keep).unwrap().nid), ..Default::default() };
+    assert_eq!(run_all(&image, &scratch.join("file"), &file).unwrap().skipped.len(), 1);
+    assert!(!scratch.join("file").exists());
+}
+
+/// A backup of an overlay's upper directory has the same attributes.
+#[test]
+fn metacopies_of_other_images_are_restored() {
+    if !geteuid().is_root() {
+        return skip("attributes of trusted programs need root");
+    }
+    let (image, scratch) = (composefs(false), Scratch::new());
+    let report = run_all(&image, &scratch.join("out"), &ExtractOptions::default()).unwrap();
+    assert_eq!((report.skipped.len(), report.unset_xattrs), (0, 0));
+    compare_all(&image, &scratch.join("out"), true);
 }
 
 #[test]

@@ -85,7 +85,9 @@ impl<'a> Run<'a> {
     /// `path` was not extracted. Whether the whole extraction goes on is decided here.
     pub(super) fn fail(&self, path: &[u8], error: SinkError) {
         let mut outcome = self.outcome();
-        if self.options.keep_going && !is_fatal(&error) {
+        // Contents that are not in the image are no failure: nothing of the image is lost.
+        let goes_on = self.options.keep_going || matches!(error, SinkError::NeedsObject { .. });
+        if goes_on && !is_fatal(&error) {
             outcome.report.skipped.push((path.to_vec(), error));
         } else {
             // Workers that merely stop because of an error come after it.

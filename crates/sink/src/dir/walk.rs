@@ -80,10 +80,16 @@ impl<'a> Walker<'a> {
 
     /// The root, which is not a directory, as the file `name` of the target.
     pub(super) fn single(&mut self, name: Vec<u8>) {
-        match self.open_parent(&name) {
-            Ok(parent) => self.hand_over(Entry { parent, path: name, inode: self.run.root }),
-            Err(error) => self.run.fail(&name, error),
-        }
+        let inode = self.run.root;
+        let made = self.is_left_out(&name, &inode).and_then(|left_out| match left_out {
+            true => Ok(()),
+            false => {
+                let parent = self.open_parent(&name)?;
+                self.hand_over(Entry { parent, path: name.clone(), inode });
+                Ok(())
+            }
+        });
+        made.unwrap_or_else(|error| self.run.fail(&name, error));
     }
 
     /// No more jobs: workers end when they have done what they have.
@@ -144,14 +150,18 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Enter the directories from the root to `start`, which itself the walk will show.
+    /// Enter the directories from the root to `start`, which itself the walk will show. Those that hold the start before, too,
+    /// stay entered: they may have been made already.
     fn descend(&mut self, start: &Start) -> Result<(), SinkError> {
         let image = self.run.image;
+        self.leave_for(&start.path);
         let mut path: Vec<u8> = Vec::new();
         let mut inode = self.run.root;
         let mut names = components(&start.path).peekable();
         while let Some(name) = names.next() {
-            self.enter(&path, inode);
+            if self.ancestors.is_empty() || path.len() > self.here.len() {
+                self.enter(&path, inode);
+            }
             if !path.is_empty() {
                 path.push(b'/');
             }
@@ -173,7 +183,7 @@ impl<'a> Walker<'a> {
             }
             return Ok(());
         }
-        if !selected {
+        if !selected || self.is_left_out(path, &inode)? {
             return Ok(());
         }
         self.leave_for(path);
@@ -188,6 +198,18 @@ impl<'a> Walker<'a> {
         let entry = Entry { parent: self.open_parent(path)?, path: path.to_vec(), inode };
         self.hand_over(entry);
         Ok(())
+    }
+
+    /// Whether the contents of a file are an object that is not in the image. The file is reported then, and not made.
+    fn is_left_out(&self, path: &[u8], inode: &Inode) -> Result<bool, SinkError> {
+        let object = self.run.image.composefs_object(inode).map_err(|error| error.at_path(path))?;
+        match object {
+            None => Ok(false),
+            Some(object) => {
+                self.run.fail(path, SinkError::NeedsObject { path: path.to_vec(), object });
+                Ok(true)
+            }
+        }
     }
 
     /// The reader has checked names already; this is where a mistake would do harm.
