@@ -3,6 +3,7 @@
 use kiln_build::tree::{Kind, NodeId};
 use kiln_build::{Hints, Spec, Tree};
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
+use std::collections::BTreeSet;
 
 use super::error::{SyntaxError, regex_reason};
 use super::glob::FLAGS;
@@ -12,6 +13,8 @@ use super::selection::join;
 /// How the files of some paths are compressed, if at all.
 #[derive(Clone, Debug)]
 pub struct Hint {
+    /// As the user wrote it.
+    pattern: Box<[u8]>,
     regex: String,
     scope: Scope,
     way: Option<Spec>,
@@ -34,7 +37,7 @@ impl Hint {
     /// A glob that is empty or none.
     pub fn glob(glob: &[u8], way: Option<Spec>) -> Result<Self, SyntaxError> {
         let (regex, about) = anchored(glob).map_err(|reason| SyntaxError::new("glob", glob, reason))?;
-        Ok(Self { regex, scope: Scope::Beneath(about), way })
+        Ok(Self { pattern: glob.into(), regex, scope: Scope::Beneath(about), way })
     }
 
     /// A hint for files in whose paths the expression matches anywhere, as [`Regexes`](super::Regexes) have it.
@@ -45,7 +48,8 @@ impl Hint {
         let refuse = |error| SyntaxError::new("regular expression", regex.as_bytes(), regex_reason(&error));
         // On its own, so that no parenthesis closes one of ours.
         RegexBuilder::new(regex).unicode(false).build().map_err(refuse)?;
-        Ok(Self { regex: format!("{FLAGS}(?:{regex})"), scope: Scope::File, way })
+        let pattern = regex.as_bytes().into();
+        Ok(Self { pattern, regex: format!("{FLAGS}(?:{regex})"), scope: Scope::File, way })
     }
 }
 
@@ -95,14 +99,38 @@ impl HintRules {
         hints
     }
 
+    /// The patterns that match no path of `tree`, in their order: most likely mistakes.
+    pub fn unmatched(&self, tree: &Tree) -> Vec<&[u8]> {
+        let mut unmatched: BTreeSet<usize> = (0..self.hints.len()).collect();
+        let mut open = vec![(NodeId::ROOT, Vec::new())];
+        while let Some((dir, path)) = open.pop().filter(|_| !unmatched.is_empty()) {
+            for entry in tree.entries(dir).iter() {
+                let path = join(&path, entry.name);
+                let kind = &tree.node(entry.node).kind;
+                for idx in self.matching(&path, kind) {
+                    unmatched.remove(&idx);
+                }
+                if matches!(kind, Kind::Directory(_)) {
+                    open.push((entry.node, path));
+                }
+            }
+        }
+        unmatched.into_iter().map(|idx| &*self.hints[idx].pattern).collect()
+    }
+
     /// The last hint that matches this path.
     fn last(&self, path: &[u8], kind: &Kind) -> Option<usize> {
+        self.matching(path, kind).max()
+    }
+
+    /// The hints that match this path.
+    fn matching(&self, path: &[u8], kind: &Kind) -> impl Iterator<Item = usize> {
         let is_dir = matches!(kind, Kind::Directory(_));
-        let is_about = |idx: &usize| match self.hints[*idx].scope {
+        let is_about = move |idx: &usize| match self.hints[*idx].scope {
             Scope::File => !is_dir,
             Scope::Beneath(about) => is_dir || about == About::Everything,
         };
-        self.regexes.matches(path).iter().rfind(is_about)
+        self.regexes.matches(path).into_iter().filter(is_about)
     }
 }
 
@@ -168,6 +196,20 @@ pub(super) mod tests {
         assert_eq!(globs(&[("z", 1)]), "    1");
         assert_eq!(globs(&[("/lib/b", 1)]), "     ", "not its first name");
         assert_eq!(globs(&[("a.so/", 1)]), "     ", "no directory");
+    }
+
+    #[test]
+    fn hints_that_match_nothing_are_known() {
+        let unmatched = |hints: Vec<Hint>| -> Vec<String> {
+            let rules = HintRules::new(hints).unwrap();
+            rules.unmatched(&tree()).into_iter().map(|pattern| String::from_utf8(pattern.to_vec()).unwrap()).collect()
+        };
+        let globs =
+            |globs: &[&str]| unmatched(globs.iter().map(|glob| Hint::glob(glob.as_bytes(), way(1)).unwrap()).collect());
+        assert_eq!(globs(&[]), [""; 0]);
+        assert_eq!(globs(&["*.so", "lib/", "deep/", "z", "/lib/b"]), [""; 0], "overridden ones match, too");
+        assert_eq!(globs(&["*.a", "lib", "a.so/", "/deep"]), ["*.a", "a.so/", "/deep"]);
+        assert_eq!(unmatched(vec![Hint::regex("^lib$", way(1)).unwrap()]), ["^lib$"], "no directory");
     }
 
     #[test]
