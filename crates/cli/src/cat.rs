@@ -2,12 +2,16 @@
 
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_read::{FollowLast, Image, ReadError};
+use crate::report::note;
+use kiln_read::{Escaped, FollowLast, Image, ReadError};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 /// Write files of an image to standard output
+///
+/// A file of a composefs image whose contents are an object outside of it is named with its object and skipped: the exit code
+/// is 3 then.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -25,25 +29,32 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open()?;
     // Each write is large: no buffer between.
     let mut out = io::stdout().lock();
+    let mut exit = Exit::Done;
     for path in &args.paths {
-        copy(args, &image, path.as_bytes(), &mut out)?;
+        if copy(args, &image, path.as_bytes(), &mut out)? == Exit::Skipped {
+            exit = Exit::Skipped;
+        }
     }
     out.flush()?;
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
-fn copy(args: &Args, image: &Image, path: &[u8], out: &mut impl Write) -> Result<(), Failure> {
+fn copy(args: &Args, image: &Image, path: &[u8], out: &mut impl Write) -> Result<Exit, Failure> {
     let failure = |error: ReadError| args.image.failure(error.at_path(path));
     let inode = image.resolve(path, FollowLast::Follow).map_err(failure)?;
     if inode.is_dir() {
         return Err(failure(ReadError::IsADirectory { path: path.to_vec() }));
+    }
+    if let Some(object) = image.composefs_object(&inode).map_err(failure)? {
+        note(format_args!("skipped: {}: its contents are {object}, which is not in the image", Escaped(path)));
+        return Ok(Exit::Skipped);
     }
     let mut buffer = vec![0; 1 << 20];
     let mut off = 0;
     loop {
         let len = image.read_at(&inode, &mut buffer, off).map_err(failure)?;
         if len == 0 {
-            return Ok(());
+            return Ok(Exit::Done);
         }
         out.write_all(&buffer[..len])?;
         off += len as u64;

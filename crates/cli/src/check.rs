@@ -7,8 +7,13 @@ use crate::size::Human;
 use crate::threads::ThreadsArgs;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, OpenOptions, ReadError};
 use serde::Serialize;
+use std::fmt;
 
 /// Read everything in an image and report what is wrong
+///
+/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable shows only where digests of
+/// contents are stored (`kiln pack --content-digests`), as the format has no checksums of data; the last line says of how many
+/// bytes.
 ///
 /// Exit codes as fsck(8): 0 nothing wrong, 4 errors found, 8 the check itself failed, 16 wrong usage.
 #[derive(clap::Args)]
@@ -77,10 +82,35 @@ fn tell(args: &Args, report: &CheckReport) {
             "{image}: {unverified_digests} digests not compared: the contents are far longer than the image"
         ));
     }
+    for note in &report.notes {
+        self::note(format_args!("{image}: note: {note}"));
+    }
     let bytes = Human(*bytes);
     note(format_args!(
-        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, {bytes}: {problem_count} problems"
+        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, contents of {bytes}: {problem_count} problems"
     ));
+    if *problem_count == 0 {
+        note(format_args!("{image}: {}", Proof(report)));
+    }
+}
+
+/// What a check without problems has shown.
+struct Proof<'a>(&'a CheckReport);
+
+impl fmt::Display for Proof<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
+        let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
+        write!(f, "metadata: consistent, of the superblock {checksum}; contents: ")?;
+        write!(f, "{digested_bytes} of {file_bytes} bytes are covered by digests")?;
+        if digested_bytes < file_bytes {
+            write!(f, ", the others can be decoded, but there is nothing to compare them with")?;
+        }
+        match objects {
+            0 => Ok(()),
+            _ => write!(f, "; {objects} files are objects of composefs, outside of the image"),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -89,7 +119,17 @@ struct ReportJson {
     directories: u64,
     extents: u64,
     bytes: u64,
+    /// Of these, contents of regular files.
+    file_bytes: u64,
+    /// Of these, compared with digests, and right.
+    digested_bytes: u64,
     unverified_digests: u64,
+    /// Files whose contents are not in the image.
+    objects: u64,
+    /// Whether the superblock has a checksum.
+    has_checksum: bool,
+    /// What is no error.
+    notes: Vec<String>,
     problem_count: u64,
     /// At most 1000.
     problems: Vec<ProblemJson>,
@@ -113,7 +153,12 @@ impl ReportJson {
             directories: report.directories,
             extents: report.extents,
             bytes: report.bytes,
+            file_bytes: report.file_bytes,
+            digested_bytes: report.digested_bytes,
             unverified_digests: report.unverified_digests,
+            objects: report.objects,
+            has_checksum: report.has_checksum,
+            notes: report.notes.iter().map(ToString::to_string).collect(),
             problem_count: report.problem_count,
             problems: report.problems.iter().map(problem).collect(),
         }

@@ -108,8 +108,8 @@ enum ContentsArg {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
-    let a = Source::new(&args.a, &args.device_a, args.offset_a)?;
-    let b = Source::new(&args.b, &args.device_b, args.offset_b)?;
+    let a = Source::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
+    let b = Source::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
     let (tree_a, tree_b) = (a.scan(args.threads.count(), &signals)?, b.scan(args.threads.count(), &signals)?);
     let options = DiffOptions {
         path: args.path.as_bytes(),

@@ -50,7 +50,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let image = args.image.open()?;
+    let image = args.image.open_metadata()?;
     let depth = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
     let mut disk = DiskUsage::new(&image);
     let mut printer = Printer::new(args)?;

@@ -34,6 +34,9 @@ pub enum Failure {
     /// An image could not be read.
     #[error("{}{source}", image_prefix(image, source))]
     Read { image: PathBuf, source: ReadError },
+    /// Extra devices were not named.
+    #[error("{}: {source}: name {} with {option}", image.display(), it_or_them(source))]
+    MissingDevices { image: PathBuf, option: &'static str, source: ReadError },
     /// A tree could not be extracted.
     #[error("{0}")]
     Sink(SinkError),
@@ -133,6 +136,14 @@ impl Exit {
             Exit::ErrorsFound => 4,
             Exit::Different => 1,
         }
+    }
+}
+
+/// A pronoun for the devices that are missing.
+fn it_or_them(source: &ReadError) -> &'static str {
+    match source {
+        ReadError::MissingDevices { tags } if tags.len() > 1 => "all of them in order",
+        _ => "it",
     }
 }
 

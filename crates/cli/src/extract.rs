@@ -25,6 +25,9 @@ pub const CACHE_LEN: u64 = 32 << 20;
 /// A path names a file, or a directory with all below it, and is created with its parents. What names no file is read as a glob:
 /// `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes are restored. Nothing is
 /// ever written outside DIR, whatever the image says.
+///
+/// Files of a composefs image whose contents are objects outside of it are listed with their objects and skipped: the exit code
+/// is 3 then. Directories and all other files are restored as the image has them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The image that a command reads.
 
 use crate::exit::Failure;
+use crate::report::note;
 use crate::size;
 use kiln_read::{FollowLast, Image, Inode, OpenOptions, ReadError};
 use std::ffi::OsStr;
@@ -20,18 +21,52 @@ pub struct ImageArgs {
     /// Where the image begins in its file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
+
+    /// The option that names extra devices, for messages
+    #[arg(skip = DEVICE_OPTION)]
+    pub device_option: &'static str,
 }
 
+/// The option that names extra devices, where one image is read.
+pub const DEVICE_OPTION: &str = "--device";
+
 impl ImageArgs {
-    /// Open the image.
+    /// Open the image to read contents.
     pub fn open(&self) -> Result<Image, Failure> {
         self.open_with(&OpenOptions::default())
     }
 
-    /// Open the image. Its place in the file is that of the arguments.
+    /// Open the image to read contents. Its place in the file is that of the arguments.
     pub fn open_with(&self, options: &OpenOptions) -> Result<Image, Failure> {
+        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        image.require_devices().map_err(|error| self.failure(error))?;
+        Ok(image)
+    }
+
+    /// Open the image to read metadata only. Where devices are missing, this is said, and is no error.
+    pub fn open_metadata(&self) -> Result<Image, Failure> {
+        self.open_metadata_with(&OpenOptions::default(), &|failure| note(format_args!("{failure}")))
+    }
+
+    /// [`ImageArgs::open_metadata`] with `warn` to say it.
+    pub fn open_metadata_with(&self, options: &OpenOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
+        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        if let Err(error) = image.require_devices() {
+            warn(self.failure(error));
+        }
+        Ok(image)
+    }
+
+    /// Refuse an image whose devices are missing, before the kernel mounts it: every file would fail. What else may be wrong with it
+    /// the kernel tells.
+    pub fn require_devices(&self) -> Result<(), Failure> {
+        let devices = self.open_path(&OpenOptions::default()).map_or(Ok(()), |image| image.require_devices());
+        devices.map_err(|error| self.failure(error))
+    }
+
+    fn open_path(&self, options: &OpenOptions) -> Result<Image, ReadError> {
         let options = OpenOptions { offset: self.offset, ..options.clone() };
-        Image::open_path(&self.image, &self.device, &options).map_err(|error| self.failure(error))
+        Image::open_path(&self.image, &self.device, &options)
     }
 
     /// An error about this image.
@@ -40,7 +75,12 @@ impl ImageArgs {
         if self.offset > 0 {
             image.push(format!(" (image at byte {})", self.offset));
         }
-        Failure::Read { image: image.into(), source }
+        match source {
+            ReadError::MissingDevices { .. } => {
+                Failure::MissingDevices { image: image.into(), option: self.device_option, source }
+            }
+            source => Failure::Read { image: image.into(), source },
+        }
     }
 
     /// The inode at `path`, and the path without slashes around it, as a walk from there wants it.

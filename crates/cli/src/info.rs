@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let image = args.image.open()?;
+    let image = args.image.open_metadata()?;
     let mut info = Info::new(&image);
     if args.stats {
         let usage = kiln_read::usage(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
@@ -68,6 +68,7 @@ struct Info {
     packed_nid: Option<u64>,
     metabox_nid: Option<u64>,
     extra_devices: u16,
+    composefs: bool,
     /// Seconds since 1970.
     epoch: i64,
     build_time: i64,
@@ -111,6 +112,7 @@ impl Info {
             packed_nid: sb.packed_nid.map(|nid| nid.0),
             metabox_nid: sb.metabox_nid.map(|nid| nid.0),
             extra_devices: sb.extra_devices,
+            composefs: image.is_composefs(),
             epoch: sb.epoch,
             build_time: sb.epoch.saturating_add(sb.build_time.into()),
             feature_compat: sb.compat.bits(),
@@ -145,6 +147,9 @@ impl Info {
         }
         if self.extra_devices > 0 {
             writeln!(out, "Extra devices: {}", self.extra_devices)?;
+        }
+        if self.composefs {
+            writeln!(out, "Made by:       composefs; its larger files are objects outside of the image")?;
         }
         writeln!(out, "Built:         {}", text::time(self.build_time))?;
         writeln!(out, "Feature bits:  compat {:#x}, incompat {:#x}", self.feature_compat, self.feature_incompat)?;

@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let image = args.image.open()?;
+    let image = args.image.open_metadata()?;
     let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Follow)?;
     let mut lister = Lister { args, image: &image, printer: Printer::new(args)?, bad: false };
     match (inode.is_dir(), args.recursive) {

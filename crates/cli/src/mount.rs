@@ -135,13 +135,14 @@ enum ModesArg {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = read_list(args)?;
+    args.image.require_devices()?;
     let options = MountOptions::of(&args.options);
     let via = via(args)?;
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
     if via != Some(Via::Fuse) {
-        let ImageArgs { image, device, offset } = &args.image;
+        let ImageArgs { image, device, offset, .. } = &args.image;
         match kernel::mount_with(image, device, *offset, &args.dir, options.attributes) {
             Ok(via) => {
                 let how = match via {

@@ -23,8 +23,10 @@ use crate::size;
 use crate::target::Target;
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
+use job::Idle;
 use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons};
 use kiln_format::KernelVersion;
+use kiln_read::Escaped;
 use layout_args::LayoutArgs;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -259,7 +261,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut before = PhaseClock::start();
     let job = Job { src: &args.src, image, filter: &filter, policy: &policy, outputs: &target.ids() };
     let scan = job.scan(&options, &signals)?;
-    let missing = by_path.settle(&scan.tree, &mut options);
+    let idle = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
     let meter = Meter::bar(&args.progress);
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
@@ -272,15 +274,21 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         after.finish("sync");
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
-    if let Some(first) = missing.first().filter(|_| !quiet) {
-        let (count, first) = (missing.len(), String::from_utf8_lossy(first));
-        note(format_args!(
-            "{count} paths of --order are not in the image: {first}{}",
-            if count > 1 { ", ..." } else { "" }
-        ));
+    if !quiet {
+        tell_idle(&idle);
     }
     let report = Report { image: &name, scan: &scan, summary: &summary };
     tell(args, &report, &reasons, quiet)
+}
+
+/// Say which choices by path are about nothing: most likely they are mistakes.
+fn tell_idle(idle: &Idle) {
+    for (what, list) in [("paths of --order are not in the image", &idle.paths), ("hints match nothing", &idle.hints)] {
+        if let Some(first) = list.first() {
+            let more = if list.len() > 1 { ", ..." } else { "" };
+            note(format_args!("{} {what}: {}{more}", list.len(), Escaped(first)));
+        }
+    }
 }
 
 fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {

@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let image = args.image.open()?;
+    let image = args.image.open_metadata()?;
     let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Keep)?;
     let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
     let xattrs = image.list_xattrs(&inode).map_err(failure)?;

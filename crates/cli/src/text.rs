@@ -1,7 +1,7 @@
 //! Values of an inode as text.
 
 use kiln_format::inode::FileType;
-use std::fmt::Write;
+use kiln_read::Escaped;
 
 /// Type and permissions as `ls -l` shows them: `drwxr-xr-x`.
 pub fn mode(file_type: FileType, permissions: u16) -> String {
@@ -62,23 +62,9 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + carry, month, day)
 }
 
-/// A name for a terminal: control characters, directions of writing and bytes that are not UTF-8 are escaped.
+/// A name for a terminal, see [`Escaped`].
 pub fn escape(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => text.push_str("\\\\"),
-                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => text.extend(c.escape_unicode()),
-                c if c.is_control() => text.extend(c.escape_default()),
-                c => text.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
+    Escaped(name).to_string()
 }
 
 #[cfg(test)]
@@ -116,13 +102,5 @@ mod tests {
         for extreme in [i64::MIN, i64::MAX] {
             assert!(time(extreme).ends_with('Z'));
         }
-    }
-
-    #[test]
-    fn terminals_get_no_control_characters() {
-        assert_eq!(escape("grün ✓".as_bytes()), "grün ✓");
-        assert_eq!(escape(b"a\x1b[31m\nb\\"), "a\\u{1b}[31m\\nb\\\\");
-        assert_eq!(escape(b"\xff\xfe."), "\\xff\\xfe.");
-        assert_eq!(escape("\u{202e}txt".as_bytes()), "\\u{202e}txt");
     }
 }

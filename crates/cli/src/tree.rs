@@ -31,7 +31,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let image = args.image.open()?;
+    let image = args.image.open_metadata()?;
     let (inode, _) = args.image.resolve(&image, &args.path, FollowLast::Follow)?;
     let mut out = Out::new();
     out.name(args.path.as_bytes())?;

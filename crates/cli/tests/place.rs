@@ -229,6 +229,11 @@ fn inodes_are_as_asked_for() {
     // `check` verifies digests of contents.
     let (info, _) = make(&["--content-digests"]);
     assert_eq!(info["feature_compat"].as_u64().unwrap() & 0x20, 0x20);
+    let proved: Value = serde_json::from_slice(&stdout(&["check", "--json", &image])).unwrap();
+    assert!(proved["file_bytes"].as_u64().unwrap() > 0);
+    assert_eq!((&proved["digested_bytes"], &proved["has_checksum"]), (&proved["file_bytes"], &true.into()));
+    let said = stderr(&run(&["check", &image]));
+    assert!(said.contains("bytes are covered by digests\n") && said.contains("checksum is right"), "{said}");
     let (mut bytes, mut found) = (fs::read(&image).unwrap(), 0);
     for at in 0..bytes.len() - 7 {
         if &bytes[at..at + 7] == b"sha256:" {

@@ -148,6 +148,112 @@ fn check_answers_as_fsck() {
     fails(&["check", &scratch.path("text")], 4, "text");
 }
 
+/// What a check without problems has shown, and what it cannot show.
+#[test]
+fn check_says_what_it_has_proved() {
+    let image = golden("zstd-1m-frag.erofs");
+    let said = stderr(&run(&["check", &image]));
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("metadata: consistent") && last.contains("checksum is right"), "{last}");
+    let report = json(&["check", "--json", &image]);
+    let covered = format!("contents: 0 of {} bytes are covered by digests", report["file_bytes"]);
+    assert!(last.contains(&covered) && last.contains("nothing to compare them with"), "{last}");
+    assert_eq!((&report["has_checksum"], &report["digested_bytes"]), (&true.into(), &0.into()));
+}
+
+#[test]
+fn objects_of_composefs_are_named_and_skipped() {
+    let (image, scratch) = (golden("composefs/image.erofs"), Scratch::new());
+    assert_eq!(run(&["check", &image]).status.code(), Some(0));
+    let stat = json(&["stat", "--json", &image, "big"]);
+    let redirect = stat["xattrs"].as_array().unwrap().iter().find(|x| x["name"] == "trusted.overlay.redirect").unwrap();
+    let object = redirect["value"].as_str().unwrap().strip_prefix('/').unwrap();
+    let cat = run(&["cat", &image, "big", "small"]);
+    assert_eq!((cat.status.code(), &*cat.stdout), (Some(3), &b"contents of a small file\n"[..]));
+    assert!(stderr(&cat).contains(&format!("skipped: big: its contents are the composefs object {object}")));
+    let out = scratch.path("out");
+    let extracted = run(&["extract", &image, &out, "big", "small", "sub"]);
+    assert_eq!(extracted.status.code(), Some(3), "{}", stderr(&extracted));
+    assert!(stderr(&extracted).contains(object), "{}", stderr(&extracted));
+    assert_eq!(common::names(&out), ["small", "sub"]);
+    assert_eq!(common::names(format!("{out}/sub")), ["empty"]);
+    assert_eq!(json(&["info", "--json", &image])["composefs"], true);
+}
+
+/// Before anything else, once: metadata can be read then, contents cannot.
+#[test]
+fn missing_devices_are_told_first() {
+    let (image, blob, scratch) = (golden("blobdev.erofs"), golden("blobdev.blob"), Scratch::new());
+    let needs = format!("kiln: {image}: needs 1 extra device");
+    for args in [
+        &["ls", &image][..],
+        &["tree", &image],
+        &["stat", "--extents", &image, "big/text"],
+        &["info", &image],
+        &["info", "--stats", &image],
+        &["du", &image],
+        &["explain", &image, "big/text"],
+    ] {
+        let (output, whole) = (run(args), run(&[args, &["--device", &blob]].concat()));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+        assert!(said.starts_with(&needs) && said.ends_with(": name it with --device\n"), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        assert_eq!((output.stdout == whole.stdout, stderr(&whole)), (true, String::new()), "{args:?}");
+    }
+    let out = scratch.path("out");
+    fs::create_dir(&out).unwrap();
+    for (args, code, option) in [
+        (&["cat", &image, "big/text"][..], 1, "--device"),
+        (&["check", &image], 8, "--device"),
+        (&["extract", &image, &out], 1, "--device"),
+        (&["diff", &image, &out], 2, "--device-a"),
+        (&["diff", &out, &image], 2, "--device-b"),
+        (&["mount", &image, &out], 1, "--device"),
+        (&["mount", "--via", "kernel", &image, &out], 1, "--device"),
+        (&["mount", "--via", "fuse", &image, &out], 1, "--device"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        let (said, end) = (stderr(&output), format!(": name it with {option}\n"));
+        assert!(said.starts_with(&needs) && said.ends_with(&end) && said.lines().count() == 1, "{args:?}: {said}");
+    }
+    assert_eq!(common::names(&out), [""; 0]);
+}
+
+/// As `ulimit -n 32` has it: a tree with many directories, some of them deep.
+#[test]
+fn few_descriptors_are_enough() {
+    let scratch = Scratch::new();
+    let src = scratch.path("src");
+    let deep = (0..60).map(|level| format!("d{level}")).collect::<Vec<_>>().join("/");
+    fs::create_dir_all(format!("{src}/{deep}")).unwrap();
+    fs::write(format!("{src}/{deep}/file"), common::text(1, 3000)).unwrap();
+    for dir in 0..300 {
+        fs::create_dir_all(format!("{src}/wide/{dir}")).unwrap();
+        fs::write(format!("{src}/wide/{dir}/file"), common::text(dir, 5000)).unwrap();
+    }
+    for file in 0..8 {
+        fs::write(format!("{src}/large{file}"), common::text(file, 17 << 20)).unwrap();
+    }
+    let limited = |args: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 32 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_kiln")]).args(args);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    };
+    let (image, blob, out) = (scratch.path("image"), scratch.path("blob"), scratch.path("out"));
+    limited(&["pack", "--preset", "fast", &src, &image]);
+    limited(&["check", "--threads", "40", &image]);
+    limited(&["extract", "--threads", "40", &image, &out]);
+    limited(&["diff", "--threads", "40", &src, &out]);
+    limited(&["diff", &image, &out]);
+    let chunked = scratch.path("chunked");
+    limited(&["pack", "--preset", "plain", "--chunk-size", "64k", "--blob-device", &blob, &src, &chunked]);
+    limited(&["check", "--threads", "40", "--device", &blob, &chunked]);
+    limited(&["diff", "--threads", "40", "--device-a", &blob, &chunked, &src]);
+}
+
 #[test]
 fn a_closed_pipe_is_no_error() {
     for args in [&["cat", &golden("lz4.erofs"), "big/text"][..], &["ls", "-lR", &golden("lz4.erofs")]] {

@@ -18,9 +18,12 @@ pub enum Source<'a> {
 
 impl<'a> Source<'a> {
     /// What is at `path`: what is no directory must be an image.
-    pub fn new(path: &'a Path, device: &[PathBuf], offset: u64) -> Result<Self, Failure> {
+    ///
+    /// `device_option` is what names its extra devices.
+    pub fn new(path: &'a Path, device: &[PathBuf], offset: u64, device_option: &'static str) -> Result<Self, Failure> {
         if !path.is_dir() {
-            return Ok(Source::Image(ImageArgs { image: path.to_owned(), device: device.to_vec(), offset }));
+            let (image, device) = (path.to_owned(), device.to_vec());
+            return Ok(Source::Image(ImageArgs { image, device, offset, device_option }));
         }
         match device.is_empty() && offset == 0 {
             true => Ok(Source::Dir(path)),

@@ -2,8 +2,9 @@
 
 use super::Stop;
 use super::getopt::{Misuse, number};
+use super::log::Log;
 use crate::exit::Failure;
-use crate::image::ImageArgs;
+use crate::image::{DEVICE_OPTION, ImageArgs};
 use kiln_read::{FollowLast, Image, Inode, Nid, OpenOptions, ReadError};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -75,12 +76,24 @@ impl Source {
         matches!(self.target, Some(Target::Nid(_)))
     }
 
-    /// Open the image.
+    /// Open the image to read contents.
     pub fn open(&self, options: &OpenOptions) -> Result<Opened, Stop> {
-        let image = self.image.clone().ok_or_else(|| Misuse::other("missing argument: IMAGE"))?;
-        let args = ImageArgs { image, device: self.devices.clone(), offset: self.offset };
+        let args = self.image_args()?;
         let image = args.open_with(options)?;
         Ok(Opened { args, image })
+    }
+
+    /// Open the image to read metadata only: devices that are missing are a warning.
+    pub fn open_metadata(&self, options: &OpenOptions) -> Result<Opened, Stop> {
+        let args = self.image_args()?;
+        let warn = |failure| Log::default().warning(format_args!("{failure}"));
+        let image = args.open_metadata_with(options, &warn)?;
+        Ok(Opened { args, image })
+    }
+
+    fn image_args(&self) -> Result<ImageArgs, Misuse> {
+        let image = self.image.clone().ok_or_else(|| Misuse::other("missing argument: IMAGE"))?;
+        Ok(ImageArgs { image, device: self.devices.clone(), offset: self.offset, device_option: DEVICE_OPTION })
     }
 }
 

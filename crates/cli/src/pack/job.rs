@@ -30,12 +30,20 @@ pub struct ByPath {
     pub order: PathOrder,
 }
 
+/// What of these choices is about nothing in the tree.
+pub struct Idle {
+    /// Paths of the order at which nothing is.
+    pub paths: Vec<Vec<u8>>,
+    /// Patterns of hints that match no path.
+    pub hints: Vec<Vec<u8>>,
+}
+
 impl ByPath {
-    /// Make them choices about the files of `tree`. Returns the paths at which nothing is.
-    pub fn settle(&self, tree: &Tree, options: &mut BuildOptions) -> Vec<Vec<u8>> {
-        let (order, missing) = self.order.of(tree);
+    /// Make them choices about the files of `tree`.
+    pub fn settle(&self, tree: &Tree, options: &mut BuildOptions) -> Idle {
+        let (order, paths) = self.order.of(tree);
         (options.hints, options.order) = (self.hints.of(tree), order);
-        missing
+        Idle { paths, hints: self.hints.unmatched(tree).into_iter().map(Into::into).collect() }
     }
 }
 

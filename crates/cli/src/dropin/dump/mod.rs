@@ -6,10 +6,10 @@ mod statistics;
 mod superblock;
 
 use super::source::{Named, Opened};
-use super::{Stop, getopt};
+use super::{Stop, getopt, log};
 use crate::report::Out;
 use kiln_format::inode::FileType;
-use kiln_read::{Inode, OpenOptions, ReadError};
+use kiln_read::{Escaped, Inode, OpenOptions, ReadError};
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
@@ -39,7 +39,10 @@ const BUFFER_LEN: usize = 1 << 20;
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
-    let opened = options.source.open(&OpenOptions::default())?;
+    let opened = match options.cat {
+        true => options.source.open(&OpenOptions::default())?,
+        false => options.source.open_metadata(&OpenOptions::default())?,
+    };
     let mut out = Out::new();
     if options.udev {
         superblock::udev(&mut out, opened.image.superblock())?;
@@ -82,6 +85,13 @@ fn cat(out: &mut Out, opened: &Opened, target: &Named) -> Result<(), Stop> {
         FileType::Directory => return Err(failed(ReadError::IsADirectory { path: Vec::new() }).into()),
         FileType::Symlink => out.write_all(&opened.image.read_link(inode).map_err(failed)?)?,
         _ => {
+            if let Some(object) = opened.image.composefs_object(inode).map_err(failed)? {
+                log::error(format_args!(
+                    "{}: its contents are {object}, which is not in the image",
+                    Escaped(&target.name)
+                ));
+                return Err(Stop::Told);
+            }
             let mut buffer = vec![0; BUFFER_LEN];
             let mut off = 0;
             while off < inode.meta.size {

@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::extract::{CACHE_LEN, umask};
 use crate::signals::Signals;
 use crate::threads::processors;
-use kiln_read::OpenOptions;
+use kiln_read::{Escaped, OpenOptions};
 use kiln_sink::dir::{Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
@@ -95,6 +95,9 @@ fn check(opened: &Opened, target: Option<&Named>, options: &Options) -> Result<(
     for problem in &report.problems {
         log::error(format_args!("{problem}"));
     }
+    for note in &report.notes {
+        options.log.info(format_args!("{note}"));
+    }
     match report.problem_count {
         0 => Ok(()),
         count => {
@@ -117,7 +120,9 @@ fn extract(opened: &Opened, target: Option<&Named>, dir: &Path, options: &Option
     match report {
         Ok(report) => {
             unset_xattrs(options.log, &report);
-            Ok(())
+            // Contents that are not in the image are errors here.
+            report.skipped.iter().for_each(|(_, error)| log::error(format_args!("{error}")));
+            if report.skipped.is_empty() { Ok(()) } else { Err(Stop::Told) }
         }
         Err(SinkError::Read(error)) => Err(opened.failure(error).into()),
         Err(error) => Err(Failure::Sink(error).into()),
@@ -139,7 +144,7 @@ fn sink_options(extract: &Extract, target: Option<&Named>) -> ExtractOptions {
 
 fn unset_xattrs(log: Log, report: &kiln_sink::dir::ExtractReport) {
     if let Some((path, name)) = &report.first_unset_xattr {
-        let (path, name, count) = (path.escape_ascii(), name.escape_ascii(), report.unset_xattrs);
+        let (path, name, count) = (Escaped(path), Escaped(name), report.unset_xattrs);
         log.warning(format_args!("{count} extended attributes could not be set, {name} of {path} first"));
     }
 }

@@ -3,7 +3,7 @@
 use crate::dropin::source::Named;
 use crate::dropin::{log, stored};
 use kiln_format::inode::FileType;
-use kiln_read::{DigestCheck, Image, Inode, Nid, ReadError, WalkEntry};
+use kiln_read::{DigestCheck, Escaped, Image, Inode, Nid, ReadError, WalkEntry};
 use std::collections::HashSet;
 
 /// Bytes that are read at once.
@@ -20,7 +20,7 @@ pub fn check(image: &Image, start: &Named) -> u64 {
         match result {
             Ok((_, true)) => continue,
             Ok((entry, false)) => {
-                log::error(format_args!("{}: the contents have another digest", entry.path.escape_ascii()));
+                log::error(format_args!("{}: the contents have another digest", Escaped(&entry.path)));
             }
             Err(error) => log::error(format_args!("{error}")),
         }
