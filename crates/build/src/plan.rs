@@ -249,7 +249,7 @@ impl Plan {
             let head = !holes && !samples && packs && len <= options.fragment_max_len();
             let parts = options.dedupes_parts() && plan.way.is_some();
             let chunks = parts && !holes && (head || len >= options.min_match());
-            let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks };
+            let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
             let wanted = if apart.contains_key(&file) { wanted.apart() } else { wanted };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };

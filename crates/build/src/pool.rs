@@ -47,18 +47,23 @@ where
     let gate = Gate::new(jobs, budget);
     let (send, receive) = mpsc::channel();
     thread::scope(|scope| {
+        // Where the system has no more threads, fewer will do.
         let workers: Vec<_> = (0..threads)
-            .map(|_| {
+            .map_while(|_| {
                 let (gate, make_worker, send) = (&gate, &make_worker, send.clone());
-                scope.spawn(move || {
+                let work = move || {
                     // A panicking worker must not leave the others waiting for its job's budget.
                     let closer = CloseOnPanic(gate);
                     work(gate, make_worker, &send);
                     drop(closer);
-                })
+                };
+                thread::Builder::new().spawn_scoped(scope, work).ok()
             })
             .collect();
         drop(send);
+        if workers.is_empty() {
+            return alone(&gate, &make_worker, &mut consume);
+        }
         let outcome = in_order(&gate, &receive, &mut consume);
         gate.close();
         for worker in workers {
@@ -66,6 +71,23 @@ where
         }
         outcome
     })
+}
+
+/// Do all jobs on this thread.
+fn alone<J, R, E, W>(
+    gate: &Gate<impl Iterator<Item = Costed<J>>>,
+    make_worker: &impl Fn() -> Result<W, E>,
+    consume: &mut impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E>
+where
+    W: FnMut(J) -> Result<R, E>,
+{
+    let mut worker = make_worker()?;
+    while let Some((_, Costed { job, cost })) = gate.next() {
+        consume(worker(job)?)?;
+        gate.release(cost);
+    }
+    Ok(())
 }
 
 /// A finished job.

@@ -54,6 +54,8 @@ pub struct Wanted {
     pub head: bool,
     /// Its chunks.
     pub chunks: bool,
+    /// Nothing of it is to be shared.
+    pub is_apart: bool,
 }
 
 impl Wanted {
@@ -64,7 +66,7 @@ impl Wanted {
 
     /// What is of use of a file that shares nothing.
     pub fn apart(self) -> Self {
-        Self { digest: false, head: false, chunks: false, ..self }
+        Self { digest: false, head: false, chunks: false, is_apart: true, ..self }
     }
 
     /// Whether the file is read as a whole, in one piece.
@@ -96,6 +98,10 @@ pub fn survey(
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
             };
             let survey = match look(tree.open(wanted.node), wanted) {
+                // A digest of it is to be stored, which tells of what it was.
+                Err(change) if change.is_change() && options.content_digests.is_some() && !wanted.is_apart => {
+                    return Err(change);
+                }
                 Err(change) if options.keep_going && change.is_change() => {
                     let survey = look(tree.open_changed(wanted.node), wanted.apart());
                     survey.map(|survey| Survey { changed: Some(change), ..survey })

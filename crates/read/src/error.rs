@@ -150,6 +150,11 @@ impl ReadError {
         ReadError::Io { path: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
+    /// A thread that cannot be had.
+    pub(crate) fn thread(source: io::Error) -> Self {
+        ReadError::Io { path: None, range: None, source: Arc::new(source) }
+    }
+
     /// A stream that does not decode; memory and library failures are not the image's fault.
     pub(crate) fn stream(pa: u64, plen: u32, source: CodecError) -> Self {
         match source {

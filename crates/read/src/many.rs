@@ -96,7 +96,8 @@ impl Image {
             threads => std::thread::scope(|scope| {
                 // This thread is one of them.
                 for _ in 1..threads {
-                    scope.spawn(work);
+                    // Where the system has no more threads, fewer will do.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, work);
                 }
                 work();
             }),

@@ -103,9 +103,12 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
     let source =
         Mutex::new(Source { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads.max(1)).map(|_| scope.spawn(|| tally_batches(Tally::new(image, &stored), &source))).collect();
+        let count = || tally_batches(Tally::new(image, &stored), &source);
+        // Where the system has no more threads, fewer will do. This one is among them.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
+        let workers: Vec<_> = (1..threads).map_while(start).collect();
         let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
+        sum.merge(&count()?);
         workers.into_iter().try_for_each(|worker| {
             sum.merge(&worker.join().unwrap_or_else(panicked)?);
             Ok::<_, ReadError>(())

@@ -79,9 +79,12 @@ pub(super) fn with_decoders<T>(
     std::thread::scope(|scope| {
         let decode = || {
             let (receiver, stop) = (receiver.clone(), &stop);
-            scope.spawn(move || decode_all(image, problems, &receiver, stop))
+            let decode = move || decode_all(image, problems, &receiver, stop);
+            std::thread::Builder::new().spawn_scoped(scope, decode)
         };
-        let decoders: Vec<_> = (0..threads).map(|_| decode()).collect();
+        // Where the system has no more threads, fewer will do.
+        let mut decoders = vec![decode().map_err(ReadError::thread)?];
+        decoders.extend((1..threads).map_while(|_| decode().ok()));
         // Only the decoders hold the receiver: once all of them have stopped, nobody waits to send.
         drop(receiver);
         let queue = Queue { sender };

@@ -30,9 +30,15 @@ where
     let (results_in, results_out) = mpsc::channel();
     let (jobs_out, over) = (Mutex::new(jobs_out), AtomicBool::new(false));
     thread::scope(|scope| {
+        let mut started = 0;
         for _ in 0..threads {
             let (jobs_out, results_in, over, make_worker) = (&jobs_out, results_in.clone(), &over, &make_worker);
-            scope.spawn(move || work(jobs_out, &results_in, over, make_worker()));
+            let work = move || work(jobs_out, &results_in, over, make_worker());
+            started += u32::from(thread::Builder::new().spawn_scoped(scope, work).is_ok());
+        }
+        // Where the system has no more threads, fewer will do, or this one.
+        if started == 0 {
+            return jobs.map(make_worker()).try_for_each(each);
         }
         let outcome = in_order(threads * BACKLOG, jobs, jobs_in, &results_out, &mut each);
         // The queue has ended with its sender, and so will the workers, without finishing what nobody will consume.

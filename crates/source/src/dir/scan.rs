@@ -170,15 +170,18 @@ impl Walk<'_> {
             outputs: Vec::new(),
         };
         let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
-        thread::scope(|scope| {
-            for _ in 0..self.options.threads.max(1) {
-                scope.spawn(|| {
-                    while let Some(job) = queue.next(self.options.stop) {
-                        let listed = self.list(&job);
-                        queue.finish(&job, listed);
-                    }
-                });
+        let work = || {
+            while let Some(job) = queue.next(self.options.stop) {
+                let listed = self.list(&job);
+                queue.finish(&job, listed);
             }
+        };
+        thread::scope(|scope| {
+            for _ in 1..self.options.threads {
+                // Where the system has no more threads, fewer will do. This one is among them.
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
         });
         let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         (state.found, state.errors, state.outputs)
