@@ -1,6 +1,8 @@
 //! How the command ends: one function from a failure to an exit code.
 
+use crate::memory;
 use kiln_build::BuildError;
+use kiln_codec::CodecError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
@@ -56,7 +58,7 @@ pub enum Failure {
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),
     /// An image could not be built.
-    #[error("{}{source}", output_prefix(image, source))]
+    #[error("{}{source}{}", output_prefix(image, source), memory_help(source))]
     Build { image: PathBuf, source: BuildError },
     /// Mounting failed.
     #[error("{0}")]
@@ -164,6 +166,14 @@ fn image_prefix(image: &Path, source: &ReadError) -> String {
 /// Whether `path` is that of the image called `image`, which may tell its place in the file, too.
 fn is_name_of(path: &[u8], image: &[u8]) -> bool {
     image.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b" (image at byte "))
+}
+
+/// What would help, behind a message that memory is short.
+fn memory_help(source: &BuildError) -> String {
+    match source {
+        BuildError::Codec(CodecError::Memory) => format!(": {}", memory::help()),
+        _ => String::new(),
+    }
 }
 
 /// The image in front of a message about writing it.

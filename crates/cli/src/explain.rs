@@ -100,7 +100,7 @@ fn print_json(
     explanation: Explanation<'_>,
     failure: impl Fn(ReadError) -> Failure,
 ) -> Result<(), Failure> {
-    let pieces = Streamed::new(Pieces(explanation));
+    let pieces = Streamed::new(Pieces(explanation), failure);
     let document = ExplainJson {
         path: Bytes(path).lossy(),
         path_b64: Bytes(path).b64_if_lossy(),
@@ -108,18 +108,18 @@ fn print_json(
         cost: Total(&pieces),
     };
     let printed = print_document(&document);
-    pieces.end(printed, failure)
+    pieces.end(printed)
 }
 
 #[derive(Serialize)]
-struct ExplainJson<'d, 'i> {
+struct ExplainJson<'d, 'i, F: Fn(ReadError) -> Failure> {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
-    pieces: &'d Streamed<Pieces<'i>>,
+    pieces: &'d Streamed<Pieces<'i>, F>,
     /// Behind the pieces: only then it is known.
     #[serde(flatten)]
-    cost: Total<'d, 'i>,
+    cost: Total<'d, 'i, F>,
 }
 
 struct Pieces<'a>(Explanation<'a>);
@@ -169,9 +169,9 @@ impl PieceJson {
 }
 
 /// The cost of all pieces that were written.
-struct Total<'d, 'i>(&'d Streamed<Pieces<'i>>);
+struct Total<'d, 'i, F>(&'d Streamed<Pieces<'i>, F>);
 
-impl Serialize for Total<'_, '_> {
+impl<F> Serialize for Total<'_, '_, F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let cost = self.0.source().0.cost();
         CostJson {

@@ -54,11 +54,15 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (true, true) => lister.below(&path, &inode)?,
         (true, false) => lister.directory(&path, &inode)?,
     }
-    let bad = lister.bad;
-    lister.printer.finish()?;
-    match bad {
-        true => Err(Failure::Incomplete),
-        false => Ok(Exit::Done),
+    let Lister { printer, bad, .. } = lister;
+    match (bad, printer) {
+        (false, printer) => printer.finish().map(|()| Exit::Done),
+        (true, Printer::Text(out)) => out.finish().and(Err(Failure::Incomplete)),
+        // The document goes on with the error.
+        (true, Printer::Json(list)) => {
+            drop(list);
+            Err(Failure::Incomplete)
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod image;
 mod info;
 mod install_names;
 mod ls;
+mod memory;
 mod mount;
 mod output;
 mod pack;
@@ -38,6 +39,8 @@ mod vmdk;
 use clap::Parser;
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
+use memory::Advice;
+use report::ErrorJson;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    memory::advise(advice(&cli.command));
     let code_of = match cli.command {
         Command::Check(_) => Failure::fsck_code,
         Command::Diff(_) => Failure::diff_code,
@@ -58,12 +62,33 @@ fn main() -> ExitCode {
         Ok(exit) => exit.code().into(),
         Err(failure) if failure.is_broken_pipe() => Exit::Done.code().into(),
         Err(failure) => {
+            let code = code_of(&failure);
             if !failure.is_silent() {
                 report::error(&failure);
             }
-            code_of(&failure).into()
+            if wants_json() {
+                // The exit code tells it, too.
+                let _ = report::print_error(ErrorJson::new(&failure, code));
+            }
+            code.into()
         }
     }
+}
+
+/// Whether programs read standard output: asked of the arguments, for what is wrong may be among them.
+fn wants_json() -> bool {
+    std::env::args_os().skip(1).take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}
+
+/// What needs less memory.
+fn advice(command: &Command) -> Advice {
+    let help = match command {
+        Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
+        Command::Mount(_) => "a smaller --cache and fewer --threads need less",
+        Command::Check(_) | Command::Diff(_) | Command::Extract(_) => "fewer --threads need less",
+        _ => "",
+    };
+    Advice { prefix: "kiln: ", help }
 }
 
 fn run(command: Command) -> Result<Exit, Failure> {
@@ -92,9 +117,14 @@ fn usage(error: &clap::Error) -> ExitCode {
     // Where even this cannot be printed there is nobody to tell.
     let _ = error.print();
     let is_check = std::env::args_os().nth(1).is_some_and(|command| command == "check");
-    match (error.use_stderr(), is_check) {
-        (false, _) => ExitCode::SUCCESS,
-        (true, false) => Failure::Usage(String::new()).code().into(),
-        (true, true) => Failure::Usage(String::new()).fsck_code().into(),
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
     }
+    let message = error.to_string();
+    let failure = Failure::Usage(message.trim_start_matches("error: ").trim_end().to_owned());
+    let code = if is_check { failure.fsck_code() } else { failure.code() };
+    if wants_json() {
+        let _ = report::print_error(ErrorJson::new(&failure, code));
+    }
+    code.into()
 }

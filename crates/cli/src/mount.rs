@@ -229,7 +229,10 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
                     ::log::warn!("{line}");
                 }
             };
-            thread::spawn(move || warm_up(&dir, &preload, &stop, &say));
+            let started = thread::Builder::new().spawn(move || warm_up(&dir, &preload, &stop, &say));
+            if let Err(error) = started {
+                ::log::warn!("nothing is preloaded: {error}");
+            }
         }
     };
     let served = fuse::serve(image, &args.dir, &options, stop.as_fd(), &mut on_ready);

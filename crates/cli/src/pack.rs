@@ -6,6 +6,7 @@ mod explain;
 mod job;
 mod label;
 mod layout_args;
+mod not_a_directory;
 mod summary;
 mod tree_args;
 
@@ -30,7 +31,7 @@ use kiln_read::Escaped;
 use layout_args::LayoutArgs;
 use std::path::PathBuf;
 use std::str::FromStr;
-use summary::{PackJson, Report};
+use summary::{InSource, PackJson, Report};
 use tree_args::TreeArgs;
 pub use tree_args::{named, owner};
 use uuid::Uuid;
@@ -234,6 +235,7 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    not_a_directory::refuse(&args.src)?;
     let Some(image) = &args.image else { return estimate::run(args) };
     let mut options = options(args, args.preset)?;
     let by_path = args.by_path.resolve(&options, args.kernel)?;
@@ -277,7 +279,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !quiet {
         tell_idle(&idle);
     }
-    let report = Report { image: &name, scan: &scan, summary: &summary };
+    let report = Report { src: &args.src, image: &name, scan: &scan, summary: &summary };
     tell(args, &report, &reasons, quiet)
 }
 
@@ -322,7 +324,7 @@ fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
 
 fn tell(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
     let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
-    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {skipped}")));
+    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(&args.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
     if !quiet {

@@ -1,12 +1,14 @@
 //! What commands say: to people and, as JSON, to programs.
 
 mod entry;
+mod failed;
 mod json;
 mod skipped;
 mod streamed;
 
 pub use entry::EntryJson;
-pub use json::{Bytes, JsonList, print_document};
+pub use failed::ErrorJson;
+pub use json::{Bytes, JsonList, print_document, print_error};
 pub use skipped::{PathJson, SkippedJson};
 pub use streamed::Streamed;
 

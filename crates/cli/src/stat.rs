@@ -64,9 +64,10 @@ fn print_json(
     if !args.extents || !inode.has_contents() {
         return print_document(&stat);
     }
-    let extents = Streamed::new(image.extents(inode).map(|extent| extent.map(|extent| ExtentJson::new(&extent))));
+    let extents = image.extents(inode).map(|extent| extent.map(|extent| ExtentJson::new(&extent)));
+    let extents = Streamed::new(extents, failure);
     let printed = print_document(&WithExtents { stat, extents: &extents });
-    extents.end(printed, failure)
+    extents.end(printed)
 }
 
 fn print(

@@ -81,6 +81,42 @@ fn scratch_has_tmpfile(scratch: &Scratch) -> bool {
     rustix::fs::open(scratch.path("out"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_ok()
 }
 
+/// Wherever memory runs out: in our own code, in a library, or as a thread is started.
+#[test]
+fn memory_that_runs_out_is_told_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let (root, out) = (scratch.path("src"), scratch.path("out"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&out).unwrap();
+    fs::write(format!("{root}/big"), text(7, 12 << 20)).unwrap();
+    let mkfs = scratch.path("mkfs.erofs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();
+    let kiln =
+        [env!("CARGO_BIN_EXE_kiln"), "pack", "--quiet", "--preset", "small", "--threads", "4", &root, "out/image"];
+    let mkfs = [&mkfs, "-zlzma", "-C1048576", "--quiet", "--workers=4", "out/image", &root];
+    let mut told = [0; 2];
+    for (idx, command) in [&kiln[..], &mkfs].into_iter().enumerate() {
+        for kib in (60_000..300_000).step_by(15_000) {
+            let limited = format!("ulimit -v {kib}; cd \"$0\"; RUST_BACKTRACE=1 exec \"$@\"");
+            let ended = Command::new("sh").args(["-c", &limited, &scratch.path("")]).args(command).output().unwrap();
+            let said = stderr(&ended);
+            let left = names(&out);
+            match ended.status.code() {
+                Some(0) => fs::remove_file(format!("{out}/image")).unwrap(),
+                // The program could not even be loaded.
+                Some(127) => {}
+                code => {
+                    assert!(code == Some(1) && said.contains("out of memory"), "{kib}: {code:?} {said}");
+                    assert!(said.contains("need less") && !said.contains("panicked"), "{kib}: {said}");
+                    told[idx] += 1;
+                    assert!(left.is_empty(), "{kib}: {left:?}");
+                }
+            }
+        }
+    }
+    assert!(told[0] > 0 && told[1] > 0, "{told:?}");
+}
+
 #[test]
 fn a_full_disk_leaves_nothing_behind() {
     let scratch = Scratch::new();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, golden, json, stdout};
+use common::{Scratch, golden, json, run, stderr, stdout};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,4 +88,100 @@ fn every_field_is_documented() {
     for name in others.into_iter().chain(explained) {
         assert!(found.contains(name), "{name} was not seen");
     }
+}
+
+/// The document of a command that fails with `code`.
+fn failed(args: &[&str], code: i32) -> Value {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", String::from_utf8_lossy(&output.stdout)));
+    assert_eq!(
+        (&document["schema"], &document["error"]["exit_code"]),
+        (&1.into(), &code.into()),
+        "{args:?}: {document}"
+    );
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(stderr(&output).contains(message), "{message}");
+    document
+}
+
+#[test]
+fn a_failure_is_a_document_too() {
+    let scratch = Scratch::new();
+    let (none, src, image) = (scratch.path("none"), scratch.path("src"), scratch.path("image"));
+    fs::create_dir(&src).unwrap();
+    stdout(&["pack", &src, &image]);
+    for (args, code, kind, path) in [
+        (&["ls", "--json", &none][..], 1, "io", Some(&none[..])),
+        (&["check", "--json", &none], 8, "io", Some(&none)),
+        (&["diff", "--json", &none, &src], 2, "io", Some(&none)),
+        (&["pack", "--json", &none, &scratch.path("other")], 1, "io", Some(&none)),
+        (&["pack", "--json", &src, &image], 1, "exists", Some(&image)),
+        (&["pack", "--json", "-C", "5000", &src, &none], 2, "usage", None),
+        (&["pack", "--json", &src, "-"], 2, "usage", None),
+        (&["ls", "--json"], 2, "usage", None),
+        (&["check", "--json"], 16, "usage", None),
+        (&["stat", "--json", &image, "missing"], 1, "not_found", Some("missing")),
+        (&["du", "--json", &image, "missing"], 1, "not_found", Some("missing")),
+        (&["explain", "--json", &image, "/"], 1, "file_type", Some("/")),
+        (&["extract", "--json", &image, &src, "missing"], 1, "not_found", Some("missing")),
+        (&["info", "--json", &src], 1, "io", Some(&src)),
+    ] {
+        let document = failed(args, code);
+        assert_eq!((&document["error"]["kind"], document["error"]["path"].as_str()), (&kind.into(), path), "{args:?}");
+    }
+    let mut bytes = fs::read(golden("lz4.erofs")).unwrap();
+    bytes[1024] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let error = &failed(&["info", "--json", &image], 1)["error"];
+    assert_eq!(
+        (&error["record"], &error["field"], &error["offset"]),
+        (&"erofs_super_block".into(), &"magic".into(), &1024.into())
+    );
+    assert_eq!(error["value"], 0xE0F5_E1E2u32 ^ 1);
+    let mut found = BTreeSet::new();
+    fields(error, &mut found);
+    assert!(found.is_subset(&documented()), "{found:?}");
+}
+
+#[test]
+fn a_list_that_was_begun_is_closed_before_the_failure() {
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let good = golden("zstd-1m-frag.erofs");
+    let bytes = fs::read(&good).unwrap();
+    let json = |args: &[&str]| serde_json::from_slice::<Value>(&stdout(args)).unwrap();
+    let meta = json(&["info", "--json", &good])["meta_blkaddr"].as_u64().unwrap() * 4096;
+    let inode_off = |path: &str| (meta + json(&["stat", "--json", &good, path])["nid"].as_u64().unwrap() * 32) as usize;
+    // No checksum of the superblock covers what follows.
+    let damaged = |off: usize, len: usize| {
+        let mut bytes = bytes.clone();
+        bytes[off..off + len].fill(0xFF);
+        fs::write(&image, bytes).unwrap();
+    };
+    damaged(inode_off("big/text"), 2);
+    let listed = failed(&["ls", "-R", "--json", &image], 1);
+    assert_eq!(listed["error"]["kind"], "incomplete");
+    assert!(listed["entries"].as_array().unwrap().len() > 3, "{listed}");
+    let sums = failed(&["du", "--json", &image], 1);
+    assert!(
+        sums["directories"].is_array() && sums["error"]["record"] == "erofs_inode_compact"
+            || sums["error"]["record"].is_string(),
+        "{sums}"
+    );
+    let mut begun = 0;
+    for off in (64..400).step_by(8) {
+        damaged(inode_off("big/text") + off, 8);
+        for args in
+            [&["stat", "--extents", "--json", &image, "big/text"][..], &["explain", "--json", &image, "big/text"]]
+        {
+            if run(args).status.code() == Some(1) {
+                let document = failed(args, 1);
+                let list = &document[if args[0] == "stat" { "extents" } else { "pieces" }];
+                begun += u32::from(list.as_array().is_some_and(|list| !list.is_empty()));
+            }
+        }
+    }
+    assert!(begun > 0);
 }

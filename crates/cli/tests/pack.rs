@@ -436,7 +436,8 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     }
     let scratch = Scratch::new();
     let root = tree(&scratch);
-    for (path, mode) in [("text", 0o000), ("dir/small", 0o755)] {
+    fs::create_dir(format!("{root}/closed")).unwrap();
+    for (path, mode) in [("text", 0o000), ("dir/small", 0o755), ("closed", 0o000)] {
         fs::set_permissions(format!("{root}/{path}"), fs::Permissions::from_mode(mode)).unwrap();
     }
     let out = scratch.path("out");
@@ -446,13 +447,16 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
         kiln().arg("pack").args(extra).args([&root, &format!("{out}/{image}")]).uid(65534).gid(65534).output()
     };
     let Ok(output) = pack(&[], "all") else { return skip("others may not run this program") };
-    assert_eq!((output.status.code(), stderr(&output).contains("text: ")), (Some(1), true), "{}", stderr(&output));
+    assert_eq!((output.status.code(), stderr(&output).contains("closed: ")), (Some(1), true), "{}", stderr(&output));
     assert!(names(&out).is_empty());
     let output = pack(&["--keep-going", "--json"], "some").unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("skipped: ") && stderr(&output).contains("text: "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("skipped: closed: "), "{}", stderr(&output));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(!summary["skipped"].as_array().unwrap().is_empty());
+    // All by their paths in the source, whoever found them: the scan, or the builder.
+    let skipped: Vec<_> =
+        summary["skipped"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(skipped, ["closed", "text"]);
     assert_eq!(run(&["check", &format!("{out}/some")]).status.code(), Some(0));
 }
 
@@ -477,4 +481,28 @@ fn a_file_that_changes_is_stored_as_it_is_read() {
         assert_eq!(stdout(&["cat", &image, "online"]), page);
         stdout(&["check", &image]);
     }
+}
+
+#[test]
+fn a_source_that_is_no_directory_is_told_what_to_do() {
+    let scratch = Scratch::new();
+    let (root, src, image) = (tree(&scratch), scratch.path("file"), scratch.path("image"));
+    let mut tar = vec![0; 1024];
+    tar[257..262].copy_from_slice(b"ustar");
+    pack(&[&root, &image]);
+    let erofs = fs::read(&image).unwrap();
+    for (bytes, words) in [
+        (&tar[..], "this is a tar archive: unpack it first, as with tar -xf"),
+        (&erofs, "this is an EROFS image: extract it first, as with kiln extract"),
+        (b"hsqs", "this is a squashfs image: extract it first"),
+        (b"PK\x03\x04", "this is a zip archive"),
+        (b"\x1F\x8B\x08", "this is compressed by gzip: if it is an archive"),
+        (b"text", "this is a file: name the directory that holds it"),
+        (b"", "this is a file"),
+    ] {
+        fs::write(&src, bytes).unwrap();
+        fails(&["pack", &src, &scratch.path("none")], 2, &format!("{src}: SRC is a directory, but {words}"));
+        fails(&["pack", "--estimate", &src], 2, words);
+    }
+    assert_eq!(scratch.names(), ["file", "image", "src"]);
 }

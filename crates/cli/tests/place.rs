@@ -383,7 +383,8 @@ fn what_a_stream_cannot_have_is_refused() {
         &["--chunk-size", "64k", "--preset", "plain", "--blob-device", &file],
     ] {
         let output = run(&[&["pack"], options, &[&root, "-"]].concat());
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{options:?}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+        assert!(options == ["--json"] || output.stdout.is_empty(), "{options:?}");
     }
     fails(&["pack", "--vmdk", "/dev/null", &root, &file], 2, "only a file can be this");
     assert_eq!(scratch.names(), ["src"]);

@@ -13,6 +13,7 @@ mod source;
 mod stored;
 
 use crate::exit::Failure;
+use crate::memory::{self, Advice};
 use getopt::Misuse;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -78,6 +79,8 @@ pub fn find(argv0: &OsStr) -> Option<&'static Program> {
 impl Program {
     /// Run with these arguments, the name not among them.
     pub fn run(&self, args: Vec<OsString>) -> ExitCode {
+        let help = if self.name == "mkfs.erofs" { "fewer --workers, a smaller -C or another -z need less" } else { "" };
+        memory::advise(Advice { prefix: "<E> erofs: ", help });
         let stop = match (self.run)(args) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(stop) => stop,

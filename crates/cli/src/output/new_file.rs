@@ -5,10 +5,11 @@
 
 use super::{Existing, failure};
 use crate::exit::Failure;
+use crate::memory;
 use kiln_source::dir::FileId;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -41,6 +42,10 @@ impl NewFile {
         // What replaces a file is as secret as that from the beginning, in case it needs a hidden name.
         let mode = Mode::from_raw_mode(if replaces.is_some() { 0o600 } else { 0o666 }); // less the umask
         let (file, temporary) = create_in(&dir, name, mode).map_err(fail("create"))?;
+        if let Some(temporary) = &temporary {
+            let registered = memory::remove_at_end(&dir, &c_name(temporary));
+            registered.map_err(|source| Failure::File { path: path.to_owned(), action: "create", source })?;
+        }
         Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaces, temporary })
     }
 
@@ -89,6 +94,7 @@ impl NewFile {
             }
             renamed => renamed?,
         }
+        memory::keep(&c_name(temporary));
         self.temporary = None;
         Ok(())
     }
@@ -104,6 +110,7 @@ impl NewFile {
             Some(temporary) => temporary,
             None => with_temporary_name(&self.name, |name| link_nameless(&self.file, &self.dir, name))?.1,
         };
+        memory::keep(&c_name(&temporary));
         let renamed = rustix::fs::renameat(&self.dir, &temporary, &self.dir, &self.name);
         self.temporary = renamed.is_err().then_some(temporary);
         renamed
@@ -113,6 +120,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
+            memory::keep(&c_name(temporary));
             // What has led here is the error to report.
             let _ = rustix::fs::unlinkat(&self.dir, temporary, AtFlags::empty());
         }
@@ -174,6 +182,11 @@ pub fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Optio
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let (fd, temporary) = with_temporary_name(name, |name| rustix::fs::openat(dir, name, flags, mode))?;
     Ok((File::from(fd), Some(temporary)))
+}
+
+/// As system calls have names. Those made here have no zero byte.
+fn c_name(name: &OsStr) -> CString {
+    CString::new(name.as_bytes()).unwrap_or_default()
 }
 
 /// Run `make` with hidden names derived from `name` until one is free.

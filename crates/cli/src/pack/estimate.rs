@@ -1,5 +1,6 @@
 //! `kiln pack --estimate`: what the presets would make of a directory.
 
+use super::summary::InSource;
 use super::{Args, Job, options};
 use crate::exit::{Exit, Failure};
 use crate::preset::Preset;
@@ -46,13 +47,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         rows.push((name(preset), outcome));
     }
     for skipped in &scan.skipped {
-        note(format_args!("skipped: {skipped}"));
+        note(format_args!("skipped: {}", InSource::new(&args.src, skipped)));
     }
     match args.json {
         true => {
             let path = Bytes(args.src.as_os_str().as_bytes());
-            let skipped =
-                scan.skipped.iter().map(|one| SkippedJson::new(one.path.as_os_str().as_bytes(), one)).collect();
+            let skipped = scan.skipped.iter().map(|one| InSource::new(&args.src, one).json()).collect();
             let estimates = rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect();
             print_document(&EstimateJson { path: path.lossy(), path_b64: path.b64_if_lossy(), estimates, skipped })?;
         }

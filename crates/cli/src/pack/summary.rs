@@ -4,10 +4,11 @@ use crate::report::{Bytes, PathJson, SkippedJson, note};
 use crate::size::Human;
 use crate::text;
 use kiln_build::{Phase, Spec, Summary, WayUse};
-use kiln_source::dir::Scan;
+use kiln_source::dir::{Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::{fmt, io};
 use uuid::Uuid;
 
 /// Pages of most machines have so many bytes, and none has less.
@@ -15,12 +16,36 @@ const PAGE_LEN: u64 = 4096;
 
 /// A build that has come to its end.
 pub struct Report<'a> {
+    /// The directory that was packed.
+    pub src: &'a Path,
     /// What the user calls the image.
     pub image: &'a Path,
     /// What was found.
     pub scan: &'a Scan,
     /// What became of it.
     pub summary: &'a Summary,
+}
+
+/// Something that the scan could not read, by its path in the source: so are those that the builder skips.
+pub struct InSource<'a> {
+    path: &'a Path,
+    source: &'a io::Error,
+}
+
+impl<'a> InSource<'a> {
+    pub fn new(src: &Path, skipped: &'a Unreadable) -> Self {
+        Self { path: skipped.path.strip_prefix(src).unwrap_or(&skipped.path), source: &skipped.source }
+    }
+
+    pub fn json(&self) -> SkippedJson {
+        SkippedJson::new(self.path.as_os_str().as_bytes(), self)
+    }
+}
+
+impl fmt::Display for InSource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.source)
+    }
 }
 
 impl Report<'_> {
@@ -151,9 +176,9 @@ struct PhaseJson {
 
 impl PackJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { image, scan, summary } = *report;
+        let Report { src, image, scan, summary } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
-        let scanned = scan.skipped.iter().map(|skipped| SkippedJson::new(skipped.path.as_os_str().as_bytes(), skipped));
+        let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
         Self {
             path: path.lossy(),

@@ -1,9 +1,35 @@
 //! JSON documents.
 
-use super::{Out, SCHEMA};
+use super::{ErrorJson, Out, SCHEMA};
 use crate::exit::Failure;
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::cell::RefCell;
 use std::io::{self, Write};
+
+thread_local! {
+    /// What standard output has so far.
+    static PRINTED: RefCell<Printed> = const { RefCell::new(Printed::Nothing) };
+}
+
+enum Printed {
+    Nothing,
+    /// A document without its end.
+    Begun,
+    /// A document without its end, which is to tell of this error.
+    Failing(Box<ErrorJson>),
+    /// A document.
+    Whole,
+}
+
+fn printed(now: Printed) -> Printed {
+    PRINTED.replace(now)
+}
+
+/// A document that is being printed cannot be what it was to be.
+pub(super) fn fail(error: ErrorJson) {
+    printed(Printed::Failing(Box::new(error)));
+}
 
 /// Bytes that are most often UTF-8, as a field `NAME` for people, and a field `NAME_b64` with the exact bytes where they are not.
 pub struct Bytes<'a>(pub &'a [u8]);
@@ -43,19 +69,57 @@ struct Document<'a, T> {
     schema: u32,
     #[serde(flatten)]
     body: &'a T,
+    #[serde(flatten)]
+    end: End,
+}
+
+/// The error of a document that has failed while its body was written, if it has: so it comes last.
+struct End;
+
+impl Serialize for End {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Printed::Failing(error) = printed(Printed::Begun) {
+            map.serialize_entry("error", &*error)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorBody {
+    error: ErrorJson,
 }
 
 /// Print one document to standard output.
 pub fn print_document(body: &impl Serialize) -> Result<(), Failure> {
     let mut out = Out::new();
-    serde_json::to_writer_pretty(&mut out, &Document { schema: SCHEMA, body }).map_err(io::Error::from)?;
+    serde_json::to_writer_pretty(&mut out, &Document { schema: SCHEMA, body, end: End }).map_err(io::Error::from)?;
     writeln!(out)?;
-    out.finish()
+    out.finish()?;
+    printed(Printed::Whole);
+    Ok(())
+}
+
+/// Print why the command failed, as a document of its own, or in the one that was begun. One that is whole stays so.
+pub fn print_error(error: ErrorJson) -> Result<(), Failure> {
+    let body = ErrorBody { error };
+    match printed(Printed::Nothing) {
+        Printed::Nothing => print_document(&body),
+        Printed::Begun | Printed::Failing(_) => {
+            let mut out = Out::new();
+            let text = serde_json::to_string(&body).map_err(io::Error::from)?;
+            writeln!(out, ",{}", text.trim_start_matches('{'))?;
+            out.finish()
+        }
+        Printed::Whole => Ok(()),
+    }
 }
 
 /// A document that is one list, printed as it is found: `{"schema":1,"NAME":[...]}`, one element a line.
+/// Dropped before its end it is closed, so that [`print_error`] can go on behind it.
 pub struct JsonList {
-    out: Out,
+    out: Option<Out>,
     is_empty: bool,
 }
 
@@ -63,26 +127,43 @@ impl JsonList {
     pub fn start(name: &str) -> Result<Self, Failure> {
         let mut out = Out::new();
         write!(out, "{{\"schema\":{SCHEMA},\"{name}\":[")?;
-        Ok(Self { out, is_empty: true })
+        printed(Printed::Begun);
+        Ok(Self { out: Some(out), is_empty: true })
     }
 
     pub fn push(&mut self, element: &impl Serialize) -> Result<(), Failure> {
-        self.out.write_all(if self.is_empty { b"\n" } else { b",\n" })?;
+        let Some(out) = &mut self.out else { return Ok(()) };
+        out.write_all(if self.is_empty { b"\n" } else { b",\n" })?;
         self.is_empty = false;
-        serde_json::to_writer(&mut self.out, element).map_err(io::Error::from)?;
+        serde_json::to_writer(out, element).map_err(io::Error::from)?;
         Ok(())
     }
 
-    pub fn finish(mut self) -> Result<(), Failure> {
-        writeln!(self.out, "\n]}}")?;
-        self.out.finish()
+    pub fn finish(self) -> Result<(), Failure> {
+        self.end("}")
     }
 
     /// End the list; `rest`, an object with fields, goes on behind it.
-    pub fn finish_with(mut self, rest: &impl Serialize) -> Result<(), Failure> {
+    pub fn finish_with(self, rest: &impl Serialize) -> Result<(), Failure> {
         let rest = serde_json::to_string(rest).map_err(io::Error::from)?;
-        writeln!(self.out, "\n],{}", rest.trim_start_matches('{'))?;
-        self.out.finish()
+        self.end(&format!(",{}", rest.trim_start_matches('{')))
+    }
+
+    fn end(mut self, rest: &str) -> Result<(), Failure> {
+        let Some(mut out) = self.out.take() else { return Ok(()) };
+        writeln!(out, "\n]{rest}")?;
+        out.finish()?;
+        printed(Printed::Whole);
+        Ok(())
+    }
+}
+
+impl Drop for JsonList {
+    fn drop(&mut self) {
+        if let Some(mut out) = self.out.take() {
+            // What has led here is the error to report.
+            let _ = write!(out, "\n]").and_then(|()| out.flush());
+        }
     }
 }
 

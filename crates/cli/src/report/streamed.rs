@@ -1,20 +1,24 @@
 //! Lists inside of a document that are written as they are found.
 
+use super::{ErrorJson, json};
 use crate::exit::Failure;
 use kiln_read::ReadError;
-use serde::ser::{Error, SerializeSeq};
+use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use std::cell::{Ref, RefCell};
 
-/// A list that is read while it is written, so that it may be longer than memory. It can be written once.
-pub struct Streamed<I> {
+/// A list that is read while it is written, so that it may be longer than memory. It can be written once. If it cannot be read to
+/// its end it is closed there, and its document tells why.
+pub struct Streamed<I, F> {
     items: RefCell<I>,
-    error: RefCell<Option<ReadError>>,
+    failure: F,
+    error: RefCell<Option<Failure>>,
 }
 
-impl<I> Streamed<I> {
-    pub fn new(items: I) -> Self {
-        Self { items: RefCell::new(items), error: RefCell::default() }
+impl<I, F> Streamed<I, F> {
+    /// `failure` says what an error of the items is.
+    pub fn new(items: I, failure: F) -> Self {
+        Self { items: RefCell::new(items), failure, error: RefCell::default() }
     }
 
     /// Where the list comes from: what it knows behind its end.
@@ -23,12 +27,17 @@ impl<I> Streamed<I> {
     }
 
     /// How printing the document ended, or why the list could not be read to its end.
-    pub fn end(self, printed: Result<(), Failure>, failure: impl FnOnce(ReadError) -> Failure) -> Result<(), Failure> {
-        self.error.into_inner().map_or(printed, |error| Err(failure(error)))
+    pub fn end(self, printed: Result<(), Failure>) -> Result<(), Failure> {
+        self.error.into_inner().map_or(printed, Err)
     }
 }
 
-impl<T: Serialize, I: Iterator<Item = Result<T, ReadError>>> Serialize for Streamed<I> {
+impl<T, I, F> Serialize for Streamed<I, F>
+where
+    T: Serialize,
+    I: Iterator<Item = Result<T, ReadError>>,
+    F: Fn(ReadError) -> Failure,
+{
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let mut items = self.items.borrow_mut();
@@ -36,8 +45,10 @@ impl<T: Serialize, I: Iterator<Item = Result<T, ReadError>>> Serialize for Strea
             match item {
                 Ok(item) => list.serialize_element(&item)?,
                 Err(error) => {
-                    self.error.replace(Some(error));
-                    return Err(S::Error::custom("a list that cannot be read"));
+                    let failure = (self.failure)(error);
+                    json::fail(ErrorJson::new(&failure, failure.code()));
+                    self.error.replace(Some(failure));
+                    break;
                 }
             }
         }

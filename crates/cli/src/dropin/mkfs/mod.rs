@@ -24,7 +24,8 @@ use uuid::Uuid;
 /// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
 pub const USAGE: &str = "\
 [OPTIONS] FILE SOURCE
-Generate EROFS image (FILE) from the directory SOURCE.
+Generate EROFS image (FILE) from the directory SOURCE. Where FILE is a pipe, it
+gets the image once it is complete in a nameless file in $TMPDIR or /var/tmp.
 
 General options:
  -V, --version         print the version number and exit

@@ -1,0 +1,141 @@
+//! What happens when there is no memory left: a message that says what would help, and exit code 1, not an abort.
+//!
+//! Nothing is left behind: outputs have no names until they are complete. Where a file system wants a name for them, it is known
+//! here, and removed.
+#![allow(unsafe_code)] // an allocator is unsafe to implement
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::CString;
+use std::fmt::Write;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How to say it.
+#[derive(Clone, Copy)]
+pub struct Advice {
+    /// What all errors of this program begin with.
+    pub prefix: &'static str,
+    /// What would need less memory.
+    pub help: &'static str,
+}
+
+static ADVICE: OnceLock<Advice> = OnceLock::new();
+/// Hidden names of files in the making, and their directories.
+static TEMPORARIES: Mutex<Vec<(OwnedFd, CString)>> = Mutex::new(Vec::new());
+
+/// Say it so from now on. The first call counts.
+pub fn advise(advice: Advice) {
+    let _ = ADVICE.set(advice);
+}
+
+/// What would need less memory.
+pub fn help() -> &'static str {
+    advice().help
+}
+
+fn advice() -> Advice {
+    ADVICE.get().copied().unwrap_or(Advice { prefix: "kiln: ", help: "" })
+}
+
+/// Remove the file `name` in `dir` if memory runs out, until [`keep`] is called with the same name.
+pub fn remove_at_end(dir: &OwnedFd, name: &CString) -> io::Result<()> {
+    let entry = (dir.try_clone()?, name.clone());
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    Ok(())
+}
+
+/// No longer remove the file `name`.
+pub fn keep(name: &CString) {
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, other)| other != name);
+}
+
+/// The system's allocator, but that the program ends where it has nothing left.
+struct Ending;
+
+#[global_allocator]
+static ALLOCATOR: Ending = Ending;
+
+// SAFETY: every call goes to the system's allocator as it came, and a null pointer is never returned.
+unsafe impl GlobalAlloc for Ending {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        given(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promises.
+        given(unsafe { System.realloc(ptr, layout, new_size) }, new_size)
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[inline]
+fn given(ptr: *mut u8, len: usize) -> *mut u8 {
+    if ptr.is_null() { end(len) } else { ptr }
+}
+
+/// End the program, which cannot get `len` bytes, without allocating anything.
+#[cold]
+fn end(len: usize) -> ! {
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    while ENDING.swap(true, Ordering::Relaxed) {
+        // Another thread is about to end it.
+        thread::sleep(Duration::from_secs(1));
+    }
+    if let Ok(temporaries) = TEMPORARIES.try_lock() {
+        for (dir, name) in &*temporaries {
+            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
+        }
+    }
+    let Advice { prefix, help } = advice();
+    let mut line = Line::default();
+    let _ = writeln!(
+        line,
+        "{prefix}out of memory: {len} more bytes are not to be had{}{help}",
+        if help.is_empty() { "" } else { ": " }
+    );
+    let _ = rustix::io::write(io::stderr(), line.bytes());
+    // SAFETY: ends the process, and runs nothing on the way.
+    unsafe { libc::_exit(1) }
+}
+
+/// Text without an allocation. What does not fit is lost.
+struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; 512], len: 0 }
+    }
+}
+
+impl Line {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = &mut self.bytes[self.len..];
+        let len = text.len().min(room.len());
+        room[..len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        Ok(())
+    }
+}

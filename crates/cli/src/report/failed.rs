@@ -1,0 +1,163 @@
+//! A failure, as JSON.
+
+use super::Bytes;
+use crate::exit::Failure;
+use kiln_build::BuildError;
+use kiln_format::FormatError;
+use kiln_read::{Defect, ReadError};
+use kiln_sink::SinkError;
+use kiln_source::dir::ScanError;
+use kiln_source::erofs;
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Why a command failed.
+#[derive(Clone, Serialize)]
+pub struct ErrorJson {
+    kind: &'static str,
+    message: String,
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    offset: Option<u64>,
+    record: Option<&'static str>,
+    field: Option<&'static str>,
+    value: Option<u64>,
+    exit_code: u8,
+}
+
+impl ErrorJson {
+    pub fn new(failure: &Failure, exit_code: u8) -> Self {
+        let mut error = Self::of("io", failure.to_string(), exit_code);
+        error.fill(failure);
+        error
+    }
+
+    fn of(kind: &'static str, message: String, exit_code: u8) -> Self {
+        let (path, path_b64, offset, record, field, value) = (None, None, None, None, None, None);
+        Self { kind, message, path, path_b64, offset, record, field, value, exit_code }
+    }
+
+    fn at(&mut self, path: &[u8]) {
+        (self.path, self.path_b64) = (Some(Bytes(path).lossy()), Bytes(path).b64_if_lossy());
+    }
+
+    fn fill(&mut self, failure: &Failure) {
+        let mut at = |path: &Path| self.at(path.as_os_str().as_bytes());
+        match failure {
+            Failure::File { path, .. } => at(path),
+            Failure::Spool { dir, .. } => at(dir),
+            Failure::Source(ScanError::Unreadable(one)) => at(&one.path),
+            Failure::Source(ScanError::Tree(error)) => self.build(error),
+            Failure::Build { image, source } => {
+                at(image);
+                self.build(source);
+            }
+            Failure::Read { image, source } => {
+                at(image);
+                self.read(source);
+            }
+            Failure::ImageTree { image, source } => {
+                at(image);
+                match source {
+                    erofs::ScanError::Read(source) => self.read(source),
+                    erofs::ScanError::Tree(source) => self.build(source),
+                    erofs::ScanError::TooMany | erofs::ScanError::TooLarge { .. } => self.kind = "input",
+                    erofs::ScanError::Interrupted => self.kind = "signal",
+                }
+            }
+            Failure::Sink(SinkError::Io { path, .. }) => at(path),
+            Failure::Sink(error) => self.sink(error),
+            Failure::NotEmpty { path } | Failure::Exists { path } => {
+                at(path);
+                self.kind = "exists";
+            }
+            Failure::Usage(_) => self.kind = "usage",
+            Failure::Policy(_) | Failure::Source(ScanError::TooMany(_)) => self.kind = "input",
+            Failure::Diff(_) => self.kind = "not_found",
+            Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
+            Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
+            Failure::Signal(_) | Failure::Source(ScanError::Interrupted) => self.kind = "signal",
+            Failure::Stdout(_) => {}
+        }
+    }
+
+    fn build(&mut self, error: &BuildError) {
+        match error {
+            BuildError::Read { path, .. } => self.at(path),
+            BuildError::Input { path, .. } | BuildError::Tree { path, .. } => {
+                self.at(path);
+                self.kind = "input";
+            }
+            BuildError::Write { .. } => {}
+            BuildError::Codec(_) => self.kind = "memory",
+            BuildError::TooLarge(error) => self.record("input", error),
+            BuildError::Interrupted => self.kind = "signal",
+            BuildError::Internal(_) => self.kind = "internal",
+            // What options ask for.
+            _ => self.kind = "usage",
+        }
+    }
+
+    fn read(&mut self, error: &ReadError) {
+        match error {
+            ReadError::Corrupt { path, defect, .. } => {
+                self.kind = "corrupt";
+                self.defect(path.as_deref(), defect);
+            }
+            ReadError::Unsupported { path, defect, .. } => {
+                self.kind = "unsupported";
+                self.defect(path.as_deref(), defect);
+            }
+            ReadError::Io { path, range, .. } => {
+                path.iter().for_each(|path| self.at(path));
+                self.offset = range.map(|(offset, _)| offset);
+            }
+            ReadError::NotFound { path } => {
+                self.kind = "not_found";
+                self.at(path);
+            }
+            ReadError::NotADirectory { path }
+            | ReadError::IsADirectory { path }
+            | ReadError::TooManySymlinks { path } => {
+                self.kind = "file_type";
+                self.at(path);
+            }
+            ReadError::NotASymlink { .. } | ReadError::NoContents { .. } => self.kind = "file_type",
+            ReadError::Internal { .. } => self.kind = "internal",
+            _ => self.kind = "usage",
+        }
+    }
+
+    fn sink(&mut self, error: &SinkError) {
+        match error {
+            SinkError::Read(error) => self.read(error),
+            SinkError::BadName { path, .. } => {
+                self.kind = "corrupt";
+                self.at(path);
+            }
+            SinkError::NoMatch { pattern } => {
+                self.kind = "not_found";
+                self.at(pattern);
+            }
+            SinkError::BadPattern { .. } => self.kind = "usage",
+            SinkError::Stopped => self.kind = "signal",
+            _ => {}
+        }
+    }
+
+    fn defect(&mut self, path: Option<&[u8]>, defect: &Defect) {
+        path.into_iter().for_each(|path| self.at(path));
+        match defect {
+            Defect::Field(error) => self.record(self.kind, error),
+            Defect::Stream { pa, .. } => self.offset = Some(*pa),
+        }
+    }
+
+    fn record(&mut self, kind: &'static str, error: &FormatError) {
+        let FormatError { record, offset, field, value, .. } = *error;
+        self.kind = kind;
+        (self.record, self.offset, self.field, self.value) = (Some(record), Some(offset), Some(field), Some(value.0));
+    }
+}
