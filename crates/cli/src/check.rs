@@ -2,10 +2,12 @@
 
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
+use crate::progress::ShownArgs;
 use crate::report::{SkippedJson, note, print_document};
 use crate::size::Human;
 use crate::threads::ThreadsArgs;
-use kiln_read::{CheckProblem, CheckReport, Defect, Finding, OpenOptions, ReadError};
+use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, OpenOptions, ReadError};
+use kiln_sink::Selection;
 use serde::Serialize;
 use std::fmt;
 
@@ -31,6 +33,9 @@ pub struct Args {
     #[command(flatten)]
     threads: ThreadsArgs,
 
+    #[command(flatten)]
+    progress: ShownArgs,
+
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -40,7 +45,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     // A wrong checksum is one finding of many, not the end.
     let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
     let image = args.image.open_with(&options)?;
-    let mut report = kiln_read::check(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
+    let meter = args.progress.meter();
+    if meter.is_shown() {
+        meter.set(0, contents_len(&image));
+    }
+    let report = kiln_read::check_with(&image, args.threads.count(), &|bytes| meter.advance(bytes));
+    drop(meter);
+    let mut report = report.map_err(|error| args.image.failure(error))?;
     if args.no_sbcrc
         && let Some(problem) = forgive_checksum(&mut report)
     {
@@ -52,6 +63,15 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         tell(args, &report);
     }
     Ok(if report.problem_count == 0 { Exit::Done } else { Exit::ErrorsFound })
+}
+
+/// What is to be checked, in bytes: contents of files, and what many files or inodes are packed in. Parts that cannot be read are
+/// for the check to report.
+fn contents_len(image: &Image) -> u64 {
+    let sb = image.superblock();
+    let special = [sb.packed_nid, sb.metabox_nid].into_iter().flatten();
+    let special: u64 = special.filter_map(|nid| image.inode(nid).ok()).map(|inode| inode.meta.size).sum();
+    Selection::everything().contents_len(image).unwrap_or(0).saturating_add(special)
 }
 
 /// Take a wrong checksum of the superblock out of a report.

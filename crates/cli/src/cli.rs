@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 Exit codes: 0 done; 1 failed; 2 wrong usage; 3 done, but inputs were skipped (--keep-going);
 128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16;
 `kiln diff` as diff(1): 0 the same, 1 different, 2 trouble.
+What --json prints is described in kiln-json(5), which `kiln generate man DIR` writes.
 
 Examples:
   kiln pack rootfs/ rootfs.erofs

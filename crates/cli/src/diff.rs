@@ -5,6 +5,7 @@ mod side;
 mod words;
 
 use crate::exit::{Exit, Failure};
+use crate::progress::{Meter, ShownArgs};
 use crate::report::{Out, note, print_document};
 use crate::signals::Signals;
 use crate::size::{self, Human};
@@ -81,6 +82,9 @@ pub struct Args {
     #[command(flatten)]
     threads: ThreadsArgs,
 
+    #[command(flatten)]
+    progress: ShownArgs,
+
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -111,15 +115,19 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let a = Source::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
     let b = Source::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
     let (tree_a, tree_b) = (a.scan(args.threads.count(), &signals)?, b.scan(args.threads.count(), &signals)?);
+    let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
+    let tell = |done: u64, total: u64| meter.set(done, total);
     let options = DiffOptions {
         path: args.path.as_bytes(),
         ignore: &ignored(args),
         brief: args.brief,
         threads: args.threads.count(),
         stop: signals.stop(),
+        progress: if meter.is_shown() { Some(&tell) } else { None },
     };
     let mut printer = Printer { args, sides: [&a, &b], output: Output::new(args), failure: None };
     let summary = diff::diff(&tree_a, &tree_b, &options, &mut |change| printer.change(change));
+    drop(meter);
     let summary = summary.map_err(|error| match (error, signals.caught()) {
         (DiffError::Interrupted, Some(number)) => Failure::Signal(number),
         (error, _) => Failure::Diff(error),

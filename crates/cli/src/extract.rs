@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::progress::{Meter, ProgressArgs};
+use crate::progress::ProgressArgs;
 use crate::report::{SkippedJson, note, print_document};
 use crate::signals::Signals;
 use crate::size::Human;
@@ -93,7 +93,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         existing: if args.force { Existing::Replace } else { Existing::Refuse },
         ..ExtractOptions::default()
     };
-    let meter = Meter::spinner(&args.progress);
+    let meter = args.progress.meter();
+    if meter.is_shown() {
+        // An error will come again, from the work itself.
+        meter.set(0, selection.contents_len(&image).unwrap_or(0));
+    }
     let result =
         kiln_sink::dir::extract(&image, &args.dir, &selection, &options, signals.stop(), &|bytes| meter.advance(bytes));
     drop(meter);

@@ -1,8 +1,10 @@
 //! `kiln generate`: what packagers install beside the command, made from its definition.
 
-use crate::cli::Cli;
+mod man;
+
 use crate::exit::{Exit, Failure};
-use clap::{CommandFactory, Subcommand};
+use crate::help;
+use clap::Subcommand;
 use clap_complete::Shell;
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +19,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Write the man pages, one for each subcommand
+    /// Write the man pages: one for each subcommand and each name of `install-names`, and kiln-json(5)
     Man {
         /// The directory to write to; it is made if need be
         dir: PathBuf,
@@ -34,12 +36,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         What::Man { dir } => {
             let fail = |source| Failure::File { path: dir.clone(), action: "write man pages", source };
             fs::create_dir_all(dir).map_err(fail)?;
-            clap_mangen::generate_to(Cli::command(), dir).map_err(fail)?;
+            man::write(dir).map_err(fail)?;
         }
         What::Completions { shell } => {
             // The generator panics where it cannot write: it writes to memory.
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "kiln", &mut script);
+            clap_complete::generate(*shell, &mut help::command(), "kiln", &mut script);
             io::stdout().write_all(&script)?;
         }
     }

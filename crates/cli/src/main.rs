@@ -14,6 +14,7 @@ mod exit;
 mod explain;
 mod extract;
 mod generate;
+mod help;
 mod image;
 mod info;
 mod install_names;
@@ -36,8 +37,7 @@ mod tree;
 mod umount;
 mod vmdk;
 
-use clap::Parser;
-use cli::{Cli, Command};
+use cli::Command;
 use exit::{Exit, Failure};
 use memory::Advice;
 use report::ErrorJson;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     if let Some(program) = args.next().as_deref().and_then(dropin::find) {
         return program.run(args.collect());
     }
-    let cli = match Cli::try_parse() {
+    let cli = match help::parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

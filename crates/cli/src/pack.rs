@@ -17,7 +17,7 @@ pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
 use crate::exit::{Exit, Failure};
 use crate::output::{Destination, Existing, Stream};
 use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
-use crate::progress::{Meter, ProgressArgs};
+use crate::progress::ProgressArgs;
 use crate::report::{note, print_document};
 use crate::signals::Signals;
 use crate::size;
@@ -265,7 +265,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let scan = job.scan(&options, &signals)?;
     let idle = by_path.settle(&scan.tree, &mut options);
     before.finish("scan");
-    let meter = Meter::bar(&args.progress);
+    let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
     let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
     drop(meter);

@@ -1,6 +1,15 @@
-//! The progress bar: on a terminal only, at most ten times a second.
+//! How far a command is: a bar on a terminal, at most ten times a second; elsewhere, where that is asked for, a line of text every few
+//! seconds.
 
+use crate::report::note;
+use crate::size::Human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// From one line to the next.
+const PERIOD: Duration = Duration::from_secs(3);
 
 /// Options of commands that work for long.
 #[derive(clap::Args)]
@@ -9,53 +18,158 @@ pub struct ProgressArgs {
     #[arg(short, long)]
     pub quiet: bool,
 
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Whether progress is shown.
+#[derive(clap::Args)]
+pub struct ShownArgs {
+    /// Show progress where standard error is no terminal, too: a line with a percentage every few seconds
+    #[arg(long, overrides_with = "no_progress")]
+    progress: bool,
+
     /// No progress bar; there is none anyway unless standard error is a terminal
-    #[arg(long)]
+    #[arg(long, overrides_with = "progress")]
     no_progress: bool,
 }
 
-/// A bar that counts bytes. Dropped, it goes away.
-pub struct Meter(ProgressBar);
+impl ProgressArgs {
+    /// A meter, which shows nothing where nothing is to be shown.
+    pub fn meter(&self) -> Meter {
+        if self.quiet { Meter::Nothing } else { self.shown.meter() }
+    }
+}
+
+impl ShownArgs {
+    /// A meter, which shows nothing where nothing is to be shown.
+    pub fn meter(&self) -> Meter {
+        match io::stderr().is_terminal() {
+            _ if self.no_progress => Meter::Nothing,
+            true => Meter::bar(),
+            false if self.progress => Meter::Lines(Mutex::new(Lines::starting(Instant::now()))),
+            false => Meter::Nothing,
+        }
+    }
+}
+
+/// Counts bytes, for any number of threads. Dropped, a bar goes away.
+pub enum Meter {
+    /// For nobody.
+    Nothing,
+    /// On a terminal.
+    Bar(ProgressBar),
+    /// Elsewhere.
+    Lines(Mutex<Lines>),
+}
 
 const BAR: &str = "{bar:30} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
-const SPINNER: &str = "{spinner}  {binary_bytes}  {binary_bytes_per_sec}";
 
 impl Meter {
-    /// A bar whose end is known with the first call of [`Meter::set`].
-    pub fn bar(args: &ProgressArgs) -> Self {
-        Self::new(args, BAR)
-    }
-
-    /// For work without a known end.
-    pub fn spinner(args: &ProgressArgs) -> Self {
-        Self::new(args, SPINNER)
-    }
-
-    fn new(args: &ProgressArgs, template: &str) -> Self {
-        let target = match args.quiet || args.no_progress {
-            true => ProgressDrawTarget::hidden(),
-            false => ProgressDrawTarget::stderr_with_hz(10), // draws nothing where there is no terminal
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
+    fn bar() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         // A template of ours that does not parse shows the default style instead.
-        Self(match ProgressStyle::with_template(template) {
+        Meter::Bar(match ProgressStyle::with_template(BAR) {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,
         })
     }
 
-    pub fn set(&self, done_bytes: u64, total_bytes: u64) {
-        self.0.set_length(total_bytes);
-        self.0.set_position(done_bytes);
+    /// Whether anything is shown: a total that costs something is not worth it otherwise.
+    pub fn is_shown(&self) -> bool {
+        !matches!(self, Meter::Nothing)
     }
 
+    /// How many bytes are done, and of how many.
+    pub fn set(&self, done_bytes: u64, total_bytes: u64) {
+        match self {
+            Meter::Nothing => {}
+            Meter::Bar(bar) => {
+                bar.set_length(total_bytes);
+                bar.set_position(done_bytes);
+            }
+            Meter::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                (lines.done_bytes, lines.total_bytes) = (done_bytes, total_bytes);
+                lines.tell();
+            }
+        }
+    }
+
+    /// So many bytes more are done.
     pub fn advance(&self, bytes: u64) {
-        self.0.inc(bytes);
+        match self {
+            Meter::Nothing => {}
+            Meter::Bar(bar) => bar.inc(bytes),
+            Meter::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                lines.done_bytes = lines.done_bytes.saturating_add(bytes);
+                lines.tell();
+            }
+        }
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if let Meter::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Progress as text.
+pub struct Lines {
+    done_bytes: u64,
+    total_bytes: u64,
+    /// When the next one is due.
+    due: Instant,
+}
+
+impl Lines {
+    fn starting(now: Instant) -> Self {
+        Self { done_bytes: 0, total_bytes: 0, due: now + PERIOD }
+    }
+
+    fn tell(&mut self) {
+        if let Some(line) = self.line(Instant::now()) {
+            note(format_args!("{line}"));
+        }
+    }
+
+    /// What is to be said `now`: nothing before its time, but that all is done.
+    fn line(&mut self, now: Instant) -> Option<String> {
+        let is_done = self.done_bytes >= self.total_bytes;
+        if now < self.due && !(is_done && self.total_bytes > 0) {
+            return None;
+        }
+        self.due = now + PERIOD;
+        let (done, total) = (self.done_bytes.min(self.total_bytes), self.total_bytes);
+        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
+        if is_done {
+            // Once.
+            self.total_bytes = 0;
+        }
+        (total > 0).then(|| format!("{percent}%, {} of {}", Human(done), Human(total)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_every_few_seconds_and_at_the_end() {
+        let start = Instant::now();
+        let mut lines = Lines::starting(start);
+        let mut at = |millis: u64, done_bytes: u64| {
+            (lines.done_bytes, lines.total_bytes) = (done_bytes, 4096);
+            lines.line(start + Duration::from_millis(millis))
+        };
+        assert_eq!([at(0, 0), at(2999, 1)], [None, None]);
+        assert_eq!(at(3000, 1024).as_deref(), Some("25%, 1.0 KiB of 4.0 KiB"));
+        assert_eq!(at(5999, 2000), None);
+        assert_eq!(at(6500, 4095).as_deref(), Some("99%, 4.0 KiB of 4.0 KiB"));
+        assert_eq!(at(6600, 5000).as_deref(), Some("100%, 4.0 KiB of 4.0 KiB"));
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, run, stdout};
+use common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
@@ -44,6 +44,22 @@ fn help_is_as_reviewed() {
 }
 
 #[test]
+fn short_help_is_one_screen() {
+    for command in COMMANDS.iter().map(|command| vec![*command, "-h"]).chain([vec!["-h"]]) {
+        let output = kiln().args(&command).env("COLUMNS", "80").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && help.contains("-h, --help"), "{command:?}: {help}");
+        assert!(help.lines().count() <= 30, "{command:?}: {} lines\n{help}", help.lines().count());
+        // And each option that it shows is one of the whole help.
+        let all = String::from_utf8(stdout(&[&command[..command.len() - 1], &["--help"]].concat())).unwrap();
+        let options = help.split_whitespace().filter(|word| word.starts_with("--"));
+        for option in options.map(|word| word.trim_end_matches([',', ']', '\'', ')'])) {
+            assert!(all.contains(option), "{command:?}: {option}");
+        }
+    }
+}
+
+#[test]
 fn every_command_is_reviewed() {
     let help = String::from_utf8(stdout(&["--help"])).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
@@ -57,10 +73,35 @@ fn every_command_is_reviewed() {
 fn packagers_get_man_pages_and_completions() {
     let scratch = Scratch::new();
     stdout(&["generate", "man", &scratch.path("man")]);
+    let page = |name: &str| fs::read_to_string(scratch.path(&format!("man/{name}"))).unwrap();
+    let has = |page: &str, title: &str| {
+        let titles = [format!(".SH {title}"), format!(".SH \"{title}\"")];
+        page.lines().any(|line| titles.contains(&line.to_owned()))
+    };
     for command in COMMANDS {
-        let page = fs::read_to_string(scratch.path(&format!("man/kiln-{command}.1"))).unwrap();
-        assert!(page.contains(".TH"), "{command}");
+        let text = page(&format!("kiln-{command}.1"));
+        assert!(text.contains(&format!(".TH kiln-{command} 1")) || text.contains(&format!(".TH \"kiln-{command}\" 1")), "{text}");
+        for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+            assert!(has(&text, title), "{command} has no {title}");
+        }
+        // Each example of the help is there, as it is typed.
+        let help = String::from_utf8(stdout(&[command, "--help"])).unwrap();
+        let examples = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
+        let typed = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\");
+        for example in examples.filter(|line| line.len() < 90) {
+            assert!(typed.contains(example.trim()), "{command}: {example}");
+        }
+        assert_eq!(help.contains("--json"), text.contains("kiln\\-json(5)"), "{command}");
     }
+    assert!(has(&page("kiln-pack.1"), "ENVIRONMENT") && has(&page("kiln-mount.1"), "FILES"));
+    assert!(page("kiln.1").contains("kiln\\-pack(1)"));
+    for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse"] {
+        let text = page(&format!("{name}.1"));
+        for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"] {
+            assert!(has(&text, title), "{name} has no {title}");
+        }
+    }
+    assert!(page("kiln-json.5").contains("served_bytes"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = String::from_utf8(stdout(&["generate", "completions", shell])).unwrap();
         assert!(script.contains("extract"), "{shell}");

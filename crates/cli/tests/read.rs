@@ -20,6 +20,34 @@ fn json(args: &[&str]) -> Value {
     value
 }
 
+/// As lines, for standard error is no terminal here.
+#[test]
+fn progress_has_a_total() {
+    let scratch = Scratch::new();
+    let (image, out) = (golden("lz4.erofs"), scratch.path("out"));
+    let one = scratch.path("one");
+    for args in [
+        &["check", "--progress", &image][..],
+        &["extract", "--progress", &image, &out],
+        &["extract", "--progress", &image, &one, "big/t*"],
+        &["diff", "--progress", &image, &out],
+        &["pack", "--progress", &out, &scratch.path("image")],
+    ] {
+        let output = run(args);
+        let told = common::stderr(&output);
+        let line = told.lines().find(|line| line.starts_with("kiln: 100%, ")).unwrap_or_else(|| panic!("{args:?}: {told}"));
+        let (done, total) = line["kiln: 100%, ".len()..].split_once(" of ").unwrap();
+        assert_eq!(done, total, "{args:?}");
+        let quiet: Vec<_> = args.iter().map(|arg| if *arg == "--progress" { "--no-progress" } else { arg }).collect();
+        if args[0] != "extract" && args[0] != "pack" {
+            assert!(!common::stderr(&run(&quiet)).contains('%'), "{args:?}");
+        }
+        if args.contains(&"big/t*") {
+            assert_eq!(total, "148 KiB", "only what is selected");
+        }
+    }
+}
+
 #[test]
 fn ls_lists_in_the_order_of_the_image() {
     let image = golden("inline.erofs");

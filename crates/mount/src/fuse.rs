@@ -98,8 +98,8 @@ impl Default for FuseOptions {
 /// What owners, modes and ACLs in an image mean to the users of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Modes {
-    /// They are enforced if root serves the image, or other users are let in. For a user who alone reads an image of theirs, they
-    /// are as good as the image's own: who can read the one file can read all of it.
+    /// They are enforced if root serves the image, or other users are let in. A user who mounts an image alone reads all files: the
+    /// image itself can be read, so enforcing would protect nothing.
     #[default]
     AmongUsers,
     /// They are enforced: `default_permissions`.

@@ -179,13 +179,22 @@ impl fmt::Display for Note {
 /// # Errors
 /// A failing source, which says nothing about the image, or our own mistake.
 pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
+    check_with(image, threads, &|_| {})
+}
+
+/// [`check`], which tells `progress` of contents that come to be checked, in bytes as files have them, piece by piece: those of
+/// regular files, the packed inode and the metabox.
+///
+/// # Errors
+/// Those of [`check`].
+pub fn check_with(image: &Image, threads: usize, progress: &dyn Fn(u64)) -> Result<CheckReport, ReadError> {
     let problems = Problems::default();
     // Inodes of the metabox have their places in its contents, whatever these compress to.
     let room = image.core.devices.total_len().saturating_add(image.space_len(Space::Metabox));
     let mut spans = Spans::new(room);
     check_superblock(image, &problems, &mut spans)?;
     let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
-        let mut tree = Tree::new(image, &problems, &mut spans, queue);
+        let mut tree = Tree::new(image, &problems, &mut spans, queue, progress);
         tree.check_all()?;
         Ok(tree.into_report())
     })?;

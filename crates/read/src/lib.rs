@@ -49,7 +49,7 @@ mod walk;
 mod xattr;
 mod zmap;
 
-pub use check::{CheckProblem, CheckReport, Finding, Note, check};
+pub use check::{CheckProblem, CheckReport, Finding, Note, check, check_with};
 pub use composefs::ComposefsObject;
 pub use digest::DigestCheck;
 pub use dir::DirEntry;

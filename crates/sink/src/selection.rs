@@ -3,7 +3,7 @@
 use crate::SinkError;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use kiln_format::inode::FileType;
-use kiln_read::{Image, Inode, ReadError};
+use kiln_read::{Image, Inode, ReadError, WalkEntry};
 use std::collections::HashSet;
 
 /// Everything in an image, or what some patterns name.
@@ -36,6 +36,34 @@ impl Selection {
     pub fn of<P: Into<Vec<u8>>>(patterns: impl IntoIterator<Item = P>) -> Result<Self, SinkError> {
         let patterns = patterns.into_iter().map(|p| Pattern::new(p.into())).collect::<Result<_, _>>()?;
         Ok(Self { patterns })
+    }
+
+    /// Bytes of contents of all regular files that are meant, of each once, whatever its names: how much there is to do. What cannot
+    /// be read is left out.
+    ///
+    /// # Errors
+    /// A pattern that is no glob and names nothing.
+    pub fn contents_len(&self, image: &Image) -> Result<u64, SinkError> {
+        let mut resolved = self.resolve(image, image.inode(image.root_nid())?)?;
+        let mut linked = HashSet::new();
+        let mut len = 0_u64;
+        for start in std::mem::take(&mut resolved.starts) {
+            let mut named_dir: Option<Vec<u8>> = None;
+            for WalkEntry { path, inode } in image.walk(&start.inode, &start.path).flatten() {
+                let is_below = named_dir.as_ref().is_some_and(|dir| is_within(&path, dir));
+                if !is_below && !resolved.names(&path) {
+                    continue;
+                }
+                if inode.meta.file_type == FileType::Regular {
+                    let is_new = inode.meta.nlink < 2 || linked.insert(inode.nid);
+                    len = len.saturating_add(if is_new { inode.meta.size } else { 0 });
+                }
+                if inode.is_dir() && !is_below {
+                    named_dir = Some(path);
+                }
+            }
+        }
+        Ok(len)
     }
 
     /// Look the patterns up in `image`, from the directory `root` on.

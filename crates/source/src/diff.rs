@@ -15,16 +15,16 @@ mod walk;
 pub use change::{Aspect, Change, ChangeKind, Difference, Side, XattrChange};
 
 use compare::{Comparer, Outcome};
-use jobs::{Job, Jobs};
+use jobs::{Job, Jobs, Piece};
 use kiln_build::tree::{NodeId, Tree};
 use pairs::{OneSided, Pair, Pairs};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use walk::{Contents, Step, Visit, Walk};
 
 /// How to compare.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct DiffOptions<'a> {
     /// What is here and below is compared, a path without links to follow; empty for everything.
     pub path: &'a [u8],
@@ -36,6 +36,27 @@ pub struct DiffOptions<'a> {
     pub threads: usize,
     /// Ends the comparison early once set.
     pub stop: &'a AtomicBool,
+    /// Is told, by any thread, how many bytes of contents are compared, and of how many. Knowing that takes one walk more.
+    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+}
+
+/// Tells how far it is.
+struct Telling<'a> {
+    tell: &'a (dyn Fn(u64, u64) + Sync),
+    done: AtomicU64,
+    total: u64,
+}
+
+impl Telling<'_> {
+    fn advance(&self, len: u64) {
+        let before = self.done.fetch_add(len, Ordering::Relaxed);
+        (self.tell)(before + len, self.total);
+    }
+}
+
+/// Bytes that jobs compare, on each side.
+fn planned(jobs: impl Iterator<Item = Job>) -> u64 {
+    jobs.filter_map(|job| job.piece).map(|piece| piece.len()).sum()
 }
 
 /// Counts of paths.
@@ -90,17 +111,27 @@ pub fn diff(
     };
     let one_sided = if options.brief { OneSided::Skip } else { OneSided::Enter };
     let path: Vec<_> = names(options.path).collect();
-    let walk = Walk::new(a, b, Pairs::new(a, b, start, &path.join(&b'/'), one_sided), options.ignore);
-    let mut reporter = Reporter::new(each);
+    let path = path.join(&b'/');
     let not_stopped = || !options.stop.load(Ordering::Relaxed);
-    let jobs = Jobs::new(a, b, walk).take_while(|_| not_stopped());
+    let jobs = || {
+        let walk = Walk::new(a, b, Pairs::new(a, b, start, &path, one_sided), options.ignore);
+        Jobs::new(a, b, walk).take_while(|_| not_stopped())
+    };
+    let mut reporter = Reporter::new(each);
+    let progress = options.progress.map(|tell| Telling { tell, done: AtomicU64::new(0), total: planned(jobs()) });
     let make_worker = || {
         let mut comparer = Comparer::new(a, b, options.stop);
-        move |job: Job| Done {
-            outcome: job.piece.map_or(Outcome::same(), |piece| comparer.run(&piece)),
-            step: job.step,
+        let progress = &progress;
+        move |job: Job| {
+            let len = job.piece.as_ref().map_or(0, Piece::len);
+            let outcome = job.piece.map_or(Outcome::same(), |piece| comparer.run(&piece));
+            if let Some(progress) = progress {
+                progress.advance(len);
+            }
+            Done { outcome, step: job.step }
         }
     };
+    let jobs = jobs();
     let _ = ordered::run(options.threads, jobs, make_worker, |done| match not_stopped() {
         true => reporter.take(done),
         false => ControlFlow::Break(()),

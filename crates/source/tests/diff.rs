@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 static GOING: AtomicBool = AtomicBool::new(false);
-const USUAL: DiffOptions<'static> = DiffOptions { path: b"", ignore: &[], brief: false, threads: 1, stop: &GOING };
+const USUAL: DiffOptions<'static> =
+    DiffOptions { path: b"", ignore: &[], brief: false, threads: 1, stop: &GOING, progress: None };
 
 fn run(a: &Tree, b: &Tree, options: &DiffOptions<'_>) -> (Vec<String>, DiffSummary) {
     let mut lines = Vec::new();

@@ -41,7 +41,7 @@ fn scan_whole(image: &Image) -> Tree {
 }
 
 fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
-    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &GOING };
+    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &GOING, progress: None };
     let mut list = Vec::new();
     let summary = diff(a, b, &options, &mut |change| {
         list.push(change);

@@ -27,15 +27,17 @@ pub struct Program {
     /// As it is called.
     pub name: &'static str,
     run: fn(Vec<OsString>) -> Result<(), Stop>,
+    /// What the original is for.
+    pub about: &'static str,
     usage: &'static str,
 }
 
 /// All of the names. `kiln install-names` installs these.
 pub const PROGRAMS: [Program; 4] = [
-    Program { name: "mkfs.erofs", run: mkfs::run, usage: mkfs::USAGE },
-    Program { name: "fsck.erofs", run: fsck::run, usage: fsck::USAGE },
-    Program { name: "dump.erofs", run: dump::run, usage: dump::USAGE },
-    Program { name: "erofsfuse", run: fuse::run, usage: fuse::USAGE },
+    Program { name: "mkfs.erofs", run: mkfs::run, about: "make an EROFS image", usage: mkfs::USAGE },
+    Program { name: "fsck.erofs", run: fsck::run, about: "check an EROFS image, or extract it", usage: fsck::USAGE },
+    Program { name: "dump.erofs", run: dump::run, about: "show what is in an EROFS image", usage: dump::USAGE },
+    Program { name: "erofsfuse", run: fuse::run, about: "mount an EROFS image by FUSE", usage: fuse::USAGE },
 ];
 
 /// Why a program ends before its end.
@@ -77,6 +79,11 @@ pub fn find(argv0: &OsStr) -> Option<&'static Program> {
 }
 
 impl Program {
+    /// Synopsis and options, without the name.
+    pub fn usage(&self) -> &'static str {
+        self.usage
+    }
+
     /// Run with these arguments, the name not among them.
     pub fn run(&self, args: Vec<OsString>) -> ExitCode {
         let help = if self.name == "mkfs.erofs" { "fewer --workers, a smaller -C or another -z need less" } else { "" };

@@ -28,6 +28,7 @@ pub(super) struct Tree<'c> {
     problems: &'c Problems,
     spans: &'c mut Spans,
     queue: &'c Queue,
+    progress: &'c dyn Fn(u64),
     features: Features,
     report: CheckReport,
     directories: HashSet<Nid>,
@@ -61,12 +62,19 @@ struct Listing {
 }
 
 impl<'c> Tree<'c> {
-    pub fn new(image: &'c Image, problems: &'c Problems, spans: &'c mut Spans, queue: &'c Queue) -> Self {
+    pub fn new(
+        image: &'c Image,
+        problems: &'c Problems,
+        spans: &'c mut Spans,
+        queue: &'c Queue,
+        progress: &'c dyn Fn(u64),
+    ) -> Self {
         Self {
             image,
             problems,
             spans,
             queue,
+            progress,
             features: Features::new(image),
             report: CheckReport::default(),
             directories: HashSet::new(),
@@ -319,6 +327,9 @@ impl<'c> Tree<'c> {
             off = extent.end();
             self.report.extents += u64::from(!matches!(extent.kind, ExtentKind::Fragment { .. }));
             self.features.of_extent(path, inode, &mut map, &extent)?;
+            if inode.meta.file_type == FileType::Regular {
+                (self.progress)(extent.llen);
+            }
             // A damaged extent does not hide those behind it.
             let checked = self.check_extent(inode, &extent).map_err(|error| error.at_nid(inode.nid));
             if self.problems.take(path, checked)? == Some(Decode::Wanted) {

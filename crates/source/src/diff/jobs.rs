@@ -31,6 +31,13 @@ pub struct Piece {
     pub decided: Arc<AtomicU64>,
 }
 
+impl Piece {
+    /// In bytes.
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 /// The jobs of a walk.
 pub struct Jobs<'a> {
     a: &'a Tree,

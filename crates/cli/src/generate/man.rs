@@ -1,0 +1,216 @@
+//! Man pages: what the definition of the command says, and what only a manual has room for.
+
+use crate::dropin;
+use crate::help;
+use clap::Command;
+use clap_mangen::Man;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Where all documents of `--json` are described.
+const JSON: &str = include_str!("../../JSON.md");
+
+/// Write all pages into `dir`.
+pub fn write(dir: &Path) -> io::Result<()> {
+    let mut command = help::command().disable_help_subcommand(true);
+    command.build();
+    fs::write(dir.join("kiln.1"), page(&command)?)?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        fs::write(dir.join(format!("kiln-{}.1", sub.get_name())), page(sub)?)?;
+    }
+    for program in &dropin::PROGRAMS {
+        fs::write(dir.join(format!("{}.1", program.name)), dropin_page(program))?;
+    }
+    fs::write(dir.join("kiln-json.5"), json_page())
+}
+
+/// The page of a command that is built.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let name = command.get_name();
+    let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    // The rest of what stands behind the options in `--help`: exit codes, which have a section of their own.
+    let examples = examples.split_once("Example").and_then(|(_, lines)| lines.split_once('\n')).map(|(_, lines)| lines);
+    let man = Man::new(command.clone()).manual("kiln");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if name == "kiln" {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut text = String::new();
+    definitions(&mut text, "EXIT STATUS", exit_status(name));
+    definitions(&mut text, "ENVIRONMENT", environment(name));
+    definitions(&mut text, "FILES", files(name));
+    if let Some(lines) = examples {
+        section(&mut text, "EXAMPLES");
+        let lines: Vec<_> = lines.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+        verbatim(&mut text, &lines.join("\n"));
+    }
+    see_also(&mut text, &see(command, name));
+    page.extend(text.into_bytes());
+    Ok(page)
+}
+
+/// Codes and what they mean.
+fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "check" => &[
+            ("0", "nothing is wrong"),
+            ("4", "errors were found, or the file is no image"),
+            ("8", "the check itself failed"),
+            ("16", "wrong usage"),
+        ],
+        "diff" => &[
+            ("0", "both trees are the same"),
+            ("1", "they are different"),
+            ("2", "trouble: wrong usage, or something could not be read and so was not compared"),
+        ],
+        _ => &[
+            ("0", "done"),
+            ("1", "failed; standard error tells why"),
+            ("2", "wrong usage"),
+            ("3", "done, but inputs were skipped, with --keep-going for example; standard error names them"),
+            ("128 + n", "ended by signal n"),
+        ],
+    }
+}
+
+fn environment(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "pack" => &[
+            ("SOURCE_DATE_EPOCH", "the time of building to record, in seconds since 1970, unless --build-time says so"),
+            ("TMPDIR", "where files lie that wait to be written to a device or a stream; the default is /var/tmp"),
+        ],
+        "mount" | "umount" => {
+            &[("PATH", "where fusermount3 is looked for, which mounts and unmounts for users who are not root")]
+        }
+        _ => &[],
+    }
+}
+
+fn files(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "mount" => &[
+            ("/dev/fuse", "the kernel's side of FUSE; a container needs it for --via fuse"),
+            ("/dev/loop-control", "loop devices, where the kernel's driver insists on block devices"),
+            ("/dev/log", "the system's log, to which a FUSE server in the background writes errors"),
+            ("/etc/fuse.conf", "has to hold user_allow_other for users who are not root to use --allow-other"),
+        ],
+        "umount" => &[("/proc/self/mountinfo", "what is mounted where: only EROFS images are unmounted")],
+        _ => &[],
+    }
+}
+
+/// Other pages.
+fn see(command: &Command, name: &str) -> Vec<String> {
+    let near: &[&str] = match name {
+        "kiln" => {
+            let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+            let subs = subs.map(|sub| format!("kiln-{}(1)", sub.get_name()));
+            return subs.chain(["kiln-json(5)".to_owned()]).collect();
+        }
+        "pack" => &["kiln-mount(1)", "kiln-check(1)", "kiln-explain(1)", "mkfs.erofs(1)"],
+        "mount" => &["kiln-umount(1)", "kiln-stats(1)", "mount(8)", "fusermount3(1)", "erofsfuse(1)"],
+        "umount" => &["kiln-mount(1)", "umount(8)"],
+        "stats" => &["kiln-mount(1)"],
+        "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
+        "diff" => &["kiln-check(1)", "diff(1)"],
+        "info" | "explain" | "du" | "stat" => &["kiln-ls(1)", "dump.erofs(1)"],
+        "install-names" => &["mkfs.erofs(1)", "fsck.erofs(1)", "dump.erofs(1)", "erofsfuse(1)"],
+        _ => &["kiln-mount(1)", "kiln-extract(1)"],
+    };
+    let has_json = command.get_arguments().any(|arg| arg.get_id() == "json");
+    let near = near.iter().filter(|page| !page.starts_with(&format!("kiln-{name}(")));
+    let mut pages: Vec<String> = ["kiln(1)"].iter().chain(near).map(ToString::to_string).collect();
+    pages.extend(has_json.then(|| "kiln-json(5)".to_owned()));
+    pages
+}
+
+/// A program of erofs-utils, as kiln plays it.
+fn dropin_page(program: &dropin::Program) -> String {
+    let name = program.name;
+    let (synopsis, options) = program.usage().split_once('\n').unwrap_or((program.usage(), ""));
+    let mut text = format!(".TH \"{}\" 1 \"\" \"kiln\" \"kiln\"\n", escape(name));
+    section(&mut text, "NAME");
+    let _ = writeln!(text, "{} \\- {}, by kiln", escape(name), program.about);
+    section(&mut text, "SYNOPSIS");
+    let _ = writeln!(text, "\\fB{}\\fR {}", escape(name), escape(synopsis));
+    section(&mut text, "DESCRIPTION");
+    paragraph(
+        &mut text,
+        "This is kiln, called by the name of a program of erofs-utils: it takes the options of that program and answers in the \
+         same lines. kiln-install-names(1) makes the name.",
+    );
+    section(&mut text, "OPTIONS");
+    verbatim(&mut text, options.trim_matches('\n'));
+    definitions(&mut text, "EXIT STATUS", &[("0", "done"), ("1", "failed, or wrong usage; standard error tells why")]);
+    let others = dropin::PROGRAMS.iter().filter(|other| other.name != name).map(|other| format!("{}(1)", other.name));
+    see_also(
+        &mut text,
+        &["kiln(1)".into(), "kiln-install-names(1)".into()].into_iter().chain(others).collect::<Vec<_>>(),
+    );
+    text
+}
+
+/// The description of the documents as it is: a man page has no tables.
+fn json_page() -> String {
+    let mut text = String::from(".TH \"kiln-json\" 5 \"\" \"kiln\" \"kiln\"\n");
+    section(&mut text, "NAME");
+    text.push_str("kiln\\-json \\- documents that kiln prints with \\-\\-json\n");
+    section(&mut text, "DESCRIPTION");
+    verbatim(&mut text, JSON.split_once("\n\n").map_or(JSON, |(_, body)| body));
+    see_also(&mut text, &["kiln(1)".into()]);
+    text
+}
+
+fn section(text: &mut String, title: &str) {
+    let _ = writeln!(text, ".SH \"{title}\"");
+}
+
+fn paragraph(text: &mut String, words: &str) {
+    let _ = writeln!(text, "{}", escape(words));
+}
+
+/// Terms and what they mean; nothing where there are none.
+fn definitions(text: &mut String, title: &str, list: &[(&str, &str)]) {
+    if list.is_empty() {
+        return;
+    }
+    section(text, title);
+    for (term, meaning) in list {
+        let _ = writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(term), escape(meaning));
+    }
+}
+
+fn verbatim(text: &mut String, lines: &str) {
+    let _ = writeln!(text, ".nf\n{}\n.fi", escape(lines));
+}
+
+fn see_also(text: &mut String, pages: &[String]) {
+    section(text, "SEE ALSO");
+    paragraph(text, &pages.join(", "));
+}
+
+/// Text in which roff finds nothing to do: no escape, no request at the start of a line, hyphens that can be copied.
+fn escape(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
+        if line.starts_with('.') { format!("\\&{line}") } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roff_finds_nothing_to_do() {
+        assert_eq!(escape("a\\b --c\n.d 'e' `f`"), "a\\eb \\-\\-c\n\\&.d \\(aqe\\(aq \\(gaf\\(ga");
+    }
+}

@@ -1,0 +1,65 @@
+//! Two helps from one definition: `-h` is one screen, with the options that most calls need and a sentence for each; `--help` is all.
+
+use crate::cli::Cli;
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
+
+/// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
+const COMMON: [(&str, &[&str]); 6] = [
+    (
+        "pack",
+        &[
+            "preset",
+            "compression",
+            "pcluster_len",
+            "kernel",
+            "exclude",
+            "all_root",
+            "owner",
+            "estimate",
+            "force",
+            "keep_going",
+            "quiet",
+        ],
+    ),
+    ("mount", &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "log", "quiet"]),
+    ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
+    ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),
+    ("ls", &["long", "recursive", "all", "json"]),
+    ("du", &["depth", "summarize", "apparent", "bytes", "json"]),
+];
+
+/// The command with both helps.
+pub fn command() -> Command {
+    let command = brief(Cli::command());
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| command.mut_subcommand(name, brief))
+}
+
+/// The arguments of this process, or what is wrong with them.
+pub fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}
+
+fn brief(command: Command) -> Command {
+    // Examples are for `--help`.
+    let after = command.get_after_help().cloned();
+    let command = match after {
+        Some(after) => command.after_help(None).after_long_help(after),
+        None => command,
+    };
+    let common = COMMON.iter().find(|(name, _)| *name == command.get_name()).map(|(_, common)| *common);
+    command.mut_args(|arg| {
+        let is_rare = common.is_some_and(|common| !arg.is_positional() && !common.contains(&arg.get_id().as_str()));
+        one_sentence(arg).hide_short_help(is_rare)
+    })
+}
+
+/// The first sentence is the short help, all of it the long one.
+fn one_sentence(arg: Arg) -> Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
+    let end = [". ", "; ", ": "].iter().filter_map(|end| help.find(end)).min();
+    let Some(end) = end.filter(|_| arg.get_long_help().is_none()) else { return arg };
+    let short = help[..end].to_owned();
+    arg.help(short).long_help(help)
+}
