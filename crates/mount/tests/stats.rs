@@ -86,20 +86,27 @@ fn counters_are_kept_in_a_file() {
     }
     let temp = TempDir::new();
     let metrics = temp.path().join("kiln.prom");
-    let options = FuseOptions { metrics: Some(metrics.clone()), ..FuseOptions::default() };
+    // A symbolic link to it stays.
+    let link = temp.path().join("link");
+    std::os::unix::fs::symlink("kiln.prom", &link).unwrap();
+    let options = FuseOptions { metrics: Some(link.clone()), ..FuseOptions::default() };
     let served = serve(&temp, "zstd.erofs", options).unwrap();
     assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), 0);
     let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
     served.stop().unwrap();
     assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), len);
     let left: Vec<_> = fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(left.len(), 3, "{left:?}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
 
-    let nowhere = FuseOptions { metrics: Some(PathBuf::from("/nonexistent/kiln.prom")), ..FuseOptions::default() };
-    let temp = TempDir::new();
-    let Err(error) = serve(&temp, "zstd.erofs", nowhere) else { panic!("written nowhere") };
-    assert!(matches!(error, MountError::Metrics { .. }), "{error}");
-    assert!(!common::is_mounted(&temp.path().join("fuse")));
+    // A device is not replaced by a file.
+    for nowhere in ["/nonexistent/kiln.prom", "/dev/null"] {
+        let nowhere = FuseOptions { metrics: Some(PathBuf::from(nowhere)), ..FuseOptions::default() };
+        let temp = TempDir::new();
+        let Err(error) = serve(&temp, "zstd.erofs", nowhere) else { panic!("written nowhere") };
+        assert!(matches!(error, MountError::Metrics { .. }), "{error}");
+        assert!(!common::is_mounted(&temp.path().join("fuse")));
+    }
 }
 
 #[test]
