@@ -80,7 +80,10 @@ fn packagers_get_man_pages_and_completions() {
     };
     for command in COMMANDS {
         let text = page(&format!("kiln-{command}.1"));
-        assert!(text.contains(&format!(".TH kiln-{command} 1")) || text.contains(&format!(".TH \"kiln-{command}\" 1")), "{text}");
+        assert!(
+            text.contains(&format!(".TH kiln-{command} 1")) || text.contains(&format!(".TH \"kiln-{command}\" 1")),
+            "{text}"
+        );
         for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
             assert!(has(&text, title), "{command} has no {title}");
         }

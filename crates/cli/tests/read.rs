@@ -35,7 +35,8 @@ fn progress_has_a_total() {
     ] {
         let output = run(args);
         let told = common::stderr(&output);
-        let line = told.lines().find(|line| line.starts_with("kiln: 100%, ")).unwrap_or_else(|| panic!("{args:?}: {told}"));
+        let line =
+            told.lines().find(|line| line.starts_with("kiln: 100%, ")).unwrap_or_else(|| panic!("{args:?}: {told}"));
         let (done, total) = line["kiln: 100%, ".len()..].split_once(" of ").unwrap();
         assert_eq!(done, total, "{args:?}");
         let quiet: Vec<_> = args.iter().map(|arg| if *arg == "--progress" { "--no-progress" } else { arg }).collect();
