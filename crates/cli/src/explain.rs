@@ -112,6 +112,7 @@ fn print_json(
 }
 
 #[derive(Serialize)]
+#[serde(bound = "")]
 struct ExplainJson<'d, 'i, F: Fn(ReadError) -> Failure> {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ impl ErrorJson {
                 at(image);
                 self.build(source);
             }
-            Failure::Read { image, source } => {
+            Failure::Read { image, source } | Failure::MissingDevices { image, source, .. } => {
                 at(image);
                 self.read(source);
             }
