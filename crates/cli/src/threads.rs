@@ -1,6 +1,7 @@
 //! How many threads work.
 
 use crate::exit::Failure;
+use rustix::process::{Resource, getrlimit};
 use std::thread::available_parallelism;
 
 /// The option `--threads`.
@@ -12,12 +13,9 @@ pub struct ThreadsArgs {
 }
 
 impl ThreadsArgs {
-    /// At least 1.
+    /// At least 1, and no more than there are descriptors for.
     pub fn count(&self) -> usize {
-        match self.threads {
-            Some(count) => count.into(),
-            None => processors(),
-        }
+        self.threads.map_or_else(processors, |count| usize::from(count).min(affordable()))
     }
 
     /// What the user asked for.
@@ -44,7 +42,19 @@ impl NiceArgs {
     }
 }
 
-/// Processors that we may use.
+/// Processors that we may use, no more than there are descriptors for threads.
 pub fn processors() -> usize {
-    available_parallelism().map_or(1, |count| count.get())
+    available_parallelism().map_or(1, |count| count.get()).min(affordable())
+}
+
+/// Descriptors that do not belong to a thread: standard ones, images and their devices, directories, signals.
+const OTHER_DESCRIPTORS: u64 = 16;
+/// Descriptors that a thread may have open: files of two trees that are compared, and directories on the way to them.
+const DESCRIPTORS_PER_THREAD: u64 = 4;
+
+/// How many threads the limit of descriptors allows (`ulimit -n`).
+fn affordable() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let threads = limit.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_PER_THREAD;
+    usize::try_from(threads).unwrap_or(usize::MAX).max(1)
 }

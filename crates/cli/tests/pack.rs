@@ -321,6 +321,21 @@ fn what_is_tried_is_taken_where_it_saves_within_the_budget() {
     }
 }
 
+/// Most likely it is a mistake.
+#[test]
+fn hints_that_match_nothing_are_told() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("src"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/a.txt"), text(1, 5000)).unwrap();
+    let args =
+        ["pack", "--force", "--hint", "*.txt=lz4", "--hint", "\x1b*.so=none", "--hint", "lib/=lzma", &root, &image];
+    let said = stderr(&run(&args));
+    assert!(said.contains("kiln: 2 hints match nothing: \\u{1b}*.so, ...\n"), "{said}");
+    assert_eq!(stderr(&run(&[&args[..], &["-q"]].concat())), "");
+    assert!(!stderr(&run(&["pack", "--force", "--hint", "*.txt=lz4", &root, &image])).contains("match nothing"));
+}
+
 #[test]
 fn data_lies_in_the_order_of_a_list() {
     let scratch = Scratch::new();

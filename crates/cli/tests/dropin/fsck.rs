@@ -1,6 +1,6 @@
 //! `fsck.erofs`: what it finds, and what it extracts.
 
-use crate::common::{golden, run, skip, stderr, stdout};
+use crate::common::{Scratch, golden, run, skip, stderr, stdout};
 use crate::{Names, arguments, flipped, images, tree};
 use rustix::process::geteuid;
 use serde_json::Value;
@@ -157,4 +157,40 @@ fn extraction_preserves_what_is_asked_for() {
     stdout(&["extract", "--no-owners", "--no-xattrs", &image, &names.0.path("twin")]);
     assert!(modes == tree(&names.0.path("twin")));
     assert!(!has_xattrs(&names.0.path("twin")));
+}
+
+/// Contents that are objects of composefs are no zeros; all else is extracted.
+#[test]
+fn objects_of_composefs_are_errors_of_contents_only() {
+    let (names, image) = (Names::new(), golden("composefs/image.erofs"));
+    assert_eq!(names.exits("fsck.erofs", &[&image], 0), "");
+    let out = names.0.path("out");
+    let said = names.exits("fsck.erofs", &[&format!("--extract={out}"), &image], 1);
+    assert_eq!(said.matches("its contents are the composefs object").count(), 2, "{said}");
+    assert!(said.lines().all(|line| line.starts_with("<E> erofs: ")), "{said}");
+    assert_eq!(fs::read(format!("{out}/small")).unwrap(), b"contents of a small file\n");
+    assert!(!fs::exists(format!("{out}/big")).unwrap());
+    let said = names.exits("dump.erofs", &["--cat", "--path=/big", &image], 1);
+    assert!(said.contains("its contents are the composefs object"), "{said}");
+    names.exits("dump.erofs", &["--cat", "--path=/small", &image], 0);
+}
+
+#[test]
+fn missing_devices_are_told_first() {
+    let (names, image, out) = (Names::new(), golden("blobdev.erofs"), Scratch::new());
+    let needs = "blobdev.erofs: needs 1 extra device: name it with --device\n";
+    for (name, args) in [
+        ("fsck.erofs", &[&*image][..]),
+        ("dump.erofs", &["--cat", "--path=/big/text", &image]),
+        ("erofsfuse", &[&image, &out.path("")]),
+    ] {
+        let said = names.exits(name, args, 1);
+        assert!(said.ends_with(needs) && said.lines().count() == 1, "{name}: {said}");
+    }
+    for args in
+        [&["-s", &*image][..], &["--ls", "--path=/", &image], &["-S", &image], &["-e", "--path=/big/text", &image]]
+    {
+        let said = names.exits("dump.erofs", args, 0);
+        assert!(said.starts_with("<W> erofs: ") && said.ends_with(needs), "{args:?}: {said}");
+    }
 }
