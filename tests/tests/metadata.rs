@@ -6,16 +6,18 @@ use kiln_build::{BuildError, BuildOptions, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::inode::DataLayout;
-use kiln_format::{Compat, KernelVersion};
+use kiln_format::{BlockBits, Compat, KernelVersion};
 use kiln_read::{FollowLast, Image};
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, open, options};
+use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
 use kiln_tests::temp::TempDir;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -92,6 +94,45 @@ fn very_many_empty_files_are_no_problem() {
         let report = kiln_read::check(&open(bytes).unwrap(), 1).unwrap();
         assert_eq!((report.problem_count, report.notes.len()), (0, 0), "{what}: {report:?}");
         assert!(report.inodes > COUNT.into(), "{what}");
+    }
+}
+
+/// What `ls -a` lists. It reads directories as C libraries do, which pass over entries whose inode has the number 0.
+fn listed(dir: &Path) -> Vec<String> {
+    let output = Command::new("ls").arg("-a").arg(dir).env("LC_ALL", "C").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn ls_lists_the_dots_of_the_root() {
+    let mut mem = MemTree::default();
+    mem.file(ROOT, b"file", MemFile::whole(Texture::Text.bytes(1, 9000)));
+    let tree = mem.finish().unwrap();
+    let plain = options(None, 4096, 1);
+    let others = [
+        ("no entry for itself", BuildOptions { omit_dot: true, ..plain.clone() }),
+        ("extended inodes", BuildOptions { compact_inodes: false, ..plain.clone() }),
+        ("room for attributes", BuildOptions { root_xattr_len: 6000, ..plain.clone() }),
+        ("aligned data", BuildOptions { data_align: 1 << 20, ..plain.clone() }),
+    ];
+    let blocks = (9..=16).map(|bits| ("blocks of all sizes", with_block_bits(bits, plain.clone())));
+    for (what, options) in ways().into_iter().chain(others).chain(blocks) {
+        let (bytes, _) = build(&tree, &options).unwrap();
+        let out = TempDir::new("image").unwrap();
+        let path = out.path().join("image");
+        fs::write(&path, &bytes).unwrap();
+        let image = open(bytes).unwrap();
+        let (sb, metabox) = (image.superblock(), options.metabox.is_some());
+        assert_eq!(sb.root_nid.0 > 0xFFFF, metabox, "{what}: {}", sb.root_nid);
+        assert!([Some(sb.root_nid), sb.packed_nid, sb.metabox_nid].iter().flatten().all(|nid| nid.0 != 0), "{what}");
+        let large = sb.block_bits > BlockBits::DEFAULT;
+        let by_kernel = (!large).then(|| ("the kernel", Mount::by_kernel(&path)));
+        for (how, mount) in by_kernel.into_iter().chain([("FUSE", Mount::by_fuse(image))]) {
+            match mount {
+                Ok(mount) => assert_eq!(listed(mount.path()), [".", "..", "file"], "{what}, by {how}"),
+                Err(reason) => skipped(&format!("{what}, by {how}: {reason}")),
+            }
+        }
     }
 }
 

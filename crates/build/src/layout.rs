@@ -23,6 +23,12 @@ use crate::{BuildOptions, ChunkEntries, Tree, directory};
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
 
+/// The nid of an inode at the first byte of the metadata zone. Nids count from the block before (`meta_blkaddr`), so that none is
+/// 0: readdir of C libraries passes over entries of that number, and in the superblock it stands for no inode.
+pub fn zone_first_nid(block_bits: BlockBits) -> Nid {
+    Nid(block_bits.len() / SLOT_LEN)
+}
+
 /// The place of what has none.
 const NOWHERE: u64 = u64::MAX;
 
@@ -56,7 +62,8 @@ pub struct Layout {
     pub packed_directories: Vec<NodeId>,
     /// Byte offset among the inodes of the shared xattr area.
     pub shared_pos: u64,
-    in_metabox: bool,
+    /// The nid of an inode at the first byte of the inodes.
+    first_nid: Nid,
     /// Byte offset among the inodes of each, by node; [`NOWHERE`] of those left out.
     inode_pos: Vec<u64>,
     /// Byte offset in its run of the whole blocks of the nodes that have some.
@@ -268,7 +275,7 @@ impl Layout {
         let mut layout = Self {
             inodes: Run::default(),
             blocks: Run::default(),
-            in_metabox: view.has_metabox,
+            first_nid: if view.has_metabox { Nid::of_metabox(0) } else { zone_first_nid(view.block_bits) },
             inode_pos: vec![NOWHERE; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
@@ -327,7 +334,7 @@ impl Layout {
     pub fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
         let pos = Some(self.inode_pos[node.idx()]).filter(|pos| *pos != NOWHERE);
         let slot = pos.ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))? / SLOT_LEN;
-        Ok(if self.in_metabox { Nid::of_metabox(slot) } else { Nid(slot) })
+        Ok(Nid(self.first_nid.0 + slot))
     }
 
     /// Byte offset of a piece in its run.

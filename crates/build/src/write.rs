@@ -9,7 +9,7 @@ use kiln_format::{Blkaddr, FormatError, Nid};
 use crate::append::Appender;
 use crate::emit::Emitter;
 use crate::header::{self, Header, SpecialNids};
-use crate::layout::{Layout, View};
+use crate::layout::{Layout, View, zone_first_nid};
 use crate::metadata::{self, Contents, Metadata, WRITE_LEN};
 use crate::{BuildError, BuildOptions, Control, Out};
 
@@ -48,20 +48,16 @@ pub fn write(
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
     let inodes = metadata.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
     let mut emitter = Emitter::new(view, layout, options, start, inodes);
-    match metadata.metabox {
-        // A nid of 0 would mean that there is no such inode.
-        Some(_) => zone.put(&[0; SLOT_LEN as usize])?,
-        None => {
-            for piece in metadata::pieces(metadata::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
-                control.check()?;
-                zone.put(&piece?)?;
-            }
+    if metadata.metabox.is_none() {
+        for piece in metadata::pieces(metadata::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
+            control.check()?;
+            zone.put(&piece?)?;
         }
     }
     let mut special = |contents: &Contents| {
         let mut bytes = Vec::new();
         emitter.special(contents, &mut bytes)?;
-        zone.put_at_slot(&bytes)
+        zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))
     };
     // No walk reads them.
     let packed = metadata.packed.as_ref().map(&mut special).transpose()?;
@@ -78,7 +74,8 @@ pub fn write(
     let superblock = Superblock {
         inos,
         blocks,
-        meta_blkaddr: start,
+        // See `zone_first_nid`; the header lies before.
+        meta_blkaddr: Blkaddr(start.0 - 1),
         xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
         ..header.superblock(view, layout, special, &records, options)?
     };
@@ -122,10 +119,10 @@ impl ZoneWriter<'_> {
         self.put(&vec![0; (self.len.next_multiple_of(unit) - self.len) as usize])
     }
 
-    /// An inode at the next slot. Its nid.
-    fn put_at_slot(&mut self, inode: &[u8]) -> Result<Nid, BuildError> {
+    /// An inode at the next slot. Its nid, if the zone begins with `first`.
+    fn put_at_slot(&mut self, inode: &[u8], first: Nid) -> Result<Nid, BuildError> {
         self.fill_to(SLOT_LEN)?;
-        let nid = Nid(self.len / SLOT_LEN);
+        let nid = Nid(first.0 + self.len / SLOT_LEN);
         self.put(inode)?;
         Ok(nid)
     }

@@ -38,12 +38,19 @@ pub fn nid(image: &Image, node: INodeNo) -> Nid {
     }
 }
 
-/// Whether `st_ino` is the node id of all that a directory can name. In a metabox it is not, nor for what our two
-/// reserved node ids stand for. Slots 0 and 1 seldom hold an inode besides the root: what lies there otherwise, zeros or
-/// the rest of the root, has no file type.
+/// What programs are shown as the number of an inode: what Linux's EROFS shows, but for 0, which readdir of C libraries passes
+/// over, and 1, which is no node id of slot 1. `kiln pack` makes no such inodes; other images may have their root there.
+pub fn inode_number(image: &Image, nid: Nid) -> INodeNo {
+    INodeNo(match image.st_ino(nid) {
+        0 => NID_0,
+        1 => NID_1,
+        other => other,
+    })
+}
+
+/// Whether [`inode_number`] is the node id of all that a directory can name. In a metabox it is not.
 pub fn are_inode_numbers(image: &Image) -> bool {
-    let in_use = |nid| nid != image.root_nid() && image.inode(nid).is_ok();
-    image.superblock().metabox_nid.is_none() && !in_use(Nid(0)) && !in_use(Nid(1))
+    image.superblock().metabox_nid.is_none()
 }
 
 /// How long names are valid.
@@ -52,7 +59,7 @@ pub const ENTRY_TTL: Duration = FOR_EVER;
 /// How long attributes that come with a name are valid. There, fuser shows the node id as `st_ino`; where that is wrong,
 /// the kernel must ask again before it shows it to anybody.
 pub fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
-    match node_id(image, nid).0 == image.st_ino(nid) {
+    match node_id(image, nid) == inode_number(image, nid) {
         true => FOR_EVER,
         false => Duration::ZERO,
     }
@@ -61,7 +68,7 @@ pub fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
 /// How long attributes that were asked for by node id are valid.
 pub const ATTR_TTL: Duration = FOR_EVER;
 
-/// Attributes as Linux's EROFS shows them, with `ino` for `st_ino`.
+/// Attributes as Linux's EROFS shows them, with `ino` as the inode's number.
 pub fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
     let meta = &inode.meta;
     let block = image.superblock().block_bits.len();

@@ -128,8 +128,8 @@ impl Filesystem for Served {
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.answer(Kind::Getattr, |server| match server.inode(node) {
             Ok(inode) => {
-                let st_ino = INodeNo(server.image.st_ino(inode.nid));
-                reply.attr(&ATTR_TTL, &server.attr(&inode, st_ino));
+                let number = node::inode_number(&server.image, inode.nid);
+                reply.attr(&ATTR_TTL, &server.attr(&inode, number));
             }
             Err(error) => reply.error(server.errno(About::Node(node), &error)),
         });
@@ -201,8 +201,8 @@ impl Filesystem for Served {
     fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         self.answer(Kind::Readdir, |server| {
             let listed = server.list(node, offset, &mut |entry, next| {
-                let st_ino = INodeNo(server.image.st_ino(entry.nid));
-                reply.add(st_ino, next, server.kind(entry), OsStr::from_bytes(&entry.name))
+                let number = node::inode_number(&server.image, entry.nid);
+                reply.add(number, next, server.kind(entry), OsStr::from_bytes(&entry.name))
             });
             match listed {
                 Ok(()) => reply.ok(),

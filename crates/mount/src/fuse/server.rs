@@ -197,11 +197,11 @@ impl Server {
     ) -> bool {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
-        let st_ino = INodeNo(image.st_ino(entry.nid));
         if entry.is_dot() {
+            let number = node::inode_number(image, entry.nid);
             // The kernel takes nothing but number and type of these.
-            let attr = node::bare_attr(st_ino, FileType::Directory);
-            return reply.add(st_ino, next, name, &Duration::ZERO, &attr, GENERATION);
+            let attr = node::bare_attr(number, FileType::Directory);
+            return reply.add(number, next, name, &Duration::ZERO, &attr, GENERATION);
         }
         let node = node::node_id(image, entry.nid);
         let (attr, ttl) = match image.inode(entry.nid) {

@@ -12,6 +12,7 @@ use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -181,6 +182,12 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < deadline, "waited in vain");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether `ls -a`, which lists as C libraries do, shows "." and "..".
+pub fn ls_shows_dots(dir: &Path) -> bool {
+    let listed = Command::new("ls").arg("-a").arg(dir).output().unwrap().stdout;
+    [&b"."[..], b".."].iter().all(|dots| listed.split(|byte| *byte == b'\n').any(|name| name == *dots))
 }
 
 /// The line of the mount table for `dir`: source, mount point, type, options.
