@@ -1,6 +1,6 @@
 //! What the plan needs to know of the contents of files: found out on all cores, each file read once.
 
-use kiln_codec::probe;
+use kiln_codec::{Method, probe};
 use kiln_format::BlockBits;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -88,9 +88,9 @@ pub fn survey(
 ) -> Result<(), BuildError> {
     let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.map(|job| Costed { cost: SURVEY_COST + read(&job), job });
-    let block_bits = options.block_bits;
+    let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));
     let worker = || {
-        let mut surveyor = Surveyor { block_bits, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
+        let mut surveyor = Surveyor { block_bits, method, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: Wanted| {
             control.check()?;
             let mut look = |content: Result<Box<dyn Content>, BuildError>, wanted: Wanted| {
@@ -131,6 +131,8 @@ pub fn skippable<T>(
 /// Looks at files; one for each thread.
 struct Surveyor {
     block_bits: BlockBits,
+    /// Of the packed stream, if there is one.
+    method: Option<Method>,
     chunker: Chunker,
     buf: Vec<u8>,
 }
@@ -154,7 +156,7 @@ impl Surveyor {
             digest: wanted.digest.then(|| xxh3_128(&self.buf)),
             holes: Holes::default(),
             entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
-            head: wanted.head.then(|| head(start)).flatten(),
+            head: wanted.head.then(|| head(start, self.method)).flatten(),
             chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),
             changed: None,
         })
@@ -183,7 +185,7 @@ impl Surveyor {
         if wanted.head {
             self.buf.resize(probe::START_LEN.min(wanted.len as usize), 0);
             content.read_exact_at(&mut self.buf, 0)?;
-            survey.head = head(&self.buf);
+            survey.head = head(&self.buf, self.method);
         }
         Ok(survey)
     }
@@ -205,9 +207,9 @@ fn mean(entropies: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     entropies.sum::<Option<f64>>().map(|sum| sum / SAMPLES as f64)
 }
 
-/// The first bytes of a file that begins with `start`, if it looks compressible.
-fn head(start: &[u8]) -> Option<Head> {
-    if probe::start_is_incompressible(start) {
+/// The first bytes of a file that begins with `start`, if it looks compressible by `method`.
+fn head(start: &[u8], method: Option<Method>) -> Option<Head> {
+    if probe::start_is_incompressible(start, method?) {
         return None;
     }
     let mut head = Head::default();

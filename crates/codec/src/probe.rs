@@ -6,7 +6,7 @@
 //! `fixed-output-compression.md`, section 8 (93 of them incompressible), the entropy alone was wrong about one unit each
 //! way; together with LZ4, at a threshold of 7.85, 14 incompressible ones were missed and no other was skipped.
 
-use crate::lz4;
+use crate::{Method, lz4};
 
 /// What is judged at a time, in bytes.
 pub const UNIT_LEN: usize = 64 << 10;
@@ -26,10 +26,30 @@ pub const START_LEN: usize = 4 << 10;
 /// Less is not worth judging.
 const START_MIN_LEN: usize = 512;
 
+/// Bits per byte from which on codes for single bytes save less than LZ4 has to.
+const START_ENTROPY_MAX: f64 = 7.5;
+
 /// Whether a file that starts with `start` (its first [`START_LEN`] bytes, or all of them) should stay out of data that is
-/// compressed together: LZ4 saves less than 5 % of it.
-pub fn start_is_incompressible(start: &[u8]) -> bool {
-    start.len() > START_MIN_LEN && !saves(start, 20, 1)
+/// compressed together by `method`: LZ4 saves less than 5 % of it, and so do codes for single bytes, if the method has some.
+/// LZ4 alone would leave out what hardly repeats anything in few different bytes: digests in hex, base64, numbers.
+pub fn start_is_incompressible(start: &[u8], method: Method) -> bool {
+    let saves_by_codes = || method.has_entropy_coder() && unbiased_entropy(start) < START_ENTROPY_MAX;
+    start.len() > START_MIN_LEN && !saves(start, 20, 1) && !saves_by_codes()
+}
+
+/// Entropy of all of `data`, in bits per byte. Of little data the values that did not come up would make it too low, by the
+/// formula of Miller and Madow.
+fn unbiased_entropy(data: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    data.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    let seen = counts.iter().filter(|&&n| n > 0).count();
+    entropy_of(&counts, data.len()) + (seen as f64 - 1.0) / (2.0 * data.len() as f64 * std::f64::consts::LN_2)
+}
+
+/// Entropy of `total` bytes of which there are so many of each value, in bits per byte.
+fn entropy_of(counts: &[u32; 256], total: usize) -> f64 {
+    let total = total as f64;
+    counts.iter().filter(|&&n| n > 0).map(|&n| f64::from(n) * (total / f64::from(n)).log2()).sum::<f64>() / total
 }
 
 /// Entropy of evenly spread samples of `data`, in bits per byte: 8 at most, and about 7.95 of random bytes.
@@ -64,6 +84,5 @@ fn sampled_entropy(unit: &[u8]) -> f64 {
             counts[usize::from(byte)] += 1;
         }
     }
-    let total = f64::from((SAMPLES * SAMPLE_LEN) as u32);
-    counts.iter().filter(|&&n| n > 0).map(|&n| f64::from(n) * (total / f64::from(n)).log2()).sum::<f64>() / total
+    entropy_of(&counts, SAMPLES * SAMPLE_LEN)
 }

@@ -38,6 +38,11 @@ impl Method {
         }
     }
 
+    /// Whether frequent bytes get shorter codes, so that data can become smaller though nothing in it repeats.
+    pub fn has_entropy_coder(self) -> bool {
+        self.algorithm() != Algorithm::Lz4
+    }
+
     /// The name that users write.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,7 +3,8 @@
 mod common;
 
 use common::Random;
-use kiln_codec::probe::is_incompressible;
+use kiln_codec::Method;
+use kiln_codec::probe::{is_incompressible, start_is_incompressible};
 
 #[test]
 fn noise_is_incompressible_and_nothing_else() {
@@ -14,6 +15,28 @@ fn noise_is_incompressible_and_nothing_else() {
     for (name, input) in common::inputs(300_000) {
         assert_eq!(is_incompressible(&input), name == "random", "{name}");
     }
+}
+
+/// Beginnings of small files: what repeats itself suits any method, few different bytes suit those with codes for bytes, noise
+/// and what was compressed before suits none.
+#[test]
+fn starts_are_judged_by_repeats_and_by_entropy() {
+    let mut random = Random(5);
+    for len in [513, 800, 2000, 4096] {
+        let mut of = |values: usize| (0..len).map(|_| (random.below(values) * 256 / values) as u8).collect::<Vec<_>>();
+        for (values, lz4, others) in [(16, true, false), (64, true, false), (256, true, true)] {
+            for _ in 0..20 {
+                let start = of(values);
+                assert_eq!(start_is_incompressible(&start, Method::Lz4hc), lz4, "{values} values in {len} bytes");
+                for method in [Method::Deflate, Method::Lzma, Method::Zstd] {
+                    assert_eq!(start_is_incompressible(&start, method), others, "{values} values in {len} bytes");
+                }
+            }
+        }
+    }
+    let text = common::text(&mut random, 4096);
+    assert!(Method::ALL.iter().all(|method| !start_is_incompressible(&text, *method)));
+    assert!(Method::ALL.iter().all(|method| !start_is_incompressible(&random.bytes(512), *method)));
 }
 
 #[test]
