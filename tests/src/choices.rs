@@ -2,7 +2,7 @@
 
 use crate::image::{fit, options, with_block_bits};
 use kiln_build::tree::{Kind, NodeId};
-use kiln_build::{BuildOptions, ChunkEntries, Dedupe, Fragments, Hints, Tree, Trial};
+use kiln_build::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
 
 /// A choice: its name, and what it does to the options.
@@ -131,8 +131,9 @@ const PLACES: &[&[PlaceChoice]] = &[
     ],
     &[
         ("attributes shared", |_| {}),
-        ("digests", |place| {
-            place.options.content_digests = Some(b"erofs.fingerprint.v1".to_vec());
+        ("digests", |place| place.options.content_digests = Some(DigestName::Usual)),
+        ("announced digests", |place| {
+            place.options.content_digests = Some(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));
             place.options.xattr_prefixes = vec![b"user.long.".to_vec()];
         }),
         ("attributes not shared", |place| {

@@ -1,7 +1,7 @@
 //! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
 
 use kiln_build::tree::{NodeId, Tree};
-use kiln_build::{Blob, BuildError, BuildOptions, Control, Dedupe, Estimate, Fragments, Out, estimate};
+use kiln_build::{Blob, BuildError, BuildOptions, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate};
 use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, build_to, options, with_block_bits};
@@ -71,7 +71,7 @@ fn where_bytes_lie_is_taken_into_account() {
     let tree = tree(3, 200, 16);
     let lz4 = || options(Some((Method::Lz4, 1)), 64 << 10, 2);
     let chunks = BuildOptions { chunk_bits: Some(12), ..options(None, 4096, 2) };
-    let digests = Some(b"erofs.fingerprint.v1".to_vec());
+    let digests = Some(DigestName::Usual);
     let all = [
         ("chunks", false, chunks.clone()),
         ("a device", true, chunks),

@@ -1,7 +1,7 @@
 //! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
 
 use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Dedupe, Fragments};
+use kiln_build::{BuildError, BuildOptions, Dedupe, DigestName, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};
@@ -172,7 +172,17 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     ];
     let method = prop_oneof![1 => Just(None), 6 => select(methods.to_vec()).prop_map(Some)];
     let pcluster_len = select(vec![4096, 8192, 12_288, 65_536, 131_072, 1 << 20]);
-    let kernel = select(vec![None, None, Some((5, 15)), Some((5, 16)), Some((6, 1)), Some((6, 6)), Some((6, 12))]);
+    let kernel = select(vec![
+        None,
+        None,
+        Some((5, 4)),
+        Some((5, 10)),
+        Some((5, 15)),
+        Some((5, 16)),
+        Some((6, 1)),
+        Some((6, 6)),
+        Some((6, 12)),
+    ]);
     let dedupe = select(vec![Dedupe::Off, Dedupe::Files, Dedupe::Parts]);
     let fragments =
         select(vec![Fragments::Off, Fragments::UpTo(2000), Fragments::UpTo(64 << 10), Fragments::UpTo(u64::MAX)]);
@@ -206,7 +216,7 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
                 chunk_bits: chunk_shift.map(|shift| bits + shift),
                 data_align: (align_blocks << bits).max(1),
                 inline_tails,
-                content_digests: digests.then(|| b"erofs.fingerprint.v1".to_vec()),
+                content_digests: digests.then_some(DigestName::Usual),
                 kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
                 dedupe,
                 source_date_epoch: clamp,
@@ -221,8 +231,8 @@ fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, Te
     let (bytes, summary) = match build(tree, options) {
         // Only what was asked for by name is refused.
         Err(BuildError::Kernel { needs, kernel, .. }) => {
-            let digests = options.content_digests.is_some();
-            let named = options.compression.is_some() || options.block_bits < BlockBits::DEFAULT || digests;
+            let chunks = options.chunk_bits.is_some();
+            let named = options.compression.is_some() || options.block_bits < BlockBits::DEFAULT || chunks;
             prop_assert!(needs > kernel && named && Some(kernel) == options.kernel);
             return Ok(None);
         }

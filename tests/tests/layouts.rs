@@ -1,13 +1,16 @@
 //! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
-use kiln_build::{Blob, Out};
-use kiln_format::BlockBits;
-use kiln_read::{Image, OpenOptions};
+use kiln_build::{Blob, BuildOptions, Dedupe, DigestName, Fragments, Holes, Out};
+use kiln_codec::{Method, Spec};
+use kiln_format::inode::DataLayout;
+use kiln_format::superblock::ComprInfo;
+use kiln_format::{BlockBits, Incompat, KernelVersion};
+use kiln_read::{DigestCheck, ExtentKind, Image, OpenOptions};
 use kiln_tests::choices;
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
-use kiln_tests::image::{build_to, scan_dir};
+use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image};
@@ -118,6 +121,136 @@ fn every_pair_of_choices_round_trips() {
                 &format!("{what}, by the kernel"),
             ),
             Err(reason) => skipped(&format!("{what}: {reason}")),
+        }
+    }
+}
+
+/// What old kernels know, by their documents: bits of `feature_incompat`, and the longest pcluster. No such kernel is here to
+/// be asked.
+const OLD_KERNELS: [((u16, u16), Incompat, u32); 3] = [
+    ((5, 4), Incompat::LZ4_0PADDING, 4096),
+    ((5, 10), Incompat::LZ4_0PADDING, 4096),
+    ((5, 15), Incompat::LZ4_0PADDING.union(Incompat::COMPR_CFGS).union(Incompat::CHUNKED_FILE), 1 << 20),
+];
+
+/// A choice: its name, and what it does to options that compress.
+type Choice = (&'static str, fn(&mut BuildOptions));
+
+/// What old kernels have, by dimension, and what gives way where they do not have it.
+const OLD_CHOICES: &[&[Choice]] = &[
+    &[
+        ("plain", |options| options.compression = None),
+        ("lz4", |_| {}),
+        ("lz4hc", |options| {
+            options.compression = options.compression.map(|spec| Spec { method: Method::Lz4hc, level: 9, ..spec });
+        }),
+    ],
+    &[
+        ("tails inline", |options| options.tail_packing = true),
+        ("tails not inline", |options| options.inline_tails = false),
+        ("extended inodes", |options| options.compact_inodes = false),
+    ],
+    &[
+        ("attributes shared", |options| options.own_mtimes = true),
+        ("digests", |options| options.content_digests = Some(DigestName::Usual)),
+        ("attributes not shared", |options| (options.xattr_share_min, options.root_xattr_len) = (u64::MAX, 6000)),
+    ],
+    &[
+        ("packed", |options| (options.fragments, options.pack_directories) = (Fragments::Tails(64 << 10), true)),
+        ("parts", |options| options.dedupe = Dedupe::Parts),
+        ("no dedupe", |options| options.dedupe = Dedupe::Off),
+    ],
+    &[("holes", |_| {}), ("filled holes", |options| options.holes = Holes::Filled)],
+];
+
+#[test]
+fn images_for_old_kernels_have_nothing_newer() {
+    let source = TempDir::new("source").unwrap();
+    for reason in make(source.path(), 3, Scale::Small).unwrap() {
+        skipped(&reason);
+    }
+    // As zeros it would take 5 GiB.
+    fs::remove_file(source.path().join("sparse/huge")).unwrap();
+    let expected = of_dir(source.path()).unwrap();
+    let lens: Vec<usize> = OLD_CHOICES.iter().map(|all| all.len()).collect();
+    for ((major, minor), known, max_len) in OLD_KERNELS {
+        let kernel = KernelVersion::new(major, minor);
+        for row in pairwise(&lens) {
+            let choices = || row.iter().zip(OLD_CHOICES).map(|(&idx, dimension)| dimension[idx]);
+            let names: Vec<_> = choices().map(|(name, _)| name).collect();
+            let what = format!("Linux {kernel}, {}", names.join(", "));
+            let out = TempDir::new("image").unwrap();
+            let [image, other] = [1, 3].map(|threads| {
+                let tree = scan_dir(source.path(), threads).unwrap().tree;
+                let compressed = options(Some((Method::Lz4, 1)), max_len.min(64 << 10), threads);
+                let mut options = BuildOptions { kernel: Some(kernel), ..compressed };
+                choices().for_each(|(_, choose)| choose(&mut options));
+                let path = out.path().join(format!("{threads}.erofs"));
+                let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+                let summary = build_to(&tree, &file, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(summary.oldest_kernel.unwrap() <= kernel, "{what}");
+                let filled = options.holes == Holes::Filled || !known.contains(Incompat::CHUNKED_FILE);
+                assert!(!filled || summary.filled_hole_bytes > 0 && summary.hole_bytes == 0, "{what}");
+                path
+            });
+            assert!(same_bytes(&image, &other), "{what}: the threads show in the bytes");
+            let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
+            let is_compressed = !names.contains(&"plain");
+            assert_knows(&opened, known, is_compressed, &what);
+            let has_digests = names.contains(&"digests");
+            let root = opened.inode(opened.root_nid()).unwrap();
+            for entry in opened.walk(&root, b"").map(Result::unwrap) {
+                let digest = opened.check_digest(&entry.inode).unwrap();
+                let has_one = has_digests && entry.inode.meta.size > 0 && entry.inode.meta.mode() >> 12 == 8;
+                assert_eq!(digest, if has_one { DigestCheck::Equal } else { DigestCheck::Absent }, "{what}");
+            }
+            assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
+            let report = kiln_read::check(&opened, 2).unwrap();
+            assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
+            match Mount::by_kernel(&image) {
+                Ok(mount) => {
+                    assert_same(&expected, &of_dir(mount.path()).unwrap(), &format!("{what}, by the running kernel"))
+                }
+                Err(reason) => skipped(&format!("{what}: {reason}")),
+            }
+        }
+    }
+}
+
+/// Superblock, inodes and extents have only what these bits announce.
+fn assert_knows(image: &Image, known: Incompat, is_compressed: bool, what: &str) {
+    let sb = image.superblock();
+    let big = known.contains(Incompat::COMPR_CFGS);
+    assert!(known.contains(sb.incompat), "{what}: {:?}", sb.incompat);
+    assert_eq!(sb.incompat.contains(Incompat::LZ4_0PADDING), is_compressed, "{what}");
+    assert_eq!(sb.incompat.contains(Incompat::COMPR_CFGS), is_compressed && big, "{what}");
+    let compr_info = match (is_compressed, big) {
+        (false, _) => ComprInfo::Lz4MaxDistance(0),
+        (true, false) => ComprInfo::Lz4MaxDistance(u16::MAX),
+        (true, true) => ComprInfo::AvailableAlgs(1),
+    };
+    assert_eq!((sb.compr_info, sb.packed_nid, sb.xattr_prefix_count), (compr_info, None, 0), "{what}");
+    let root = image.inode(image.root_nid()).unwrap();
+    for entry in image.walk(&root, b"").map(Result::unwrap) {
+        let (inode, path) = (entry.inode, entry.path.escape_ascii());
+        let meta = &inode.meta;
+        // Linux 5.4 does not read one that lies in two blocks.
+        let within = sb.block_bits.within(inode.nid.byte_off().unwrap());
+        assert!(within + meta.form.len() as u64 <= sb.block_bits.len() && !meta.bit4, "{what}: {path}");
+        let is_chunked = meta.layout == DataLayout::ChunkBased;
+        assert!(!is_chunked || sb.incompat.contains(Incompat::CHUNKED_FILE), "{what}: {path}");
+        for extent in image.extents(&inode).map(Result::unwrap) {
+            let is_known = match extent.kind {
+                ExtentKind::Hole => is_chunked,
+                ExtentKind::Raw { device, .. } => device == 0,
+                ExtentKind::Meta { in_metabox, .. } => !in_metabox,
+                ExtentKind::Plain { plen, inline, interlaced, .. } => plen == 4096 && inline.is_none() && !interlaced,
+                ExtentKind::Encoded { plen, inline, partial, .. } => {
+                    (big || plen == 4096) && inline.is_none() && !partial
+                }
+                _ => false,
+            };
+            assert!(is_known, "{what}: {path}: {:?}", extent.kind);
         }
     }
 }

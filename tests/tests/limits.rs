@@ -1,16 +1,17 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
 use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Rare, Tree};
-use kiln_build::{BuildError, BuildOptions, Summary};
+use kiln_build::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
 use kiln_format::inode::{Form, Rdev};
-use kiln_read::{FollowLast, Image};
+use kiln_read::{DigestCheck, FollowLast, Image};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, build_to, open, options};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::mnt::Mount;
 use kiln_tests::require;
+use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
 use kiln_tests::temp::TempDir;
 use std::fs::File;
@@ -412,6 +413,88 @@ fn the_chosen_kernel_decides_what_may_be_asked_for() {
     let (_, summary) = image_of(&tree, &with(None, "5.4"));
     assert_eq!((summary.oldest_kernel, summary.oldest_kernel_because), (Some(KernelVersion::new(5, 4)), None));
 }
+
+/// Digests of contents have their full name where long prefixes would need a later kernel than the rest of the image.
+#[test]
+fn digests_do_not_raise_the_floor() {
+    let mut mem = MemTree::default();
+    for (name, len) in [("large", 100_000), ("small", 3000), ("empty", 0)] {
+        let file = mem.file(ROOT, name.as_bytes(), MemFile::whole(Texture::Text.bytes(1, len)));
+        mem.xattr(file, b"user.shown", b"value");
+    }
+    mem.file(ROOT, b"twin", MemFile::whole(Texture::Text.bytes(1, 3000)));
+    let tree = mem.finish().unwrap();
+    let (lz4, zstd) = (Some((Method::Lz4, 1)), Some((Method::Zstd, 3)));
+    let packed = Fragments::UpTo(64 << 10);
+    for (choice, fragments, kernel, oldest, is_announced) in [
+        (None, Fragments::Off, "", "5.4", false),
+        (None, Fragments::Off, "6.3", "5.4", false),
+        (None, Fragments::Off, "6.4", "6.4", true),
+        (lz4, Fragments::Off, "5.4", "5.4", false),
+        (zstd, packed, "", "6.10", false),
+        (zstd, packed, "6.17", "6.10", false),
+        (zstd, packed, "6.18", "6.18", true),
+        (zstd, Fragments::Off, "6.10", "6.10", true),
+    ] {
+        let what = format!("{choice:?}, {fragments:?}, {kernel}");
+        let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
+        let options = BuildOptions { kernel, fragments, ..options(choice, 4096, 1) };
+        let options = BuildOptions { content_digests: Some(DigestName::Usual), ..options };
+        let (image, summary) = image_of(&tree, &options);
+        assert_eq!(summary.oldest_kernel.unwrap().to_string(), oldest, "{what}");
+        assert_eq!(image.superblock().oldest_kernel().to_string(), oldest, "{what}");
+        assert_eq!(image.has_content_digests(), is_announced, "{what}");
+        let digest = |path: &str| {
+            let inode = image.resolve(path.as_bytes(), FollowLast::Keep).unwrap();
+            (image.content_digest(&inode).unwrap(), image.check_digest(&inode).unwrap())
+        };
+        assert_eq!(digest("empty"), (None, DigestCheck::Absent), "{what}");
+        assert_eq!(digest("small"), digest("twin"), "{what}");
+        assert_ne!(digest("small").0, digest("large").0, "{what}");
+        assert!(["small", "large"].iter().all(|path| digest(path).1 == DigestCheck::Equal), "{what}");
+    }
+    // Other contents are found.
+    let plain = BuildOptions { content_digests: Some(DigestName::Usual), ..BuildOptions::default() };
+    let (mut bytes, _) = build(&tree, &plain).unwrap();
+    let text = Texture::Text.bytes(1, 100_000);
+    let at = bytes.windows(100).position(|window| *window == text[50_000..50_100]).unwrap();
+    bytes[at] ^= 1;
+    let report = kiln_read::check(&open(bytes).unwrap(), 1).unwrap();
+    let found: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert!(matches!(&found[..], [one] if one.contains("stored digest") && one.contains("large")), "{found:?}");
+}
+
+/// Of these LZ4 finds nothing to refer to, but their bytes are few of all: codes for bytes save a quarter and more.
+#[test]
+fn small_files_of_few_different_bytes_are_packed() {
+    let mut rng = Rng::new(7);
+    let mut mem = MemTree::default();
+    for (number, alphabet) in [&b"0123456789abcdef"[..], b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", BASE64]
+        .into_iter()
+        .cycle()
+        .enumerate()
+        .take(150)
+    {
+        let len = 800 + rng.below(20_000) as usize;
+        let text = (0..len).map(|_| *rng.pick(alphabet)).collect();
+        mem.file(ROOT, format!("text-{number}").as_bytes(), MemFile::whole(text));
+        let mut noise = vec![0; len];
+        rng.fill(&mut noise);
+        mem.file(ROOT, format!("noise-{number}").as_bytes(), MemFile::whole(noise));
+    }
+    let tree = mem.finish().unwrap();
+    for method in Method::ALL {
+        let options = options(Some((method, method.levels().start().max(&1).to_owned())), 64 << 10, 2);
+        let (_, summary) = image_of(&tree, &BuildOptions { fragments: Fragments::UpTo(128 << 10), ..options });
+        let is_packed = method.has_entropy_coder();
+        assert_eq!(summary.packed_files, if is_packed { 150 } else { 0 }, "{method:?}");
+        // Half of the bytes are noise; the others have 4 to 6 bits of entropy, somewhat more next to each other.
+        let share = summary.image_bytes as f64 / summary.bytes_in as f64;
+        assert!(!is_packed || share < 0.9, "{method:?}: {share}");
+    }
+}
+
+const BASE64: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Holes in a compressed file: shared zeros from 6.1 on, compressed zeros before.
 #[test]

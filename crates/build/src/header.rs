@@ -211,13 +211,25 @@ fn compat(view: &View<'_>, has_metabox: bool, options: &BuildOptions) -> Compat 
     compat
 }
 
+/// How data is compressed. LZ4 in pclusters of one block needs no records, and so no more than Linux 5.4.
+fn compr_info(view: &View<'_>, records: &ComprCfgs) -> ComprInfo {
+    let has_records = view.big || view.encoded || records.algorithms() & !Algorithm::Lz4.bit() != 0;
+    match records.lz4 {
+        Some(Lz4Cfg { max_distance, .. }) if !has_records => ComprInfo::Lz4MaxDistance(max_distance),
+        _ if records.algorithms() == 0 => ComprInfo::Lz4MaxDistance(0),
+        _ => ComprInfo::AvailableAlgs(records.algorithms()),
+    }
+}
+
 fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Result<(Incompat, ComprInfo), BuildError> {
     let mut incompat = Incompat::empty();
-    let mut compr_info = ComprInfo::Lz4MaxDistance(0);
+    let compr_info = compr_info(view, records);
     let any_special = special.packed.is_some() || special.metabox.is_some();
     if records.algorithms() != 0 {
-        incompat |= Incompat::LZ4_0PADDING | Incompat::COMPR_CFGS;
-        compr_info = ComprInfo::AvailableAlgs(records.algorithms());
+        incompat |= Incompat::LZ4_0PADDING;
+    }
+    if let ComprInfo::AvailableAlgs(_) = compr_info {
+        incompat |= Incompat::COMPR_CFGS;
     }
     for feature in &view.packed.features {
         incompat |= match feature {

@@ -285,7 +285,7 @@ impl Layout {
         let (mut zone, mut apart) = (Zone::new(view.block_bits), Zone::new(view.block_bits));
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
         let shared_len = view.facts.xattrs.shared_area().len() as u64;
-        layout.shared_pos = zone.inode(shared_len);
+        layout.shared_pos = zone.inode(shared_len, 0);
         if shared_len > 0 {
             layout.inodes.regions.push(Region::SharedXattrs);
         }
@@ -321,7 +321,10 @@ impl Layout {
 
     fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut Zone) -> Result<(), BuildError> {
         let (len, in_block) = view.measure(node)?;
-        let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len) };
+        let pos = match in_block {
+            true => zone.inode_in_block(len),
+            false => zone.inode(len, view.facts.forms[node.idx()].len() as u64),
+        };
         self.inode_pos[node.idx()] = pos;
         self.inodes.regions.push(Region::Inode(node));
         Ok(())

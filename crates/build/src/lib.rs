@@ -62,7 +62,7 @@ pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use facts::TooMuch;
 pub use hints::Hints;
 pub use kiln_codec::Spec;
-pub use options::{BuildOptions, ChunkEntries, Dedupe, Fragments};
+pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes};
 pub use out::{Blob, Out};
 pub use stats::{Phase, PhaseClock, Skipped, Summary, WayUse};
 pub use tree::Tree;

@@ -4,7 +4,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
-use kiln_format::xattr::BODY_MAX_LEN;
+use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
 use std::path::PathBuf;
 
@@ -52,6 +52,26 @@ pub enum ChunkEntries {
     Indexes,
 }
 
+/// What becomes of the holes of sparse files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// Nothing is stored of them, if the kernel knows a way: of uncompressed files since Linux 5.15, of compressed ones since 6.1.
+    Kept,
+    /// Zeros are stored, as if they were data, but in chunks that were asked for: no image needs a later kernel for its holes.
+    Filled,
+}
+
+/// How digests of contents are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DigestName {
+    /// `erofs.fingerprint.v1`, beside each inode. Every kernel mounts the image, and hides the attribute. If the chosen kernel
+    /// has long prefixes, or some are asked for, as [`DigestName::Prefix`].
+    Usual,
+    /// This name is a long prefix that the superblock announces, so that kernels can share what is equal. One that begins with
+    /// `user.` and the like is shown. Needs Linux 6.4, beside packed files 6.18.
+    Prefix(Vec<u8>),
+}
+
 /// Largest alignment, in bytes.
 const ALIGN_MAX: u64 = 1 << 30;
 
@@ -74,6 +94,8 @@ pub struct BuildOptions {
     pub chunk_bits: Option<u8>,
     /// What tables of chunks consist of.
     pub chunk_entries: ChunkEntries,
+    /// What becomes of holes.
+    pub holes: Holes,
     /// The last bytes of uncompressed files lie beside their inodes where there is room.
     pub inline_tails: bool,
     /// Inodes have the compact form where that can hold them; else all have the extended one.
@@ -86,10 +108,8 @@ pub struct BuildOptions {
     pub xattr_prefixes: Vec<Vec<u8>>,
     /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
     pub plain_xattr_prefixes: bool,
-    /// Store the SHA-256 of each file's contents as an attribute of this name, `erofs.fingerprint.v1` as a rule, so that readers
-    /// can share what is equal. A name that does not begin with `user.` and the like is hidden. Files are read once more. Needs
-    /// Linux 6.4.
-    pub content_digests: Option<Vec<u8>>,
+    /// Store the SHA-256 of each file's contents as an attribute, so that readers can verify them. Files are read once more.
+    pub content_digests: Option<DigestName>,
     /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
     pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
@@ -156,6 +176,7 @@ impl Default for BuildOptions {
             image_align: 1,
             chunk_bits: None,
             chunk_entries: ChunkEntries::Short,
+            holes: Holes::Kept,
             inline_tails: true,
             compact_inodes: true,
             omit_dot: false,
@@ -196,16 +217,26 @@ impl BuildOptions {
     /// Options that contradict each other or mean nothing, before anything is read.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let block_len = self.block_bits.len();
+        let big = self.specs().any(|spec| u64::from(spec.pcluster_len) > block_len);
+        let asked = [
+            (big, Feature::BigPcluster),
+            (self.chunk_bits.is_some(), Feature::ChunkedFile),
+            (!self.xattr_prefixes.is_empty(), Feature::XattrPrefixes),
+            (self.omit_dot, Feature::Addr48Bit),
+            (self.metabox.is_some(), Feature::Metabox),
+        ];
+        for (_, feature) in asked.into_iter().filter(|(is_asked, _)| *is_asked) {
+            let needs = feature.since();
+            if let Some(kernel) = self.kernel.filter(|kernel| *kernel < needs) {
+                return Err(BuildError::Kernel { feature: feature.name(), needs, kernel });
+            }
+        }
         for spec in self.specs() {
             let (len, max_len) = (spec.pcluster_len, self.pcluster_max_len(spec.method));
             if !u64::from(len).is_multiple_of(block_len) || len > max_len {
                 return Err(BuildError::PclusterLen { len, block_len, max_len });
             }
             Spec::new(spec.method, Some(spec.level), len)?;
-        }
-        let (feature, since) = (Feature::Metabox.name(), Feature::Metabox.since());
-        if let Some(kernel) = self.kernel.filter(|kernel| self.metabox.is_some() && *kernel < since) {
-            return Err(BuildError::Kernel { feature, needs: since, kernel });
         }
         let bad = |align: &u64| *align != 1 && (!align.is_multiple_of(block_len) || !(1..=ALIGN_MAX).contains(align));
         let extent_min = if self.dedupes_parts() { REST_MAX_BLOCKS - 1 } else { 1 } << self.block_bits.bits();
@@ -225,9 +256,10 @@ impl BuildOptions {
         }
     }
 
-    /// Bytes of the longest pcluster that the block size and a method of compression allow.
+    /// Bytes of the longest pcluster that the block size, the chosen kernel and a method of compression allow.
     pub fn pcluster_max_len(&self, method: Method) -> u32 {
         let blocks = match method.algorithm() {
+            _ if !self.kernel_has(Feature::BigPcluster.since()) => 1,
             Algorithm::Lz4 => LZ4_PCLUSTER_MAX_BLOCKS,
             _ if self.encoded_extents => return PCLUSTER_MAX_LEN,
             _ => CBLKCNT_MAX,
@@ -276,6 +308,28 @@ impl BuildOptions {
         match self.own_mtimes && self.kernel_has(Feature::Addr48Bit.since()) {
             true => CompactTimes::Own,
             false => CompactTimes::Shared,
+        }
+    }
+
+    /// Whether nothing is stored of the holes of uncompressed files.
+    pub(crate) fn chunks_keep_holes(&self) -> bool {
+        self.chunk_bits.is_some() || self.holes == Holes::Kept && self.kernel_has(Feature::ChunkedFile.since())
+    }
+
+    /// Whether the holes of compressed files are references to zeros, or encoded extents.
+    pub(crate) fn extents_keep_holes(&self) -> bool {
+        self.holes == Holes::Kept && self.kernel_has(Feature::Fragments.since())
+    }
+
+    /// The long prefix that names digests of contents, if there are any and they have one.
+    pub(crate) fn digest_prefix(&self) -> Option<&[u8]> {
+        let is_packed = self.fragment_max_len() > 0 || self.packs_directories() || self.metabox.is_some();
+        let feature = if is_packed { Feature::PlainXattrPrefixes } else { Feature::XattrPrefixes };
+        let has_prefixes =
+            !self.xattr_prefixes.is_empty() || self.kernel.is_some_and(|kernel| kernel >= feature.since());
+        match self.content_digests.as_ref()? {
+            DigestName::Usual => has_prefixes.then_some(FINGERPRINT_NAME),
+            DigestName::Prefix(name) => Some(name),
         }
     }
 

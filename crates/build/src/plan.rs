@@ -4,7 +4,6 @@
 //! length, holes, samples of large files) is gathered on all cores; the decisions themselves are taken in order.
 
 use kiln_codec::Spec;
-use kiln_format::feature::Feature;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -40,6 +39,8 @@ pub struct Plan {
     file_of_node: Vec<Option<FileIdx>>,
     /// Holes of the files that have some.
     holes: HashMap<u32, Holes>,
+    /// Bytes of the holes of the files of which zeros are stored instead.
+    pub filled_holes: HashMap<u32, u64>,
     /// Entropy in bits per byte of the files whose samples do not compress.
     pub entropies: HashMap<u32, f64>,
     /// Inputs that cannot be read and are left out.
@@ -149,6 +150,7 @@ impl Plan {
             originals,
             file_of_node,
             holes: HashMap::new(),
+            filled_holes: HashMap::new(),
             entropies: HashMap::new(),
             left_out,
             apart: BTreeMap::new(),
@@ -261,7 +263,8 @@ impl Plan {
         let mut storages: Vec<Storage> = files.iter().map(alone).collect();
         let mut candidates = Candidates::default();
         let mut surveyed = Surveyed::default();
-        let (all_holes, entropies, left_out) = (&mut self.holes, &mut self.entropies, &mut self.left_out);
+        let (all_holes, filled_holes) = (&mut self.holes, &mut self.filled_holes);
+        let (entropies, left_out) = (&mut self.entropies, &mut self.left_out);
         let mut all_changed = Vec::new();
         survey::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
             let idx = wanted.file;
@@ -283,6 +286,8 @@ impl Plan {
             let storage = storage(file, &holes, entropy.is_some(), options);
             if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = storage {
                 all_holes.insert(idx, holes);
+            } else if !holes.is_empty() {
+                filled_holes.insert(idx, hole::total(&holes));
             }
             storages[idx as usize] = storage;
         })?;
@@ -355,7 +360,7 @@ fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options:
         Storage::Chunks { chunk_bits, sparse }
     };
     let plain = || match options.chunk_bits {
-        None if !sparse => Storage::Flat,
+        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
         _ => chunks(),
     };
     match (file.way, sparse) {
@@ -364,11 +369,11 @@ fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options:
         (Some(_), false) => Storage::Compressed { sparse },
         (Some(_), true) => {
             // Before partial references, zeros are compressed like anything else.
-            let are_shared = options.kernel_has(Feature::Fragments.since());
+            let are_shared = options.extents_keep_holes();
             let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
             // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
             let index_len = block_bits.blocks_for(len) * 8;
-            if index_len + zeros_len > (len - hole::total(holes)) / 2 {
+            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
                 chunks()
             } else {
                 Storage::Compressed { sparse: are_shared }

@@ -32,10 +32,16 @@ impl Zone {
         self.end
     }
 
-    /// A place for an inode of `len` bytes that may lie across blocks.
-    pub fn inode(&mut self, len: u64) -> u64 {
+    /// A place for `len` bytes that may lie across blocks, but for the first `whole_len`: Linux 5.4 reads no inode in two blocks.
+    pub fn inode(&mut self, len: u64, whole_len: u64) -> u64 {
         let len = len.next_multiple_of(SLOT_LEN);
-        self.best_gap(len).unwrap_or_else(|| self.append(len))
+        if let Some(pos) = self.best_gap(len) {
+            return pos;
+        }
+        if self.block_bits.within(self.end) + whole_len > self.block_bits.len() {
+            self.skip_to_block();
+        }
+        self.append(len)
     }
 
     /// A place inside one block for an inode of at most a block.
@@ -109,8 +115,8 @@ mod tests {
         for step in 0..3000u64 {
             let len = 32 + step * 7919 % 3900;
             let in_block = step % 3 != 0;
-            let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len) };
-            assert!(pos.is_multiple_of(SLOT_LEN));
+            let pos = if in_block { zone.inode_in_block(len) } else { zone.inode(len, 64.min(len)) };
+            assert!(pos.is_multiple_of(SLOT_LEN) && pos % 4096 <= 4096 - 64.min(len));
             assert!(!in_block || pos / 4096 == (pos + len - 1) / 4096);
             taken.push((pos, pos + len));
             wanted += len;

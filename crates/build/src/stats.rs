@@ -57,6 +57,10 @@ pub struct Summary {
     pub dropped_chunks: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
+    /// Files with holes of which zeros are stored.
+    pub filled_hole_files: u64,
+    /// Bytes of these holes.
+    pub filled_hole_bytes: u64,
     /// Files left uncompressed because compressing gained nothing.
     pub plain_files: u64,
     /// Their bytes.
@@ -191,6 +195,12 @@ impl Summary {
         let file = view.plan.file_of(id);
         let storage = file.map(|idx| view.plan.files[idx as usize].storage);
         self.hole_bytes += file.map_or(0, |idx| hole::total(view.plan.holes(idx)));
+        if let Some(bytes) = file.and_then(|idx| view.plan.filled_holes.get(&idx))
+            && !matches!(storage, Some(Storage::Duplicate(_)))
+        {
+            self.filled_hole_files += 1;
+            self.filled_hole_bytes += bytes;
+        }
         if matches!(storage, Some(Storage::Duplicate(_))) {
             self.duplicate_files += 1;
             self.duplicate_bytes += len;

@@ -3,7 +3,7 @@
 //! Equal sets of attributes are kept once, whoever has them: a tree with one label on a million files has one set.
 //! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
 
-use kiln_format::xattr::{self, BODY_HEADER_LEN, RawXattrBodyHeader, SHARED_MAX};
+use kiln_format::xattr::{self, BODY_HEADER_LEN, HIDDEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use zerocopy::IntoBytes;
@@ -26,9 +26,6 @@ impl SetId {
         self.0.get() as usize - 1
     }
 }
-
-/// The base of attributes that nobody is shown.
-const HIDDEN: u8 = 0;
 
 /// Fronts of names that are stored once.
 #[derive(Debug, Default)]
@@ -55,9 +52,9 @@ impl Prefixes {
                 _ => Err(refuse("begin it with user., trusted. or security., and go on for up to 254 bytes")),
             }
         };
-        let refuse = |name: &Vec<u8>, reason| Err(BuildError::XattrPrefix { name: name.clone(), reason });
+        let refuse = |name: &[u8], reason| Err(BuildError::XattrPrefix { name: name.to_vec(), reason });
         let mut list: Vec<(u8, Box<[u8]>)> = names.iter().map(prefix).collect::<Result<_, _>>()?;
-        if let Some(name) = &options.content_digests {
+        if let Some(name) = options.digest_prefix() {
             if name.is_empty() || name.len() > xattr::NAME_MAX_LEN {
                 return refuse(name, "names of digests have 1 to 255 bytes");
             }
@@ -66,9 +63,9 @@ impl Prefixes {
             list.push((index, infix.into()));
         }
         if list.len() > xattr::LONG_PREFIX_MAX {
-            return refuse(&list[xattr::LONG_PREFIX_MAX].1.to_vec(), "an image has 128 prefixes at most");
+            return refuse(&list[xattr::LONG_PREFIX_MAX].1, "an image has 128 prefixes at most");
         }
-        Ok(Self { list, has_digests: options.content_digests.is_some() })
+        Ok(Self { list, has_digests: options.digest_prefix().is_some() })
     }
 
     /// The number of the prefix that names digests of contents, if there are any.
@@ -151,7 +148,7 @@ impl Collector {
     /// An attribute that the format cannot hold.
     pub fn add(&mut self, node: &Node, digest: Option<&[u8]>) -> Result<Option<SetId>, InputProblem> {
         let mut pairs = Vec::with_capacity(node.xattrs.len() + 1);
-        pairs.extend(digest.and_then(|value| self.digest_pair(value)));
+        pairs.extend(digest.map(|value| self.digest_pair(value)));
         if node.xattrs.is_empty() && pairs.is_empty() {
             return Ok(None);
         }
@@ -185,17 +182,20 @@ impl Collector {
         Ok(Some(id))
     }
 
-    /// The pair of a digest, whose name is a prefix with nothing behind it.
-    fn digest_pair(&mut self, value: &[u8]) -> Option<u32> {
-        let number = self.prefixes.digest_id()?;
-        let (index, rest) = self.prefixes.list.last()?.clone();
+    /// The pair of a digest, whose name is a prefix with nothing behind it, or is stored in full.
+    fn digest_pair(&mut self, value: &[u8]) -> u32 {
+        let of_prefix = self.prefixes.digest_id().zip(self.prefixes.list.last());
+        let (index, rest, prefix) = match of_prefix {
+            Some((number, (index, infix))) => (*index, infix.clone(), Some((number, infix.len()))),
+            None => (HIDDEN, xattr::FINGERPRINT_NAME.into(), None),
+        };
         // No attribute of a tree has an empty name.
         let key = Xattr { name: Box::default(), value: value.into() };
-        let (pairs, prefix) = (&mut self.xattrs.pairs, Some((number, rest.len())));
-        Some(*self.pair_by_attr.entry(key).or_insert_with(|| {
+        let pairs = &mut self.xattrs.pairs;
+        *self.pair_by_attr.entry(key).or_insert_with(|| {
             pairs.push(Pair { index, rest, prefix, value: value.into(), owners: 0, shared_off: None });
             pairs.len() as u32 - 1
-        }))
+        })
     }
 
     fn pair(&mut self, attr: &Xattr) -> Result<u32, InputProblem> {

@@ -12,7 +12,7 @@ mod tree_args;
 
 pub use job::{ByPath, Job, source_date_epoch};
 pub use label::Label;
-pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN, DIGEST_NAME};
+pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Destination, Existing, Stream};
@@ -85,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "FACTOR", value_parser = parse_factor, requires = "tries", default_value = "2")]
     try_budget: u32,
 
-    /// Use only what Linux X.Y can mount
+    /// Use only what Linux X.Y, 5.4 or later, can mount
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
 

@@ -5,11 +5,8 @@
 use crate::exit::Failure;
 use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
-use kiln_format::feature::Feature;
+use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
-
-/// The oldest kernel that images are made for.
-const KERNEL_FLOOR: KernelVersion = KernelVersion::new(5, 15);
 
 /// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
 pub const SMALL_FILE_LEN: u64 = 128 << 10;
@@ -115,8 +112,8 @@ pub struct Wishes<'a> {
 /// The options that this makes together, the others at their defaults.
 pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
     let kernel = wishes.kernel;
-    if let Some(kernel) = kernel.filter(|&kernel| kernel < KERNEL_FLOOR) {
-        return usage(format!("--kernel {kernel}: images are made for Linux {KERNEL_FLOOR} and later"));
+    if let Some(kernel) = kernel.filter(|&kernel| kernel < OLDEST_KERNEL) {
+        return usage(format!("--kernel {kernel}: images are made for Linux {OLDEST_KERNEL} and later"));
     }
     let base = wishes.preset.base();
     let block_bits = wishes.block_bits()?;
@@ -142,7 +139,7 @@ pub fn choose(wishes: &Wishes<'_>) -> Result<BuildOptions, Failure> {
         });
     };
     wishes.check_block_len(block_bits, Feature::SubPageCompressed)?;
-    let limits = PclusterLimits::of(compression.method, block_bits, encoded_extents);
+    let limits = PclusterLimits::of(compression.method, block_bits, encoded_extents, kernel);
     let fragments = wishes.fragments(base.fragments)?;
     Ok(BuildOptions {
         block_bits,
@@ -168,13 +165,16 @@ pub struct PclusterLimits {
     block_len: u32,
     /// In bytes.
     max_len: u32,
+    /// The chosen kernel, if it has no pclusters of several blocks.
+    old_kernel: Option<KernelVersion>,
 }
 
 impl PclusterLimits {
-    pub fn of(method: Method, block_bits: BlockBits, encoded_extents: bool) -> Self {
+    pub fn of(method: Method, block_bits: BlockBits, encoded_extents: bool, kernel: Option<KernelVersion>) -> Self {
         let block_len = block_bits.len() as u32;
-        let options = BuildOptions { block_bits, encoded_extents, ..BuildOptions::default() };
-        Self { block_len, max_len: options.pcluster_max_len(method) }
+        let options = BuildOptions { block_bits, encoded_extents, kernel, ..BuildOptions::default() };
+        let old_kernel = kernel.filter(|kernel| *kernel < Feature::BigPcluster.since());
+        Self { block_len, max_len: options.pcluster_max_len(method), old_kernel }
     }
 
     /// `len`, if pclusters may be so long.
@@ -184,9 +184,15 @@ impl PclusterLimits {
     }
 
     pub fn check(self, option: &str, len: u64) -> Result<u32, Failure> {
-        let Self { block_len, max_len } = self;
-        let refuse = || Failure::Usage(format!("{option} {len}: use a multiple of {block_len} bytes, up to {max_len}"));
-        self.fit(len).ok_or_else(refuse)
+        let Self { block_len, max_len, old_kernel } = self;
+        let since = Feature::BigPcluster.since();
+        let refuse = || match old_kernel {
+            Some(kernel) if len > max_len.into() => {
+                format!("{option} {len}: more than a block needs Linux {since}, but the image is for Linux {kernel}")
+            }
+            _ => format!("{option} {len}: use a multiple of {block_len} bytes, up to {max_len}"),
+        };
+        self.fit(len).ok_or_else(|| Failure::Usage(refuse()))
     }
 
     /// The power of two next to `default`, itself one, that pclusters may have.
@@ -235,7 +241,7 @@ impl Wishes<'_> {
             }),
         };
         let Some(spec) = spec else { return Ok(None) };
-        let limits = PclusterLimits::of(spec.method, block_bits, encoded_extents);
+        let limits = PclusterLimits::of(spec.method, block_bits, encoded_extents, self.kernel);
         let pcluster_len = match self.pcluster_len {
             Some(len) => limits.check("-C", len)?,
             None => limits.nearest(default_len),
@@ -266,7 +272,8 @@ impl Wishes<'_> {
                 return usage(format!("{OPTION}: files are not compressed: name an algorithm for metadata"));
             }
         };
-        let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).check(OPTION, len)?;
+        let pcluster_len =
+            PclusterLimits::of(spec.method, block_bits, encoded_extents, self.kernel).check(OPTION, len)?;
         Ok(Some(Spec { pcluster_len, ..spec }))
     }
 
@@ -335,7 +342,8 @@ impl Wishes<'_> {
         let way = |text: &String| {
             let spec = Spec::parse(text, pcluster_len);
             let spec = spec.map_err(|error| Failure::Usage(format!("--try {text}: {error}")))?;
-            let pcluster_len = PclusterLimits::of(spec.method, block_bits, encoded_extents).nearest(pcluster_len);
+            let limits = PclusterLimits::of(spec.method, block_bits, encoded_extents, self.kernel);
+            let pcluster_len = limits.nearest(pcluster_len);
             check_method(spec.method, self.kernel).map(|()| Spec { pcluster_len, ..spec })
         };
         let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
@@ -391,7 +399,8 @@ pub fn check_method(method: Method, kernel: Option<KernelVersion>) -> Result<(),
     }
 }
 
-fn feature_of(algorithm: Algorithm) -> Feature {
+/// What an image with this algorithm uses.
+pub fn feature_of(algorithm: Algorithm) -> Feature {
     match algorithm {
         Algorithm::Lz4 => Feature::Lz4,
         Algorithm::Lzma => Feature::Lzma,

@@ -272,6 +272,40 @@ fn dictionaries_are_as_long_as_asked_for() {
     }
 }
 
+#[test]
+fn images_for_old_kernels_say_so() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("root"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/text"), text(5, 300_000)).unwrap();
+    fs::write(format!("{root}/sparse"), text(6, 10_000)).unwrap();
+    let sparse = fs::OpenOptions::new().write(true).open(format!("{root}/sparse")).unwrap();
+    sparse.set_len(10_000 + (1 << 20)).unwrap();
+    for (kernel, presets, oldest) in [
+        ("5.4", &["plain", "fast", "balanced", "small", "dataset"][..], "5.4"),
+        ("5.10", &["balanced"], "5.4"),
+        ("5.12", &["plain", "small"], "5.4"),
+        ("5.13", &["balanced"], "5.13"),
+        ("5.14", &["plain"], "5.4"),
+        ("5.15", &["plain"], "5.15"),
+    ] {
+        for preset in presets {
+            let args = ["pack", "--force", "--json", "--preset", preset, "--kernel", kernel, &root, &image];
+            let summary: Value = serde_json::from_slice(&stdout(&args)).unwrap();
+            assert_eq!(summary["oldest_kernel"], oldest, "{preset} for {kernel}");
+            let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
+            assert_eq!(info["oldest_kernel"], oldest, "{preset} for {kernel}");
+            let filled = &summary["filled_hole_bytes"];
+            assert_eq!(filled.as_u64(), Some(if oldest == "5.15" { 0 } else { 1_046_288 }), "{preset} for {kernel}");
+            assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+            assert_eq!(run(&["check", &image]).status.code(), Some(0));
+        }
+    }
+    let told = stderr(&run(&["pack", "--force", "--kernel", "5.4", &root, &image]));
+    assert!(told.contains("holes stored as zeros: 1022 KiB in 1 files"), "{told}");
+    assert!(told.contains("mounts on Linux 5.4 and later"), "{told}");
+}
+
 /// Kernels without partial references have zeros for holes, which take room.
 #[test]
 fn holes_of_old_kernels_are_chunks_where_zeros_take_more() {
@@ -429,7 +463,11 @@ fn wishes_that_a_kernel_cannot_have_are_refused() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
     fails(&["pack", "-z", "zstd", "--kernel", "6.6", &root, &image], 2, "zstd came with Linux 6.10");
-    fails(&["pack", "--kernel", "5.10", &root, &image], 2, "5.15 and later");
+    fails(&["pack", "--kernel", "5.3", &root, &image], 2, "5.4 and later");
+    fails(&["pack", "-C", "64k", "--kernel", "5.10", &root, &image], 2, "-C 65536: more than a block needs Linux 5.13");
+    let hint = "*=lz4:8k";
+    fails(&["pack", "--hint", hint, "--kernel", "5.12", &root, &image], 2, "more than a block needs Linux 5.13");
+    fails(&["pack", "--chunk-size", "4k", "--kernel", "5.14", &root, &image], 1, "chunk-based files needs Linux 5.15");
     fails(&["pack", "--kernel", "new", &root, &image], 2, "X.Y");
     fails(&["pack", "-z", "gzip", &root, &image], 2, "gzip");
     fails(&["pack", "-C", "5000", &root, &image], 2, "multiple of 4096");

@@ -22,6 +22,11 @@ pub const LONG_PREFIX_MAX: usize = 128;
 /// `e_name_index` bit: the rest numbers a long prefix.
 pub const LONG_PREFIX: u8 = 0x80;
 
+/// `e_name_index` of attributes that kernels do not show.
+pub const HIDDEN: u8 = 0;
+/// The usual name of digests of contents, hidden.
+pub const FINGERPRINT_NAME: &[u8] = b"erofs.fingerprint.v1";
+
 const FILTER_SEED: u32 = 0x25BB_E08F;
 
 /// `struct erofs_xattr_ibody_header`.

@@ -1,9 +1,10 @@
-//! Digests of contents that are stored beside inodes: a hidden attribute, SHA-256.
+//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
+//! announces, or is stored in full, for kernels that do not have these.
 
 use crate::{Image, Inode, ReadError};
 use kiln_format::Compat;
 use kiln_format::inode::FileType;
-use kiln_format::xattr::{ENTRY_HEADER_LEN, LONG_PREFIX, RawXattrEntry};
+use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};
 use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
@@ -30,7 +31,7 @@ pub enum DigestCheck {
 }
 
 impl Image {
-    /// Whether the superblock announces digests of contents.
+    /// Whether the superblock announces digests of contents. Those with their full name it does not.
     pub fn has_content_digests(&self) -> bool {
         self.superblock().compat.contains(Compat::ISHARE_XATTRS)
     }
@@ -40,17 +41,19 @@ impl Image {
     /// # Errors
     /// As [`Image::list_xattrs`]. A value of another algorithm is no error, and no digest.
     pub fn content_digest(&self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
-        if !self.has_content_digests() || inode.meta.xattr_icount == 0 {
+        if inode.meta.xattr_icount == 0 {
             return Ok(None);
         }
-        let index = LONG_PREFIX | self.superblock().ishare_xattr_prefix_id;
+        let prefix = self.has_content_digests().then_some(LONG_PREFIX | self.superblock().ishare_xattr_prefix_id);
         let mut digest = None;
         let visited = self.visit_entries(inode, &mut |entry| {
-            let (raw, value) = RawXattrEntry::ref_from_prefix(entry).expect("checked");
-            if raw.e_name_index != index || raw.e_name_len != 0 {
+            let (raw, rest) = RawXattrEntry::ref_from_prefix(entry).expect("checked");
+            let (name, rest) = rest.split_at(raw.e_name_len.into());
+            let is_prefix = prefix == Some(raw.e_name_index) && name.is_empty();
+            if !is_prefix && (raw.e_name_index, name) != (HIDDEN, FINGERPRINT_NAME) {
                 return ControlFlow::Continue(());
             }
-            let value = &value[..usize::from(raw.e_value_size.get()).min(entry.len() - ENTRY_HEADER_LEN)];
+            let value = &rest[..raw.e_value_size.get().into()];
             digest = value.strip_prefix(ALGORITHM).and_then(|digest| digest.try_into().ok());
             ControlFlow::Break(())
         });

@@ -103,7 +103,8 @@ impl Base<'_> {
             ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
             _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
         };
-        let limits = PclusterLimits::of(spec.method, self.options.block_bits, self.options.encoded_extents);
+        let limits =
+            PclusterLimits::of(spec.method, self.options.block_bits, self.options.encoded_extents, self.kernel);
         let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(text, len))?;
         check_method(spec.method, self.kernel)?;
         Ok(Some(Spec { pcluster_len, ..spec }))

@@ -2,14 +2,12 @@
 
 use crate::exit::Failure;
 use crate::size;
-use kiln_build::{BuildOptions, ChunkEntries};
+use kiln_build::{BuildOptions, ChunkEntries, DigestName};
 use kiln_format::BlockBits;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The usual name of digests of contents.
-pub const DIGEST_NAME: &[u8] = b"erofs.fingerprint.v1";
 /// The largest alignment in bytes.
 pub const ALIGN_MAX: u64 = 1 << 30;
 /// The largest chunk in bytes.
@@ -75,7 +73,8 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "PREFIX")]
     xattr_prefix: Vec<OsString>,
 
-    /// Store the SHA-256 of each file's contents, which readers verify and may share by (needs Linux 6.4)
+    /// Store the SHA-256 of each file's contents, hidden from programs: kiln check verifies it. With --kernel 6.18 and later
+    /// kernels may share equal files by it
     #[arg(long)]
     content_digests: bool,
 
@@ -110,7 +109,7 @@ impl LayoutArgs {
             omit_dot: self.omit_dot,
             xattr_share_min: self.xattr_share,
             xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
-            content_digests: self.content_digests.then(|| DIGEST_NAME.into()),
+            content_digests: self.content_digests.then_some(DigestName::Usual),
             root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
             extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
             build_time: self.build_time,

@@ -74,6 +74,7 @@ fn tell(image: &Path, summary: &Summary) {
         ("parts stored once", None, summary.shared_bytes),
         ("left uncompressed", Some(summary.plain_files), summary.plain_bytes),
         ("holes", None, summary.hole_bytes),
+        ("holes stored as zeros", Some(summary.filled_hole_files), summary.filled_hole_bytes),
     ];
     let parts = parts.into_iter().filter(|(_, _, bytes)| *bytes > 0).map(|(name, files, bytes)| match files {
         Some(files) => format!("{name}: {} in {files} files", Human(bytes)),
@@ -143,6 +144,8 @@ pub struct PackJson {
     shared_bytes: u64,
     dropped_chunks: u64,
     hole_bytes: u64,
+    filled_hole_files: u64,
+    filled_hole_bytes: u64,
     plain_files: u64,
     plain_bytes: u64,
     ways: Vec<WayJson>,
@@ -203,6 +206,8 @@ impl PackJson {
             shared_bytes: summary.shared_bytes,
             dropped_chunks: summary.dropped_chunks,
             hole_bytes: summary.hole_bytes,
+            filled_hole_files: summary.filled_hole_files,
+            filled_hole_bytes: summary.filled_hole_bytes,
             plain_files: summary.plain_files,
             plain_bytes: summary.plain_bytes,
             ways: summary.ways.iter().map(WayJson::new).collect(),

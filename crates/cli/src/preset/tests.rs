@@ -35,6 +35,13 @@ fn defaults_give_way_to_the_kernel() {
     assert_eq!(compression(Small, None, None, "5.16"), spec(Method::Lzma, 6, 1 << 20));
     assert_eq!(compression(Small, None, None, "5.15"), spec(Method::Lz4hc, 9, 1 << 20));
     assert_eq!(compression(Fast, None, None, "5.15"), spec(Method::Lz4, 1, 64 << 10));
+    assert_eq!(compression(Small, None, None, "5.13"), spec(Method::Lz4hc, 9, 1 << 20));
+    assert_eq!(compression(Balanced, None, None, "5.12"), spec(Method::Lz4hc, 9, 4096));
+    assert_eq!(compression(Fast, None, None, "5.4"), spec(Method::Lz4, 1, 4096));
+    assert_eq!(compression(Plain, Some("lz4hc,12"), Some(4096), "5.4"), spec(Method::Lz4hc, 12, 4096));
+    assert_eq!(compression(Plain, None, None, "5.4"), None);
+    let tried = Wishes { tries: Some("lz4hc,12"), ..wishes(Fast, "5.4") };
+    assert_eq!(choose(&tried).unwrap().trial.ways, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
 }
 
 #[test]
@@ -149,7 +156,14 @@ fn wishes_are_refused_with_the_reason() {
         (with(Balanced, Some("zstd"), None, "6.6"), "zstd came with Linux 6.10, but the image is for Linux 6.6"),
         (with(Balanced, Some("deflate"), None, "6.1"), "deflate came with Linux 6.6"),
         (with(Plain, Some("lzma"), None, "5.15"), "lzma came with Linux 5.16"),
-        (with(Plain, None, None, "5.14"), "images are made for Linux 5.15 and later"),
+        (with(Plain, None, None, "5.3"), "images are made for Linux 5.4 and later"),
+        (
+            with(Fast, None, Some(8192), "5.12"),
+            "-C 8192: more than a block needs Linux 5.13, but the image is for Linux 5.12",
+        ),
+        (with(Fast, None, Some(5000), "5.12"), "-C 5000: more than a block needs Linux 5.13"),
+        (with(Fast, None, Some(1000), "5.12"), "-C 1000: use a multiple of 4096 bytes, up to 4096"),
+        (with(Balanced, Some("zstd"), None, "5.4"), "zstd came with Linux 6.10, but the image is for Linux 5.4"),
         (with(Balanced, Some("gzip"), None, ""), "-z gzip: unknown compression method"),
         (with(Balanced, None, Some(1000), ""), "-C 1000: use a multiple of 4096 bytes, up to 1048576"),
         (with(Balanced, None, Some(0), ""), "multiple of 4096"),

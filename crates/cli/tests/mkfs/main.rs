@@ -220,6 +220,30 @@ fn compression_is_as_asked_for() {
     assert!(size(&["-zlz4"]) < size(&[]));
 }
 
+/// The original makes such images for Linux 5.4: phones have that.
+#[test]
+fn old_defaults_make_images_for_old_kernels() {
+    let place = Place::new();
+    let sparse = fs::File::create(format!("{}/sparse", place.src)).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    for (args, names, oldest) in [
+        (&[][..], &[][..], "5.4"),
+        (&["-zlz4"], &["lz4"], "5.4"),
+        (&["-zlz4hc", "-C4096"], &["lz4"], "5.4"),
+        (&["-zlz4hc,12", "-C65536"], &["lz4", "big pclusters"], "5.13"),
+        (&["-zlz4", "-Eztailpacking"], &["lz4", "compressed tail packing"], "5.17"),
+        (&["-zlz4", "-Efragments"], &["lz4", "fragments or shared pclusters"], "6.1"),
+        (&["--chunksize=4096"], &["chunk-based files"], "5.15"),
+    ] {
+        place.makes(args);
+        let info = place.json(&["info"]);
+        let found: Vec<_> =
+            info["features"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!((&found[..], info["oldest_kernel"].as_str()), (names, Some(oldest)), "{args:?}");
+        place.holds_the_tree();
+    }
+}
+
 #[test]
 fn metadata_and_directories_are_compressed_as_asked_for() {
     let place = Place::new();

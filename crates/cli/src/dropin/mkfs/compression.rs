@@ -153,7 +153,7 @@ impl MetadataCompression {
         let method =
             self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
         // Without compression it is checked all the same.
-        let limits = PclusterLimits::of(method.unwrap_or(Method::Zstd), files.block_bits, files.encoded_extents);
+        let limits = PclusterLimits::of(method.unwrap_or(Method::Zstd), files.block_bits, files.encoded_extents, None);
         let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
         let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {

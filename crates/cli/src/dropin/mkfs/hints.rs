@@ -52,7 +52,7 @@ fn hint(
     let len = number(&len.into()).ok_or_else(|| misuse(format!("invalid physical clustersize {len}")))?;
     let known = number(&idx.into()).and_then(|idx| compressors.get(usize::try_from(idx).ok()?));
     let compressor = known.ok_or_else(|| misuse(format!("-z names no compressor {idx}")))?;
-    let limits = PclusterLimits::of(compressor.method, build.block_bits, build.encoded_extents);
+    let limits = PclusterLimits::of(compressor.method, build.block_bits, build.encoded_extents, None);
     let way = match (len, limits.fit(len)) {
         (0, _) => None,
         (_, Some(len)) => Some(compressor.spec(len)),

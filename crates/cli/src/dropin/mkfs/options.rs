@@ -9,13 +9,14 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, DIGEST_NAME, Label, source_date_epoch};
-use crate::preset::PclusterLimits;
+use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, Label, source_date_epoch};
+use crate::preset::{PclusterLimits, feature_of};
 use crate::threads::processors;
-use kiln_build::{BuildOptions, Dedupe};
+use kiln_build::{BuildOptions, Dedupe, DigestName, Fragments, Holes};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
-use kiln_format::xattr::BODY_MAX_LEN;
+use kiln_format::feature::Feature;
+use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
 use std::ffi::OsString;
 use std::fs;
@@ -175,7 +176,7 @@ impl Options {
         match (name, value) {
             ("xattr-inode-digest", value) => {
                 let name = value.map(|value| value.as_bytes().to_vec());
-                self.content_digests = Some(name.unwrap_or_else(|| DIGEST_NAME.into()));
+                self.content_digests = Some(name.unwrap_or_else(|| FINGERPRINT_NAME.into()));
             }
             ("zD", value) => self.compress_directories = flag(name, value)?,
             ("MZ", value) => metadata_zone(value)?,
@@ -296,7 +297,7 @@ impl Options {
             xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
             root_xattr_len: self.root_xattr_len,
             xattr_prefixes: self.xattr_prefixes,
-            content_digests: self.content_digests,
+            content_digests: self.content_digests.map(DigestName::Prefix),
             plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
             extent_max_len: self.extent_max_len,
             build_time,
@@ -339,7 +340,8 @@ impl Options {
         };
         // The metabox needs a later kernel than what 48bit allows.
         let own_mtimes = files.own_mtimes || metabox.is_some();
-        Ok(BuildOptions { pack_directories: self.compress_directories, metabox, own_mtimes, ..files })
+        let pack_directories = self.compress_directories;
+        Ok(BuildOptions { holes: holes(&files), pack_directories, metabox, own_mtimes, ..files })
     }
 
     fn operands(&self) -> Result<(PathBuf, PathBuf), Stop> {
@@ -392,7 +394,7 @@ fn layout(
     let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
     // Without compression they are checked all the same.
     let method = compression.map_or(Method::Zstd, |compression| compression.method);
-    let limits = PclusterLimits::of(method, block_bits, extended.bits48);
+    let limits = PclusterLimits::of(method, block_bits, extended.bits48, None);
     let fit = |what, len: Option<u64>| {
         let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
         len.map(fit).transpose()
@@ -413,6 +415,16 @@ fn layout(
         own_mtimes: extended.bits48,
         ..BuildOptions::default()
     })
+}
+
+/// What becomes of holes: zeros, as in the original, unless the rest needs kernels that know better anyway.
+fn holes(files: &BuildOptions) -> Holes {
+    let since = files.compression.map(|spec| feature_of(spec.method.algorithm()).since());
+    let newer = files.encoded_extents || files.fragments != Fragments::Off || files.dedupe == Dedupe::Parts;
+    match newer || since >= Some(Feature::Fragments.since()) {
+        true => Holes::Kept,
+        false => Holes::Filled,
+    }
 }
 
 fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
