@@ -1,20 +1,28 @@
-//! A source that counts what is read of it.
+//! A source that counts what is read of it, and may be slow.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// Counts reads of `S`.
 pub struct Counted<S> {
     inner: S,
     calls: AtomicU64,
     bytes: AtomicU64,
+    delay: Duration,
 }
 
 impl<S: ReadAt> Counted<S> {
     /// Nothing is read yet.
     pub fn new(inner: S) -> Self {
-        Self { inner, calls: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self::late(inner, Duration::ZERO)
+    }
+
+    /// One whose reads take so long at least.
+    pub fn late(inner: S, delay: Duration) -> Self {
+        Self { inner, calls: AtomicU64::new(0), bytes: AtomicU64::new(0), delay }
     }
 
     /// Ranges read so far, and their lengths in bytes added up.
@@ -25,6 +33,9 @@ impl<S: ReadAt> Counted<S> {
     fn count(&self, len: usize) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        if !self.delay.is_zero() {
+            thread::sleep(self.delay);
+        }
     }
 }
 

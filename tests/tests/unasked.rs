@@ -4,6 +4,7 @@ use kiln_build::{BuildOptions, Fragments};
 use kiln_codec::Method;
 use kiln_mount::fuse;
 use kiln_read::{Image, MemorySource, OpenOptions, Reader};
+use kiln_tests::counted::Counted;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -197,6 +198,36 @@ fn names_are_there_before_they_are_looked_up() {
     let asked = sample(mount.path(), LOOKUPS) + sample(mount.path(), READS);
     assert!(asked < DIRS * FILES, "{asked} asked for");
     assert!(sample(mount.path(), AHEAD) > DIRS * FILES / 4);
+}
+
+/// Names come with attributes, and so with inodes that must be fetched although nobody has asked for them.
+#[test]
+fn names_are_not_fetched_from_a_slow_source() {
+    let mut tree = MemTree::default();
+    let contents = |file: u64| Texture::Noise.bytes(file, 1000 + (file * 7919 % 2000) as usize);
+    for dir in 0..DIRS {
+        let node = tree.dir(kiln_build::tree::NodeId(0), format!("{dir:02}").as_bytes());
+        for file in 0..FILES {
+            tree.file(node, format!("{file:02}").as_bytes(), MemFile::whole(contents(dir * FILES + file)));
+        }
+    }
+    // Everything is metadata: each file is the tail of its inode.
+    let (image, _) = build(&tree.finish().unwrap(), &options(None, 4096, 2)).unwrap();
+    for (delay, is_slow) in [(Duration::from_millis(2), true), (Duration::ZERO, false)] {
+        let source = Arc::new(Counted::late(MemorySource::new(image.clone()), delay));
+        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
+        let mount = require!(Mount::by_fuse(Image::open(source.clone(), Vec::new(), &options).unwrap()));
+        let (_, before) = source.counts();
+        // Three files of each directory: names are worth it from then on.
+        for (dir, file) in shuffled(11).into_iter().filter(|(_, file)| file % 13 == 0) {
+            let path = mount.path().join(format!("{dir:02}/{file:02}"));
+            assert!(fs::read(&path).unwrap() == contents(dir * FILES + file), "{}", path.display());
+        }
+        let names = sample(mount.path(), NAMES);
+        assert_eq!(names == 0, is_slow, "{names} names given");
+        let fetched = source.counts().1 - before;
+        assert!(!is_slow || fetched < image.len() as u64 / 2, "{fetched} bytes of {}", image.len());
+    }
 }
 
 /// Whoever has read a file has his answer when nothing of ours has the mount open any more.

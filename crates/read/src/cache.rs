@@ -68,7 +68,7 @@ impl<K> Weighter<K, Outcome> for ByLen {
 pub(crate) struct ByteCache<K> {
     inner: Cache<K, Outcome, ByLen>,
     largest: u64,
-    capacity: u64,
+    capacity: AtomicU64,
 }
 
 impl<K: Clone + Eq + Hash> ByteCache<K> {
@@ -84,12 +84,18 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
             .build()
             .expect("both capacities are set");
         let inner = Cache::with_options(options, ByLen, DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { inner, largest: largest.min(capacity / 4), capacity }
+        Self { inner, largest: largest.min(capacity / 4), capacity: capacity.into() }
     }
 
     /// Bytes that it may hold.
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Let it hold more or fewer bytes: half of what it was made for at least, for its largest values to have room.
+    pub fn set_capacity(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        self.inner.set_capacity(capacity);
     }
 
     /// The longest value in bytes that is worth keeping: a cache of fewer than four would only churn.
@@ -105,6 +111,16 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     /// The value, if it is there.
     pub fn get(&self, key: &K) -> Option<Bytes> {
         self.inner.get(key)?.ok()
+    }
+
+    /// Whether the value is there.
+    pub fn has(&self, key: &K) -> bool {
+        self.inner.contains_key(key)
+    }
+
+    /// Keep a value that came with another one.
+    pub fn put(&self, key: K, bytes: Bytes) {
+        self.inner.insert(key, Ok(bytes));
     }
 
     /// The value, which `load` makes unless it is there or another thread is making it.

@@ -135,7 +135,7 @@ impl Image {
         if let Some(soon) = memory.trails.step(device, from, buf.len() as u64) {
             devices.will_need(device, soon.start, soon.end - soon.start);
         }
-        memory.strides.fetch(|| devices.read(device, buf, from))
+        memory.strides.fetch(buf.len(), || devices.read(device, buf, from))
     }
 
     fn read_meta(
@@ -146,7 +146,7 @@ impl Image {
         skip: u64,
         buf: &mut [u8],
     ) -> Result<(), ReadError> {
-        MetaReader::new(self, space).fill(record, buf, pa.saturating_add(skip))
+        MetaReader::new(self, space).fill_contents(record, buf, pa.saturating_add(skip))
     }
 
     /// Fill `buf` with stored bytes from byte `skip` of a pcluster on.

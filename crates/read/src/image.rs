@@ -6,6 +6,7 @@ use crate::memory::Memory;
 use crate::meta::Space;
 use crate::per_process::PerProcess;
 use crate::stats::Counters;
+use crate::window::Fetch;
 use crate::xattr::LongPrefixes;
 use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError, Stats};
 use kiln_codec::DecodeLimits;
@@ -28,7 +29,8 @@ const METABOX_RATIO_MAX: u64 = 256;
 /// How to open an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Decoded data that is kept, in bytes. Extents longer than a quarter of this are decoded anew for each read.
+    /// Metadata and decoded data that are kept, in bytes: metadata takes as much as there is, but at most half of it (and 256 KiB in
+    /// any case). Extents longer than a quarter of this are decoded anew for each read.
     pub cache_bytes: u64,
     /// Refuse an image whose superblock has a wrong checksum.
     pub verify_checksum: bool,
@@ -52,7 +54,7 @@ pub enum Reader {
 }
 
 impl Default for OpenOptions {
-    /// 64 MiB of decoded data, checksum verified, the source is all image.
+    /// 64 MiB of cache, checksum verified, the source is all image.
     fn default() -> Self {
         Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, reader: Reader::default() }
     }
@@ -63,6 +65,7 @@ impl Default for OpenOptions {
 #[derive(Clone)]
 pub struct Image {
     pub(crate) core: Arc<Core>,
+    pub(crate) fetch: Fetch,
 }
 
 /// What the clones of an image share.
@@ -132,7 +135,7 @@ impl Image {
             counters,
         };
         // The packed inode first, then the metabox, then what may lie in them.
-        let image = Image { core: Arc::new(core) };
+        let image = Image { core: Arc::new(core), fetch: Fetch::Allowed };
         let packed = packed_nid.map(|nid| image.special_inode(nid, "packed_nid")).transpose()?;
         let image = image.with(|core| core.packed = packed)?;
         let metabox = metabox_nid.map(|nid| image.special_inode(nid, "metabox_nid")).transpose()?;

@@ -46,6 +46,7 @@ mod trail;
 mod usage;
 mod view;
 mod walk;
+mod window;
 mod xattr;
 mod zmap;
 

@@ -3,16 +3,21 @@
 use crate::cache::ByteCache;
 use crate::course::Courses;
 use crate::decode::{Stored, Workspaces};
-use crate::meta::{WINDOW_LEN, WindowKey};
 use crate::stride::Strides;
 use crate::touched::Touched;
 use crate::trail::Trails;
+use crate::window::WindowKey;
 use crate::zmap::StartSums;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Metadata that is kept, in bytes.
-const METADATA_CACHE_LEN: u64 = 8 << 20;
+/// Of the cache, metadata takes as much as there is, but at most one part in this many.
+const METADATA_SHARE: u64 = 2;
+/// What it may take in any case, in bytes: without the inodes on a path, each lookup would fetch them again.
+const METADATA_MIN: u64 = 256 << 10;
+/// How often decoded data makes room for growing metadata.
+const STEPS: u64 = 64;
 
 /// Shared by the clones of an image in one process.
 pub(crate) struct Memory {
@@ -27,13 +32,16 @@ pub(crate) struct Memory {
     pub strides: Strides,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
+    cache_bytes: u64,
+    /// Bytes of metadata that were ever put into the cache.
+    metadata_loaded: AtomicU64,
 }
 
 impl Memory {
-    /// For `cache_bytes` of decoded data.
+    /// For `cache_bytes` of metadata and decoded data.
     pub fn new(cache_bytes: u64, limits: DecodeLimits) -> Self {
         Self {
-            windows: ByteCache::new(METADATA_CACHE_LEN, WINDOW_LEN, WINDOW_LEN),
+            windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             touched: Touched::new(cache_bytes),
             courses: Courses::new(),
@@ -41,6 +49,19 @@ impl Memory {
             strides: Strides::new(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits),
+            cache_bytes,
+            metadata_loaded: AtomicU64::new(0),
+        }
+    }
+
+    /// Note that so many bytes of metadata are put into the cache: decoded data gives way, until metadata has its share.
+    pub fn metadata_loaded(&self, len: usize) {
+        let share = self.cache_bytes / METADATA_SHARE;
+        let before = self.metadata_loaded.fetch_add(len as u64, Ordering::Relaxed).min(share);
+        let taken = (before + len as u64).min(share);
+        let step = (self.cache_bytes / STEPS).max(1);
+        if taken / step > before / step {
+            self.decoded.set_capacity(self.cache_bytes - taken);
         }
     }
 }

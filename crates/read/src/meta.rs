@@ -1,10 +1,11 @@
 //! Metadata spaces: bytes of the image, or decoded contents of the metabox inode.
 //!
-//! Metadata is read through a cache of aligned windows, so that opening an inode, its map and its attributes costs one
-//! read of the device, and the inodes beside it none.
+//! Metadata is read through a cache of aligned [windows](crate::window), so that opening an inode, its map and its attributes costs
+//! one read of the device, and the inodes beside it none.
 
-use crate::cache::{Bytes, Text};
-use crate::{Image, ReadError, Reader};
+use crate::cache::Bytes;
+use crate::window::WindowKey;
+use crate::{Image, ReadError};
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,54 +16,12 @@ pub enum Space {
     Metabox,
 }
 
-/// log2 of a window's length.
-const WINDOW_BITS: u32 = 14;
-/// Length of a window in bytes; the last one of a space may be shorter.
-pub(crate) const WINDOW_LEN: u64 = 1 << WINDOW_BITS;
-
-/// Windows that are announced at once; half of them are known already, but for the first time.
-const WINDOWS_AHEAD: u64 = 32;
-
-/// A window of a metadata space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct WindowKey {
-    space: Space,
-    idx: u64,
-}
-
 impl Image {
     /// Length of a metadata space in bytes.
     pub(crate) fn space_len(&self, space: Space) -> u64 {
         match space {
             Space::Primary => self.core.devices.primary_len(),
             Space::Metabox => self.core.metabox.map_or(0, |inode| inode.meta.size),
-        }
-    }
-
-    fn window(&self, key: WindowKey) -> Result<Bytes, ReadError> {
-        self.core.memory().windows.get_or_load(&key, || {
-            let start = key.idx << WINDOW_BITS;
-            let len = WINDOW_LEN.min(self.space_len(key.space) - start);
-            self.announce_windows(key);
-            let mut bytes = vec![0; len as usize];
-            match (key.space, &self.core.metabox) {
-                (Space::Primary, _) => self.core.devices.read(0, &mut bytes, start)?,
-                (Space::Metabox, Some(metabox)) => self.fill(metabox, &mut bytes, start)?,
-                (Space::Metabox, None) => return Err(ReadError::Internal { what: "no metabox".into() }),
-            }
-            Ok(Text::new(bytes.into_boxed_slice()))
-        })
-    }
-
-    /// Who reads on in metadata will want what is behind this window, too, if the system does not guess that itself: at every
-    /// so many windows, twice as many are announced.
-    fn announce_windows(&self, WindowKey { space, idx }: WindowKey) {
-        if self.core.reader == Reader::Programs || space == Space::Metabox || idx % (WINDOWS_AHEAD / 2) != 0 {
-            return;
-        }
-        let before = idx.checked_sub(1).map(|idx| WindowKey { space, idx });
-        if before.is_some_and(|before| self.core.memory().windows.get(&before).is_some()) {
-            self.core.devices.will_need(0, idx << WINDOW_BITS, WINDOWS_AHEAD << WINDOW_BITS);
         }
     }
 }
@@ -105,16 +64,42 @@ impl<'a> MetaReader<'a> {
         Ok(bytes)
     }
 
+    /// [`MetaReader::fill`] with contents beside an inode, which are not kept for themselves.
+    pub fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+        let len = buf.len() as u64;
+        self.check_range(record, off, len)?;
+        if !self.is_in_one_window(off, len) {
+            return self.fill(record, buf, off);
+        }
+        match self.likely_contents(off, len)? {
+            Some((window, start)) => buf.copy_from_slice(&window[start..start + buf.len()]),
+            None => self.image.fetch_past_windows(buf, off)?,
+        }
+        Ok(())
+    }
+
     /// `len` bytes from `off` on, where they lie in one window: without a copy.
     pub fn within_window(&mut self, off: u64, len: u64) -> Result<Option<(Bytes, usize)>, ReadError> {
-        let end = off.checked_add(len).filter(|&end| end <= self.image.space_len(self.space));
-        match end {
-            Some(end) if len > 0 && off >> WINDOW_BITS == (end - 1) >> WINDOW_BITS => {
-                let (window, start) = self.window_at(off)?;
-                Ok(Some((window.clone(), start)))
-            }
-            _ => Ok(None),
+        if !self.is_in_one_window(off, len) {
+            return Ok(None);
         }
+        let (window, start) = self.window_at(off)?;
+        Ok(Some((window.clone(), start)))
+    }
+
+    /// [`MetaReader::within_window`] for contents beside an inode: none if their window is not kept, and they are to be read alone.
+    pub fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(Bytes, usize)>, ReadError> {
+        if !self.is_in_one_window(off, len) {
+            return Ok(None);
+        }
+        let (idx, start) = self.place(off);
+        Ok(self.image.likely_window(WindowKey { space: self.space, idx })?.map(|window| (window, start)))
+    }
+
+    /// Whether a range is in the space, not empty, and in one window.
+    fn is_in_one_window(&self, off: u64, len: u64) -> bool {
+        let end = off.checked_add(len).filter(|&end| end <= self.image.space_len(self.space));
+        end.is_some_and(|end| len > 0 && self.place(off).0 == self.place(end - 1).0)
     }
 
     /// Refuse a range that is not wholly in the space.
@@ -129,11 +114,17 @@ impl<'a> MetaReader<'a> {
 
     /// The window with byte `off`, which must be in the space, and the byte's place in it.
     fn window_at(&mut self, off: u64) -> Result<(&Bytes, usize), ReadError> {
-        let idx = off >> WINDOW_BITS;
+        let (idx, start) = self.place(off);
         let held = match self.held.take() {
             Some(held) if held.0 == idx => held,
             _ => (idx, self.image.window(WindowKey { space: self.space, idx })?),
         };
-        Ok((&self.held.insert(held).1, (off & (WINDOW_LEN - 1)) as usize))
+        Ok((&self.held.insert(held).1, start))
+    }
+
+    /// The window of byte `off`, and the byte's place in it.
+    fn place(&self, off: u64) -> (u64, usize) {
+        let bits = self.image.window_bits(self.space);
+        (off >> bits, (off & ((1 << bits) - 1)) as usize)
     }
 }

@@ -7,12 +7,17 @@ use crate::decode::Stored;
 use crate::map::{ExtentKind, Map};
 use crate::{Image, Inode, ReadError};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A fetch that takes longer did not find its bytes in memory.
+/// A fetch of at most [`SLOW_LEN`] bytes that takes longer did not find them in memory; for each such part of a longer one, as much is
+/// added.
 const SLOW: Duration = Duration::from_micros(100);
+const SLOW_LEN: usize = 64 << 10;
+/// So long after a slow fetch, the next ones are likely to be slow, too, even if some are not.
+const COLD_MS: u64 = 250;
+const NEVER: u64 = u64::MAX;
 /// Files that are watched at a time.
 const SLOTS: u64 = 64;
 /// Equal steps that make a stride.
@@ -32,21 +37,38 @@ struct Last {
 
 pub(crate) struct Strides {
     slots: Box<[Mutex<Last>]>,
-    /// Whether the last fetch of data was.
+    /// Whether the last fetch was.
     is_slow: AtomicBool,
+    start: Instant,
+    /// When a fetch was slow last, in milliseconds behind `start`.
+    slow_at: AtomicU64,
 }
 
 impl Strides {
     pub fn new() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), is_slow: AtomicBool::new(false) }
+        Self {
+            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
+            is_slow: AtomicBool::new(false),
+            start: Instant::now(),
+            slow_at: AtomicU64::new(NEVER),
+        }
     }
 
-    /// Run a fetch of data, and note whether it is slow.
-    pub fn fetch<T>(&self, fetch: impl FnOnce() -> T) -> T {
+    /// Run a fetch of `len` bytes, and note whether it is slow.
+    pub fn fetch<T>(&self, len: usize, fetch: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let fetched = fetch();
-        self.is_slow.store(start.elapsed() > SLOW, Ordering::Relaxed);
+        let is_slow = start.elapsed() > SLOW * len.div_ceil(SLOW_LEN).max(1) as u32;
+        self.is_slow.store(is_slow, Ordering::Relaxed);
+        if is_slow {
+            self.slow_at.store(self.now(), Ordering::Relaxed);
+        }
         fetched
+    }
+
+    /// Milliseconds behind `start`.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
     }
 
     /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
@@ -65,10 +87,18 @@ impl Strides {
 }
 
 impl Image {
-    /// Whether the last fetch of data did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s
-    /// fetches.
+    /// Whether the last fetch did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
     pub fn is_slow(&self) -> bool {
         self.core.memory().strides.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether a fetch was [slow](Image::is_slow) just now: then nothing should be fetched that is not asked for.
+    pub fn is_cold(&self) -> bool {
+        let strides = &self.core.memory().strides;
+        match strides.slow_at.load(Ordering::Relaxed) {
+            NEVER => false,
+            slow_at => strides.now().saturating_sub(slow_at) < COLD_MS,
+        }
     }
 
     /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.

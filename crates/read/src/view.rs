@@ -6,8 +6,11 @@ use crate::data::{Fragments, readable};
 use crate::decode::{Encoded, Stored, sized};
 use crate::map::{Extent, ExtentKind, Map};
 use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Reader, Space};
+use crate::window::Fetch;
+use crate::{Image, Inode, Nid, ReadError, Reader, Space};
+use std::io::ErrorKind;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 /// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's buffer.
 #[derive(Debug)]
@@ -95,22 +98,30 @@ impl Image {
         self.look(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
     }
 
-    /// All of a file, if it is at hand: beside its inode, or part of one extent that is decoded and kept, because somebody wanted
-    /// others of its bytes. [`Image::release`] it when somebody else has it.
+    /// All of a file of at most `len_max` bytes, if it is at hand and nothing must be fetched: its inode is kept, and its contents beside
+    /// that, or as part of one extent that was decoded for other bytes. [`Image::release`] it when somebody else has it.
     ///
     /// # Errors
-    /// As [`Image::read_at`].
-    pub fn at_hand(&self, inode: &Inode) -> Result<Option<View<'_>>, ReadError> {
-        let found = self.find_at_hand(inode).map_err(|error| error.at_nid(inode.nid))?;
+    /// As [`Image::inode`] and [`Image::read_at`].
+    pub fn at_hand(&self, nid: Nid, len_max: u64) -> Result<Option<View<'_>>, ReadError> {
+        let kept = Image { core: Arc::clone(&self.core), fetch: Fetch::Refused };
+        let found = match kept.find_at_hand(nid, len_max) {
+            Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::WouldBlock => None,
+            found => found.map_err(|error| error.at_nid(nid))?,
+        };
         if let Some(view) = &found {
             self.core.counters.read(view.len());
         }
         Ok(found)
     }
 
-    fn find_at_hand(&self, inode: &Inode) -> Result<Option<View<'_>>, ReadError> {
-        let len = readable(inode, usize::MAX, 0)?;
-        let (mut extent, mut off) = (Map::open(self, inode)?.extent_at(0)?, 0);
+    fn find_at_hand(&self, nid: Nid, len_max: u64) -> Result<Option<View<'static>>, ReadError> {
+        let inode = self.inode(nid)?;
+        if inode.meta.size > len_max {
+            return Ok(None);
+        }
+        let len = readable(&inode, usize::MAX, 0)?;
+        let (mut extent, mut off) = (Map::open(self, &inode)?.extent_at(0)?, 0);
         if let ExtentKind::Fragment { off: start } = extent.kind {
             extent = Map::open(self, self.packed_range(start, len as u64)?)?.extent_at(start)?;
             off = start;
@@ -145,10 +156,10 @@ impl Image {
         }
     }
 
-    /// Bytes in the metadata, if they are in one window.
-    fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'_>>, ReadError> {
+    /// Contents beside an inode, if they are in one window that is kept.
+    fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'static>>, ReadError> {
         let space = if in_metabox { Space::Metabox } else { Space::Primary };
-        let found = MetaReader::new(self, space).within_window(pa, len as u64)?;
+        let found = MetaReader::new(self, space).likely_contents(pa, len as u64)?;
         Ok(found.map(|(window, start)| View::shared(window, start..start + len)))
     }
 

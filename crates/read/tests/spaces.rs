@@ -1,9 +1,10 @@
-//! Several devices, and metadata inside the metabox: where addresses lead.
+//! Several devices, and metadata inside the metabox: where addresses lead. And how much of them metadata costs.
 
 mod common;
 #[path = "common/handmade.rs"]
 mod handmade;
 
+use common::noting::Noting;
 use common::{Rng, read_whole};
 use handmade::{FILE_NID, HELPER_NID, Handmade, META_OFF, encode, text};
 use kiln_format::compr_cfg::Algorithm;
@@ -11,8 +12,10 @@ use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::{Compat, Incompat, Nid};
 use kiln_read::{
-    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Xattr, check, conformance,
+    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Reader, Xattr, check,
+    conformance,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 fn open(primary: Vec<u8>, devices: Vec<Vec<u8>>) -> Result<Image, ReadError> {
@@ -222,4 +225,115 @@ impl ReadAt for Forward {
 fn conformance_is_open_to_other_crates() {
     let bytes = text(&mut Rng(4), 150_000);
     conformance::assert_conforms(&Forward(Arc::new(MemorySource::new(bytes.clone()))), &bytes);
+}
+
+/// Inodes of files in [`inodes`], and the length of their contents: with 64 bytes of inode, a block of metadata for each.
+const INODES: u64 = 4000;
+const TAIL_LEN: usize = 3000;
+
+fn inode_nid(idx: u64) -> Nid {
+    Nid((1 + idx) * 4096 / 32)
+}
+
+fn tail(idx: u64) -> Vec<u8> {
+    vec![idx as u8 | 1; TAIL_LEN]
+}
+
+/// An image of many files whose contents lie beside their inodes.
+fn inodes() -> Vec<u8> {
+    let mut image = Handmade::new(12);
+    let inode = image.file(DataLayout::FlatInline, TAIL_LEN as u64, 0);
+    (0..INODES).for_each(|idx| image.inode(inode_nid(idx), &inode, &tail(idx)));
+    image.finish()
+}
+
+/// [`inodes`], and what is read of them. Opening reads some, which is forgotten.
+fn noted(reader: Reader, cache_bytes: u64) -> (Arc<Noting>, Image) {
+    let source = Noting::new(inodes());
+    let options = OpenOptions { reader, cache_bytes, ..OpenOptions::default() };
+    let image = Image::open(source.clone(), vec![], &options).unwrap();
+    source.take();
+    (source, image)
+}
+
+fn read_file(image: &Image, idx: u64) {
+    let inode = image.inode(inode_nid(idx)).unwrap();
+    assert!(read_whole(image, &inode).unwrap() == tail(idx), "{idx}");
+}
+
+fn sum(reads: &[Range<u64>]) -> u64 {
+    reads.iter().map(|read| read.end - read.start).sum()
+}
+
+#[test]
+fn files_here_and_there_cost_their_blocks_of_metadata() {
+    for reader in [Reader::Kernel, Reader::Programs] {
+        let (source, image) = noted(reader, 64 << 20);
+        let mut rng = Rng(3);
+        (0..200).for_each(|_| read_file(&image, rng.below(INODES)));
+        let reads = source.take();
+        assert!(reads.len() <= 200 && sum(&reads) < 200 * 4096 * 13 / 10, "{} in {}", sum(&reads), reads.len());
+        assert!(source.announced.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_walk_over_all_inodes_fetches_metadata_once_in_large_reads() {
+    let (source, image) = noted(Reader::Kernel, 64 << 20);
+    (0..INODES).for_each(|idx| read_file(&image, idx));
+    let reads = source.take();
+    // Each as long as what came before, up to 512 KiB.
+    assert!(sum(&reads) <= (INODES + 128) * 4096, "{}", sum(&reads));
+    assert!(reads.len() as u64 <= INODES / 128 + 16, "{}", reads.len());
+    // In no order, all of it comes in fewer reads than there are inodes, and no more.
+    let (source, image) = noted(Reader::Kernel, 64 << 20);
+    (0..INODES).for_each(|idx| read_file(&image, idx * 1009 % INODES));
+    let reads = source.take();
+    assert!(sum(&reads) <= (INODES + 128) * 4096, "{}", sum(&reads));
+    assert!((reads.len() as u64) < INODES / 2, "{}", reads.len());
+}
+
+#[test]
+fn metadata_is_kept_within_the_budget() {
+    for (cache_bytes, budget) in [(64 << 20, 32 << 20), (8 << 20, 4 << 20), (1 << 20, 512 << 10), (0, 256 << 10)] {
+        let (source, image) = noted(Reader::Kernel, cache_bytes);
+        (0..INODES).for_each(|idx| read_file(&image, idx));
+        source.take();
+        // What is at hand costs no read, and nothing else is.
+        let kept = (0..INODES).filter(|&idx| {
+            let view = image.at_hand(inode_nid(idx), u64::MAX).unwrap();
+            view.is_some_and(|view| *view == *tail(idx))
+        });
+        let kept = kept.count() as u64;
+        assert_eq!(source.take(), []);
+        assert!(kept * 4096 <= budget, "{kept} of {cache_bytes}");
+        assert!(kept * 4096 >= budget.min(INODES * 4096) / 10 * 7, "{kept} of {cache_bytes}");
+        (0..INODES).for_each(|idx| read_file(&image, idx));
+        assert_eq!(source.take().is_empty(), kept == INODES, "{cache_bytes}");
+    }
+}
+
+#[test]
+fn tails_of_other_blocks_are_read_alone_and_not_kept() {
+    let mut image = Handmade::new(12);
+    let inode = image.file(DataLayout::FlatInline, TAIL_LEN as u64, 0);
+    // The inode ends its block; the tail begins the next one.
+    let nid = |idx: u64| Nid(((1 + idx * 64) * 4096 - 64) / 32);
+    (1..20).for_each(|idx| image.inode(nid(idx), &inode, &tail(idx)));
+    let source = Noting::new(image.finish());
+    let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
+    source.take();
+    for idx in 1..20 {
+        let at = Handmade::inode_off(nid(idx));
+        let tail_read = at + 64..at + 64 + TAIL_LEN as u64;
+        let inode = image.inode(nid(idx)).unwrap();
+        assert_eq!(source.take(), [at + 64 - 4096..at + 64]);
+        // The second time, the inode is known.
+        for _ in 0..2 {
+            let inode_again = image.inode(nid(idx)).unwrap();
+            assert_eq!(inode_again, inode);
+            assert!(read_whole(&image, &inode).unwrap() == tail(idx));
+            assert_eq!(source.take(), [tail_read.clone()]);
+        }
+    }
 }

@@ -83,8 +83,9 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
         let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
-        let at_hand =
-            || -> Vec<Option<View<'_>>> { expected.iter().map(|(inode, _)| image.at_hand(inode).unwrap()).collect() };
+        let at_hand = || -> Vec<Option<View<'_>>> {
+            expected.iter().map(|(inode, _)| image.at_hand(inode.nid, u64::MAX).unwrap()).collect()
+        };
         let is_encoded = |inode: &Inode| !matches!(image.extent_at(inode, 0).unwrap().kind, ExtentKind::Meta { .. });
         let encoded_at_hand = || {
             let found = at_hand().into_iter().zip(&expected);

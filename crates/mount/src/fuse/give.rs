@@ -15,6 +15,7 @@ use super::listed::Listed;
 use super::lister::Lister;
 use super::metrics::{Given, Meters};
 use super::names::Names;
+use super::node;
 use super::server::Server;
 use super::store::PageCache;
 use super::team::Team;
@@ -107,7 +108,7 @@ impl Giver {
     /// are at hand. `is_hit`: its own bytes were, for they were decoded for others. What is returned is to be dropped after the answer.
     pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) -> Noted<'_> {
         let noted = self.answering.note(file.0);
-        if let Some(names) = self.names.as_ref().filter(|names| names.is_due()) {
+        if let Some(names) = self.names.as_ref().filter(|names| names.is_due() && !server.image.is_cold()) {
             self.unless_slow(server, team, || self.meters.names(names.list(server)));
         }
         let guess = self.foresight().guess(file.0, is_hit);
@@ -142,8 +143,7 @@ impl Giver {
         let mut misses = 0;
         for &file in near {
             // Who asks for a damaged file is told.
-            let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX);
-            match inode.and_then(|inode| server.image.at_hand(&inode).ok()?) {
+            match server.image.at_hand(node::nid(&server.image, INodeNo(file)), FILE_MAX).ok().flatten() {
                 Some(view) => {
                     files.push(file);
                     views.push(view);

@@ -1,0 +1,145 @@
+//! Windows of metadata: what is kept of it, and how much is fetched where some is missing.
+//!
+//! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read metadata. One that is not kept is
+//! fetched alone, so that files read here and there cost what is needed of their metadata.
+//!
+//! * Where much of what surrounds a missing window is kept, the rest is fetched with it, the more the larger the dense part is: a
+//!   listing of a tree takes few large reads, as what is fetched doubles; a few files of many take small ones; and where most of the
+//!   metadata is wanted in the end, in whatever order, it comes in fewer reads than windows.
+//! * Contents beside an inode (its tail, its last pcluster) are not kept for themselves: a reader keeps what it asked for. They are
+//!   copied from the window of their inode, if that is kept, and fetched alone if not.
+//! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
+
+use crate::cache::{Bytes, Text};
+use crate::{Image, ReadError, Reader, Space};
+use std::io;
+use std::ops::Range;
+
+/// log2 of the shortest window in bytes: a page, which is what the system fetches at least.
+const PAGE_BITS: u32 = 12;
+/// log2 of a window of the metabox in bytes.
+const METABOX_BITS: u32 = 14;
+/// Windows up to some distance around a missing one are dense if one in so many of them is kept: close to it, and farther off, where
+/// more would be fetched in vain.
+const DENSE_CLOSE: u64 = 4;
+const DENSE_FAR: u64 = 2;
+/// What is close, in windows. If fewer than these are dense, chance decided that, and it may be otherwise with more of them.
+const CLOSE: u64 = 8;
+/// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
+const REACH_MAX: u64 = 512 << 10;
+const CACHE_SHARE: u64 = 8;
+
+/// A window of a metadata space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WindowKey {
+    pub space: Space,
+    pub idx: u64,
+}
+
+/// Whether a reader waits for what is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    Allowed,
+    /// [`io::ErrorKind::WouldBlock`] says that it is not kept.
+    Refused,
+}
+
+impl Image {
+    /// log2 of the length of a space's windows in bytes; the last window may be shorter.
+    pub(crate) fn window_bits(&self, space: Space) -> u32 {
+        match space {
+            Space::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
+            Space::Metabox => METABOX_BITS,
+        }
+    }
+
+    pub(crate) fn window(&self, key: WindowKey) -> Result<Bytes, ReadError> {
+        let windows = &self.core.memory().windows;
+        if self.fetch == Fetch::Refused {
+            let len = 1 << self.window_bits(key.space);
+            let missing = || ReadError::io(key.idx * len, len, io::ErrorKind::WouldBlock.into());
+            return windows.get(&key).ok_or_else(missing);
+        }
+        windows.get_or_load(&key, || match (key.space, &self.core.metabox) {
+            (Space::Primary, _) => self.fetch_windows(key.idx),
+            (Space::Metabox, Some(metabox)) => {
+                let start = key.idx << METABOX_BITS;
+                let mut bytes = vec![0; (self.space_len(key.space) - start).min(1 << METABOX_BITS) as usize];
+                self.fill(metabox, &mut bytes, start)?;
+                self.core.memory().metadata_loaded(bytes.len());
+                Ok(Text::new(bytes.into_boxed_slice()))
+            }
+            (Space::Metabox, None) => Err(ReadError::Internal { what: "no metabox".into() }),
+        })
+    }
+
+    /// The window, if it is kept, or would be fetched together with many others.
+    pub(crate) fn likely_window(&self, key: WindowKey) -> Result<Option<Bytes>, ReadError> {
+        if let Some(bytes) = self.core.memory().windows.get(&key) {
+            return Ok(Some(bytes));
+        }
+        let is_likely = || self.span(key.idx).count() as u64 >= CLOSE;
+        (key.space == Space::Metabox || is_likely()).then(|| self.window(key)).transpose()
+    }
+
+    /// Fill `buf` with contents that lie in the primary space in one window that is not kept, and keep nothing.
+    pub(crate) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+        self.fetch_metadata(buf, off)
+    }
+
+    /// Fetch window `idx` of the primary space, and those around it that are likely to be wanted.
+    fn fetch_windows(&self, idx: u64) -> Result<Bytes, ReadError> {
+        let memory = self.core.memory();
+        let bits = self.window_bits(Space::Primary);
+        let span = self.span(idx);
+        let (start, end) = (span.start << bits, (span.end << bits).min(self.space_len(Space::Primary)));
+        let mut bytes = vec![0; (end - start) as usize];
+        self.fetch_metadata(&mut bytes, start)?;
+        memory.metadata_loaded(bytes.len());
+        if span.end == span.start + 1 {
+            return Ok(Text::new(bytes.into_boxed_slice()));
+        }
+        let mut wanted = None;
+        for (part, at) in bytes.chunks(1 << bits).zip(span.start..) {
+            let text = Text::new(part.into());
+            match at == idx {
+                true => wanted = Some(text),
+                false => memory.windows.put(WindowKey { space: Space::Primary, idx: at }, text),
+            }
+        }
+        wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of what was fetched for it".into() })
+    }
+
+    /// The windows of the primary space that are fetched if window `idx` is missing, which is one of them.
+    fn span(&self, idx: u64) -> Range<u64> {
+        let windows = &self.core.memory().windows;
+        let bits = self.window_bits(Space::Primary);
+        let count = self.space_len(Space::Primary).div_ceil(1 << bits);
+        let is_kept = |&idx: &u64| windows.has(&WindowKey { space: Space::Primary, idx });
+        let most = REACH_MAX.min(windows.capacity() / CACHE_SHARE) >> bits;
+        let (mut reach, mut kept, mut checked, mut distance) = (0, 0, 0, 1);
+        while distance <= most {
+            let before = idx.saturating_sub(distance)..idx.saturating_sub(checked);
+            let behind = idx + checked..count.min(idx + distance);
+            kept += before.chain(behind).filter(is_kept).count() as u64;
+            let dense = if distance <= CLOSE { DENSE_CLOSE } else { DENSE_FAR };
+            if kept * dense >= 2 * distance {
+                reach = distance;
+            } else if distance >= CLOSE {
+                break;
+            }
+            (checked, distance) = (distance, distance * 2);
+        }
+        let start = (idx.saturating_sub(reach)..idx).rev().take_while(|idx| !is_kept(idx)).last().unwrap_or(idx);
+        let end = (idx + 1..count.min(idx + reach)).take_while(|idx| !is_kept(idx)).last().unwrap_or(idx) + 1;
+        start..end
+    }
+
+    fn fetch_metadata(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+        let devices = &self.core.devices;
+        match self.core.reader {
+            Reader::Programs => devices.read(0, buf, off),
+            Reader::Kernel => self.core.memory().strides.fetch(buf.len(), || devices.read(0, buf, off)),
+        }
+    }
+}
