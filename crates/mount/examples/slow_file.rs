@@ -1,0 +1,164 @@
+//! Serves one file through FUSE as a slow disk would: each read takes a chosen time longer, and is counted.
+//!
+//! `slow_file [--cached] FILE DIR MICROSECONDS` shows FILE below the directory DIR, under its own name, until DIR is unmounted. Beside it,
+//! `counts` holds the reads and the bytes so far. Needs root. Each read of a program is one read of the disk, whatever was read before; with
+//! `--cached` the system keeps what was read and reads ahead, as for a disk.
+
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session, SessionACL,
+};
+use rustix::fd::AsRawFd;
+use rustix::mount::{MountFlags, mount};
+use std::env;
+use std::error::Error;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+const FILE: INodeNo = INodeNo(2);
+const COUNTS: INodeNo = INodeNo(3);
+const COUNTS_NAME: &str = "counts";
+/// Longer than the text of two numbers.
+const COUNTS_LEN: u64 = 64;
+const TTL: Duration = Duration::from_secs(3600);
+/// Reads that are under way at the same time.
+const THREADS: usize = 16;
+
+struct SlowFile {
+    name: OsString,
+    file: File,
+    len: u64,
+    delay: Duration,
+    is_cached: bool,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl SlowFile {
+    fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
+        let (kind, perm, size) = match ino {
+            INodeNo::ROOT => (FileType::Directory, 0o555, 0),
+            FILE => (FileType::RegularFile, 0o444, self.len),
+            COUNTS => (FileType::RegularFile, 0o444, COUNTS_LEN),
+            _ => return None,
+        };
+        let (time, nlink, blocks, blksize) = (UNIX_EPOCH, 1, size.div_ceil(512), 4096);
+        let (atime, mtime, ctime, crtime) = (time, time, time, time);
+        let (uid, gid, rdev, flags) = (0, 0, 0, 0);
+        Some(FileAttr {
+            ino,
+            size,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+            crtime,
+            kind,
+            perm,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            blksize,
+            flags,
+        })
+    }
+
+    fn named(&self, name: &OsStr) -> Option<INodeNo> {
+        match name {
+            name if name == self.name => Some(FILE),
+            name if name == COUNTS_NAME => Some(COUNTS),
+            _ => None,
+        }
+    }
+
+    fn counts(&self) -> Vec<u8> {
+        let (reads, bytes) = (self.reads.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        format!("{reads} {bytes}\n").into_bytes()
+    }
+}
+
+impl Filesystem for SlowFile {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.named(name).filter(|_| parent == INodeNo::ROOT);
+        match found.and_then(|ino| self.attr(ino)) {
+            Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attr(ino) {
+            Some(attr) => reply.attr(&TTL, &attr),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let is_cached = ino == FILE && self.is_cached;
+        reply.opened(FileHandle(0), if is_cached { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::FOPEN_DIRECT_IO });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        if ino == COUNTS {
+            let text = self.counts();
+            let start = text.len().min(offset as usize);
+            return reply.data(&text[start..]);
+        }
+        thread::sleep(self.delay);
+        let mut bytes = vec![0; self.len.saturating_sub(offset).min(size.into()) as usize];
+        match self.file.read_exact_at(&mut bytes, offset) {
+            Ok(()) => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                reply.data(&bytes);
+            }
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let names = [(FILE, self.name.as_os_str()), (COUNTS, OsStr::new(COUNTS_NAME))];
+        for (next, (ino, name)) in (1..).zip(names).skip(offset as usize) {
+            if reply.add(ino, next, FileType::RegularFile, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut words: Vec<OsString> = env::args_os().skip(1).collect();
+    let is_cached = words.first().is_some_and(|word| word == "--cached");
+    words.drain(..usize::from(is_cached));
+    let [path, dir, delay] =
+        <[OsString; 3]>::try_from(words).map_err(|_| "slow_file [--cached] FILE DIR MICROSECONDS")?;
+    let (path, file) = (PathBuf::from(&path), File::open(&path)?);
+    let len = file.metadata()?.len();
+    let name = path.file_name().ok_or("FILE has no name")?.to_os_string();
+    let delay = Duration::from_micros(delay.to_str().ok_or("MICROSECONDS is no number")?.parse()?);
+    let served = SlowFile { name, file, len, delay, is_cached, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount("slow_file", PathBuf::from(dir), "fuse.slow_file", flags, &*CString::new(data)?)?;
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    Ok(Session::from_fd(served, device.into(), SessionACL::All, config)?.run()?)
+}
