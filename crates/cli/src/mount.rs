@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     foreground: bool,
 
-    /// FUSE: decoded data to keep in memory; the default is a sixteenth of the memory, 64M to 1G
+    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
