@@ -1,7 +1,7 @@
 //! Sources that fail, callers that stop: errors name the path, and nothing else of the tree is lost.
 
 use kiln_build::tree::{ContentError, Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Control, Dedupe};
+use kiln_build::{BuildError, BuildOptions, Control, Dedupe, DigestName};
 use kiln_codec::Method;
 use kiln_format::inode::FileType;
 use kiln_tests::data::Texture;
@@ -218,7 +218,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 3) };
     let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
     let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), threads: 1, ..parts.clone() };
-    let digests = BuildOptions { content_digests: Some(b"erofs.fingerprint.v1".into()), ..packed.clone() };
+    let digests = BuildOptions { content_digests: Some(DigestName::Usual), ..packed.clone() };
     let flat = options(None, 4096, 1);
     let chunks = BuildOptions { chunk_bits: Some(14), ..flat.clone() };
     let whole = of_tree(&sharing_tree("", None)).unwrap();

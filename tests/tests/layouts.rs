@@ -239,7 +239,7 @@ fn assert_knows(image: &Image, known: Incompat, is_compressed: bool, what: &str)
         assert!(within + meta.form.len() as u64 <= sb.block_bits.len() && !meta.bit4, "{what}: {path}");
         let is_chunked = meta.layout == DataLayout::ChunkBased;
         assert!(!is_chunked || sb.incompat.contains(Incompat::CHUNKED_FILE), "{what}: {path}");
-        for extent in image.extents(&inode).map(Result::unwrap) {
+        for extent in inode.has_contents().then(|| image.extents(&inode)).into_iter().flatten().map(Result::unwrap) {
             let is_known = match extent.kind {
                 ExtentKind::Hole => is_chunked,
                 ExtentKind::Raw { device, .. } => device == 0,

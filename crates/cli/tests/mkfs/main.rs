@@ -232,7 +232,7 @@ fn old_defaults_make_images_for_old_kernels() {
         (&["-zlz4hc", "-C4096"], &["lz4"], "5.4"),
         (&["-zlz4hc,12", "-C65536"], &["lz4", "big pclusters"], "5.13"),
         (&["-zlz4", "-Eztailpacking"], &["lz4", "compressed tail packing"], "5.17"),
-        (&["-zlz4", "-Efragments"], &["lz4", "fragments or shared pclusters"], "6.1"),
+        (&["-zlz4", "-Efragments"], &["lz4", "chunk-based files", "fragments or shared pclusters"], "6.1"),
         (&["--chunksize=4096"], &["chunk-based files"], "5.15"),
     ] {
         place.makes(args);
