@@ -27,6 +27,7 @@ FILES = 1000
 PICTURES = 3000
 PICTURE_LEN = (2000, 12000)
 IMAGES = ("default", "dataset", "mkfs.erofs")
+SQUASHFS = ["-comp", "zstd", "-Xcompression-level", "3", "-b", "64K", "-noappend", "-no-progress", "-quiet"]
 EXT4_SLACK = 3  # ext4 wants room for journal and tables: as many times the bytes of the tree
 
 
@@ -138,7 +139,7 @@ def make_image(kiln: Path, name: str, tree: Path, image: Path) -> None:
         "default": [str(kiln), "pack", "--quiet", str(tree), str(image)],
         "dataset": [str(kiln), "pack", "--quiet", "--preset", "dataset", str(tree), str(image)],
         "mkfs.erofs": [str(mkfs), "-zzstd,3", "-C65536", "--quiet", str(image), str(tree)],
-        "squashfs": [str(mksquashfs), str(tree), str(image), "-comp", "zstd", "-b", "64K", "-noappend", "-no-progress", "-quiet"],
+        "squashfs": [str(mksquashfs), str(tree), str(image), *SQUASHFS],
         "ext4": ["mkfs.ext4", "-q", "-d", str(tree), str(image), f"{(EXT4_SLACK * size + (64 << 20)) >> 10}k"],
     }
     subprocess.run(commands[name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
