@@ -5,22 +5,7 @@ use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 /// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
 const COMMON: [(&str, &[&str]); 6] = [
-    (
-        "pack",
-        &[
-            "preset",
-            "compression",
-            "pcluster_len",
-            "kernel",
-            "exclude",
-            "all_root",
-            "owner",
-            "estimate",
-            "force",
-            "keep_going",
-            "quiet",
-        ],
-    ),
+    ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
     ("mount", &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "log", "quiet"]),
     ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
     ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),
@@ -58,7 +43,7 @@ fn brief(command: Command) -> Command {
 /// The first sentence is the short help, all of it the long one.
 fn one_sentence(arg: Arg) -> Arg {
     let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
-    let end = [". ", "; ", ": "].iter().filter_map(|end| help.find(end)).min();
+    let end = [". ", "; "].iter().filter_map(|end| help.find(end)).min();
     let Some(end) = end.filter(|_| arg.get_long_help().is_none()) else { return arg };
     let short = help[..end].to_owned();
     arg.help(short).long_help(help)

@@ -293,8 +293,8 @@ fn modes_are_enforced_or_shown() {
     let scratch = Scratch::new();
     let (image, dir) = (secret_image(&scratch), scratch.path("mnt"));
     fs::create_dir(&dir).unwrap();
-    stdout(&["install-names", &scratch.path("bin")]);
-    let erofsfuse = scratch.path("bin/erofsfuse");
+    stdout(&["install-names", &scratch.path("")]);
+    let erofsfuse = scratch.path("erofsfuse");
     let kiln = env!("CARGO_BIN_EXE_kiln");
     for (program, args, is_read) in [
         (kiln, &["mount", "-q", "--via=fuse", "--allow-other"][..], false),
@@ -406,9 +406,9 @@ fn nothing_is_hidden_unasked() {
         stdout(&["umount", &dir]);
         assert!(is_mounted(&dir));
     }
-    stdout(&["install-names", &scratch.path("bin")]);
+    stdout(&["install-names", &scratch.path("")]);
     for (program, args) in
-        [(env!("CARGO_BIN_EXE_kiln"), &["mount", "-q", "--over"][..]), (&scratch.path("bin/erofsfuse"), &[])]
+        [(env!("CARGO_BIN_EXE_kiln"), &["mount", "-q", "--over"][..]), (&scratch.path("erofsfuse"), &[])]
     {
         let _place = Place(&full);
         assert!(Command::new(program).args(args).args([&image, &full]).status().unwrap().success(), "{args:?}");

@@ -91,10 +91,11 @@ fn counters_are_kept_in_a_file() {
     std::os::unix::fs::symlink("kiln.prom", &link).unwrap();
     let options = FuseOptions { metrics: Some(link.clone()), ..FuseOptions::default() };
     let served = serve(&temp, "zstd.erofs", options).unwrap();
-    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), 0);
+    let sum = format!("kiln_read_size_bytes_sum{{image=\"kiln\",mount=\"{}\"}}", served.dir.display());
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), &sum), 0);
     let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
     served.stop().unwrap();
-    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), "kiln_read_size_bytes_sum"), len);
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), &sum), len);
     let left: Vec<_> = fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "{left:?}");
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());

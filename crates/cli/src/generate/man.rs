@@ -32,7 +32,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     // The rest of what stands behind the options in `--help`: exit codes, which have a section of their own.
     let examples = examples.split_once("Example").and_then(|(_, lines)| lines.split_once('\n')).map(|(_, lines)| lines);
-    let man = Man::new(command.clone()).manual("kiln");
+    let man = Man::new(command.clone()).manual("kiln").source(concat!("kiln ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
