@@ -70,7 +70,8 @@ pub struct Args {
     #[arg(long)]
     foreground: bool,
 
-    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G
+    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most as much again, 12M in any
+    /// case, is taken while data is decoded
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
@@ -191,6 +192,7 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
 
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
 fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
+    kiln_mount::return_freed_memory();
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     log::start(log_target(args)?, &args.image.image);
     let signals = Signals::catch()?;

@@ -115,6 +115,56 @@ fn the_foreground_ends_with_a_signal() {
     assert!(!is_mounted(&dir));
 }
 
+/// A line of the status of a process, which is in KiB, in bytes.
+fn memory(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Extents of 8 MiB, each with a dictionary as long: four threads that decode at a time took four of both, and kept them.
+#[test]
+fn decodes_of_long_extents_share_memory() {
+    const MIB: u64 = 1 << 20;
+    const FILE_LEN: u64 = 8 * MIB;
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir) = (scratch.path("tree"), scratch.path("image.erofs"), scratch.path("mnt"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let word = |file: u64, idx: u64| (idx / 5 * (file + 1)) as u32;
+    for file in 0..4 {
+        let bytes: Vec<u8> = (0..FILE_LEN / 4).flat_map(|idx| word(file, idx).to_le_bytes()).collect();
+        fs::write(format!("{tree}/{file}"), bytes).unwrap();
+    }
+    stdout(&["pack", "--quiet", "-z", "lzma,1", "-C", "1M", &tree, &image]);
+    let _place = Place(&dir);
+    let (mut child, _) = foreground(&["--cache=16M", "--threads=4", &image, &dir]);
+    thread::scope(|scope| {
+        for reader in 0..16 {
+            let dir = &dir;
+            scope.spawn(move || {
+                let file = reader % 4;
+                let source = fs::File::open(format!("{dir}/{file}")).unwrap();
+                for page in 0..8 {
+                    let (off, mut buf) = ((page * 7919 + reader * 31) % (FILE_LEN / 4096) * 4096, [0; 4096]);
+                    source.read_exact_at(&mut buf, off).unwrap();
+                    assert_eq!(buf[..4], word(file, off / 4).to_le_bytes());
+                    // The next one must not find it in the kernel's cache.
+                    rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                }
+            });
+        }
+    });
+    // Cache, decodes, answers, and what a server has before.
+    let taken = memory(child.id(), "RssAnon");
+    assert!(taken < 40 * MIB, "{} KiB", taken >> 10);
+    stdout(&["umount", &dir]);
+    assert!(child.wait().unwrap().success());
+}
+
 /// Context switches of all threads of a process so far, and how many threads it has.
 fn switches(pid: u32) -> (u64, usize) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();

@@ -29,6 +29,23 @@ impl Default for DecodeLimits {
     }
 }
 
+/// Bytes of libraries' contexts, about: libzstd's, liblzma's probabilities, tables of DEFLATE.
+const CONTEXT_LEN: u64 = 192 << 10;
+
+impl DecodeLimits {
+    /// Bytes that a decoder keeps, about, once it has decoded `plain_len` bytes of an algorithm's stream.
+    pub fn memory_for(&self, algorithm: Algorithm, plain_len: usize) -> u64 {
+        let window_len = match algorithm {
+            Algorithm::Lz4 => return 0,
+            Algorithm::Deflate => 0,
+            // Memory of a dictionary is not touched behind what is decoded.
+            Algorithm::Lzma => self.lzma_dict_size.into(),
+            Algorithm::Zstd => 1 << self.zstd_window_log,
+        };
+        CONTEXT_LEN + window_len.min(plain_len as u64)
+    }
+}
+
 /// Decodes pclusters of every algorithm; one per thread, reused.
 ///
 /// Contexts are created when an algorithm is first met, and then kept. Memory is bounded by the limits: one LZMA

@@ -6,6 +6,7 @@ mod answering;
 mod ask;
 mod attach;
 mod beside;
+mod buffers;
 mod export;
 mod failed;
 mod give;
@@ -148,10 +149,11 @@ pub fn serve(
     let mut export = export.transpose()?;
 
     let config = config(options);
-    let (lister, place) = lister(&image).unzip();
+    // Directories are listed for the kernel where that teaches it anything: not if names come without attributes.
+    let (lister, place) = node::are_inode_numbers(&image).then(Lister::new).unzip();
     let served = || -> io::Result<Served> {
         let team = Team::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&meters));
-        let giver = Giver::new(device.try_clone()?, lister, Arc::clone(&meters));
+        let giver = Giver::new(device.try_clone()?, lister, image.superblock().inos, Arc::clone(&meters));
         Ok(Served::new(Server::new(image, meters, options), team, giver))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
@@ -201,12 +203,6 @@ fn config(options: &FuseOptions) -> Config {
     // A descriptor for each thread spares them a lock, but needs the device itself, which a user may not have.
     config.clone_fd = attach::open_device().is_ok();
     config
-}
-
-/// Who lists directories for the kernel, where that teaches it anything: not if names come without attributes.
-fn lister(image: &Image) -> Option<(Lister, lister::Place)> {
-    let started = node::are_inode_numbers(image).then(Lister::start)?;
-    started.inspect_err(|error| log::debug!("no names for the kernel: {error}")).ok()
 }
 
 type Running = Watched<io::Result<()>>;

@@ -9,6 +9,7 @@ mod attributes;
 mod error;
 pub mod fuse;
 mod fusermount;
+mod heap;
 pub mod kernel;
 mod place;
 mod preload;
@@ -17,6 +18,7 @@ mod unmount;
 
 pub use attributes::Attributes;
 pub use error::MountError;
+pub use heap::return_freed_memory;
 pub use place::check_free;
 pub use preload::preload;
 pub use unmount::unmount;

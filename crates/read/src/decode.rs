@@ -14,24 +14,25 @@
 
 use crate::cache::{Bytes, Text};
 use crate::course::Course;
+use crate::image::Core;
 use crate::map::{Extent, ExtentKind};
 use crate::memory::Memory;
 use crate::stats::Decoded;
 use crate::touched::Touch;
 use crate::{Image, ReadError, Reader, Space};
-use kiln_codec::{DecodeLimits, Decoder, Want};
+use kiln_codec::{Decoder, Want};
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 /// A front of at most one part in this many of an extent is decoded alone.
 const SMALL_FRONT: u64 = 8;
 /// What is read of a pcluster for a front of its extent: its share, one part in this many of the pcluster, rounded up to units.
 const FRONT_MARGIN: usize = 8;
 const FRONT_UNIT: usize = 4096;
-/// Workspaces that are kept for the next reads; more threads than this make their own.
-const WORKSPACES_MAX: usize = 64;
+/// A part of an extent that ends this far from its start at most is decoded with what is before it into the reader's buffer; else
+/// into a workspace first, for buffers of readers are not shared, and stay as long as they once were.
+const BUFFER_MAX: usize = 256 << 10;
 
 /// How part of an encoded extent is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,46 +132,14 @@ pub(crate) enum Encoded<'b> {
     Buffer(&'b [u8]),
 }
 
-/// What one read needs; a thread takes it from the pool and puts it back.
-struct Workspace {
-    engine: Engine,
-    /// Decoded bytes of which only a part is wanted.
-    scratch: Vec<u8>,
-}
-
-/// What one decode needs.
-struct Engine {
-    decoder: Decoder,
-    /// The pcluster's bytes.
-    source: Vec<u8>,
-}
-
-/// Pool of workspaces: as many as ever were in use at once.
-pub(crate) struct Workspaces {
-    limits: DecodeLimits,
-    free: Mutex<Vec<Workspace>>,
-}
-
-impl Workspaces {
-    pub fn new(limits: DecodeLimits) -> Self {
-        Self { limits, free: Mutex::default() }
-    }
-
-    /// Run `work` with a workspace. One that is lost in a panic is not missed.
-    fn with<T>(&self, work: impl FnOnce(&mut Workspace) -> T) -> T {
-        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = free().pop();
-        let mut workspace = kept.unwrap_or_else(|| Workspace {
-            engine: Engine { decoder: Decoder::new(self.limits), source: Vec::new() },
-            scratch: Vec::new(),
-        });
-        let result = work(&mut workspace);
-        let mut free = free();
-        if free.len() < WORKSPACES_MAX {
-            free.push(workspace);
-        }
-        result
-    }
+/// Where decoded bytes go.
+enum Plain<'a> {
+    /// The first ones of the extent.
+    Front(&'a mut [u8]),
+    /// Those from byte `start` on; what is before them is decoded into a workspace.
+    From { start: usize, part: &'a mut [u8] },
+    /// The whole extent, into memory of its own.
+    New(&'a mut Box<[u8]>),
 }
 
 impl Image {
@@ -187,10 +156,15 @@ impl Image {
         match self.find(stored, &wanted, course)? {
             Found::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
-            Found::Nowhere(how) => {
+            Found::Nowhere(how) if start == 0 || end <= BUFFER_MAX => {
                 let prefix = sized(buf, end);
                 self.decode_front(stored, prefix, how)?;
                 Ok(Encoded::Buffer(&prefix[start..]))
+            }
+            Found::Nowhere(how) => {
+                let part = sized(buf, end - start);
+                self.decode(stored, Plain::From { start, part }, how)?;
+                Ok(Encoded::Buffer(part))
             }
         }
     }
@@ -208,12 +182,7 @@ impl Image {
         match self.find(stored, &wanted, course)? {
             Found::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
             Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
-            Found::Nowhere(how) => self.core.memory().workspaces.with(|w| {
-                let prefix = sized(&mut w.scratch, part.end);
-                self.decode(stored, prefix, how, &mut w.engine)?;
-                buf.copy_from_slice(&prefix[part]);
-                Ok::<_, ReadError>(())
-            })?,
+            Found::Nowhere(how) => self.decode(stored, Plain::From { start: part.start, part: buf }, how)?,
         }
         Ok(())
     }
@@ -265,8 +234,8 @@ impl Image {
         let mut is_ours = false;
         let bytes = self.core.memory().decoded.get_or_load(stored, || {
             is_ours = true;
-            let mut bytes = vec![0; stored.len()].into_boxed_slice();
-            self.decode_front(stored, &mut bytes, Decoded::Kept)?;
+            let mut bytes = Box::default();
+            self.decode(stored, Plain::New(&mut bytes), Decoded::Kept)?;
             Ok(Text::handed_out(bytes, handed_out))
         })?;
         if !is_ours {
@@ -296,11 +265,10 @@ impl Image {
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
         let stored = Stored::of(extent)?;
-        self.core.memory().workspaces.with(|w| {
-            let whole = sized(&mut w.scratch, stored.llen as usize);
-            self.decode(&stored, whole, Decoded::Scratch, &mut w.engine)?;
+        self.decode(&stored, Plain::From { start: stored.len(), part: &mut [] }, Decoded::Scratch)?;
+        self.core.memory().sources.with(|source| {
             let Pcluster { pa, plen, .. } = stored.pcluster;
-            let stream = self.stream(&stored, self.pcluster(&stored, &mut w.engine.source)?)?;
+            let stream = self.stream(&stored, self.pcluster(&stored, source)?)?;
             Decoder::verify(stored.algorithm, stream, stored.llen as usize)
                 .map_err(|error| ReadError::stream(pa, plen, error))
         })
@@ -308,48 +276,71 @@ impl Image {
 
     /// Decode the first `dst.len()` bytes of an extent, past the cache.
     pub(crate) fn decode_front(&self, stored: &Stored, dst: &mut [u8], how: Decoded) -> Result<(), ReadError> {
-        self.core.memory().workspaces.with(|w| self.decode(stored, dst, how, &mut w.engine))
+        self.decode(stored, Plain::Front(dst), how)
     }
 
-    /// Decode the first `dst.len()` bytes of an extent.
-    fn decode(&self, stored: &Stored, dst: &mut [u8], how: Decoded, engine: &mut Engine) -> Result<(), ReadError> {
-        let Pcluster { pa, plen, .. } = stored.pcluster;
-        self.core.counters.decoded(how, dst.len());
-        let pcluster = match self.borrow_pcluster(&stored.pcluster)? {
-            Some(bytes) => bytes,
-            None => {
-                let front_len = if self.is_unpadded(stored) { 0 } else { front_len(stored, dst.len()) };
-                if front_len > 0 && self.decode_by_front(stored, dst, front_len, engine)? {
+    /// Decode an extent as far as `plain` wants it.
+    fn decode(&self, stored: &Stored, mut plain: Plain<'_>, how: Decoded) -> Result<(), ReadError> {
+        let len = plain.end(stored);
+        self.core.counters.decoded(how, len);
+        if let Some(bytes) = self.borrow_pcluster(&stored.pcluster)? {
+            return self.decode_from(stored, bytes, &mut plain);
+        }
+        self.core.memory().sources.with(|source| {
+            let front_len = if self.is_unpadded(stored) { 0 } else { front_len(stored, len) };
+            if front_len > 0 {
+                let front = sized(source, front_len);
+                self.read_pcluster(&stored.pcluster, 0, front)?;
+                // If they are not enough, that says nothing about the stream.
+                if self.decode_from(stored, front, &mut plain).is_ok() {
                     return Ok(());
                 }
-                let bytes = sized(&mut engine.source, plen as usize);
-                self.read_pcluster(&stored.pcluster, front_len as u64, &mut bytes[front_len..])?;
-                bytes
             }
-        };
-        let stream = self.stream(stored, pcluster)?;
-        let failed = |error| ReadError::stream(pa, plen, error);
-        if self.is_unpadded(stored) {
-            return engine.decoder.decode_lz4_unpadded(stream, dst).map_err(failed);
-        }
-        let is_whole = dst.len() == stored.llen as usize && !stored.partial;
-        let want = if is_whole { Want::Whole } else { Want::Prefix };
-        engine.decoder.decode(stored.algorithm, stream, dst, want).map_err(failed)
+            let bytes = sized(source, stored.pcluster.plen as usize);
+            self.read_pcluster(&stored.pcluster, front_len as u64, &mut bytes[front_len..])?;
+            self.decode_from(stored, bytes, &mut plain)
+        })
     }
 
-    /// Read `front_len` bytes of a pcluster into `engine.source` and decode the first `dst.len()` bytes of its extent from them.
-    /// Returns whether they are enough; if not, nothing is said about the stream.
-    fn decode_by_front(
-        &self,
-        stored: &Stored,
-        dst: &mut [u8],
-        front_len: usize,
-        engine: &mut Engine,
-    ) -> Result<bool, ReadError> {
-        let front = sized(&mut engine.source, front_len);
-        self.read_pcluster(&stored.pcluster, 0, front)?;
-        let stream = self.stream(stored, front).ok();
-        Ok(stream.is_some_and(|stream| engine.decoder.decode(stored.algorithm, stream, dst, Want::Prefix).is_ok()))
+    /// Decode an extent as far as `plain` wants it from the bytes of its pcluster, or from the first ones.
+    fn decode_from(&self, stored: &Stored, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
+        let Pcluster { pa, plen, .. } = stored.pcluster;
+        let Core { limits, .. } = &*self.core;
+        let stream = self.stream(stored, pcluster)?;
+        let len = plain.end(stored);
+        let is_whole = len == stored.len() && !stored.partial && pcluster.len() == plen as usize;
+        let want = if is_whole { Want::Whole } else { Want::Prefix };
+        let decode = |decoder: &mut Decoder, dst: &mut [u8]| match self.is_unpadded(stored) {
+            true => decoder.decode_lz4_unpadded(stream, dst),
+            false => decoder.decode(stored.algorithm, stream, dst, want),
+        };
+        let decoder_len = limits.memory_for(stored.algorithm, len);
+        let plain_len = if let Plain::Front(_) = plain { 0 } else { len as u64 };
+        let decoded = self.core.memory().workspaces.with(decoder_len, plain_len, |workspace| match plain {
+            Plain::Front(dst) => decode(&mut workspace.decoder, dst),
+            Plain::From { start, part } => {
+                let prefix = sized(&mut workspace.scratch, len);
+                decode(&mut workspace.decoder, prefix)?;
+                part.copy_from_slice(&prefix[*start..]);
+                Ok(())
+            }
+            Plain::New(bytes) => {
+                **bytes = vec![0; len].into_boxed_slice();
+                decode(&mut workspace.decoder, bytes)
+            }
+        });
+        decoded.map_err(|error| ReadError::stream(pa, plen, error))
+    }
+}
+
+impl Plain<'_> {
+    /// How many bytes of an extent are decoded.
+    fn end(&self, stored: &Stored) -> usize {
+        match self {
+            Plain::Front(dst) => dst.len(),
+            Plain::From { start, part } => start + part.len(),
+            Plain::New(_) => stored.len(),
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Core {
     pub is_composefs: bool,
     pub reader: Reader,
     cache_bytes: u64,
-    limits: DecodeLimits,
+    pub limits: DecodeLimits,
     memory: PerProcess<Memory>,
     pub counters: Arc<Counters>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Core {
 impl Core {
     /// What this process remembers.
     pub fn memory(&self) -> &Memory {
-        self.memory.get(|| Memory::new(self.cache_bytes, self.limits))
+        self.memory.get(|| Memory::new(self.cache_bytes, self.reader, self.limits))
     }
 }
 
@@ -131,7 +131,7 @@ impl Image {
             reader: options.reader,
             cache_bytes: options.cache_bytes,
             limits,
-            memory: PerProcess::new(Memory::new(options.cache_bytes, limits)),
+            memory: PerProcess::new(Memory::new(options.cache_bytes, options.reader, limits)),
             counters,
         };
         // The packed inode first, then the metabox, then what may lie in them.

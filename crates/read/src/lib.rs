@@ -47,6 +47,7 @@ mod usage;
 mod view;
 mod walk;
 mod window;
+mod workspace;
 mod xattr;
 mod zmap;
 

@@ -1,12 +1,14 @@
 //! What an image remembers of what was read: caches, and tables that tell how files are read.
 
+use crate::Reader;
 use crate::cache::ByteCache;
 use crate::course::Courses;
-use crate::decode::{Stored, Workspaces};
+use crate::decode::Stored;
 use crate::stride::Strides;
 use crate::touched::Touched;
 use crate::trail::Trails;
 use crate::window::WindowKey;
+use crate::workspace::{Buffers, Workspaces};
 use crate::zmap::StartSums;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
@@ -18,6 +20,9 @@ const METADATA_SHARE: u64 = 2;
 const METADATA_MIN: u64 = 256 << 10;
 /// How often decoded data makes room for growing metadata.
 const STEPS: u64 = 64;
+
+/// Decodes under way may take as much memory as the cache, and so much in any case.
+const DECODING_MIN_LEN: u64 = 12 << 20;
 
 /// Shared by the clones of an image in one process.
 pub(crate) struct Memory {
@@ -32,6 +37,8 @@ pub(crate) struct Memory {
     pub strides: Strides,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
+    /// For bytes of pclusters.
+    pub sources: Buffers,
     cache_bytes: u64,
     /// Bytes of metadata that were ever put into the cache.
     metadata_loaded: AtomicU64,
@@ -39,7 +46,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// For `cache_bytes` of metadata and decoded data.
-    pub fn new(cache_bytes: u64, limits: DecodeLimits) -> Self {
+    pub fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
+        // A program has as many threads as it wants; a server answers for those of others.
+        let decoding_bytes = match reader {
+            Reader::Programs => u64::MAX,
+            Reader::Kernel => cache_bytes.max(DECODING_MIN_LEN),
+        };
         Self {
             windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
@@ -48,7 +60,8 @@ impl Memory {
             trails: Trails::default(),
             strides: Strides::new(),
             start_sums: StartSums::default(),
-            workspaces: Workspaces::new(limits),
+            workspaces: Workspaces::new(limits, decoding_bytes),
+            sources: Buffers::default(),
             cache_bytes,
             metadata_loaded: AtomicU64::new(0),
         }

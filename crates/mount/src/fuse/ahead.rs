@@ -122,7 +122,7 @@ mod tests {
 
     impl Scene {
         fn new() -> Self {
-            Self { listed: Listed::new(), ahead: Ahead::default() }
+            Self { listed: Listed::new(1 << 20), ahead: Ahead::default() }
         }
 
         /// A listing of files with numbers from `first` on.

@@ -91,7 +91,7 @@ mod tests {
     impl Scene {
         /// A listing of files 1 to `count`.
         fn new(count: u64) -> Self {
-            let mut listed = Listed::new();
+            let mut listed = Listed::new(1 << 20);
             listed.list(DIR, true, &(1..=count).collect::<Vec<_>>());
             Self { listed, beside: Beside::new() }
         }

@@ -23,7 +23,6 @@ use fuser::INodeNo;
 use kiln_read::View;
 use rustix::fd::OwnedFd;
 use rustix::param::page_size;
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,11 +32,6 @@ const FILE_MAX: u64 = 128 << 10;
 const AHEAD_MAX: u64 = 256 << 10;
 /// Files that may not be at hand among those that are looked at.
 const MISSES_MAX: u32 = 16;
-
-thread_local! {
-    /// Each thread's memory for files that nobody has asked for yet.
-    static AHEAD_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Gives, and knows what is worth it.
 pub struct Giver {
@@ -83,10 +77,10 @@ impl Foresight {
 }
 
 impl Giver {
-    /// For the kernel at the other end of `connection`, which learns names of `lister`.
-    pub fn new(connection: OwnedFd, lister: Option<Lister>, meters: Arc<Meters>) -> Self {
-        let foresight = Foresight { listed: Listed::new(), ahead: Ahead::default(), beside: Beside::new() };
-        let (cache, names) = (PageCache::new(connection), lister.map(Names::new));
+    /// For the kernel at the other end of `connection`, which learns names of `lister`, and an image with so many inodes.
+    pub fn new(connection: OwnedFd, lister: Option<Lister>, inodes: u64, meters: Arc<Meters>) -> Self {
+        let foresight = Foresight { listed: Listed::new(inodes), ahead: Ahead::default(), beside: Beside::new() };
+        let (cache, names) = (PageCache::new(connection), lister.map(|lister| Names::new(lister, inodes)));
         Self { cache, names, foresight: Mutex::new(foresight), answering: Answering::default(), meters }
     }
 
@@ -183,7 +177,7 @@ impl Giver {
     fn whole_file(&self, server: &Server, file: u64) -> Option<u64> {
         let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
         let size = inode.meta.size;
-        AHEAD_BUF.with_borrow_mut(|buf| {
+        server.buffers.with(|buf| {
             // Who asks for a damaged file is told.
             let bytes = server.image.view(&inode, 0, size as usize, buf).ok()?;
             self.give_file(Given::Ahead, file, &bytes).then_some(size)

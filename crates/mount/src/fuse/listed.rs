@@ -4,8 +4,9 @@
 
 use super::node;
 
-/// log2 of how many files and directories are remembered at most, 32 bytes each.
-const LINKS_BITS: u32 = 17;
+/// log2 of how many files and directories are remembered at least and at most, 32 bytes each.
+const LINKS_BITS_MIN: u32 = 6;
+const LINKS_BITS_MAX: u32 = 17;
 /// Who asks for a file that was given so few reads ago did not wait for it, or the kernel has no room.
 const SOON: u32 = 1024;
 /// A file that is asked for again after that time outweighs so many that are not: the kernel has no more room for what it had, or
@@ -56,6 +57,7 @@ pub enum Asked {
 /// What was listed.
 pub struct Listed {
     links: Box<[Link]>,
+    links_bits: u32,
     /// One more than files were asked for so far.
     reads: u32,
     /// What the kernel got by then, it seems to have dropped.
@@ -65,8 +67,12 @@ pub struct Listed {
 }
 
 impl Listed {
-    pub fn new() -> Self {
-        Self { links: vec![Link::default(); 1 << LINKS_BITS].into_boxed_slice(), reads: 1, dropped: 0, doubts: 0 }
+    /// Nothing, of an image with so many inodes.
+    pub fn new(inodes: u64) -> Self {
+        // Twice the inodes, so that few fall on each other's slots.
+        let links_bits = (u64::BITS - inodes.leading_zeros() + 1).clamp(LINKS_BITS_MIN, LINKS_BITS_MAX);
+        let links = vec![Link::default(); 1 << links_bits].into_boxed_slice();
+        Self { links, links_bits, reads: 1, dropped: 0, doubts: 0 }
     }
 
     /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
@@ -161,7 +167,7 @@ impl Listed {
     }
 
     fn slot(&mut self, node: u64) -> &mut Link {
-        &mut self.links[node::slot(node, LINKS_BITS)]
+        &mut self.links[node::slot(node, self.links_bits)]
     }
 
     fn link(&mut self, node: u64) -> Option<&mut Link> {
@@ -177,7 +183,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_remembered_over_several_answers() {
-        let mut listed = Listed::new();
+        let mut listed = Listed::new(1 << 20);
         listed.list(DIR, true, &[5, 3, 8]);
         listed.list(DIR, false, &[1]);
         assert_eq!([5, 3, 8, 1].map(|file| listed.next(file)), [3, 8, 1, 0]);
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_tells_what_the_kernel_has() {
-        let mut listed = Listed::new();
+        let mut listed = Listed::new(1 << 20);
         listed.list(DIR, true, &(1..10).collect::<Vec<_>>());
         listed.ask(1);
         (2..5).for_each(|file| listed.give(file));
@@ -199,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_drops_is_noticed() {
-        let mut listed = Listed::new();
+        let mut listed = Listed::new(1 << 20);
         listed.list(DIR, true, &(1..100).collect::<Vec<_>>());
         (1..50).for_each(|file| listed.give(file));
         for _ in 0..SOON {
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn who_lists_again_changes_nothing() {
-        let mut listed = Listed::new();
+        let mut listed = Listed::new(1 << 20);
         listed.list(DIR, true, &[1, 2]);
         listed.give(2);
         listed.list(DIR, true, &[1, 2]);

@@ -47,11 +47,14 @@ pub struct Progress {
     pub next: Option<u64>,
 }
 
-/// The thread, for others.
+/// The thread, for others. It starts when it is first needed.
 pub struct Lister {
-    parts: SyncSender<(Part, SyncSender<Progress>)>,
+    parts: OnceLock<Option<Parts>>,
     state: Arc<State>,
 }
+
+/// Parts for the thread, and where it tells what came of each.
+type Parts = SyncSender<(Part, SyncSender<Progress>)>;
 
 #[derive(Default)]
 struct State {
@@ -72,22 +75,27 @@ impl Place {
 }
 
 impl Lister {
+    /// A lister, and whom to tell where its mount is.
+    pub fn new() -> (Self, Place) {
+        let state = Arc::<State>::default();
+        (Self { parts: OnceLock::new(), state: Arc::clone(&state) }, Place(state))
+    }
+
     /// Start the thread. It ends when the lister is dropped.
-    pub fn start() -> io::Result<(Self, Place)> {
+    fn start(&self) -> io::Result<Parts> {
         let (parts, received) = mpsc::sync_channel(1);
         let (ready, is_ready) = mpsc::sync_channel(1);
-        let state = Arc::<State>::default();
-        let of_thread = Arc::clone(&state);
+        let state = Arc::clone(&self.state);
         thread::Builder::new().name("kiln-fuse-names".into()).spawn(move || {
             let closed = close_all();
             let is_closed = closed.is_ok();
             let _ = ready.send(closed);
             if is_closed {
-                list_parts(&received, &of_thread);
+                list_parts(&received, &state);
             }
         })?;
         is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")))?;
-        Ok((Self { parts, state: Arc::clone(&state) }, Place(state)))
+        Ok(parts)
     }
 
     /// Have a part of a directory listed. `None` if that failed, or takes too long; then it goes on.
@@ -96,8 +104,13 @@ impl Lister {
             return None;
         }
         let (done, is_done) = mpsc::sync_channel(1);
-        self.parts.try_send((part, done)).ok()?;
+        self.parts()?.try_send((part, done)).ok()?;
         is_done.recv_timeout(PATIENCE).ok()
+    }
+
+    fn parts(&self) -> Option<&Parts> {
+        let start = || self.start().inspect_err(|error| log::debug!("no names for the kernel: {error}")).ok();
+        self.parts.get_or_init(start).as_ref()
     }
 }
 
@@ -174,7 +187,7 @@ mod tests {
             let dir = std::env::temp_dir().join(format!("kiln-{name}-{}", std::process::id()));
             fs::create_dir_all(dir.join("sub")).unwrap();
             (0..files).for_each(|file| fs::write(dir.join(format!("sub/{file}")), "").unwrap());
-            let (lister, place) = Lister::start().unwrap();
+            let (lister, place) = Lister::new();
             place.tell(dir.clone(), Identity::of(&dir).unwrap());
             Self { dir, lister }
         }
@@ -227,7 +240,7 @@ mod tests {
 
     #[test]
     fn another_mount_is_not_listed() {
-        let (lister, place) = Lister::start().unwrap();
+        let (lister, place) = Lister::new();
         place.tell("/proc".into(), Identity::of(Path::new("/")).unwrap());
         assert_eq!(lister.list(Part { path: "self".into(), from: 0, count: 1, end: 1 }), None);
     }
@@ -235,7 +248,7 @@ mod tests {
     #[test]
     fn the_thread_has_no_descriptors_of_others() {
         let _other = File::open("/").unwrap();
-        let (lister, place) = Lister::start().unwrap();
+        let (lister, place) = Lister::new();
         place.tell("/proc/thread-self".into(), Identity::of(Path::new("/proc")).unwrap());
         // ".", "..", the standard ones, and the directory itself.
         assert_eq!(patiently(&lister, "fd", 0, 1000), Some(Progress { count: 6, next: None }));

@@ -10,8 +10,9 @@ use super::server::Server;
 use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// log2 of how many directories are remembered, each until another falls on its slot.
-const DIRS_BITS: u32 = 14;
+/// log2 of how many directories are remembered at least and at most, each until another falls on its slot.
+const DIRS_BITS_MIN: u32 = 4;
+const DIRS_BITS_MAX: u32 = 14;
 /// As many entries are listed for what a lookup costs.
 const ENTRIES_PER_LOOKUP: u32 = 8;
 /// From the second lookup on: one file says nothing of others.
@@ -38,13 +39,15 @@ pub struct Names {
 
 struct State {
     dirs: Box<[Dir]>,
+    dirs_bits: u32,
     /// To be listed.
     due: Option<u64>,
 }
 
 impl Names {
-    pub fn new(lister: Lister) -> Self {
-        Self { state: Mutex::new(State::new()), lister }
+    /// For an image with so many inodes.
+    pub fn new(lister: Lister, inodes: u64) -> Self {
+        Self { state: Mutex::new(State::new(inodes)), lister }
     }
 
     /// Remember that a file in `dir`, which has `size` bytes, was looked up.
@@ -84,8 +87,9 @@ impl Names {
 }
 
 impl State {
-    fn new() -> Self {
-        Self { dirs: vec![Dir::default(); 1 << DIRS_BITS].into_boxed_slice(), due: None }
+    fn new(inodes: u64) -> Self {
+        let dirs_bits = (u64::BITS - inodes.leading_zeros()).clamp(DIRS_BITS_MIN, DIRS_BITS_MAX);
+        Self { dirs: vec![Dir::default(); 1 << dirs_bits].into_boxed_slice(), dirs_bits, due: None }
     }
 
     fn looked_up(&mut self, node: u64, size: u64) {
@@ -101,7 +105,7 @@ impl State {
 
     /// What is known of a directory: nothing, if it was unknown.
     fn dir(&mut self, node: u64) -> &mut Dir {
-        let dir = &mut self.dirs[node::slot(node, DIRS_BITS)];
+        let dir = &mut self.dirs[node::slot(node, self.dirs_bits)];
         if dir.node != node {
             *dir = Dir { node, ..Dir::default() };
         }
@@ -115,7 +119,7 @@ mod tests {
 
     /// After how many lookups a directory of so many entries is due, of which some are listed.
     fn lookups(entries: u32, listed: u32) -> u32 {
-        let mut state = State::new();
+        let mut state = State::new(1 << 20);
         state.dir(7).listed = listed;
         let mut count = 0;
         while state.due.is_none() {
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn directories_are_counted_apart() {
-        let mut state = State::new();
+        let mut state = State::new(1 << 20);
         for dir in 1..100 {
             state.looked_up(dir, 100);
         }

@@ -13,7 +13,6 @@ use fuser::{
     Request,
 };
 use kiln_read::SeekWhat;
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -42,11 +41,6 @@ const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 /// Of open(2).
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
-
-thread_local! {
-    /// Each thread's memory for reads that nobody else has in memory: at most one request, or the longest extent.
-    static READ_BUF: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// An image as fuser wants it.
 pub struct Served {
@@ -173,7 +167,7 @@ impl Filesystem for Served {
         let is_cached = flags.0 & O_DIRECT == 0;
         let (server, team) = (&self.server, &self.team);
         self.team.answer(|| {
-            READ_BUF.with_borrow_mut(|buf| {
+            server.buffers.with(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
                 let answer = || match server.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {

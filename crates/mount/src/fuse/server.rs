@@ -2,6 +2,7 @@
 
 use super::FuseOptions;
 use super::absent::Absent;
+use super::buffers::Buffers;
 use super::failed::{About, Failed};
 use super::metrics::{Kind, Meters};
 use super::node;
@@ -27,6 +28,8 @@ const DEPTH_MAX: usize = 256;
 pub struct Server {
     pub image: Image,
     pub meters: Arc<Meters>,
+    /// For what is not in memory already.
+    pub buffers: Buffers,
     pub no_xattrs: Absent,
     pub no_holes: Absent,
     /// Whether the kernel is to judge by modes and ACLs.
@@ -40,6 +43,7 @@ impl Server {
         Server {
             image,
             meters,
+            buffers: Buffers::default(),
             no_xattrs: Absent::xattrs(),
             no_holes: Absent::holes(),
             enforces_modes: options.enforces_modes(),

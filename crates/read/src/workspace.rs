@@ -1,0 +1,219 @@
+//! Memory for decoding: decoders with their dictionaries, and room for bytes that are decoded on the way to others.
+//!
+//! An LZMA dictionary and the extent decoded with it take up to 20 MiB, so what decodes at the same time shares a budget. A thread
+//! that finds it spent waits its turn. Nothing waits while it holds a workspace: bytes are fetched before.
+
+use kiln_codec::{DecodeLimits, Decoder};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Most workspaces that are kept for the next decodes, and most buffers.
+const KEPT_MAX: usize = 64;
+
+/// What one decode needs.
+pub(crate) struct Workspace {
+    pub decoder: Decoder,
+    /// Decoded bytes of which only a part is wanted.
+    pub scratch: Vec<u8>,
+    /// Bytes that the decoder keeps.
+    decoder_len: u64,
+}
+
+impl Workspace {
+    /// Bytes that it keeps.
+    fn len(&self) -> u64 {
+        self.decoder_len + self.scratch.capacity() as u64
+    }
+}
+
+/// Workspaces within a budget.
+pub(crate) struct Workspaces {
+    limits: DecodeLimits,
+    budget: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The one that was used last is at the end.
+    free: VecDeque<Workspace>,
+    /// Bytes that those in use may take, and how many there are.
+    taken_len: u64,
+    taken: usize,
+    /// Turns that were given out, and the one that is next.
+    turns: u64,
+    turn: u64,
+}
+
+/// A workspace in use.
+struct Taken<'a> {
+    of: &'a Workspaces,
+    workspace: Option<Workspace>,
+    len: u64,
+}
+
+impl Workspaces {
+    /// Workspaces that take at most `budget` bytes, unless a single decode needs more.
+    pub fn new(limits: DecodeLimits, budget: u64) -> Self {
+        Self { limits, budget, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len`
+    /// bytes are what is decoded into memory that the work makes.
+    pub fn with<T>(&self, decoder_len: u64, plain_len: u64, work: impl FnOnce(&mut Workspace) -> T) -> T {
+        let mut taken = self.take(decoder_len, plain_len);
+        let workspace = taken.workspace.get_or_insert_with(|| Workspace {
+            decoder: Decoder::new(self.limits),
+            scratch: Vec::new(),
+            decoder_len: 0,
+        });
+        workspace.decoder_len = workspace.decoder_len.max(decoder_len);
+        work(workspace)
+    }
+
+    fn take(&self, decoder_len: u64, plain_len: u64) -> Taken<'_> {
+        let needed = decoder_len + plain_len;
+        let mut state = self.state();
+        let turn = state.turns;
+        state.turns += 1;
+        while state.turn != turn || !state.has_room(needed, self.budget) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.turn += 1;
+        let workspace = state.free.pop_back();
+        let len = needed.max(workspace.as_ref().map_or(0, Workspace::len));
+        state.taken += 1;
+        state.taken_len += len;
+        let dropped = state.shrink(self.budget);
+        self.leave(state);
+        drop(dropped);
+        Taken { of: self, workspace, len }
+    }
+
+    /// Unlock, and tell those that wait for their turn or for room.
+    fn leave(&self, state: MutexGuard<'_, State>) {
+        let has_waiting = state.turn != state.turns;
+        drop(state);
+        if has_waiting {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Nothing panics while it is locked.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether one more may be taken that needs so many bytes.
+    fn has_room(&self, needed: u64, budget: u64) -> bool {
+        self.taken == 0 || self.taken_len + needed <= budget
+    }
+
+    /// Keep no more than the budget allows. Returns what is not kept.
+    fn shrink(&mut self, budget: u64) -> Vec<Workspace> {
+        let mut kept_len: u64 = self.free.iter().map(Workspace::len).sum();
+        let mut dropped = Vec::new();
+        while self.free.len() > KEPT_MAX || self.taken_len + kept_len > budget {
+            let Some(oldest) = self.free.pop_front() else { break };
+            kept_len -= oldest.len();
+            dropped.push(oldest);
+        }
+        dropped
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // In what state a panic leaves a decoder, nobody can tell.
+        let workspace = self.workspace.take().filter(|_| !thread::panicking());
+        let mut state = self.of.state();
+        state.taken -= 1;
+        state.taken_len -= self.len;
+        state.free.extend(workspace);
+        let dropped = state.shrink(self.of.budget);
+        self.of.leave(state);
+        drop(dropped);
+    }
+}
+
+/// Buffers that threads take and put back: as many as ever were in use at once.
+#[derive(Default)]
+pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// Run `work` with one of them. One that is lost in a panic is not missed.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let free = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = free().pop();
+        let mut buf = kept.unwrap_or_default();
+        let result = work(&mut buf);
+        let mut free = free();
+        if free.len() < KEPT_MAX {
+            free.push(buf);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const BUDGET: u64 = 10 << 20;
+
+    fn workspaces() -> Workspaces {
+        Workspaces::new(DecodeLimits::default(), BUDGET)
+    }
+
+    fn kept(workspaces: &Workspaces) -> u64 {
+        workspaces.state().free.iter().map(Workspace::len).sum()
+    }
+
+    #[test]
+    fn decodes_at_the_same_time_share_the_budget() {
+        let (workspaces, in_use, most) = (workspaces(), AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for idx in 0..16 {
+                let (workspaces, in_use, most) = (&workspaces, &in_use, &most);
+                let len = (1 + idx % 4) << 20;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        workspaces.with(len, len, |workspace| {
+                            most.fetch_max(in_use.fetch_add(2 * len, Ordering::SeqCst) + 2 * len, Ordering::SeqCst);
+                            workspace.scratch.resize(len as usize, 0);
+                            thread::yield_now();
+                            in_use.fetch_sub(2 * len, Ordering::SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+        assert!((2 << 20..=BUDGET).contains(&most.into_inner()));
+        assert!((1..=BUDGET).contains(&kept(&workspaces)));
+        assert_eq!(workspaces.state().taken_len, 0);
+    }
+
+    #[test]
+    fn a_decode_that_needs_more_than_the_budget_runs_alone_and_keeps_nothing() {
+        let workspaces = workspaces();
+        workspaces.with(2 * BUDGET, 0, |_| ());
+        assert_eq!(kept(&workspaces), 0);
+        workspaces.with(1 << 10, 0, |_| ());
+        assert_eq!(kept(&workspaces), 1 << 10);
+    }
+
+    #[test]
+    fn a_panic_gives_back_what_was_taken() {
+        let workspaces = workspaces();
+        let panicked =
+            thread::scope(|scope| scope.spawn(|| workspaces.with(BUDGET, 0, |_| panic!("on purpose"))).join());
+        assert!(panicked.is_err());
+        workspaces.with(BUDGET, BUDGET, |_| ());
+        assert_eq!(workspaces.state().taken, 0);
+    }
+}
