@@ -68,7 +68,7 @@ fn by_library(image: &Image, source: &Path) {
     let stop = AtomicBool::new(false);
     let of_image = kiln_source::erofs::scan(image, &stop).unwrap();
     let of_dir = scan_dir(source, 1).unwrap().tree;
-    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &stop };
+    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &stop, progress: None };
     let mut changes = Vec::new();
     let summary = diff(&of_dir, &of_image, &options, &mut |change| {
         changes.push(format!("{change:?}"));
