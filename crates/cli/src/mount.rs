@@ -285,7 +285,7 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
         ModesArg::Show => "--modes=show".into(),
     }));
     let flags = [(args.allow_other, "--allow-other"), (args.over, "--over"), (args.quiet, "--quiet")];
-    list.extend(flags.into_iter().filter_map(|(is_set, flag)| is_set.then(|| flag.into())));
+    list.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
     list.extend(args.fsname.as_ref().map(|name| format!("--fsname={name}").into()));
     let files = args.image.device.iter().map(|path| ("--device", path));
     let files = files.chain(args.preload.iter().map(|path| ("--preload", path)));

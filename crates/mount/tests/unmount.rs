@@ -76,7 +76,7 @@ fn make_secret(image: &Path) {
     let opened = common::open(image, &[]);
     let inode = opened.resolve(SECRET.as_bytes(), FollowLast::Follow).unwrap();
     let sb = opened.superblock();
-    let off = (u64::from(sb.meta_blkaddr.0) << sb.block_bits.bits()) + (inode.nid.0 << 5);
+    let off = (sb.meta_blkaddr.0 << sb.block_bits.bits()) + (inode.nid.0 << 5);
     let file = fs::File::options().read(true).write(true).open(image).unwrap();
     let mut inode = [0; 8];
     file.read_exact_at(&mut inode, off).unwrap();
