@@ -4,7 +4,8 @@ mod common;
 #[path = "common/handmade.rs"]
 mod handmade;
 
-use common::{Rng, manifest, named};
+use common::noting::Noting;
+use common::{Rng, manifest, named, regular_files};
 use handmade::{FILE_NID, HELPER_NID, Handmade, META_OFF, encode, text};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, FileType, Inode as Meta};
@@ -12,7 +13,7 @@ use kiln_format::superblock::{SUPERBLOCK_OFF, checksum, checksum_len};
 use kiln_format::xattr::{encode_entry, filter_bit, icount};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
-use kiln_read::{CheckReport, Finding, Image, MemorySource, OpenOptions, check};
+use kiln_read::{CheckReport, ExtentKind, Finding, Image, MemorySource, OpenOptions, check};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +25,29 @@ fn golden_images_have_no_problems() {
         let names = golden.expected().len() as u64;
         assert!(report.inodes >= names / 2 && report.directories > 0 && report.bytes > 0, "{report:?}");
     }
+}
+
+/// Plain data has nothing that could be wrong, but the disk under it may be.
+#[test]
+fn plain_data_is_read() {
+    let golden = named("flat");
+    let bytes = golden.bytes();
+    let mut is_read = vec![false; bytes.len()];
+    let source = Noting::new(bytes);
+    let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
+    source.take();
+    check(&image, 1).unwrap();
+    source.take().into_iter().for_each(|read| is_read[read.start as usize..read.end as usize].fill(true));
+    let mut plain_len = 0;
+    for (path, inode) in regular_files(&image) {
+        for extent in image.extents(&inode).map(Result::unwrap) {
+            let ExtentKind::Raw { pa, .. } = extent.kind else { continue };
+            let range = pa as usize..(pa + extent.llen) as usize;
+            assert!(is_read[range].iter().all(|&is_read| is_read), "{}", path.escape_ascii());
+            plain_len += extent.llen;
+        }
+    }
+    assert!(plain_len > 500_000, "{plain_len}");
 }
 
 /// Counts do not depend on the number of threads.

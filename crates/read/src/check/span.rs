@@ -4,6 +4,7 @@
 //! pcluster begins inside another one, or where data lies in metadata.
 
 use super::{Finding, Note, Problems};
+use std::ops::Range;
 
 /// An owned range: 16 bytes, because there is one for each extent of the image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,11 +122,11 @@ impl Spans {
 
     /// One pass over the sorted spans, with the span of each kind that reaches furthest so far. A note where there were too
     /// many to keep.
-    pub fn report_overlaps(mut self, problems: &Problems) -> Option<Note> {
+    pub fn report_overlaps(&mut self, problems: &Problems) -> Option<Note> {
         self.sort();
         let note = self.is_full.then_some(Note::OverlapsUnknown { compared: self.list.len() });
         let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
-        for span in self.list {
+        for &span in &self.list {
             let conflicts = |other: &&Span| {
                 let both_plain = span.kind() == Kind::Data as usize && other.kind() == Kind::Data as usize;
                 other.space() == span.space() && span.start < other.end() && !both_plain
@@ -141,6 +142,18 @@ impl Spans {
             }
         }
         note
+    }
+
+    /// Where plain data is stored: devices and ranges in rising order, each byte once, however many extents share it. The
+    /// spans must be sorted, as [`Spans::report_overlaps`] leaves them.
+    pub fn plain_data(&self) -> impl Iterator<Item = (u16, Range<u64>)> {
+        let mut known = (0, 0);
+        self.list.iter().filter(|span| span.kind() == Kind::Data as usize).filter_map(move |span| {
+            let device = u16::try_from(span.space()).ok()?;
+            let start = if known.0 == device { span.start.max(known.1) } else { span.start };
+            known = (device, span.end().max(start));
+            (start < span.end()).then_some((device, start..span.end()))
+        })
     }
 }
 
@@ -198,6 +211,21 @@ mod tests {
         const MANY: u64 = 3 * SPANS_MIN as u64;
         assert!(is_complete(0, |s| (0..MANY).for_each(|i| s.add_pcluster(0, 4096 * (i % 100), 4096))));
         assert!(!is_complete(0, |s| (0..MANY).for_each(|i| s.add_pcluster(0, 4096 * i, 4096))));
+    }
+
+    #[test]
+    fn plain_data_is_listed_once() {
+        let mut spans = Spans::new(0);
+        for (device, start, len) in
+            [(0, 8192, 4096), (0, 0, 4096), (0, 8192, 4096), (0, 2048, 4096), (1, 0, 10), (0, 0, 100)]
+        {
+            spans.add_data(device, start, len);
+        }
+        spans.add_pcluster(0, 1 << 20, 4096);
+        spans.add_metadata(1, 4096, 64);
+        spans.report_overlaps(&Problems::default());
+        let listed: Vec<_> = spans.plain_data().filter(|(_, range)| !range.is_empty()).collect();
+        assert_eq!(listed, [(0, 0..100), (0, 100..4096), (0, 4096..6144), (0, 8192..12_288), (1, 0..10)]);
     }
 
     /// The most that a sound image can hold: inodes of 32 bytes, found in no order.
