@@ -205,10 +205,7 @@ def main() -> int:
         [r["what"], r["image"], r["who"], lib.mb(r["bytes"]), str(r["requests"]), f"{r['wall_s']:.2f}"] for r in results
     ]
     print(lib.markdown_table(head, table))
-    lib.write_json(arguments.out, {
-        "schema": 1, "kind": "cold", "facts": lib.machine_facts(), "problems": problems, "results": results,
-    })
-    return int(bool(problems))
+    return lib.end(arguments.out, "cold", problems, results)
 
 
 if __name__ == "__main__":

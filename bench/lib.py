@@ -243,3 +243,9 @@ def write_json(path: Optional[Path], document: Dict[str, Any]) -> None:
     if path is not None:
         path.write_text(json.dumps(document, indent=1, sort_keys=False) + "\n")
         say(f"wrote {path}")
+
+
+def end(path: Optional[Path], kind: str, problems: List[str], results: List[Dict[str, Any]]) -> int:
+    """Write the results of a script to `path`, if there is one. Returns its exit code: 1 if anything failed."""
+    write_json(path, {"schema": 1, "kind": kind, "facts": machine_facts(), "problems": problems, "results": results})
+    return int(bool(problems))

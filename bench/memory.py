@@ -185,10 +185,7 @@ def main() -> int:
         for r in results
     ]
     print(lib.markdown_table(head, rows))
-    lib.write_json(arguments.out, {
-        "schema": 1, "kind": "memory", "facts": lib.machine_facts(), "problems": problems, "results": results,
-    })
-    return int(bool(problems))
+    return lib.end(arguments.out, "memory", problems, results)
 
 
 if __name__ == "__main__":
