@@ -4,6 +4,7 @@ use crate::image::{fit, options, with_block_bits};
 use kiln_build::tree::{Kind, NodeId};
 use kiln_build::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
+use std::collections::BTreeSet;
 
 /// A choice: its name, and what it does to the options.
 type Choice = (&'static str, fn(&mut BuildOptions, &Tree));
@@ -185,6 +186,35 @@ fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
 /// Number of choices in each dimension.
 pub fn dimensions() -> Vec<usize> {
     DIMENSIONS.iter().map(|all| all.len()).chain(PLACES.iter().map(|all| all.len())).collect()
+}
+
+/// Rows of choices, one of each dimension, of which there are so many, in which every pair of choices occurs: greedily, each
+/// row from a pair that is missing, with the choice of most new pairs in every other dimension.
+///
+/// # Panics
+/// If a dimension has no choices.
+pub fn pairwise(dimensions: &[usize]) -> Vec<Vec<usize>> {
+    let choices = |at: usize| (0..dimensions[at]).map(move |choice| (at, choice));
+    let all: Vec<(usize, usize)> = (0..dimensions.len()).flat_map(choices).collect();
+    let pairs = all.iter().flat_map(|&a| all.iter().filter(move |b| a.0 < b.0).map(move |&b| (a, b)));
+    let mut open: BTreeSet<_> = pairs.collect();
+    let mut rows = Vec::new();
+    while let Some(&(a, b)) = open.first() {
+        let mut row = vec![a, b];
+        for at in (0..dimensions.len()).filter(|&at| at != a.0 && at != b.0) {
+            let new = |one: &(usize, usize)| {
+                row.iter().filter(|&&other| open.contains(&(other.min(*one), other.max(*one)))).count()
+            };
+            // Of equal ones another in each row.
+            let turned = (0..dimensions[at]).map(|choice| (at, (choice + rows.len()) % dimensions[at]));
+            let best = turned.max_by_key(new).expect("a dimension has choices");
+            row.push(best);
+        }
+        row.sort_unstable();
+        open.retain(|(a, b)| !(row.contains(a) && row.contains(b)));
+        rows.push(row.into_iter().map(|(_, choice)| choice).collect());
+    }
+    rows
 }
 
 /// The names of a row of choices, whose numbers are in the order of [`dimensions`].

@@ -15,35 +15,8 @@ use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image};
 use kiln_tests::temp::TempDir;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
-
-/// Rows of choices, one of each dimension, of which there are so many, in which every pair of choices occurs: greedily, each
-/// row from a pair that is missing, with the choice of most new pairs in every other dimension.
-fn pairwise(dimensions: &[usize]) -> Vec<Vec<usize>> {
-    let choices = |at: usize| (0..dimensions[at]).map(move |choice| (at, choice));
-    let all: Vec<(usize, usize)> = (0..dimensions.len()).flat_map(choices).collect();
-    let pairs = all.iter().flat_map(|&a| all.iter().filter(move |b| a.0 < b.0).map(move |&b| (a, b)));
-    let mut open: BTreeSet<_> = pairs.collect();
-    let mut rows = Vec::new();
-    while let Some(&(a, b)) = open.first() {
-        let mut row = vec![a, b];
-        for at in (0..dimensions.len()).filter(|&at| at != a.0 && at != b.0) {
-            let new = |one: &(usize, usize)| {
-                row.iter().filter(|&&other| open.contains(&(other.min(*one), other.max(*one)))).count()
-            };
-            // Of equal ones another in each row.
-            let turned = (0..dimensions[at]).map(|choice| (at, (choice + rows.len()) % dimensions[at]));
-            let best = turned.max_by_key(new).expect("a dimension has choices");
-            row.push(best);
-        }
-        row.sort_unstable();
-        open.retain(|(a, b)| !(row.contains(a) && row.contains(b)));
-        rows.push(row.into_iter().map(|(_, choice)| choice).collect());
-    }
-    rows
-}
 
 /// Files that are like each other in parts: shifted, cut short, spliced, of any texture, small and large.
 fn versions(dir: &Path) {
@@ -79,7 +52,7 @@ fn every_pair_of_choices_round_trips() {
     }
     versions(&source.path().join("versions"));
     let expected = of_dir(source.path()).unwrap();
-    let rows = pairwise(&choices::dimensions());
+    let rows = choices::pairwise(&choices::dimensions());
     assert!(rows.len() >= 16);
     for row in rows {
         let what = choices::names(&row);
@@ -175,7 +148,7 @@ fn images_for_old_kernels_have_nothing_newer() {
     let lens: Vec<usize> = OLD_CHOICES.iter().map(|all| all.len()).collect();
     for ((major, minor), known, max_len) in OLD_KERNELS {
         let kernel = KernelVersion::new(major, minor);
-        for row in pairwise(&lens) {
+        for row in choices::pairwise(&lens) {
             let choices = || row.iter().zip(OLD_CHOICES).map(|(&idx, dimension)| dimension[idx]);
             let names: Vec<_> = choices().map(|(name, _)| name).collect();
             let what = format!("Linux {kernel}, {}", names.join(", "));

@@ -39,6 +39,8 @@ pub(crate) struct Memory {
     pub workspaces: Workspaces,
     /// For bytes of pclusters.
     pub sources: Buffers,
+    /// For windows that are fetched together.
+    pub window_source: Buffers,
     cache_bytes: u64,
     /// Bytes of metadata that were ever put into the cache.
     metadata_loaded: AtomicU64,
@@ -61,7 +63,8 @@ impl Memory {
             strides: Strides::new(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits, decoding_bytes),
-            sources: Buffers::default(),
+            sources: Buffers::new(),
+            window_source: Buffers::keeping(1),
             cache_bytes,
             metadata_loaded: AtomicU64::new(0),
         }

@@ -11,6 +11,7 @@
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
 
 use crate::cache::{Bytes, Text};
+use crate::decode::sized;
 use crate::{Image, ReadError, Reader, Space};
 use std::io;
 use std::ops::Range;
@@ -93,20 +94,28 @@ impl Image {
         let bits = self.window_bits(Space::Primary);
         let span = self.span(idx);
         let (start, end) = (span.start << bits, (span.end << bits).min(self.space_len(Space::Primary)));
-        let mut bytes = vec![0; (end - start) as usize];
-        self.fetch_metadata(&mut bytes, start)?;
-        memory.metadata_loaded(bytes.len());
+        let len = (end - start) as usize;
         if span.end == span.start + 1 {
-            return Ok(Text::new(bytes.into_boxed_slice()));
+            let mut bytes = vec![0; len].into_boxed_slice();
+            self.fetch_metadata(&mut bytes, start)?;
+            memory.metadata_loaded(len);
+            return Ok(Text::new(bytes));
         }
         let mut wanted = None;
-        for (part, at) in bytes.chunks(1 << bits).zip(span.start..) {
-            let text = Text::new(part.into());
-            match at == idx {
-                true => wanted = Some(text),
-                false => memory.windows.put(WindowKey { space: Space::Primary, idx: at }, text),
+        // The buffer is one that is kept: a new one for each fetch would cost its page faults each time.
+        memory.window_source.with(|buf| {
+            let bytes = sized(buf, len);
+            self.fetch_metadata(bytes, start)?;
+            memory.metadata_loaded(len);
+            for (part, at) in bytes.chunks(1 << bits).zip(span.start..) {
+                let text = Text::new(part.into());
+                match at == idx {
+                    true => wanted = Some(text),
+                    false => memory.windows.put(WindowKey { space: Space::Primary, idx: at }, text),
+                }
             }
-        }
+            Ok::<_, ReadError>(())
+        })?;
         wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of what was fetched for it".into() })
     }
 

@@ -140,19 +140,32 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Buffers that threads take and put back: as many as ever were in use at once.
-#[derive(Default)]
-pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+/// Buffers that threads take and put back.
+pub(crate) struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// How many are kept, of those that were in use at once.
+    kept_max: usize,
+}
 
 impl Buffers {
+    /// Keep as many as were in use at once.
+    pub fn new() -> Self {
+        Self::keeping(KEPT_MAX)
+    }
+
+    /// Keep at most so many.
+    pub fn keeping(kept_max: usize) -> Self {
+        Self { free: Mutex::default(), kept_max }
+    }
+
     /// Run `work` with one of them. One that is lost in a panic is not missed.
     pub fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let free = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = free().pop();
         let mut buf = kept.unwrap_or_default();
         let result = work(&mut buf);
         let mut free = free();
-        if free.len() < KEPT_MAX {
+        if free.len() < self.kept_max {
             free.push(buf);
         }
         result
