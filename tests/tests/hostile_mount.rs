@@ -23,6 +23,8 @@ const ROUNDS: u64 = 8;
 const LONG_ROUNDS: u64 = 200;
 /// Names that are visited in a mount: damaged directories may be without end.
 const PATHS_MAX: usize = 300;
+/// Bytes in a page.
+const PAGE_LEN: usize = 4096;
 /// Panics of any thread: the server catches its own.
 static PANICS: AtomicU32 = AtomicU32::new(0);
 
@@ -111,14 +113,18 @@ fn read(path: &Path, size: u64, seen: &mut Seen) {
     }
 }
 
-/// A file that the library can read whole, and its contents. Linux opens no file below a directory whose ACL it cannot read, nor a
+/// A file that the library can read page by page, and its contents: extents are decoded whole for that, while a read of the file as a
+/// whole may succeed where its neighbours in a pcluster are damaged. Linux opens no file below a directory whose ACL it cannot read, nor a
 /// file with such an ACL, in a mount that enforces modes: so neither may have one.
 fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
     let has_no_acl = |inode: &Inode| matches!(image.get_xattr(inode, b"system.posix_acl_access"), Ok(None));
     let root = image.inode(image.root_nid()).ok().filter(has_no_acl)?;
     let whole = |inode: &Inode| {
-        let mut contents = vec![0; inode.meta.size as usize];
-        image.read_at(inode, &mut contents, 0).ok().map(|_| contents)
+        let (mut contents, mut buf) = (Vec::new(), Vec::new());
+        for off in (0..inode.meta.size).step_by(PAGE_LEN) {
+            contents.extend_from_slice(&image.view(inode, off, PAGE_LEN, &mut buf).ok()?);
+        }
+        Some(contents)
     };
     let is_small = |inode: &Inode| inode.meta.file_type == FileType::Regular && inode.meta.size < 1 << 20;
     let found = |name: &[u8]| {

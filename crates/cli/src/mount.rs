@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     foreground: bool,
 
-    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most as much again, 12M in any
+    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much again, 12M in any
     /// case, is taken while data is decoded
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,

@@ -21,7 +21,7 @@ const METADATA_MIN: u64 = 256 << 10;
 /// How often decoded data makes room for growing metadata.
 const STEPS: u64 = 64;
 
-/// Decodes under way may take as much memory as the cache, and so much in any case.
+/// Decodes under way may take half as much memory as the cache, and so much in any case.
 const DECODING_MIN_LEN: u64 = 12 << 20;
 
 /// Shared by the clones of an image in one process.
@@ -52,7 +52,7 @@ impl Memory {
         // A program has as many threads as it wants; a server answers for those of others.
         let decoding_bytes = match reader {
             Reader::Programs => u64::MAX,
-            Reader::Kernel => cache_bytes.max(DECODING_MIN_LEN),
+            Reader::Kernel => (cache_bytes / 2).max(DECODING_MIN_LEN),
         };
         Self {
             windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are kept for the next requests: one of the longest for each of the first threads. More are made as they are needed.
-const KEPT_LEN: usize = 4 << 20;
+/// Bytes that are kept for the next requests: two of the longest. More are made as they are needed.
+const KEPT_LEN: usize = 2 << 20;
 
 #[derive(Default)]
 pub struct Buffers(Mutex<Vec<Vec<u8>>>);
