@@ -1,0 +1,105 @@
+//! The phases of a build, one after the other.
+
+use crate::error::BuildError;
+use crate::explain::Reasons;
+use crate::inodes::{self, digest};
+use crate::layout;
+use crate::options::BuildOptions;
+use crate::output::Out;
+use crate::pack::{self, append};
+use crate::plan::{self, Apart};
+use crate::progress::Control;
+use crate::summary::{self, PhaseClock, Skipped, Summary};
+use crate::tree::Tree;
+use crate::write::{self, special_inodes, superblock};
+use std::collections::BTreeMap;
+
+/// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
+/// after success.
+///
+/// # Errors
+/// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
+/// what the chosen kernel does not have; an interruption.
+pub fn build<'a>(
+    tree: &Tree,
+    out: impl Into<Out<'a>>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Summary, BuildError> {
+    build_explained(tree, out, options, control).map(|(summary, _)| summary)
+}
+
+/// As [`build`], and keep what was decided, so that it can be told why each file is stored as it is.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_explained<'t, 'a>(
+    tree: &'t Tree,
+    out: impl Into<Out<'a>>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Summary, Reasons<'t>), BuildError> {
+    options.check()?;
+    let out = out.into();
+    let (mut apart, mut clock) = (Apart::new(), PhaseClock::start());
+    loop {
+        let error = match attempt(tree, out, &mut apart, options, control, &mut clock) {
+            Ok((summary, reasons)) => return Ok((Summary { phases: clock.phases(), ..summary }, reasons)),
+            Err(error) => error,
+        };
+        // Others were to share what could not be had any more. The file's own data may still be had.
+        let BuildError::Read { path, .. } = &error else { return Err(error) };
+        let node = tree.find(path.split(|&byte| byte == b'/')).filter(|node| !apart.contains_key(node));
+        let Some(node) = node.filter(|_| options.keep_going) else { return Err(error) };
+        apart.insert(node, Skipped { path: path.clone(), error });
+        out.clear()?;
+        clock.finish("begun again");
+    }
+}
+
+/// Build an image in which files that are `apart` share nothing.
+fn attempt<'t>(
+    tree: &'t Tree,
+    out: Out<'_>,
+    apart: &mut Apart,
+    options: &BuildOptions,
+    control: &Control<'_>,
+    clock: &mut PhaseClock,
+) -> Result<(Summary, Reasons<'t>), BuildError> {
+    let digests = digest::all(tree, apart, options, control)?;
+    let mut facts = inodes::Facts::gather(tree, &digests, options)?;
+    let mut plan = plan::Plan::make(tree, &facts, apart, options, control)?;
+    clock.finish("plan");
+    let header = superblock::Header::new(out.blob.is_some(), options)?;
+    let mut data = append::Appender::new(out, header.blocks, options);
+    let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    plan.packing_is_done();
+    let data_end = data.end();
+    clock.finish("pack");
+    let view = layout::View::new(tree, &facts, &plan, &packed, options);
+    let layout = layout::Layout::make(&view)?;
+    let metadata = special_inodes::Metadata::pack(&view, &layout, &mut data, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
+    clock.finish("write");
+    let mut summary = summary::summarize(&view, data_end, &written);
+    summary.changed = changed(&mut plan, &mut packed, apart);
+    summary.skipped = std::mem::take(&mut facts.left_out);
+    summary.skipped.append(&mut plan.left_out);
+    summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
+    Ok((summary, Reasons::new(tree, facts, plan, packed, options)))
+}
+
+/// Files that have changed and are stored, by path: those of the plan and of packing, and of those that are apart for it.
+fn changed(plan: &mut plan::Plan, packed: &mut pack::Packed, apart: &mut Apart) -> Vec<Skipped> {
+    let (planned, changes) = (std::mem::take(&mut plan.apart), std::mem::take(&mut packed.changed));
+    let files = &plan.files;
+    let stored = |file: u32| files[file as usize].storage != plan::Storage::LeftOut && !packed.is_left_out(file);
+    let planned = planned.into_iter().filter_map(|(file, one)| {
+        let one = one.or_else(|| apart.remove(&files[file as usize].node))?;
+        Some((file, one))
+    });
+    let all = planned.chain(changes);
+    let all = all.filter(|(file, one)| one.error.is_change() && stored(*file));
+    let by_path: BTreeMap<_, _> = all.map(|(_, one)| (one.path, one.error)).collect();
+    by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect()
+}

@@ -1,0 +1,247 @@
+//! What is sampled: the jobs of a plan, in strata, and how a sample of each is drawn.
+//!
+//! * Files that are stored uncompressed: their size is known, their time is sampled.
+//! * Compressed files of up to 512 KiB, by powers of two of their length. Whole files are packed: every n-th of a stratum, in
+//!   plan order. What they become, and what it takes, is about proportional to their length.
+//! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the stratum, each
+//!   at least one pcluster and 512 KiB long. At many more places there is a *glance*: how well LZ4 does on 64 KiB. What pieces
+//!   become is nearly linear in that, so the mean of the glances corrects that of the few pieces.
+//!
+//! A stratum that is no longer than its share of the sample is packed as a whole.
+
+use kiln_codec::{Method, Spec};
+
+use super::figure::Figure;
+use super::observe::Observed;
+use crate::options::BuildOptions;
+use crate::pack::jobs::{self, Part, Stream, Task};
+use crate::plan::Plan;
+
+/// Longest file that is packed whole, in bytes.
+const WHOLE_MAX_LEN: u64 = 512 << 10;
+/// Least text of a piece.
+pub const PIECE_LEN: u64 = 512 << 10;
+/// What a pcluster may hold, by its length: text that a piece is offered beyond its least.
+const RATIO_MAX: u64 = 16;
+/// Text that a pcluster holds on average, by its length.
+const RATIO_USUAL: u64 = 3;
+/// Text of a glance.
+const GLANCE_LEN: u64 = 64 << 10;
+/// Glances of a stratum, at most.
+const GLANCES: u64 = 3000;
+/// Least files or pieces of a stratum, if it has so many: below, errors are too uncertain themselves.
+const COUNT_MIN: u64 = 12;
+/// Bytes of uncompressed files that are copied to time it.
+const COPIED_LEN: u64 = 32 << 20;
+
+/// All jobs, in strata.
+pub struct Frame {
+    /// The jobs.
+    pub parts: Vec<Part>,
+    /// None of them is empty.
+    pub strata: Vec<Stratum>,
+}
+
+/// How the jobs of a stratum are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Kind {
+    /// Whole, and copied.
+    Copied,
+    /// Whole, of at most 2 to this power bytes.
+    Whole(u32),
+    /// In pieces, of files.
+    Pieces,
+    /// In pieces, of the packed stream.
+    PackedPieces,
+}
+
+/// Jobs that are alike.
+pub struct Stratum {
+    kind: Kind,
+    /// Places in [`Frame::parts`].
+    members: Vec<u32>,
+    /// Bytes of text up to the end of each.
+    ends: Vec<u64>,
+    /// Text to be packed for the estimate.
+    budget: u64,
+    /// Of what is compressed.
+    pcluster_len: u64,
+}
+
+/// What is to be done for an estimate.
+#[derive(Clone, Debug)]
+pub enum Probe {
+    /// Pack a job whole.
+    Whole(u32, Part),
+    /// Pack the front of what is offered.
+    Piece(Part),
+    /// See how well LZ4 does.
+    Glance(Part),
+}
+
+impl Frame {
+    /// The jobs of `plan`.
+    pub fn of(plan: &Plan, options: &BuildOptions) -> Self {
+        let parts: Vec<Part> = jobs::jobs(plan, options).collect();
+        let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
+        for (idx, part) in (0..).zip(&parts) {
+            let kind = Kind::of(part);
+            strata.entry(kind).or_insert_with(|| Stratum::new(kind, options)).push(idx, part);
+        }
+        let mut strata: Vec<_> = strata.into_values().filter(|stratum| stratum.text() > 0).collect();
+        let compressed: u64 = strata.iter().filter(|stratum| stratum.kind != Kind::Copied).map(Stratum::text).sum();
+        for stratum in &mut strata {
+            stratum.budget = match (stratum.kind, options.compression) {
+                (Kind::Copied, _) | (_, None) => COPIED_LEN,
+                (_, Some(spec)) => (sample_len(spec) as f64 * stratum.text() as f64 / compressed as f64) as u64,
+            };
+        }
+        Self { parts, strata }
+    }
+}
+
+/// Text that is packed for an estimate: at most a few seconds' work. It must not depend on the machine, or the sample would.
+fn sample_len(spec: Spec) -> u64 {
+    let mib = match (spec.method, spec.level) {
+        (Method::Lz4, _) => 96,
+        (Method::Zstd, ..=4) => 64,
+        (Method::Lz4hc | Method::Deflate, _) | (Method::Zstd, ..=9) | (Method::Lzma, _) => 32,
+        (Method::Zstd, ..=15) => 16,
+        (Method::Zstd, _) => 12,
+    };
+    mib << 20
+}
+
+impl Kind {
+    fn of(part: &Part) -> Self {
+        let len = part.range.end - part.range.start;
+        match (&part.task, part.stream) {
+            (Task::Copy | Task::Tail | Task::Chunks(_) | Task::Whole { compress: false, .. }, _) => Kind::Copied,
+            (Task::Whole { compress: true, .. }, _) if len <= WHOLE_MAX_LEN => {
+                Kind::Whole(len.next_power_of_two().ilog2().max(12))
+            }
+            (_, Stream::File(_)) => Kind::Pieces,
+            (_, Stream::Packed) => Kind::PackedPieces,
+        }
+    }
+}
+
+impl Stratum {
+    fn new(kind: Kind, options: &BuildOptions) -> Self {
+        let spec = if kind == Kind::PackedPieces { options.packed_spec() } else { options.compression };
+        let pcluster_len = spec.map_or(0, |spec| spec.pcluster_len.into());
+        Self { kind, members: Vec::new(), ends: Vec::new(), budget: 0, pcluster_len }
+    }
+
+    fn push(&mut self, idx: u32, part: &Part) {
+        self.ends.push(self.text() + part.range.end - part.range.start);
+        self.members.push(idx);
+    }
+
+    /// Its jobs, as places in [`Frame::parts`].
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// Bytes of text.
+    pub fn text(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn is_in_pieces(&self) -> bool {
+        matches!(self.kind, Kind::Pieces | Kind::PackedPieces)
+    }
+
+    /// Whether all of it is packed.
+    fn is_whole(&self) -> bool {
+        self.text() <= self.budget
+    }
+
+    /// What is to be done, in plan order.
+    pub fn draw(&self, parts: &[Part]) -> Vec<Probe> {
+        let whole = |member: u32| Probe::Whole(member, parts[member as usize].clone());
+        if self.is_whole() {
+            return self.members.iter().copied().map(whole).collect();
+        }
+        if !self.is_in_pieces() {
+            let count = self.members.len() as u64;
+            let wanted = (self.budget * count / self.text()).max(COUNT_MIN).min(count);
+            return places(count, wanted).map(|place| whole(self.members[place as usize])).collect();
+        }
+        let most = PIECE_LEN + RATIO_MAX * self.pcluster_len;
+        let pieces = (self.budget / PIECE_LEN.max(RATIO_USUAL * self.pcluster_len)).max(COUNT_MIN);
+        let glances = GLANCES.min(self.text() / GLANCE_LEN).max(1);
+        let pieces = places(self.text(), pieces).map(|at| Probe::Piece(self.text_at(at, PIECE_LEN, most, parts)));
+        let glances =
+            places(self.text(), glances).map(|at| Probe::Glance(self.text_at(at, GLANCE_LEN, GLANCE_LEN, parts)));
+        pieces.chain(glances).collect()
+    }
+
+    /// At most `most` bytes of text from byte `at` of the stratum on, within a job; from before it if there would be less than
+    /// `least`.
+    fn text_at(&self, at: u64, least: u64, most: u64, parts: &[Part]) -> Part {
+        let place = self.ends.partition_point(|&end| end <= at);
+        let part = &parts[self.members[place] as usize];
+        let from_end = self.ends[place] - at;
+        let start = part.range.end.saturating_sub(from_end.max(least)).max(part.range.start);
+        let range = start..part.range.end.min(start + most);
+        Part { range, task: Task::Segment, ..part.clone() }
+    }
+
+    /// The sum over all jobs of the number that `of` reads off an observation.
+    pub fn figure(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Figure {
+        if self.is_whole() {
+            return Figure::exact(observed.iter().map(of).sum());
+        }
+        let packed = observed.iter().filter(|one| !one.is_glance());
+        if !self.is_in_pieces() {
+            let pairs: Vec<_> = packed.map(|one| (one.text as f64, of(one))).collect();
+            return Figure::ratio(&pairs, self.text() as f64, self.members.len());
+        }
+        let pairs: Vec<_> = packed.map(|one| (one.lz4, of(one) / one.text as f64)).collect();
+        let glances: Vec<f64> = observed.iter().filter(|one| one.is_glance()).map(|one| one.lz4).collect();
+        let seen = (glances.len() as u64 * GLANCE_LEN) as f64 / self.text() as f64;
+        Figure::regression(&pairs, &glances, seen).times(self.text() as f64)
+    }
+}
+
+/// `count` places at equal distances below `len`.
+fn places(len: u64, count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |n| ((2 * u128::from(n) + 1) * u128::from(len) / (2 * u128::from(count))) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_spread_evenly() {
+        assert_eq!(places(10, 5).collect::<Vec<_>>(), [1, 3, 5, 7, 9]);
+        assert_eq!(places(3, 3).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(places(u64::MAX, 7).all(|place| place < u64::MAX));
+    }
+
+    #[test]
+    fn pieces_stay_within_their_jobs() {
+        let options = BuildOptions { compression: Spec::parse("zstd", 65536).ok(), ..BuildOptions::default() };
+        let lens = [9 << 20, 600 << 10, 3 << 20];
+        let part = |(file, &len): (u32, &u64)| Part {
+            stream: Stream::File(file),
+            range: 0..len,
+            task: Task::Segment,
+            ends_stream: true,
+        };
+        let parts: Vec<Part> = (0..).zip(&lens).map(part).collect();
+        let mut stratum = Stratum::new(Kind::Pieces, &options);
+        for (idx, part) in (0..).zip(&parts) {
+            stratum.push(idx, part);
+        }
+        assert_eq!(stratum.text(), lens.iter().sum());
+        for at in (0..stratum.text()).step_by(10_007) {
+            let piece = stratum.text_at(at, PIECE_LEN, 1 << 20, &parts);
+            let Stream::File(file) = piece.stream else { panic!() };
+            assert!(piece.range.end <= lens[file as usize]);
+            assert!((PIECE_LEN..=1 << 20).contains(&(piece.range.end - piece.range.start)));
+        }
+    }
+}

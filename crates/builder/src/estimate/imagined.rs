@@ -1,0 +1,145 @@
+//! Packed data as it will be, as far as metadata depends on it.
+
+use kiln_format::feature::Feature;
+use kiln_format::zmap::HeadKind;
+use std::collections::{BTreeMap, HashSet};
+
+use super::frame::Frame;
+use super::observe::Observed;
+use crate::layout::lcluster_index::ZExtent;
+use crate::options::BuildOptions;
+use crate::pack::inline_tails::{TailRef, Tails};
+use crate::pack::jobs::Stream;
+use crate::pack::{Extents, Packed, Stored};
+use crate::plan::{FilePlan, Plan, Storage};
+
+/// What a file of one job becomes.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Flat,
+    Compressed { inline: u64 },
+}
+
+/// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
+pub fn packed(
+    plan: &Plan,
+    frame: &Frame,
+    observed: &[Vec<Observed>],
+    has_blob: bool,
+    options: &BuildOptions,
+) -> Packed {
+    let outcomes = outcomes(frame, observed);
+    let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
+    let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
+        // The members below say where.
+        Storage::Fragment => Stored::Fragment(0),
+        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits, runs: Box::default() },
+        Storage::Flat => plain(file, options),
+        Storage::Compressed { sparse } => match outcomes.get(&idx) {
+            Some(Outcome::Flat) => plain(file, options),
+            outcome => {
+                let inline = match outcome {
+                    Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
+                    _ => None,
+                };
+                Stored::Compressed(Box::new(Extents { inline, ..shape(Stream::File(idx), file.len, sparse) }))
+            }
+        },
+    };
+    let mut stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
+    for member in plan.packed.members() {
+        stored[member.file as usize] = Stored::Fragment(member.off);
+    }
+    let mut features = features(&stored, plan, options);
+    features.extend(has_blob.then_some(Feature::DeviceTable));
+    Packed {
+        packed_len: plan.packed.len(),
+        packed: shape(Stream::Packed, plan.packed.len(), false),
+        stored,
+        tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+        blob_blocks: has_blob.then_some(0),
+        shared_chunk_bytes: 0,
+        features,
+        left_out: BTreeMap::new(),
+        changed: BTreeMap::new(),
+    }
+}
+
+/// Bytes beside inodes, each file's once.
+pub fn inline_len(packed: &Packed) -> u64 {
+    let tail = |stored: &Stored| match stored {
+        Stored::Compressed(extents) => extents.inline,
+        stored => stored.as_flat().and_then(|(_, tail)| tail),
+    };
+    packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
+}
+
+/// What became of the files that were packed whole; each that was not becomes what the one before it in its stratum became.
+fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome> {
+    let mut outcomes = BTreeMap::new();
+    for (stratum, observed) in frame.strata.iter().zip(observed) {
+        let mut donors = observed.iter().filter(|one| one.part.is_some()).peekable();
+        let Some(mut donor) = donors.peek().copied() else { continue };
+        for &member in stratum.members() {
+            while let Some(next) = donors.next_if(|next| next.part <= Some(member)) {
+                donor = next;
+            }
+            if let Stream::File(file) = frame.parts[member as usize].stream {
+                let outcome = if donor.is_flat { Outcome::Flat } else { Outcome::Compressed { inline: donor.inline } };
+                outcomes.insert(file, outcome);
+            }
+        }
+    }
+    outcomes
+}
+
+fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
+    if let Some(chunk_bits) = options.chunk_bits {
+        return Stored::Chunks { chunk_bits, runs: Box::default() };
+    }
+    let tail = options.inline_tail_len(file.len, file.inode_len as usize);
+    Stored::flat(None, (tail > 0).then(|| TailRef::imagined(tail as u16)))
+}
+
+/// Extents whose map is as long as it will be.
+fn extents(stream: Stream, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
+    let is_shared = plan.streams.as_ref().is_some_and(|streams| streams.is_shared(stream));
+    let scattered = has_holes || is_shared;
+    let unit = match plan.way_of(stream).filter(|_| options.encoded_extents) {
+        Some(spec) => u64::from(spec.pcluster_len),
+        // Of an index only the kind matters.
+        None => len.max(1),
+    };
+    let extent = |n: u64| ZExtent {
+        la: n * unit,
+        llen: (len - n * unit).min(unit) as u32,
+        plen: 1,
+        pa: if scattered { len - n } else { n },
+        kind: HeadKind::Head1,
+        partial: scattered,
+    };
+    Extents { list: (0..len.div_ceil(unit)).map(extent).collect(), ..Extents::default() }
+}
+
+fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
+    let has_refs = plan.streams.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
+    let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
+    let mut features = HashSet::new();
+    if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {
+        features.insert(Feature::Fragments);
+    }
+    for one in stored {
+        match one {
+            Stored::Chunks { .. } => features.insert(Feature::ChunkedFile),
+            Stored::Fragment(_) => features.insert(Feature::Fragments),
+            Stored::Compressed(extents) if extents.inline.is_some() => features.insert(Feature::TailPacking),
+            _ => false,
+        };
+        let is_compressed = matches!(one, Stored::Compressed(_) | Stored::Fragment(_));
+        if options.encoded_extents && is_compressed {
+            features.insert(Feature::Addr48Bit);
+        }
+    }
+    features.into_iter().collect()
+}

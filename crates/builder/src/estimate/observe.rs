@@ -1,0 +1,194 @@
+//! Packing a sample, and what is seen of it.
+
+use kiln_codec::probe;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::frame::{Frame, PIECE_LEN, Probe};
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::pack::append::Home;
+use crate::pack::chunks::ChunkText;
+use crate::pack::fill::PartExtent;
+use crate::pack::jobs::Task;
+use crate::pack::worker::{PackedPart, Packer, Shape};
+use crate::plan::Plan;
+use crate::plan::analysis::{SURVEY_COST, skippable};
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::summary::thread_cpu;
+use crate::tree::Tree;
+
+/// What was seen of a job, of a piece, or at a glance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observed {
+    /// Which job, if it was packed whole.
+    pub part: Option<u32>,
+    /// Bytes of text that were packed; 0 of a glance.
+    pub text: u64,
+    /// Bytes of blocks that they became.
+    pub blocks: u64,
+    /// Bytes that go beside the inode.
+    pub inline: u64,
+    /// It stays uncompressed.
+    pub is_flat: bool,
+    /// It is in chunks.
+    pub in_chunks: bool,
+    /// It is all of its file.
+    pub is_file: bool,
+    /// What LZ4 makes of the text, by its length; not of jobs.
+    pub lz4: f64,
+    /// CPU time that packing took.
+    pub secs: f64,
+}
+
+impl Observed {
+    /// Whether nothing was packed.
+    pub fn is_glance(&self) -> bool {
+        self.text == 0
+    }
+
+    fn of(text: u64, packed: &PackedPart, secs: f64) -> Self {
+        let (is_flat, inline) = match &packed.shape {
+            Shape::Flat { tail } => (true, tail.len()),
+            Shape::Chunks { .. } => (true, 0),
+            Shape::Extents { inline, .. } => (false, inline.len()),
+        };
+        let blocks = packed.bytes.len() as u64 - zeros_len(packed);
+        Self { text, blocks, inline: inline as u64, is_flat, secs, ..Self::default() }
+    }
+}
+
+/// Lengths and digests of chunks that may be stored already.
+type Chunks = Vec<(u64, u128)>;
+
+/// Chunks of a part, with their lengths.
+fn chunks(packed: &PackedPart) -> impl Iterator<Item = (u64, ChunkText)> {
+    let (chunk_bits, texts) = match &packed.shape {
+        Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
+        _ => (0, &[][..]),
+    };
+    let lens = packed.bytes.chunks(1 << chunk_bits).map(|chunk| chunk.len() as u64);
+    texts.iter().copied().zip(lens).map(|(text, len)| (len, text))
+}
+
+/// Bytes of chunks that are not stored.
+fn zeros_len(packed: &PackedPart) -> u64 {
+    chunks(packed).filter(|(_, text)| matches!(text, ChunkText::Zeros)).map(|(len, _)| len).sum()
+}
+
+/// Draw a sample and pack it on all cores. By stratum.
+///
+/// # Errors
+/// A file that cannot be read, unless such files are to be skipped; an interruption.
+pub fn observe(
+    tree: &Tree,
+    plan: &Plan,
+    frame: &Frame,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Vec<Vec<Observed>>, BuildError> {
+    let probes = frame.strata.iter().enumerate();
+    let probes = probes.flat_map(|(stratum, all)| all.draw(&frame.parts).into_iter().map(move |one| (stratum, one)));
+    let costed = |job: (usize, Probe)| Costed { cost: SURVEY_COST + len(&job.1), job };
+    let worker = || {
+        let mut observer = Observer::new(tree, plan, options, control)?;
+        Ok(move |(stratum, probe): (usize, Probe)| {
+            control.check()?;
+            Ok::<_, BuildError>((stratum, skippable(observer.observe(probe), options)?))
+        })
+    };
+    let (mut observed, mut stored) = (vec![Vec::new(); frame.strata.len()], HashSet::new());
+    pool::run(options.threads, options.backlog(), probes.map(costed), worker, |(stratum, seen)| {
+        observed[stratum].extend(seen.ok().map(|(one, chunks): (Observed, Chunks)| {
+            let again = chunks.into_iter().filter(|chunk| !stored.insert(*chunk)).map(|(len, _)| len).sum::<u64>();
+            Observed { blocks: one.blocks - again, ..one }
+        }));
+        Ok(())
+    })?;
+    Ok(observed)
+}
+
+fn len(probe: &Probe) -> u64 {
+    let (Probe::Whole(_, part) | Probe::Piece(part) | Probe::Glance(part)) = probe;
+    part.range.end - part.range.start
+}
+
+/// Packs samples; one for each thread.
+struct Observer<'a> {
+    plan: &'a Plan,
+    whole: Packer<'a>,
+    pieces: Packer<'a>,
+}
+
+impl<'a> Observer<'a> {
+    fn new(
+        tree: &'a Tree,
+        plan: &'a Plan,
+        options: &'a BuildOptions,
+        control: &'a Control<'a>,
+    ) -> Result<Self, BuildError> {
+        let whole = Packer::new(tree, plan, &plan.packed, options, control);
+        let pieces = Packer::new(tree, plan, &plan.packed, options, control).with_enough(PIECE_LEN);
+        Ok(Self { plan, whole, pieces })
+    }
+
+    fn observe(&mut self, probe: Probe) -> Result<(Observed, Chunks), BuildError> {
+        let start = thread_cpu();
+        let secs = || (thread_cpu() - start).as_secs_f64();
+        match probe {
+            Probe::Whole(idx, part) => {
+                let packed = self.whole.pack(&part)?;
+                let text = part.range.end - part.range.start;
+                let in_chunks = Home::of(self.plan, part.stream, &packed.shape) == Home::Chunks;
+                let is_file = matches!(part.task, Task::Whole { .. });
+                let observed = Observed::of(text, &packed, secs());
+                let digest = |(len, text)| match text {
+                    ChunkText::Text(digest) => Some((len, digest?)),
+                    ChunkText::Zeros => None,
+                };
+                let chunks = chunks(&packed).filter_map(digest).collect();
+                Ok((Observed { part: Some(idx), in_chunks, is_file, ..observed }, chunks))
+            }
+            Probe::Piece(part) => {
+                let packed = self.pieces.pack(&part)?;
+                let secs = secs();
+                let Shape::Extents { list, .. } = &packed.shape else {
+                    return Err(BuildError::Internal("a piece is flat".to_owned()));
+                };
+                let text = list.iter().map(|extent: &PartExtent| u64::from(extent.llen)).sum::<u64>();
+                let lz4 = lz4_share(&self.pieces.text()[..text as usize]);
+                Ok((Observed { lz4, ..Observed::of(text, &packed, secs) }, Chunks::new()))
+            }
+            Probe::Glance(part) => {
+                self.pieces.read(&part)?;
+                Ok((Observed { lz4: lz4_share(self.pieces.text()), ..Observed::default() }, Chunks::new()))
+            }
+        }
+    }
+}
+
+/// What LZ4 leaves of `text`, in pieces that it sees at once.
+fn lz4_share(text: &[u8]) -> f64 {
+    let left: usize = text.chunks(probe::UNIT_LEN).map(probe::estimated_len).sum();
+    left as f64 / text.len().max(1) as f64
+}
+
+/// CPU time that the system needs to take a byte into the page cache: what a build pays for writing.
+///
+/// # Errors
+/// A system without files in memory.
+pub fn write_secs_per_byte() -> Result<f64, BuildError> {
+    const LEN: usize = 1 << 20;
+    const COUNT: u64 = 16;
+    let failed = |source| BuildError::Write { action: "write to memory", source };
+    let file = memfd_create("kiln-estimate", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+    let (file, bytes) = (File::from(file), vec![1; LEN]);
+    let start = thread_cpu();
+    for n in 0..COUNT {
+        file.write_all_at(&bytes, n * LEN as u64).map_err(failed)?;
+    }
+    Ok((thread_cpu() - start).as_secs_f64() / (COUNT * LEN as u64) as f64)
+}

@@ -1,0 +1,63 @@
+//! What lies between streams, because they start at multiples of something.
+
+use super::Figure;
+use super::frame::Frame;
+use super::observe::Observed;
+use crate::options::BuildOptions;
+use crate::pack::jobs::{Part, Task};
+use crate::plan::Plan;
+
+/// Half the interval that holds 95 of 100 numbers of a uniform distribution over an interval of length 1.
+const UNIFORM_ERROR: f64 = 0.475;
+
+/// What lies behind a job: what starts at a block behind encoded extents takes half a block on average.
+pub fn behind(one: &Observed, options: &BuildOptions) -> f64 {
+    match one.blocks > 0 {
+        true if one.is_file && options.data_align > 1 => rest(one.blocks, options.data_align) as f64,
+        true if options.encoded_extents && one.is_flat => options.block_bits.len() as f64 / 2.0,
+        _ => 0.0,
+    }
+}
+
+/// What lies behind streams of several jobs in the image, less what is too much: nothing lies behind the last of all streams.
+pub fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Figure {
+    let align = options.data_align;
+    if align == 1 {
+        return Figure::exact(0.0);
+    }
+    let unknown = |sign: f64| Figure { value: sign * align as f64 / 2.0, error: UNIFORM_ERROR * align as f64 };
+    let padding = |parts: &[Part]| match &parts[0] {
+        part if matches!(part.task, Task::Whole { .. }) || has_blob && plan.is_in_chunks(part.stream) => None,
+        _ => Some(stored_len(parts, options).map_or(unknown(1.0), |len| Figure::exact(rest(len, align) as f64))),
+    };
+    let streams = frame.parts.chunk_by(|a, b| a.stream == b.stream).filter_map(padding);
+    streams.chain((!frame.parts.is_empty()).then_some(unknown(-1.0))).sum()
+}
+
+/// Bytes of a stream that is not compressed.
+fn stored_len(parts: &[Part], options: &BuildOptions) -> Option<u64> {
+    let len = |part: &Part| match part.task {
+        Task::Copy | Task::Chunks(_) => {
+            Some((part.range.end - part.range.start).next_multiple_of(options.block_bits.len()))
+        }
+        Task::Tail => Some(0),
+        Task::Segment | Task::Whole { .. } => None,
+    };
+    parts.iter().map(len).sum()
+}
+
+/// A length that is a multiple of `align`.
+pub fn whole(len: Figure, align: u64) -> Figure {
+    match align {
+        1 => len,
+        _ => {
+            let value = (len.value / align as f64).ceil() * align as f64;
+            Figure { value, error: if len.error > 0.0 { len.error + align as f64 } else { 0.0 } }
+        }
+    }
+}
+
+/// From byte `len` to the next multiple of `align`.
+fn rest(len: u64, align: u64) -> u64 {
+    len.next_multiple_of(align) - len
+}

@@ -1,0 +1,284 @@
+//! Why each file is stored as it is: what the plan decided, and what became of it.
+
+use kiln_codec::Spec;
+use kiln_format::inode::Form;
+use kiln_format::zmap::HeadKind;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::inodes::{Facts, TooMuch};
+use crate::options::BuildOptions;
+use crate::pack::jobs::Stream;
+use crate::pack::{Extents, Packed, Stored};
+use crate::plan::hole;
+use crate::plan::{Plan, Storage};
+use crate::tree::Tree;
+use crate::tree::{Kind, NodeId};
+
+/// A file, and why it is stored as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Its first path in walk order, without leading slash.
+    pub path: Vec<u8>,
+    /// Size in bytes.
+    pub len: u64,
+    /// Where its contents are.
+    pub how: How,
+    /// How it is compressed, where that gains, and who decided that.
+    pub way: Option<(Spec, Decision)>,
+    /// Why it is not in the packed inode, if others are.
+    pub unpacked: Option<Unpacked>,
+    /// What a compact inode could not hold; of none, the inode is compact.
+    pub too_much: Vec<TooMuch>,
+}
+
+/// Who decided how a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is so for all files.
+    Default,
+    /// A hint.
+    Hint,
+    /// Samples of it became smallest so.
+    Trial,
+}
+
+/// How the contents of a file are stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum How {
+    /// There are none.
+    Empty,
+    /// With those of an earlier file, which are the same.
+    Duplicate {
+        /// Path of that file.
+        of: Vec<u8>,
+    },
+    /// In the packed inode.
+    Packed {
+        /// First byte there.
+        off: u64,
+        /// Bytes that are stored elsewhere, too, and only there.
+        referenced: u64,
+    },
+    /// Uncompressed, in a row.
+    Flat {
+        /// Why they are not compressed.
+        because: Uncompressed,
+        /// Bytes beside the inode.
+        inline: u64,
+    },
+    /// Uncompressed, in chunks: all such files if that was asked for, else because some of the chunks are holes.
+    Chunks {
+        /// Why they are not compressed.
+        because: Uncompressed,
+        /// Bytes of a chunk: as asked for, else the size with which the chunks and the list of them take least.
+        chunk_len: u64,
+        /// Bytes that are not stored.
+        holes: u64,
+    },
+    /// Compressed.
+    Compressed {
+        /// Extents, those of references and holes included.
+        extents: u64,
+        /// Extents that did not compress.
+        plain: u64,
+        /// Bytes of text that are stored for this file.
+        text: u64,
+        /// Bytes that this takes, those beside the inode included.
+        stored: u64,
+        /// Bytes of text that are stored elsewhere, too, and only there.
+        referenced: u64,
+        /// Bytes of holes.
+        holes: u64,
+        /// Bytes of the last pcluster, if it lies beside the inode.
+        inline: u64,
+        /// Bytes of text at the end that lie in the packed inode.
+        packed: u64,
+    },
+}
+
+/// Why a file is not compressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Uncompressed {
+    /// No file is.
+    NoCompression,
+    /// A hint says so.
+    Hint,
+    /// Samples all over it do not compress.
+    Incompressible {
+        /// Their mean entropy.
+        bits_per_byte: f64,
+    },
+    /// So little of it is not hole that an index of it would take more.
+    MostlyHoles,
+    /// It fits one block, which is the least that compression can leave.
+    OneBlock,
+    /// It was compressed and did not become smaller.
+    NoGain,
+}
+
+/// Why a file is not packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpacked {
+    /// It is longer than the longest file to be packed.
+    TooLong,
+    /// It may have holes, which packed files cannot have.
+    Sparse,
+    /// Its first bytes do not compress.
+    Incompressible,
+    /// It is compressed in another way than the packed inode, or not at all.
+    OtherWay,
+}
+
+/// What a build has decided, to be asked when it is done.
+pub struct Reasons<'a> {
+    tree: &'a Tree,
+    facts: Facts,
+    plan: Plan,
+    stored: Vec<Stored>,
+    /// Files that could not be read when they were to be stored.
+    left_out: BTreeSet<u32>,
+    options: BuildOptions,
+    /// References in the packed stream, by place.
+    packed_refs: Vec<Range<u64>>,
+}
+
+impl<'a> Reasons<'a> {
+    /// Keep what `packed` has to tell; inline tails, which need memory, go.
+    pub(crate) fn new(tree: &'a Tree, facts: Facts, plan: Plan, packed: Packed, options: &BuildOptions) -> Self {
+        let refs = plan.streams.iter().flat_map(|streams| {
+            let target = |one: &crate::plan::dedupe::split_points::Ref| match streams.locate(one.target) {
+                (Stream::Packed, at) => Some(at..at + one.len),
+                (Stream::File(_), _) => None,
+            };
+            streams.plan.refs.iter().filter_map(target)
+        });
+        let mut packed_refs: Vec<_> = refs.collect();
+        packed_refs.sort_unstable_by_key(|range| range.start);
+        let left_out = packed.left_out.into_keys().collect();
+        Self { tree, facts, plan, stored: packed.stored, left_out, options: options.clone(), packed_refs }
+    }
+
+    /// Every regular file of the image in walk order.
+    pub fn explain(&self) -> impl Iterator<Item = Explanation> {
+        let in_image = |&(idx, _): &(u32, _)| !self.left_out.contains(&idx);
+        let files = (0..).zip(&self.plan.files).filter(in_image);
+        files.filter_map(|(idx, file)| {
+            Some(Explanation {
+                path: self.tree.path(file.node),
+                len: file.len,
+                how: self.how(idx)?,
+                way: file.way.map(|way| (way, self.decision(file.node, way))),
+                unpacked: self.unpacked(idx),
+                too_much: self.too_much(file.node),
+            })
+        })
+    }
+
+    /// `None` of a file that is left out.
+    fn how(&self, idx: u32) -> Option<How> {
+        let file = &self.plan.files[idx as usize];
+        Some(match (file.storage, &self.stored[idx as usize]) {
+            (Storage::LeftOut, _) => return None,
+            (Storage::Empty, _) => How::Empty,
+            (Storage::Duplicate(original), _) => {
+                How::Duplicate { of: self.tree.path(self.plan.files[original as usize].node) }
+            }
+            (Storage::Fragment, Stored::Fragment(off)) => {
+                How::Packed { off: *off, referenced: overlap(&self.packed_refs, *off..off + file.len) }
+            }
+            (Storage::Chunks { chunk_bits, .. }, _) => {
+                let holes = hole::total(self.plan.holes(idx));
+                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
+            }
+            (_, Stored::Chunks { chunk_bits, .. }) => {
+                How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }
+            }
+            (Storage::Compressed { .. }, Stored::Fragment(off)) => How::Packed { off: *off, referenced: 0 },
+            (Storage::Compressed { .. }, Stored::Compressed(extents)) => {
+                compressed(file.len, hole::total(self.plan.holes(idx)), extents)
+            }
+            (_, stored) => {
+                let tail = stored.as_flat().and_then(|(_, tail)| tail);
+                let inline = tail.map_or(0, |tail| tail.len.into());
+                How::Flat { because: self.uncompressed(idx), inline }
+            }
+        })
+    }
+
+    fn decision(&self, node: NodeId, way: Spec) -> Decision {
+        match self.options.hints.get(node) {
+            Some(_) => Decision::Hint,
+            None if Some(way) == self.options.compression => Decision::Default,
+            None => Decision::Trial,
+        }
+    }
+
+    fn uncompressed(&self, idx: u32) -> Uncompressed {
+        match self.plan.entropies.get(&idx) {
+            _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
+            _ if self.plan.files[idx as usize].way.is_none() => Uncompressed::NoCompression,
+            _ if matches!(self.plan.files[idx as usize].storage, Storage::Chunks { sparse: true, .. }) => {
+                Uncompressed::MostlyHoles
+            }
+            Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },
+            None if self.plan.files[idx as usize].len <= self.options.block_bits.len() => Uncompressed::OneBlock,
+            None => Uncompressed::NoGain,
+        }
+    }
+
+    fn unpacked(&self, idx: u32) -> Option<Unpacked> {
+        let file = &self.plan.files[idx as usize];
+        let most = self.options.fragment_max_len();
+        let has_own = matches!(file.storage, Storage::Flat | Storage::Chunks { .. } | Storage::Compressed { .. });
+        match self.tree.node(file.node).kind {
+            _ if most == 0 || !has_own => None,
+            _ if file.len > most => Some(Unpacked::TooLong),
+            _ if file.way != self.options.compression => Some(Unpacked::OtherWay),
+            Kind::File { sparse: true, .. } => Some(Unpacked::Sparse),
+            _ => Some(Unpacked::Incompressible),
+        }
+    }
+
+    fn too_much(&self, node: NodeId) -> Vec<TooMuch> {
+        match self.facts.forms[node.idx()] {
+            Form::Compact => Vec::new(),
+            Form::Extended => self.facts.too_much(self.tree, node, &self.options),
+        }
+    }
+}
+
+fn compressed(len: u64, holes: u64, extents: &Extents) -> How {
+    let Extents { list, text, bytes, inline, fragment, .. } = extents;
+    let packed = list.last().filter(|_| fragment.is_some()).map_or(0, |end| end.llen.into());
+    How::Compressed {
+        extents: (list.len() - usize::from(fragment.is_some())) as u64,
+        plain: list.iter().filter(|extent| extent.kind == HeadKind::Plain && extent.plen > 0).count() as u64,
+        text: *text,
+        stored: *bytes,
+        referenced: len - holes - text - packed,
+        holes,
+        inline: inline.map_or(0, |tail| tail.len.into()),
+        packed,
+    }
+}
+
+/// Bytes that `range` has in common with `ranges`, which are sorted and disjoint.
+fn overlap(ranges: &[Range<u64>], range: Range<u64>) -> u64 {
+    let first = ranges.partition_point(|one| one.end <= range.start);
+    let common = |one: &Range<u64>| one.end.min(range.end) - one.start.max(range.start);
+    ranges[first..].iter().take_while(|one| one.start < range.end).map(common).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlaps_are_counted() {
+        let ranges = [2..4, 4..5, 9..12];
+        for (range, bytes) in [(0..2, 0), (0..3, 1), (3..10, 3), (5..9, 0), (0..20, 6), (10..11, 1), (12..13, 0)] {
+            assert_eq!(overlap(&ranges, range.clone()), bytes, "{range:?}");
+        }
+    }
+}

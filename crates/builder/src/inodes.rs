@@ -1,0 +1,186 @@
+//! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
+
+pub(crate) mod digest;
+pub(crate) mod epoch;
+pub(crate) mod xattr;
+
+use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
+use kiln_format::xattr::BODY_HEADER_LEN;
+use std::collections::HashMap;
+
+use crate::error::BuildError;
+use crate::error::InputProblem;
+use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
+use crate::options::BuildOptions;
+use crate::summary::Skipped;
+use crate::tree::Tree;
+use crate::tree::{Kind, Metadata, NodeId};
+
+/// Longest symbolic link that Linux follows.
+const SYMLINK_MAX_LEN: usize = 4095;
+
+/// What a compact inode cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooMuch {
+    /// A size from 4 GiB on.
+    Size,
+    /// An owner or group above 65535.
+    Owner,
+    /// More than 65535 links.
+    Links,
+    /// A time of its own: all compact inodes of an image have the same.
+    Mtime,
+    /// Anything: no inode was to be compact.
+    Anything,
+}
+
+/// Facts of all nodes, by node.
+pub struct Facts {
+    /// Time that compact inodes have or count from.
+    pub epoch: Epoch,
+    /// Whether some have times of their own.
+    pub compact_times: CompactTimes,
+    /// Form of each inode.
+    pub forms: Vec<Form>,
+    /// Set of each inode.
+    pub xattr_sets: Vec<Option<SetId>>,
+    /// The attributes.
+    pub xattrs: Xattrs,
+    /// Bytes of attributes beside the root inode at least.
+    root_xattr_len: usize,
+    /// Nodes that cannot be represented and are left out.
+    pub left_out: Vec<Skipped>,
+    /// Whether a node is left out.
+    pub is_left_out: Vec<bool>,
+}
+
+impl Facts {
+    /// Look at every node. `digests` are attributes of contents.
+    ///
+    /// # Errors
+    /// The first node that the format cannot represent, unless such nodes are to be skipped.
+    pub fn gather(
+        tree: &Tree,
+        digests: &HashMap<NodeId, Box<[u8]>>,
+        options: &BuildOptions,
+    ) -> Result<Self, BuildError> {
+        let mut collector = Collector::new(Prefixes::new(options)?);
+        let mut xattr_sets = vec![None; tree.len()];
+        let mut left_out = Vec::new();
+        let mut is_left_out = vec![false; tree.len()];
+        for id in tree.walk() {
+            let node = tree.node(id);
+            match representable(&node.kind).and_then(|()| collector.add(node, digests.get(&id).map(|value| &**value))) {
+                Ok(set) => xattr_sets[id.idx()] = set,
+                Err(reason) => {
+                    let error = BuildError::Input { path: tree.path(id), reason };
+                    if !options.keep_going || matches!(node.kind, Kind::Directory(_)) {
+                        return Err(error);
+                    }
+                    left_out.push(Skipped { path: tree.path(id), error });
+                    is_left_out[id.idx()] = true;
+                }
+            }
+        }
+        let eligible = |id: NodeId| too_much(tree, id).next().is_none();
+        let time = |meta: &Metadata| mtime(meta, options);
+        let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
+        let allowed = options.compact_times();
+        // The time of building counts from the epoch, forwards.
+        let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
+        let best = epoch::choose(times, allowed);
+        let epoch = build_time.map_or(best, |time| best.min(time));
+        let fits = |id: NodeId| options.compact_inodes && eligible(id);
+        let mut compact_times = CompactTimes::Shared;
+        let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
+            None => Form::Extended,
+            Some(0) => Form::Compact,
+            Some(_) => {
+                compact_times = CompactTimes::Own;
+                Form::Compact
+            }
+        };
+        let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
+        let xattrs = collector.finish(options.xattr_share_min);
+        // A header alone is no body.
+        let root_xattr_len = match options.root_xattr_len {
+            0 => 0,
+            len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
+        };
+        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
+    }
+
+    /// What keeps a node's inode from being compact.
+    pub fn too_much(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<TooMuch> {
+        if !options.compact_inodes {
+            return vec![TooMuch::Anything];
+        }
+        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(TooMuch::Mtime);
+        too_much(tree, id).chain(other_time).collect()
+    }
+
+    /// Bytes of a node's inode with its xattrs.
+    pub fn inode_len(&self, id: NodeId) -> usize {
+        self.forms[id.idx()].len() + self.xattr_len(id)
+    }
+
+    /// Bytes of a node's xattrs.
+    pub fn xattr_len(&self, id: NodeId) -> usize {
+        let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
+        self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Whether any inode has xattrs, or room for some.
+    pub fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_empty() || self.root_xattr_len > 0
+    }
+}
+
+/// What no compact inode can hold, whatever its time.
+fn too_much(tree: &Tree, id: NodeId) -> impl Iterator<Item = TooMuch> + use<> {
+    let node = tree.node(id);
+    let len = match node.kind {
+        Kind::File { len, .. } => len,
+        _ => 0,
+    };
+    let all = [
+        (len > u64::from(u32::MAX), TooMuch::Size),
+        (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, TooMuch::Owner),
+        (nlink(tree, id) > 0xFFFF, TooMuch::Links),
+    ];
+    all.into_iter().filter_map(|(is, what)| is.then_some(what))
+}
+
+/// The time that a node's inode shows.
+pub fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
+    let time = Epoch { secs: meta.mtime, nsec: meta.mtime_nsec };
+    match options.source_date_epoch {
+        Some(secs) => time.min(Epoch { secs, nsec: 0 }),
+        None => time,
+    }
+}
+
+/// Links of a node's inode: for directories 2 and one for each sub-directory, for others their names.
+pub fn nlink(tree: &Tree, id: NodeId) -> u32 {
+    match &tree.node(id).kind {
+        Kind::Directory(entries) => {
+            let is_dir = |node: NodeId| matches!(tree.node(node).kind, Kind::Directory(_));
+            2 + entries.iter().filter(|entry| is_dir(entry.node)).count() as u32
+        }
+        _ => tree.names_of(id),
+    }
+}
+
+fn representable(kind: &Kind) -> Result<(), InputProblem> {
+    match kind {
+        Kind::Symlink(target) if target.is_empty() || target.len() > SYMLINK_MAX_LEN => {
+            Err(InputProblem::SymlinkLen(target.len()))
+        }
+        Kind::CharDevice(rdev) | Kind::BlockDevice(rdev) => rdev.encode().map(drop).map_err(|_| {
+            let Rdev { major, minor } = *rdev;
+            InputProblem::Rdev { major, minor }
+        }),
+        Kind::File { len, .. } if *len >> 63 != 0 => Err(InputProblem::FileLen(*len)),
+        _ => Ok(()),
+    }
+}

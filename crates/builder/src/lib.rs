@@ -1,0 +1,42 @@
+//! A tree as an EROFS image.
+//!
+//! Building is a sequence of values, each complete when it is made:
+//!
+//! ```text
+//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► Metadata ──► bytes
+//! names,   inode     order,   where      nids       what of it   every region filled
+//! contents forms     dedupe   data lies             is packed    to its last byte
+//! ```
+//!
+//! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
+#![forbid(unsafe_code)]
+
+mod build;
+mod error;
+mod estimate;
+mod explain;
+mod inodes;
+mod layout;
+mod options;
+mod output;
+mod pack;
+mod plan;
+mod pool;
+mod progress;
+mod summary;
+pub mod tree;
+mod write;
+
+pub use build::{build, build_explained};
+pub use error::{BuildError, InputProblem};
+pub use estimate::{Estimate, Figure, estimate};
+pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use inodes::TooMuch;
+pub use kiln_codec::Spec;
+pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes};
+pub use output::{Blob, Out};
+pub use plan::hints::Hints;
+pub use plan::method_selection::Trial;
+pub use progress::{Control, Progress};
+pub use summary::{Phase, PhaseClock, Skipped, Summary, WayUse};
+pub use tree::Tree;

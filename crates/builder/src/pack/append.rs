@@ -1,0 +1,115 @@
+//! Where data goes: the image, which grows at its end, and the extra device, if there is one. Only one thread holds them.
+
+use kiln_codec::{Method, Spec};
+use kiln_format::{Blkaddr, BlockBits};
+
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::output::Out;
+use crate::pack::device::Device;
+use crate::pack::fill::Filled;
+use crate::pack::jobs::Stream;
+use crate::pack::worker::{PackedPart, Shape};
+use crate::plan::Plan;
+
+/// What bytes are, for the device that they go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Anything else.
+    Image,
+    /// Data of a file in chunks.
+    Chunks,
+}
+
+impl Home {
+    /// That of a part of the plan.
+    pub fn of(plan: &Plan, stream: Stream, shape: &Shape) -> Self {
+        match shape {
+            Shape::Chunks { .. } => Home::Chunks,
+            Shape::Flat { .. } if plan.is_in_chunks(stream) => Home::Chunks,
+            _ => Home::Image,
+        }
+    }
+}
+
+/// Writes data behind the blocks of the superblock.
+pub struct Appender<'a> {
+    image: Device<'a>,
+    /// The extra device, where chunks go if there is one.
+    blob: Option<Device<'a>>,
+    block_bits: BlockBits,
+    /// Extents are encoded: byte-granular.
+    encoded: bool,
+    /// Running digest of the image's contents.
+    pub digest: blake3::Hasher,
+}
+
+impl<'a> Appender<'a> {
+    /// Behind `header_blocks` blocks.
+    pub fn new(out: Out<'a>, header_blocks: u64, options: &BuildOptions) -> Self {
+        let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
+        let image = Device::new(out.image, out.offset, block_bits, header_blocks << block_bits.bits());
+        let blob = out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0));
+        Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }
+    }
+
+    /// Byte behind the data in the image.
+    pub fn end(&self) -> u64 {
+        self.image.end
+    }
+
+    /// The block behind the data in the image.
+    pub fn next_block(&self) -> Blkaddr {
+        Blkaddr(self.block_bits.blocks_for(self.image.end))
+    }
+
+    /// Blocks of the extra device, if there is one.
+    pub fn blob_blocks(&self) -> Option<u64> {
+        self.blob.as_ref().map(|blob| self.block_bits.blocks_for(blob.end))
+    }
+
+    /// Where such bytes go.
+    pub fn device(&mut self, home: Home) -> &mut Device<'a> {
+        match (home, &mut self.blob) {
+            (Home::Chunks, Some(blob)) => blob,
+            _ => &mut self.image,
+        }
+    }
+
+    /// What was packed in this way, as it must be to lie where the data ends. See
+    /// [`Filled::with_deflate_ends_off_page_starts`].
+    pub fn settled(&self, packed: PackedPart, way: Option<Spec>) -> PackedPart {
+        if !self.encoded || way.is_none_or(|way| way.method != Method::Deflate) {
+            return packed;
+        }
+        let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
+        let filled = Filled { bytes, extents, inline, left: 0 };
+        let filled = filled.with_deflate_ends_off_page_starts(self.image.end, self.block_bits);
+        let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
+        PackedPart { bytes: filled.bytes, shape, ..packed }
+    }
+
+    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
+    ///
+    /// # Errors
+    /// An output that cannot be written, or outgrows block addresses.
+    pub fn append(&mut self, packed: &PackedPart, home: Home) -> Result<u64, BuildError> {
+        let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
+        self.count(packed);
+        let device = self.device(home);
+        if packed.bytes.is_empty() {
+            return Ok(device.end);
+        }
+        if !encoded {
+            device.align_to_block();
+        }
+        device.append(&packed.bytes)
+    }
+
+    /// Take what was packed into the digest, wherever it goes.
+    pub fn count(&mut self, packed: &PackedPart) {
+        if !packed.bytes.is_empty() {
+            self.digest.update(&packed.digest.to_le_bytes());
+        }
+    }
+}

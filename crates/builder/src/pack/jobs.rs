@@ -1,0 +1,144 @@
+//! What the workers are given: the parts of files and of the packed stream, in plan order.
+
+use kiln_codec::Spec;
+use std::ops::Range;
+
+use crate::options::BuildOptions;
+use crate::plan::dedupe::input::Streams;
+use crate::plan::dedupe::split_points::StoredPart;
+use crate::plan::fragments::PackedStream;
+use crate::plan::hole;
+use crate::plan::{FilePlan, Plan, Storage};
+
+/// Bytes of an uncompressed file that are copied at a time.
+const COPY_LEN: u64 = 4 << 20;
+
+/// Where the text of a part comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stream {
+    /// The file with this index in the plan.
+    File(u32),
+    /// The packed stream.
+    Packed,
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// A whole file of one part: compressed if that gains, else in chunks or flat, its tail inline if there is room.
+    Whole {
+        /// Try to compress.
+        compress: bool,
+        /// Bytes of the inode with its xattrs.
+        inode_len: usize,
+    },
+    /// A part of a compressed stream.
+    Segment,
+    /// Blocks of an uncompressed file, as they are; the last is filled with zeros.
+    Copy,
+    /// Chunks of 2^n bytes, to be compared with others.
+    Chunks(u8),
+    /// The last bytes of an uncompressed file, to be inline.
+    Tail,
+}
+
+/// A job: what one worker reads and fills front to back.
+///
+/// Parts that start at block boundaries never share an lcluster with others; those that are cut where references begin
+/// keep the rules of [`crate::cuts`]. So parts can be packed in parallel.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where the text comes from.
+    pub stream: Stream,
+    /// Which bytes of it.
+    pub range: Range<u64>,
+    /// What to do with them.
+    pub task: Task,
+    /// What follows, if anything does, starts at a block boundary: the last extent may be as short as it likes.
+    pub ends_stream: bool,
+}
+
+/// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
+pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = Part> + Send + 'a {
+    let files = plan.files.iter().enumerate();
+    let files = files.flat_map(move |(idx, file)| {
+        let stream = Stream::File(idx as u32);
+        match &plan.streams {
+            Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
+            _ => parts(stream, file, plan.holes(idx as u32), options),
+        }
+    });
+    let packed = match &plan.streams {
+        Some(streams) if streams.is_shared(Stream::Packed) => stored_parts(streams, Stream::Packed),
+        _ => {
+            let step = plan.packed_way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+            Box::new(steps(0..plan.packed.len(), step).map(segment))
+        }
+    };
+    files.chain(packed)
+}
+
+/// The jobs of ends of files, which go on with the packed stream.
+pub fn ends(stream: &PackedStream, way: Spec) -> impl Iterator<Item = Part> + Send + use<> {
+    let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+    steps(stream.span(), segment_len(way.pcluster_len)).map(segment)
+}
+
+/// What is stored of a file or of the packed stream that has references, or is referred to.
+fn stored_parts(streams: &Streams, stream: Stream) -> Box<dyn Iterator<Item = Part> + Send + '_> {
+    let part = move |part: &StoredPart| {
+        let start = streams.sources[part.stream as usize].start;
+        let range = start + part.range.start..start + part.range.end;
+        Part { stream, range, task: Task::Segment, ends_stream: part.ends_stream }
+    };
+    Box::new(streams.parts(stream).unwrap_or_default().iter().map(part))
+}
+
+/// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
+/// number of threads.
+pub fn segment_len(pcluster_len: u32) -> u64 {
+    if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
+}
+
+/// `range` cut at multiples of `step`.
+fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = range;
+    (start / step..end.div_ceil(step)).map(move |n| (n * step).max(start)..((n + 1) * step).min(end))
+}
+
+/// The parts of a file, in order.
+fn parts<'a>(
+    stream: Stream,
+    plan: &FilePlan,
+    holes: &[Range<u64>],
+    options: &BuildOptions,
+) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
+    let (len, inode_len) = (plan.len, plan.inode_len as usize);
+    let part = move |range, task| Part { stream, range, task, ends_stream: true };
+    let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
+    match plan.storage {
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment => Box::new(std::iter::empty()),
+        Storage::Flat if len <= COPY_LEN => whole(false),
+        Storage::Flat => {
+            let tail = options.inline_tail_len(len, inode_len) as u64;
+            let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
+            Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
+        }
+        Storage::Chunks { chunk_bits: bits, .. } => {
+            let runs = hole::stored_chunks(len, holes, bits);
+            let compared = options.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
+            let task = if compared { Task::Chunks(bits) } else { Task::Copy };
+            let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
+            Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))
+        }
+        Storage::Compressed { .. } => {
+            let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            if holes.is_empty() && len <= segment {
+                return whole(true);
+            }
+            let runs: Vec<_> = hole::data_runs(len, holes).collect();
+            Box::new(runs.into_iter().flat_map(move |run| steps(run, segment)).map(move |r| part(r, Task::Segment)))
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Text that is stored elsewhere: references become extents.
+
+use kiln_format::feature::Feature;
+use kiln_format::zmap::HeadKind;
+
+use super::{Packing, Stored};
+use crate::error::BuildError;
+use crate::layout::lcluster_index::ZExtent;
+use crate::pack::jobs::{Part, Stream, Task};
+use crate::plan::dedupe::input::Streams;
+use crate::plan::dedupe::split_points::{self, Unit};
+
+impl Packing<'_, '_> {
+    /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
+    /// extents would be too short.
+    pub(super) fn resolve(&mut self, streams: &Streams) -> Result<Vec<Part>, BuildError> {
+        let mut late = Vec::new();
+        let mut found: Vec<(Stream, ZExtent)> = Vec::new();
+        for one in &streams.plan.refs {
+            let wrong = || BuildError::Internal(format!("{one:?} has no units"));
+            let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
+            let units = match stream {
+                Stream::Packed => &self.packed.packed.list,
+                Stream::File(file) => match &self.packed.stored[file as usize] {
+                    Stored::Compressed(extents) => &extents.list,
+                    _ => return Err(wrong()),
+                },
+            };
+            let units = &units[units.partition_point(|unit| unit.la < at)..];
+            if units.first().is_none_or(|unit| unit.la != at) {
+                return Err(wrong());
+            }
+            let lengths = units.iter().map(|unit| self.unit(unit));
+            let range = one.target.off..one.target.off + one.len;
+            let base = la - range.start;
+            let resolved = split_points::resolve_ref(range, streams.ends_stream(one), lengths, streams.rules);
+            let resolved = resolved.ok_or_else(wrong)?;
+            let mut la = la;
+            for piece in &resolved.extents {
+                let unit = units[piece.unit];
+                let partial = piece.llen < unit.llen && unit.kind != HeadKind::Plain;
+                found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
+                la += u64::from(piece.llen);
+            }
+            late.extend(resolved.late.map(|range| Part {
+                stream: target,
+                range: base + range.start..base + range.end,
+                task: Task::Segment,
+                ends_stream: streams.ends_stream(one),
+            }));
+        }
+        if !found.is_empty() {
+            self.feature(Feature::Fragments);
+        }
+        for (target, extent) in found {
+            self.extents_mut(target).list.push(extent);
+        }
+        Ok(late)
+    }
+
+    fn unit(&self, extent: &ZExtent) -> Unit {
+        let blocks = if self.encoded { 1 } else { (extent.plen >> self.block_bits.bits()) as u16 };
+        Unit { llen: extent.llen, blocks, is_whole: self.encoded && extent.kind == HeadKind::Plain }
+    }
+}

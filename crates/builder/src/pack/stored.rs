@@ -1,0 +1,97 @@
+//! Where files' data lie, as far as packing knows.
+
+use kiln_format::{Blkaddr, BlockBits};
+
+use crate::layout::lcluster_index::ZExtent;
+use crate::pack::chunks::ChunkRuns;
+use crate::pack::fill::PartExtent;
+use crate::pack::inline_tails::TailRef;
+
+/// Where a file's data lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Nowhere: the file is empty, left out, or has the data of another one.
+    Nothing,
+    /// Contiguous blocks from this one on, which is of no meaning where there is none.
+    Flat(Blkaddr),
+    /// A tail beside the inode, this long and at this place among tails: all of a small file.
+    Tail(u16, u64),
+    /// Contiguous blocks, then a tail beside the inode.
+    FlatTail(Box<(Blkaddr, TailRef)>),
+    /// Chunks.
+    Chunks {
+        /// log2 of the chunk size.
+        chunk_bits: u8,
+        /// Where they lie.
+        runs: Box<ChunkRuns>,
+    },
+    /// Extents.
+    Compressed(Box<Extents>),
+    /// In the packed inode, from this byte on.
+    Fragment(u64),
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<Stored>() <= 16);
+
+impl Stored {
+    /// Contiguous blocks from `start` on, if there are any, then perhaps a tail.
+    pub fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
+        match (start, tail) {
+            (start, None) => Stored::Flat(start.unwrap_or(Blkaddr(0))),
+            (None, Some(tail)) => Stored::Tail(tail.len, tail.off),
+            (Some(start), Some(tail)) => Stored::FlatTail(Box::new((start, tail))),
+        }
+    }
+
+    /// First block and tail, if it is flat.
+    pub fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
+        match self {
+            Stored::Flat(start) => Some((*start, None)),
+            Stored::Tail(len, off) => Some((Blkaddr(0), Some(TailRef { off: *off, len: *len }))),
+            Stored::FlatTail(flat) => Some((flat.0, Some(flat.1))),
+            _ => None,
+        }
+    }
+}
+
+/// The extents of a compressed stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// In order.
+    pub list: Vec<ZExtent>,
+    /// Blocks of its own.
+    pub blocks: u64,
+    /// Bytes of text that are stored for it; the rest is in holes and with others.
+    pub text: u64,
+    /// Bytes that this takes, inline ones included.
+    pub bytes: u64,
+    /// The pcluster of the last extent, if it lies beside the inode.
+    pub inline: Option<TailRef>,
+    /// Where the text of the last extent lies in the packed inode, if it does.
+    pub fragment: Option<u64>,
+}
+
+impl Extents {
+    /// Add extents of bytes from `la` on, whose pclusters lie one behind the other from byte `pa` on.
+    pub fn extend(
+        &mut self,
+        mut la: u64,
+        mut pa: u64,
+        new: &[PartExtent],
+        inline: Option<TailRef>,
+        block_bits: BlockBits,
+    ) {
+        let first = pa >> block_bits.bits();
+        for &PartExtent { llen, plen, kind } in new {
+            self.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });
+            la += u64::from(llen);
+            pa += u64::from(plen);
+            self.text += u64::from(llen);
+            self.bytes += u64::from(plen);
+        }
+        let inline_len = inline.map_or(0, |tail| tail.len.into());
+        self.blocks += block_bits.blocks_for(pa - inline_len) - first;
+        self.inline = inline;
+    }
+}

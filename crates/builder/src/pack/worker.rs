@@ -1,0 +1,310 @@
+//! What one worker does with a part: read it, store it.
+
+use kiln_codec::Spec;
+use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::BuildError;
+use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
+use crate::options::{BuildOptions, Dedupe};
+use crate::pack::chunks::ChunkText;
+use crate::pack::fill::{End, Filled, Filler, PartExtent};
+use crate::pack::jobs::{Part, Stream, Task};
+use crate::plan::Plan;
+use crate::plan::analysis::skippable;
+use crate::plan::fragments::PackedStream;
+use crate::progress::Control;
+use crate::tree::Content;
+use crate::tree::Tree;
+
+/// Bytes that the index of a file may take more behind the inode of another one that shares its data.
+const INDEX_SLACK: u64 = 32;
+
+/// What became of a part.
+#[derive(Debug)]
+pub struct PackedPart {
+    /// Bytes to append: whole blocks, unless they are encoded extents.
+    pub bytes: Vec<u8>,
+    /// XXH3-128 of them.
+    pub digest: u128,
+    /// How they are to be read.
+    pub shape: Shape,
+    /// Bytes at the end of a file that are left for the packed stream.
+    pub left: usize,
+    /// What is wrong with the files that it was read from.
+    pub amiss: Amiss,
+}
+
+/// What is wrong with files that a part was read from.
+#[derive(Debug, Default)]
+pub struct Amiss {
+    /// Members of the packed stream that cannot be read; zeros stand in their place.
+    pub unreadable: Vec<(u32, BuildError)>,
+    /// Files that are not what they were, but are stored as they are.
+    pub changed: Vec<(u32, BuildError)>,
+}
+
+/// How the bytes of a part are to be read.
+#[derive(Debug)]
+pub enum Shape {
+    /// As they are, with these bytes behind them, inline.
+    Flat {
+        /// Less than a block.
+        tail: Vec<u8>,
+    },
+    /// As chunks, each a part of the bytes; the last may be shorter.
+    Chunks {
+        /// log2 of their size.
+        chunk_bits: u8,
+        /// What is known of each.
+        texts: Vec<ChunkText>,
+    },
+    /// As extents, one behind the other.
+    Extents {
+        /// All of them.
+        list: Vec<PartExtent>,
+        /// The pcluster of the last one, if it is not among the bytes but inline.
+        inline: Vec<u8>,
+    },
+}
+
+impl PackedPart {
+    /// A part of these bytes.
+    pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
+        Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, amiss: Amiss::default() }
+    }
+
+    fn of(filled: Filled) -> Self {
+        let Filled { bytes, extents, inline, left } = filled;
+        Self { left, ..Self::new(bytes, Shape::Extents { list: extents, inline }) }
+    }
+}
+
+/// Packs parts; one for each thread.
+pub struct Packer<'a> {
+    tree: &'a Tree,
+    plan: &'a Plan,
+    packed: &'a PackedStream,
+    options: &'a BuildOptions,
+    control: &'a Control<'a>,
+    block_bits: BlockBits,
+    /// Each made when it is first needed.
+    fillers: HashMap<Spec, Filler>,
+    text: Vec<u8>,
+    /// Bytes of text after which a filler may stop.
+    enough: u64,
+}
+
+impl<'a> Packer<'a> {
+    /// A packer for `options`. `packed` is what parts of the packed stream are read from.
+    pub fn new(
+        tree: &'a Tree,
+        plan: &'a Plan,
+        packed: &'a PackedStream,
+        options: &'a BuildOptions,
+        control: &'a Control<'a>,
+    ) -> Self {
+        let block_bits = options.block_bits;
+        let (fillers, text) = (HashMap::new(), Vec::new());
+        Self { tree, plan, packed, options, control, block_bits, fillers, text, enough: u64::MAX }
+    }
+
+    /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
+    pub fn with_enough(self, enough: u64) -> Self {
+        Self { enough, ..self }
+    }
+
+    /// The text that was read last.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Do a job.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has changed, with its path; a codec that fails.
+    pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
+        let amiss = self.read(part)?;
+        let packed = match part.task {
+            Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
+            Task::Whole { compress: true, inode_len } => {
+                let end = match self.plan.packs_end(part.stream) {
+                    true => End::Packed,
+                    false => End::Inline(self.inline_room(part.range.end, inode_len)?),
+                };
+                let packed = self.compressed(part.stream, part.ends_stream, end)?;
+                if self.gains(&packed, part)? { packed } else { self.plain(inode_len) }
+            }
+            Task::Whole { compress: false, inode_len } => self.plain(inode_len),
+            Task::Chunks(chunk_bits) if amiss.changed.is_empty() => self.chunks(chunk_bits),
+            Task::Chunks(chunk_bits) => self.chunks_apart(chunk_bits),
+            Task::Copy => self.split_at(self.text.len()),
+            Task::Tail => self.split_at(0),
+        };
+        Ok(PackedPart { amiss, ..packed })
+    }
+
+    /// Read the part's text. What is wrong with it, where that may be, is returned.
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn read(&mut self, part: &Part) -> Result<Amiss, BuildError> {
+        let len = (part.range.end - part.range.start) as usize;
+        let mut text = std::mem::take(&mut self.text);
+        text.resize(len, 0);
+        let mut amiss = Amiss::default();
+        let read = match part.stream {
+            Stream::File(file) => self.read_file(file, part.range.start, &mut text).map(|change| {
+                amiss.changed.extend(change.map(|change| (file, change)));
+            }),
+            Stream::Packed => self.packed.read(part.range.start, &mut text, |file, off, piece| {
+                match skippable(self.read_file(file, off, piece), self.options)? {
+                    Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
+                    Err(error) => {
+                        piece.fill(0);
+                        amiss.unreadable.push((file, error));
+                    }
+                }
+                Ok::<_, BuildError>(())
+            }),
+        };
+        self.text = text;
+        read.map(|()| amiss)
+    }
+
+    /// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with. Returns how
+    /// the file has changed, if it may: it is then read as it is.
+    fn read_file(&self, file: u32, off: u64, text: &mut [u8]) -> Result<Option<BuildError>, BuildError> {
+        let (tree, plan) = (self.tree, self.plan);
+        let node = plan.files[file as usize].node;
+        let mut read = |content: Result<Box<dyn Content>, BuildError>| {
+            let mut content = content?;
+            content
+                .read_exact_at(text, off)
+                .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
+                .and_then(|()| content.verify_unchanged())
+                .map_err(|source| BuildError::Read { path: tree.path(node), source })
+        };
+        match read(tree.open(node)) {
+            Ok(()) => Ok(None),
+            Err(change) if change.is_change() && self.may_change(file) => {
+                read(tree.open_changed(node)).map(|()| Some(change))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a file may be another one than was planned, as long as others find in it what they share. A digest would tell
+    /// of what it was.
+    fn may_change(&self, file: u32) -> bool {
+        let has_digest = self.options.content_digests.is_some() && !self.plan.apart.contains_key(&file);
+        self.options.keep_going && !has_digest
+    }
+
+    /// The text uncompressed, in chunks if so chosen.
+    fn plain(&self, inode_len: usize) -> PackedPart {
+        match self.options.chunk_bits {
+            Some(chunk_bits) => self.chunks(chunk_bits),
+            None => self.flat(inode_len),
+        }
+    }
+
+    fn chunks(&self, chunk_bits: u8) -> PackedPart {
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
+    }
+
+    /// As [`Packer::chunks`], but none is shared.
+    fn chunks_apart(&self, chunk_bits: u8) -> PackedPart {
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, Dedupe::Off), chunk_bits)
+    }
+
+    fn chunks_of(&self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackedPart {
+        PackedPart::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
+    }
+
+    /// The text uncompressed, its tail inline if the inode has room for it.
+    fn flat(&self, inode_len: usize) -> PackedPart {
+        let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
+        self.split_at(self.text.len() - tail_len)
+    }
+
+    fn split_at(&self, at: usize) -> PackedPart {
+        let (blocks, tail) = self.text.split_at(at);
+        PackedPart::new(self.whole_blocks(blocks), Shape::Flat { tail: tail.to_vec() })
+    }
+
+    /// `bytes`, with zeros up to the end of a block.
+    fn whole_blocks(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut blocks = bytes.to_vec();
+        blocks.resize(blocks.len().next_multiple_of(self.block_bits.len() as usize), 0);
+        blocks
+    }
+
+    /// Bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
+    fn inline_room(&self, len: u64, inode_len: usize) -> Result<usize, BuildError> {
+        if !self.options.packs_tails() {
+            return Ok(0);
+        }
+        let shape = self.index_shape(len);
+        let taken = inode_len as u64 + lcluster_index::len_behind(inode_len as u64, shape)? + INDEX_SLACK;
+        Ok(self.block_bits.len().saturating_sub(taken) as usize)
+    }
+
+    /// The index of a file of `len` bytes whose pclusters lie one behind the other.
+    fn index_shape(&self, len: u64) -> IndexShape {
+        let big = self.options.max_pcluster_blocks() > 1;
+        IndexShape { len, block_bits: self.block_bits, big, scattered: false, end: MapEnd::Stored }
+    }
+
+    /// Whether a compressed file, its map included, is smaller than the plain one.
+    fn gains(&self, packed: &PackedPart, part: &Part) -> Result<bool, BuildError> {
+        let len = part.range.end;
+        if self.options.encoded_extents {
+            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
+            // inode, but not into the metabox, where a walk would have to decode them.
+            let small = self.plan.way_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
+            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            return Ok(small && !inline || (packed.bytes.len() as u64) < len);
+        }
+        let shape = self.index_shape(len);
+        let inline_len = match &packed.shape {
+            Shape::Extents { inline, .. } => inline.len(),
+            Shape::Flat { .. } | Shape::Chunks { .. } => 0,
+        };
+        let left_len = packed.left.min(self.block_bits.len() as usize);
+        Ok((packed.bytes.len() + inline_len + left_len) as u64 + lcluster_index::index_len(shape)? < len)
+    }
+
+    /// The text compressed; the end of a whole file goes where `end` says.
+    fn compressed(&mut self, stream: Stream, ends_stream: bool, end: End) -> Result<PackedPart, BuildError> {
+        let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
+        let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let filler = Filler::new(entry.key(), self.options)?.with_enough(self.enough);
+                entry.insert(filler)
+            }
+        };
+        compress(filler, &self.text, ends_stream, end, self.options, self.control)
+    }
+}
+
+/// `text` compressed; its end goes where `end` says.
+///
+/// # Errors
+/// A codec that fails; an interruption.
+pub fn compress(
+    filler: &mut Filler,
+    text: &[u8],
+    ends_stream: bool,
+    end: End,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<PackedPart, BuildError> {
+    Ok(PackedPart::of(match options.encoded_extents {
+        true => filler.units(text, control)?,
+        false => filler.blocks(text, ends_stream, end, control)?,
+    }))
+}

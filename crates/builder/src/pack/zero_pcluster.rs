@@ -1,0 +1,38 @@
+//! The pcluster of zeros, which holes name in maps that have none.
+
+use kiln_codec::{Encoder, Spec};
+
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::plan::hole;
+
+/// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
+const EXTENT_MAX_LEN: usize = 1 << 20;
+
+/// A block that decodes to zeros, and how many they are.
+///
+/// # Errors
+/// A codec that fails.
+pub fn pcluster(spec: &Spec, options: &BuildOptions) -> Result<(Vec<u8>, u32), BuildError> {
+    let block_bits = options.block_bits;
+    let mut block = vec![0; block_bits.len() as usize];
+    let longest = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
+    let zeros = vec![0; longest];
+    let mut encoder = Encoder::new(spec)?;
+    let mut most = block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
+    // What is filled may be a little more than what the same room takes at once.
+    let produced = loop {
+        if most < longest.min(hole::HOLE_MIN_LEN as usize) / 2 {
+            return Err(BuildError::Internal(format!("a block does not hold {most} zeros")));
+        }
+        encoder.reset();
+        match encoder.encode(&zeros[..most], &mut block)? {
+            Some(produced) => break produced,
+            None => most = block_bits.floor((most - most / 16) as u64) as usize,
+        }
+    };
+    // Right-aligned, as every pcluster.
+    block[produced..].fill(0);
+    block.rotate_right(block_bits.len() as usize - produced);
+    Ok((block, most as u32))
+}

@@ -1,0 +1,398 @@
+//! What is stored how, and in which order: decided in plain-text coordinates, before anything is compressed.
+//!
+//! Files stand in walk order, but for those that a caller puts first. What the decisions need (digests of files of equal
+//! length, holes, samples of large files) is gathered on all cores; the decisions themselves are taken in order.
+
+pub(crate) mod analysis;
+pub(crate) mod dedupe;
+pub(crate) mod fragments;
+pub(crate) mod hints;
+pub(crate) mod hole;
+pub(crate) mod method_selection;
+
+use kiln_codec::Spec;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use crate::error::BuildError;
+use crate::inodes::Facts;
+use crate::layout::lcluster_index;
+use crate::options::{BuildOptions, Dedupe};
+use crate::pack::jobs::{Stream, segment_len};
+use crate::plan::analysis::{SURVEY_COST, Survey, Wanted, skippable};
+use crate::plan::dedupe::input::{FileChunks, Streams};
+use crate::plan::dedupe::revalidation::Checks;
+use crate::plan::dedupe::{Candidates, Seen};
+use crate::plan::fragments::{Candidate, PackedStream};
+use crate::plan::hints::reading;
+use crate::plan::hole::Holes;
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::summary::Skipped;
+use crate::tree::Tree;
+use crate::tree::{ContentError, Kind, NodeId};
+
+/// Files that are to share nothing with others, and why.
+pub type Apart = HashMap<NodeId, Skipped>;
+
+/// Everything that will be stored.
+pub struct Plan {
+    /// Regular files: those with an order of their own, then the others in walk order.
+    pub files: Vec<FilePlan>,
+    /// Small files that are compressed together.
+    pub packed: PackedStream,
+    /// How they are.
+    pub packed_way: Option<Spec>,
+    /// The ends of files that are compressed like this go there, too.
+    pub ends_way: Option<Spec>,
+    /// Parts of files that are stored once, if they are looked for.
+    pub streams: Option<Streams>,
+    /// Of files that others equal.
+    pub originals: Checks,
+    /// Place in `files` of each node, by node.
+    file_of_node: Vec<Option<FileIdx>>,
+    /// Holes of the files that have some.
+    holes: HashMap<u32, Holes>,
+    /// Bytes of the holes of the files of which zeros are stored instead.
+    pub filled_holes: HashMap<u32, u64>,
+    /// Entropy in bits per byte of the files whose samples do not compress.
+    pub entropies: HashMap<u32, f64>,
+    /// Inputs that cannot be read and are left out.
+    pub left_out: Vec<Skipped>,
+    /// Files that share nothing with others: those that were to be apart, and those that have changed, with how.
+    pub apart: BTreeMap<u32, Option<Skipped>>,
+}
+
+/// A regular file.
+#[derive(Debug)]
+pub struct FilePlan {
+    /// Its node.
+    pub node: NodeId,
+    /// Size in bytes.
+    pub len: u64,
+    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
+    /// tail.
+    pub inode_len: u32,
+    /// How it is stored.
+    pub storage: Storage,
+    /// How it is compressed, where that gains.
+    pub way: Option<Spec>,
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<FilePlan>() <= 48);
+
+/// Place of a file in the plan, plus one, so that none takes no room.
+#[derive(Clone, Copy)]
+struct FileIdx(NonZeroU32);
+
+/// How a file is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// It cannot be read and is left out.
+    LeftOut,
+    /// It has no bytes.
+    Empty,
+    /// Like the file with this index, byte for byte.
+    Duplicate(u32),
+    /// In the packed stream, of which it is a member.
+    Fragment,
+    /// Uncompressed, contiguous.
+    Flat,
+    /// Uncompressed, in chunks of which some are holes.
+    Chunks {
+        /// log2 of the chunk size.
+        chunk_bits: u8,
+        /// It has holes.
+        sparse: bool,
+    },
+    /// Compressed; a file of one part may still turn out flat.
+    Compressed {
+        /// It has holes, stored as references to one pcluster of zeros.
+        sparse: bool,
+    },
+}
+
+/// What surveys tell of files in relation to each other.
+#[derive(Default)]
+struct Surveyed {
+    /// Files that may go into the packed stream, in plan order.
+    small: Vec<Candidate>,
+    /// Chunks of files that fit one window.
+    chunks: FileChunks,
+    /// Files that may be the same.
+    pairs: Vec<[u32; 2]>,
+}
+
+impl Plan {
+    /// Plan how to store every file of `tree`, those of `apart` without sharing anything.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, unless such files are to be skipped.
+    pub fn make(
+        tree: &Tree,
+        facts: &Facts,
+        apart: &Apart,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<Self, BuildError> {
+        let mut files = Vec::new();
+        let mut file_of_node = vec![None; tree.len()];
+        let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
+            Kind::File { len, .. } if !facts.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
+                // There are fewer files than nodes, and no more of these than numbers.
+                file_of_node[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
+                let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
+                let (inode_len, way) = (facts.inode_len(node) as u32, options.way_of(node));
+                files.push(FilePlan { node, len, inode_len, storage, way });
+            }
+            _ => {}
+        };
+        options.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
+        let ordered_count = files.len() as u32;
+        tree.walk().for_each(|node| add(node, &mut files));
+        let packed_way = options.packed_spec();
+        let (packed, left_out) = (PackedStream::default(), Vec::new());
+        let ends_way = options.compression.filter(|_| options.packs_ends());
+        let originals = Checks::default();
+        let mut plan = Self {
+            files,
+            packed,
+            packed_way,
+            ends_way,
+            streams: None,
+            originals,
+            file_of_node,
+            holes: HashMap::new(),
+            filled_holes: HashMap::new(),
+            entropies: HashMap::new(),
+            left_out,
+            apart: BTreeMap::new(),
+        };
+        plan.apart = apart.keys().filter_map(|node| Some((plan.file_of(*node)?, None))).collect();
+        let Surveyed { small, chunks, pairs } = plan.survey(tree, options, control)?;
+        plan.confirm(pairs, tree, options, control)?;
+        let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
+        method_selection::choose(&mut plan.files, is_packable, tree, options, control)?;
+        plan.pack(small, ordered_count, options)?;
+        if options.dedupes_parts() {
+            plan.streams = Some(Streams::plan(&plan, chunks, tree, options, control)?);
+        }
+        Ok(plan)
+    }
+
+    /// Lay out the packed stream.
+    fn pack(
+        &mut self,
+        mut small: Vec<Candidate>,
+        ordered_count: u32,
+        options: &BuildOptions,
+    ) -> Result<(), BuildError> {
+        small.retain(|candidate| {
+            let file = &self.files[candidate.file as usize];
+            file.way == options.compression && matches!(file.storage, Storage::Compressed { .. })
+        });
+        let len = |file: u32| self.files[file as usize].len;
+        self.packed = PackedStream::of(&mut small, ordered_count, len);
+        if options.packs_directories() || self.ends_way.is_some() {
+            // What follows may lie elsewhere on the disk than the files before it.
+            self.packed.pad(lcluster_index::pack_start(self.packed.len(), options.block_bits)?);
+        }
+        for member in self.packed.members() {
+            self.files[member.file as usize].storage = Storage::Fragment;
+        }
+        Ok(())
+    }
+
+    /// Holes of a file, as it is to be stored.
+    pub fn holes(&self, file: u32) -> &[Range<u64>] {
+        self.holes.get(&file).map_or(&[], |holes| holes)
+    }
+
+    /// Place in `files` of a node, if it is among them.
+    pub fn file_of(&self, node: NodeId) -> Option<u32> {
+        self.file_of_node[node.idx()].map(|idx| idx.0.get() - 1)
+    }
+
+    /// Forget what only packing needs.
+    pub fn packing_is_done(&mut self) {
+        self.packed.forget_members();
+        self.originals = Checks::default();
+        if let Some(streams) = &mut self.streams {
+            streams.checks = Checks::default();
+        }
+    }
+
+    /// What was seen of files that share data.
+    pub fn checks(&self) -> impl Iterator<Item = &Checks> {
+        [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
+    }
+
+    /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
+    pub fn is_in_chunks(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
+            Stream::Packed => false,
+        }
+    }
+
+    /// How a stream is compressed, if it is.
+    pub fn way_of(&self, stream: Stream) -> Option<Spec> {
+        match stream {
+            Stream::File(file) => self.files[file as usize].way,
+            Stream::Packed => self.packed_way,
+        }
+    }
+
+    /// Whether the end of a file may go to the packed stream.
+    pub fn packs_end(&self, stream: Stream) -> bool {
+        self.ends_way.is_some() && self.way_of(stream) == self.ends_way
+    }
+
+    /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone.
+    fn survey(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Surveyed, BuildError> {
+        let apart = &self.apart;
+        let mut same_len = HashMap::<u64, u32>::new();
+        for file in &self.files {
+            *same_len.entry(file.len).or_default() += 1;
+        }
+        let wanted = |(file, plan): (u32, &FilePlan)| {
+            let (node, len) = (plan.node, plan.len);
+            let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
+            let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
+            let samples = plan.way.is_some_and(|spec| len > segment_len(spec.pcluster_len));
+            let packs = plan.way.is_some() && plan.way == options.compression;
+            let head = !holes && !samples && packs && len <= options.fragment_max_len();
+            let parts = options.dedupes_parts() && plan.way.is_some();
+            let chunks = parts && !holes && (head || len >= options.min_match());
+            let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
+            let wanted = if apart.contains_key(&file) { wanted.apart() } else { wanted };
+            (len > 0 && wanted.is_any()).then_some(wanted)
+        };
+        let files = &self.files;
+        let alone = |file: &FilePlan| match file.storage {
+            Storage::Flat => storage(file, &[], false, options),
+            other => other,
+        };
+        let mut storages: Vec<Storage> = files.iter().map(alone).collect();
+        let mut candidates = Candidates::default();
+        let mut surveyed = Surveyed::default();
+        let (all_holes, filled_holes) = (&mut self.holes, &mut self.filled_holes);
+        let (entropies, left_out) = (&mut self.entropies, &mut self.left_out);
+        let mut all_changed = Vec::new();
+        analysis::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
+            let idx = wanted.file;
+            let Survey { digest, holes, entropy, head, chunks, changed } = match survey {
+                Ok(survey) => survey,
+                Err(error) => {
+                    storages[idx as usize] = Storage::LeftOut;
+                    left_out.push(Skipped { path: tree.path(wanted.node), error });
+                    return;
+                }
+            };
+            let changed = changed.map(|error| Skipped { path: tree.path(wanted.node), error });
+            all_changed.extend(changed.map(|changed| (idx, Some(changed))));
+            let file = &files[idx as usize];
+            candidates.extend(digest.map(|digest| (idx, file.len, digest)));
+            surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
+            surveyed.small.extend(head.map(|head| Candidate { file: idx, head }));
+            entropies.extend(entropy.map(|entropy| (idx, entropy)));
+            let storage = storage(file, &holes, entropy.is_some(), options);
+            if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = storage {
+                all_holes.insert(idx, holes);
+            } else if !holes.is_empty() {
+                filled_holes.insert(idx, hole::total(&holes));
+            }
+            storages[idx as usize] = storage;
+        })?;
+        left_out.sort_by(|a, b| a.path.cmp(&b.path));
+        self.apart.extend(all_changed);
+        surveyed.pairs = candidates.pairs(|file| reading(files[file as usize].way));
+        for (file, storage) in self.files.iter_mut().zip(storages) {
+            file.storage = storage;
+        }
+        Ok(surveyed)
+    }
+
+    /// Compare the bytes of each pair; the second of equal ones becomes a duplicate of the first.
+    fn confirm(
+        &mut self,
+        pairs: Vec<[u32; 2]>,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<(), BuildError> {
+        let block_bits = options.block_bits;
+        let files = &self.files;
+        let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
+        let worker = || {
+            Ok(|[first, second]: [u32; 2]| {
+                control.check()?;
+                let [a, b] = [first, second].map(|idx| &files[idx as usize]);
+                let sparse = |node| matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
+                let any_sparse = sparse(a.node) || sparse(b.node);
+                let same = dedupe::same_bytes(tree, [a.node, b.node], a.len, any_sparse, block_bits);
+                Ok::<_, BuildError>((first, second, skippable(same, options)?))
+            })
+        };
+        let mut originals = BTreeMap::<u32, Seen>::new();
+        let mut duplicates = Vec::new();
+        let mut changed = None;
+        pool::run(options.threads, options.backlog(), jobs, worker, |(first, second, same)| {
+            // What cannot be compared is stored on its own, and fails there if it must.
+            if let Ok(Some(seen)) = same {
+                if originals.get(&first).is_some_and(|before| *before != seen) {
+                    changed = changed.or(Some(first));
+                }
+                originals.entry(first).or_insert(seen);
+                duplicates.push((first, second));
+            }
+            Ok(())
+        })?;
+        if let Some(file) = changed {
+            let path = tree.path(self.files[file as usize].node);
+            return Err(BuildError::Read { path, source: ContentError::Changed("its contents") });
+        }
+        for (first, second) in duplicates {
+            let [first_file, second_file] =
+                self.files.get_disjoint_mut([first as usize, second as usize]).expect("a pair of two files");
+            second_file.storage = Storage::Duplicate(first);
+            first_file.inode_len = first_file.inode_len.max(second_file.inode_len);
+        }
+        for (file, seen) in originals {
+            seen.into_iter().for_each(|(start, cells)| self.originals.push(file, start, cells));
+        }
+        Ok(())
+    }
+}
+
+/// How a file with bytes of its own is stored, alone.
+fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
+    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+    let chunks = || {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        Storage::Chunks { chunk_bits, sparse }
+    };
+    let plain = || match options.chunk_bits {
+        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
+        _ => chunks(),
+    };
+    match (file.way, sparse) {
+        (None, _) => plain(),
+        (Some(_), false) if incompressible => plain(),
+        (Some(_), false) => Storage::Compressed { sparse },
+        (Some(_), true) => {
+            // Before partial references, zeros are compressed like anything else.
+            let are_shared = options.extents_keep_holes();
+            let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
+            // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
+            let index_len = block_bits.blocks_for(len) * 8;
+            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
+                chunks()
+            } else {
+                Storage::Compressed { sparse: are_shared }
+            }
+        }
+    }
+}

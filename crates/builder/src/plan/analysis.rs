@@ -1,0 +1,233 @@
+//! What the plan needs to know of the contents of files: found out on all cores, each file read once.
+
+use kiln_codec::{Method, probe};
+use kiln_format::BlockBits;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
+use crate::plan::dedupe::matching::Chunk;
+use crate::plan::fragments::Head;
+use crate::plan::hole::Holes;
+use crate::plan::{dedupe, hole};
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::tree::Tree;
+use crate::tree::{Content, ContentError, NodeId};
+
+/// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
+pub const SURVEY_COST: u64 = 4096;
+/// Samples of a large file, and the length of each.
+const SAMPLES: u64 = 8;
+const SAMPLE_LEN: usize = 64 << 10;
+
+/// What is found out about a file before it is stored.
+#[derive(Default)]
+pub struct Survey {
+    /// Of its data, and of where it lies.
+    pub digest: Option<u128>,
+    /// Its holes.
+    pub holes: Holes,
+    /// Entropy of samples all over the file in bits per byte, if none of them compresses.
+    pub entropy: Option<f64>,
+    /// First bytes of a file that may go into the packed stream.
+    pub head: Option<Head>,
+    /// Its chunks, of a file that fits one window.
+    pub chunks: Option<Box<[Chunk]>>,
+    /// That it is no longer what was scanned: nothing of it may be shared.
+    pub changed: Option<BuildError>,
+}
+
+/// What is to be found out.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Index of the file in the plan.
+    pub file: u32,
+    /// Its node.
+    pub node: NodeId,
+    /// Its size in bytes.
+    pub len: u64,
+    /// Its digest.
+    pub digest: bool,
+    /// Its holes.
+    pub holes: bool,
+    /// Whether samples compress.
+    pub samples: bool,
+    /// Its first bytes.
+    pub head: bool,
+    /// Its chunks.
+    pub chunks: bool,
+    /// Nothing of it is to be shared.
+    pub is_apart: bool,
+}
+
+impl Wanted {
+    /// Whether anything is.
+    pub fn is_any(&self) -> bool {
+        self.digest || self.holes || self.samples || self.head || self.chunks
+    }
+
+    /// What is of use of a file that shares nothing.
+    pub fn apart(self) -> Self {
+        Self { digest: false, head: false, chunks: false, is_apart: true, ..self }
+    }
+
+    /// Whether the file is read as a whole, in one piece.
+    fn is_whole(&self) -> bool {
+        !self.holes && self.len <= WINDOW_LEN && (self.digest || self.chunks)
+    }
+}
+
+/// Survey files, and pass what is found to `take`, in their order: an error only where such files may be skipped.
+///
+/// # Errors
+/// The first file that cannot be read, unless such files are to be skipped.
+pub fn survey(
+    wanted: impl Iterator<Item = Wanted> + Send,
+    tree: &Tree,
+    options: &BuildOptions,
+    control: &Control<'_>,
+    mut take: impl FnMut(Wanted, Result<Survey, BuildError>),
+) -> Result<(), BuildError> {
+    let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
+    let jobs = wanted.map(|job| Costed { cost: SURVEY_COST + read(&job), job });
+    let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));
+    let worker = || {
+        let mut surveyor = Surveyor { block_bits, method, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
+        Ok(move |wanted: Wanted| {
+            control.check()?;
+            let mut look = |content: Result<Box<dyn Content>, BuildError>, wanted: Wanted| {
+                let looked = surveyor.look(&mut *content?, wanted);
+                looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
+            };
+            let survey = match look(tree.open(wanted.node), wanted) {
+                // A digest of it is to be stored, which tells of what it was.
+                Err(change) if change.is_change() && options.content_digests.is_some() && !wanted.is_apart => {
+                    return Err(change);
+                }
+                Err(change) if options.keep_going && change.is_change() => {
+                    let survey = look(tree.open_changed(wanted.node), wanted.apart());
+                    survey.map(|survey| Survey { changed: Some(change), ..survey })
+                }
+                survey => survey,
+            };
+            Ok::<_, BuildError>((wanted, skippable(survey, options)?))
+        })
+    };
+    pool::run(options.threads, options.backlog(), jobs, worker, |(wanted, survey)| {
+        take(wanted, survey);
+        Ok(())
+    })
+}
+
+/// An input's error as a value where inputs may be skipped.
+pub fn skippable<T>(
+    outcome: Result<T, BuildError>,
+    options: &BuildOptions,
+) -> Result<Result<T, BuildError>, BuildError> {
+    match outcome {
+        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Looks at files; one for each thread.
+struct Surveyor {
+    block_bits: BlockBits,
+    /// Of the packed stream, if there is one.
+    method: Option<Method>,
+    chunker: Chunker,
+    buf: Vec<u8>,
+}
+
+impl Surveyor {
+    fn look(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        let survey = match wanted.is_whole() {
+            true => self.look_at_all(content, wanted)?,
+            false => self.look_at_some(content, wanted)?,
+        };
+        content.verify_unchanged()?;
+        Ok(survey)
+    }
+
+    fn look_at_all(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        self.buf.resize(wanted.len as usize, 0);
+        content.read_exact_at(&mut self.buf, 0)?;
+        let sample = |at: u64| &self.buf[at as usize..][..SAMPLE_LEN];
+        let start = &self.buf[..probe::START_LEN.min(self.buf.len())];
+        Ok(Survey {
+            digest: wanted.digest.then(|| xxh3_128(&self.buf)),
+            holes: Holes::default(),
+            entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
+            head: wanted.head.then(|| head(start, self.method)).flatten(),
+            chunks: wanted.chunks.then(|| chunks_of(&mut self.chunker, &self.buf)),
+            changed: None,
+        })
+    }
+
+    fn look_at_some(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+        let mut survey = Survey::default();
+        if wanted.holes {
+            survey.holes = hole::find(content, wanted.len, self.block_bits)?;
+        }
+        if wanted.digest {
+            survey.digest = Some(dedupe::digest(content, wanted.len, &survey.holes, &mut self.buf)?);
+        }
+        if wanted.samples && survey.holes.is_empty() {
+            self.buf.resize(SAMPLE_LEN, 0);
+            let mut entropies = [None; SAMPLES as usize];
+            for (at, entropy) in sample_places(wanted.len).zip(&mut entropies) {
+                content.read_exact_at(&mut self.buf, at)?;
+                *entropy = random(&self.buf);
+                if entropy.is_none() {
+                    break;
+                }
+            }
+            survey.entropy = mean(entropies.into_iter());
+        }
+        if wanted.head {
+            self.buf.resize(probe::START_LEN.min(wanted.len as usize), 0);
+            content.read_exact_at(&mut self.buf, 0)?;
+            survey.head = head(&self.buf, self.method);
+        }
+        Ok(survey)
+    }
+}
+
+/// Where samples of a large file are taken.
+fn sample_places(len: u64) -> impl Iterator<Item = u64> {
+    let step = (len - SAMPLE_LEN as u64) / (SAMPLES - 1);
+    (0..SAMPLES).map(move |sample| sample * step)
+}
+
+/// The entropy of a sample that does not compress.
+fn random(sample: &[u8]) -> Option<f64> {
+    probe::is_incompressible(sample).then(|| probe::entropy(sample))
+}
+
+/// The mean of what all samples have.
+fn mean(entropies: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    entropies.sum::<Option<f64>>().map(|sum| sum / SAMPLES as f64)
+}
+
+/// The first bytes of a file that begins with `start`, if it looks compressible by `method`.
+fn head(start: &[u8], method: Option<Method>) -> Option<Head> {
+    if probe::start_is_incompressible(start, method?) {
+        return None;
+    }
+    let mut head = Head::default();
+    let known = head.len().min(start.len());
+    head[..known].copy_from_slice(&start[..known]);
+    Some(head)
+}
+
+/// The chunks of a window.
+pub fn chunks_of(chunker: &mut Chunker, window: &[u8]) -> Box<[Chunk]> {
+    let mut chunks = Vec::with_capacity(window.len() / ChunkSizes::DEFAULT.avg + 1);
+    chunker.chunk(window, |range| {
+        let bytes = &window[range];
+        chunks.push(Chunk { hash: ChunkHash::of(bytes), len: bytes.len() as u32 });
+    });
+    chunks.into()
+}

@@ -1,0 +1,388 @@
+//! Parts of files that occur several times: found in plain text, before anything is compressed.
+//!
+//! The *streams* of an image are the runs of data between the holes of its compressed files, in plan order, and the packed
+//! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
+//! so that a reference can name it, is decided here.
+
+use kiln_codec::{Spec, probe};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::pack::jobs::{Stream, segment_len};
+use crate::plan::analysis::{SURVEY_COST, chunks_of};
+use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
+use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
+use crate::plan::dedupe::revalidation::{Cell, Checks};
+use crate::plan::dedupe::split_points::{self, IndexRules, PartPlan, Ref, StoredPart};
+use crate::plan::fragments::PackedStream;
+use crate::plan::hints::reading;
+use crate::plan::hole;
+use crate::plan::{FilePlan, Plan, Storage};
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::tree::Content;
+use crate::tree::Tree;
+
+/// Bytes of a match that are compressed to estimate its worth.
+const SAMPLE_LEN: u64 = 64 << 10;
+/// What an lcluster has more in the full index than in the compact one, in bytes by the measure of
+/// [`probe::estimated_len`].
+const FULL_INDEX_COST: u64 = 10;
+/// Files that are kept open for comparisons.
+const OPEN_MAX: usize = 8;
+
+/// A stream: some bytes of a file, or all of the packed stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where its text comes from.
+    pub stream: Stream,
+    /// Its first byte there.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Only streams of the same group share text: they are read alike.
+    pub group: u32,
+}
+
+/// Chunks of files that were surveyed as a whole: most such files are one chunk.
+#[derive(Default)]
+pub struct FileChunks {
+    /// In plan order, each with its file.
+    chunks: Vec<(u32, Chunk)>,
+}
+
+impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
+    /// Files that follow all before them in plan order.
+    fn extend<I: IntoIterator<Item = (u32, Box<[Chunk]>)>>(&mut self, files: I) {
+        for (file, chunks) in files {
+            self.chunks.extend(chunks.iter().map(|chunk| (file, *chunk)));
+        }
+    }
+}
+
+impl FileChunks {
+    /// The chunks of a file, if it was surveyed as a whole.
+    fn get(&self, file: u32) -> Option<Box<[Chunk]>> {
+        let first = self.chunks.partition_point(|(before, _)| *before < file);
+        let chunks = self.chunks[first..].iter().take_while(|(of, _)| *of == file);
+        let chunks: Box<[Chunk]> = chunks.map(|(_, chunk)| *chunk).collect();
+        (!chunks.is_empty()).then_some(chunks)
+    }
+}
+
+/// All streams, and what is stored of them.
+pub struct Streams {
+    /// By number.
+    pub sources: Vec<Source>,
+    /// What is stored, and what refers to it.
+    pub plan: PartPlan,
+    /// What the maps of files ask of extents.
+    pub rules: IndexRules,
+    /// What was found.
+    pub stats: MatchStats,
+    /// Of files that have references, or are referred to.
+    pub checks: Checks,
+    numbers: HashMap<Stream, Range<u32>>,
+    /// By number: whether it has, or is, the source of a reference.
+    shared: Vec<bool>,
+}
+
+impl Streams {
+    /// Find what occurs several times in `files` and `packed`. `chunks` are those of files that have been surveyed as a
+    /// whole.
+    ///
+    /// # Errors
+    /// A file that cannot be read; an interruption.
+    pub fn plan(
+        plan: &Plan,
+        chunks: FileChunks,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<Self, BuildError> {
+        let (files, packed) = (&plan.files[..], &plan.packed);
+        let sources = sources(plan, options);
+        let text = || PlainText::new(tree, files, packed, &sources, options);
+        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
+        let rules = rules(options);
+        let parts = split_points::plan_parts(&runs, rules);
+        let mut numbers = HashMap::<Stream, Range<u32>>::new();
+        for (number, source) in (0..).zip(&sources) {
+            numbers.entry(source.stream).or_insert(number..number).end = number + 1;
+        }
+        let mut shared = vec![false; sources.len()];
+        for one in &parts.refs {
+            shared[one.target.stream as usize] = true;
+            shared[one.source.stream as usize] = true;
+        }
+        let mut streams = Self { sources, plan: parts, rules, stats, checks: Checks::default(), numbers, shared };
+        let refs = streams.plan.refs.iter();
+        let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
+        let files: HashSet<u32> = files.flatten().collect();
+        for &file in &files {
+            if let Some(known) = chunks.get(file) {
+                checks.push(file, 0, cells(&known));
+            }
+        }
+        streams.checks = checks.of_files(&files);
+        Ok(streams)
+    }
+
+    /// The files that have `len` bytes of a stream.
+    fn files(&self, place: Place, len: u64, packed: &PackedStream) -> Vec<u32> {
+        match self.locate(place) {
+            (Stream::File(file), _) => vec![file],
+            (Stream::Packed, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
+        }
+    }
+
+    /// The numbers of the streams that a file or the packed stream has, if it takes part.
+    fn numbers(&self, stream: Stream) -> Option<Range<u32>> {
+        self.numbers.get(&stream).cloned()
+    }
+
+    /// What is stored of a file or of the packed stream, if it takes part.
+    pub fn parts(&self, stream: Stream) -> Option<&[StoredPart]> {
+        let numbers = self.numbers(stream)?;
+        let parts = &self.plan.parts;
+        let at = |number| parts.partition_point(|part| part.stream < number);
+        Some(&parts[at(numbers.start)..at(numbers.end)])
+    }
+
+    /// Whether a file has bytes of others, or others have bytes of it.
+    pub fn is_shared(&self, stream: Stream) -> bool {
+        self.numbers(stream).is_some_and(|mut numbers| numbers.any(|number| self.shared[number as usize]))
+    }
+
+    /// Where a place in a stream lies in its file, or in the packed stream.
+    pub fn locate(&self, place: Place) -> (Stream, u64) {
+        let source = &self.sources[place.stream as usize];
+        (source.stream, source.start + place.off)
+    }
+
+    /// Whether a Ref ends its stream.
+    pub fn ends_stream(&self, one: &Ref) -> bool {
+        one.target.off + one.len == self.sources[one.target.stream as usize].len
+    }
+}
+
+/// The cells that chunks are.
+fn cells(chunks: &[Chunk]) -> impl Iterator<Item = Cell> {
+    chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low()))
+}
+
+/// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
+/// none. What was seen of files is returned only of those that `chunks` does not have.
+fn matched<'a>(
+    sources: &'a [Source],
+    packed: &'a PackedStream,
+    chunks: &FileChunks,
+    new_text: impl Fn() -> PlainText<'a> + Sync,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Runs, MatchStats, Checks), BuildError> {
+    let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
+    let mut matcher = Matcher::new(options.min_match(), options.index_budget());
+    let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
+    let jobs = jobs.map(|mut window| {
+        window.known = window.whole_file.and_then(|file| chunks.get(file));
+        let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
+        Costed { job: window, cost }
+    });
+    let worker = || {
+        let (mut chunker, mut reader, mut buf) = (Chunker::new(ChunkSizes::DEFAULT), new_text(), Vec::new());
+        Ok(move |window: Window| {
+            control.check()?;
+            let Some(known) = window.known else {
+                buf.resize((window.range.end - window.range.start) as usize, 0);
+                reader.read(window.stream, window.range.start, &mut buf)?;
+                reader.close_all()?;
+                return Ok((window.stream, window.place, chunks_of(&mut chunker, &buf)));
+            };
+            Ok::<_, BuildError>((window.stream, None, known))
+        })
+    };
+    let (mut current, mut checks) = (None, Checks::default());
+    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
+        if current != Some(stream) {
+            if current.is_some() {
+                matcher.end();
+            }
+            let source = &sources[stream as usize];
+            matcher.begin(source.len, source.group);
+            current = Some(stream);
+        }
+        if let Some((file, start)) = place {
+            checks.push(file, start, cells(&chunks));
+        }
+        text.saved = 0;
+        matcher.push(&chunks, &mut text)?;
+        savings[stream as usize] += text.saved;
+        Ok(())
+    })?;
+    if current.is_some() {
+        matcher.end();
+    }
+    text.close_all()?;
+    let (mut runs, stats) = matcher.finish();
+    for ((number, source), saved) in (0..).zip(sources).zip(savings) {
+        // A file with references has the full index, the packed inode with a million lclusters too.
+        if !options.encoded_extents && saved < options.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
+            runs.forget_refs(number);
+        }
+    }
+    Ok((runs, stats, checks))
+}
+
+/// What the maps of files ask of extents.
+fn rules(options: &BuildOptions) -> IndexRules {
+    let longest = options.specs().map(|spec| spec.pcluster_len).max();
+    let segment = segment_len(longest.unwrap_or(0));
+    match options.encoded_extents {
+        true => IndexRules::encoded_extents(segment),
+        false => IndexRules::lclusters(options.block_bits, segment),
+    }
+}
+
+/// All streams that are long enough to hold a match.
+fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
+    let min_match = options.min_match();
+    // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
+    let mut groups = vec![reading(options.compression)];
+    let mut group_of = |way: Option<Spec>| {
+        let group = groups.iter().position(|group| *group == reading(way)).unwrap_or(groups.len());
+        if group == groups.len() {
+            groups.push(reading(way));
+        }
+        group as u32
+    };
+    let mut sources = Vec::new();
+    for (idx, file) in (0..).zip(&plan.files) {
+        if !matches!(file.storage, Storage::Compressed { .. }) || plan.apart.contains_key(&idx) {
+            continue;
+        }
+        let holes = plan.holes(idx);
+        if file.len - hole::total(holes) >= min_match {
+            let (stream, group) = (Stream::File(idx), group_of(file.way));
+            let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
+            sources.extend(hole::data_runs(file.len, holes).map(source));
+        }
+    }
+    if plan.packed.len() >= min_match {
+        sources.push(Source { stream: Stream::Packed, start: 0, len: plan.packed.len(), group: 0 });
+    }
+    sources
+}
+
+/// Bytes of a stream that are cut into chunks on their own.
+struct Window {
+    stream: u32,
+    range: Range<u64>,
+    /// The file that it comes from, and its first byte there, unless it is padding.
+    place: Option<(u32, u64)>,
+    /// The file that it is all of.
+    whole_file: Option<u32>,
+    known: Option<Box<[Chunk]>>,
+}
+
+/// The windows of a stream: files of the packed stream, or equal lengths.
+fn windows<'a>(
+    number: usize,
+    source: &'a Source,
+    packed: &'a PackedStream,
+) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
+    let stream = number as u32;
+    match source.stream {
+        Stream::Packed => Box::new(packed.ranges().map(move |(whole_file, range)| {
+            let place = whole_file.map(|file| (file, 0));
+            Window { stream, range, place, whole_file, known: None }
+        })),
+        Stream::File(file) => {
+            let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
+            let window = move |start| {
+                let range = start..source.len.min(start + WINDOW_LEN);
+                let place = Some((file, source.start + start));
+                Window { stream, range, place, whole_file, known: None }
+            };
+            let len = source.len;
+            Box::new((0..len).step_by(WINDOW_LEN as usize).map(window))
+        }
+    }
+}
+
+/// Reads the plain text of streams; keeps some files open.
+struct PlainText<'a> {
+    tree: &'a Tree,
+    files: &'a [FilePlan],
+    packed: &'a PackedStream,
+    sources: &'a [Source],
+    /// Least estimated bytes for which text is cut.
+    min_saving: u64,
+    /// Estimated bytes of all text that was found worth it.
+    saved: u64,
+    /// Most recently used last.
+    open: Vec<(u32, Box<dyn Content>)>,
+}
+
+impl<'a> PlainText<'a> {
+    fn new(
+        tree: &'a Tree,
+        files: &'a [FilePlan],
+        packed: &'a PackedStream,
+        sources: &'a [Source],
+        options: &BuildOptions,
+    ) -> Self {
+        Self { tree, files, packed, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
+    }
+
+    fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
+        let node = self.files[file as usize].node;
+        let content = match self.open.iter().position(|(open, _)| *open == file) {
+            Some(idx) => self.open.remove(idx),
+            None => {
+                if self.open.len() == OPEN_MAX {
+                    let oldest = self.open.remove(0);
+                    self.close(oldest)?;
+                }
+                (file, self.tree.open(node)?)
+            }
+        };
+        self.open.push(content);
+        let (_, content) = self.open.last_mut().expect("just pushed");
+        content.read_exact_at(buf, off).map_err(|source| BuildError::Read { path: self.tree.path(node), source })
+    }
+
+    fn close(&self, (file, mut content): (u32, Box<dyn Content>)) -> Result<(), BuildError> {
+        let path = || self.tree.path(self.files[file as usize].node);
+        content.verify_unchanged().map_err(|source| BuildError::Read { path: path(), source })
+    }
+
+    /// Close all files, and see that they are what they were.
+    fn close_all(&mut self) -> Result<(), BuildError> {
+        std::mem::take(&mut self.open).into_iter().try_for_each(|open| self.close(open))
+    }
+}
+
+impl Text for PlainText<'_> {
+    type Error = BuildError;
+
+    fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
+        let source = self.sources[stream as usize];
+        match source.stream {
+            Stream::File(file) => self.read_file(file, source.start + off, buf),
+            Stream::Packed => self.packed.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
+        }
+    }
+
+    /// What compresses well is worth less than the pclusters that are cut for it.
+    fn gains(&mut self, place: Place, len: u64) -> Result<bool, BuildError> {
+        let mut sample = vec![0; len.min(SAMPLE_LEN) as usize];
+        self.read(place.stream, place.off, &mut sample)?;
+        let saved = probe::estimated_len(&sample) as u64 * len / sample.len() as u64;
+        let gains = saved >= self.min_saving;
+        self.saved += if gains { saved } else { 0 };
+        Ok(gains)
+    }
+}

@@ -1,0 +1,354 @@
+//! Which parts of streams are to be references to earlier text: decided on one thread, in plan order.
+//!
+//! A *stream* is a run of data between the holes of one stored file, or of the packed inode. Streams have numbers in plan
+//! order; all positions are bytes of plain text. Equal chunks say where to look, bytes decide, and a match is extended
+//! both ways, so its ends lie anywhere:
+//!
+//! ```text
+//! for each stream s, pos = 0; for each chunk x with x.off >= pos:
+//!     y = first place with the hash of x; if there is none, or it lies in no stored run R: remember x, go on
+//!     f = common prefix of y.. and x.., not past the end of R nor of s
+//!     r = common suffix before y and x, not before the start of R nor pos
+//!     if f == 0 or f + r < min_match: remember x, go on
+//!     Stored(pos .. x.off - r)   Ref(x.off - r .. x.off + f, from y.off - r)   pos = x.off + f
+//! Stored(pos .. end of s)
+//! ```
+//!
+//! What holds of the outcome:
+//! * The runs of a stream cover it, in order, without gaps; none is empty.
+//! * A source lies in one Stored run, before its target: there are no chains, and within a stream no overlap.
+//! * The bytes of source and target were compared and equal.
+//! * It depends on chunks, text, `min_match` and the budget only.
+
+mod extend;
+mod index;
+
+use crate::plan::dedupe::chunker::ChunkHash;
+use extend::Extender;
+use index::Index;
+use std::ops::Range;
+
+/// Gives the plain text of streams for comparison.
+pub trait Text {
+    /// Why text could not be had.
+    type Error;
+
+    /// Fill `buf` with the bytes of `stream` from `off` on. Only bytes of streams that were begun are asked for.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Whether storing these `len` bytes once instead of twice gains anything.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    fn gains(&mut self, place: Place, len: u64) -> Result<bool, Self::Error>;
+}
+
+/// A place in the plain text of all streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Number of the stream.
+    pub stream: u32,
+    /// Bytes from its start.
+    pub off: u64,
+}
+
+/// A chunk of a stream; it starts where the one before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Of its bytes.
+    pub hash: ChunkHash,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// Consecutive bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First byte, from the start of the stream.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Where the bytes come from.
+    pub kind: RunKind,
+}
+
+impl Run {
+    /// Byte behind the last.
+    pub fn end(&self) -> u64 {
+        self.start + self.len
+    }
+}
+
+/// Where the bytes of a run come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunKind {
+    /// The run itself.
+    Stored,
+    /// Equal bytes from this place on.
+    Ref(Place),
+}
+
+/// The runs of all streams.
+#[derive(Debug, Default)]
+pub struct Runs {
+    runs: Vec<Run>,
+    /// Index of the first run of each stream.
+    firsts: Vec<usize>,
+}
+
+impl Runs {
+    /// Number of streams.
+    pub fn len(&self) -> usize {
+        self.firsts.len()
+    }
+
+    /// The runs of a stream, in order.
+    pub fn stream(&self, stream: u32) -> &[Run] {
+        let idx = stream as usize;
+        let end = self.firsts.get(idx + 1).copied().unwrap_or(self.runs.len());
+        &self.runs[self.firsts[idx]..end]
+    }
+
+    /// Start the next stream.
+    pub fn begin(&mut self) {
+        self.firsts.push(self.runs.len());
+    }
+
+    /// Append a run to the last stream. Empty ones are left out.
+    pub fn push(&mut self, run: Run) {
+        if run.len > 0 {
+            self.runs.push(run);
+        }
+    }
+
+    /// Store a stream after all: nothing refers to its references.
+    pub fn forget_refs(&mut self, stream: u32) {
+        let start = self.firsts[stream as usize];
+        let end = start + self.stream(stream).len();
+        self.runs[start..end].iter_mut().for_each(|run| run.kind = RunKind::Stored);
+    }
+
+    /// The Stored run that holds a place.
+    fn stored_at(&self, place: Place) -> Option<Range<u64>> {
+        let runs = self.stream(place.stream);
+        let run = &runs[runs.partition_point(|run| run.end() <= place.off)..].first()?;
+        (run.kind == RunKind::Stored && run.start <= place.off).then(|| run.start..run.end())
+    }
+}
+
+/// What matching did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchStats {
+    /// Bytes of all streams.
+    pub text_bytes: u64,
+    /// Bytes of Refs.
+    pub matched_bytes: u64,
+    /// Bytes compared, counted once for both sides.
+    pub compared_bytes: u64,
+    /// Chunks that were not remembered, or forgotten, for want of memory.
+    pub dropped_chunks: u64,
+}
+
+/// Finds matches, stream by stream.
+pub struct Matcher {
+    min_match: u64,
+    index: Index,
+    extender: Extender,
+    runs: Runs,
+    /// Group of each stream.
+    groups: Vec<u32>,
+    /// Length of the stream in hand.
+    len: u64,
+    /// Where its next chunk starts.
+    off: u64,
+    /// Up to here it is decided.
+    pos: u64,
+    /// The last match that was too short.
+    too_short: Option<TooShort>,
+    stats: MatchStats,
+}
+
+/// A match that was too short: its other chunks need no comparison.
+#[derive(Clone, Copy)]
+struct TooShort {
+    source: Place,
+    target: u64,
+    end: u64,
+}
+
+/// Bytes that a match may have from a place on, and before it.
+struct Room {
+    ahead: u64,
+    back: u64,
+    /// The source lies in the run that the target would end.
+    is_open: bool,
+}
+
+/// Equal bytes of an earlier place and of the stream in hand.
+struct Match {
+    source: Place,
+    target: Range<u64>,
+}
+
+impl Matcher {
+    /// Matches of at least `min_match` bytes, found with an index of at most `budget` bytes.
+    pub fn new(min_match: u64, budget: usize) -> Self {
+        Self {
+            min_match,
+            index: Index::new(budget),
+            extender: Extender::default(),
+            runs: Runs::default(),
+            groups: Vec::new(),
+            len: 0,
+            off: 0,
+            pos: 0,
+            too_short: None,
+            stats: MatchStats::default(),
+        }
+    }
+
+    /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of
+    /// those before it, at most `u32::MAX - 1`.
+    pub fn begin(&mut self, len: u64, group: u32) {
+        assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
+        self.runs.begin();
+        self.groups.push(group);
+        (self.len, self.off, self.pos, self.too_short) = (len, 0, 0, None);
+        self.stats.text_bytes += len;
+    }
+
+    /// Take the next chunks of the stream in hand.
+    ///
+    /// # Errors
+    /// Text that cannot be had.
+    pub fn push<T: Text>(&mut self, chunks: &[Chunk], text: &mut T) -> Result<(), T::Error> {
+        for chunk in chunks {
+            let off = self.off;
+            self.off += u64::from(chunk.len);
+            debug_assert!(self.off <= self.len, "chunks are longer than their stream");
+            // A chunk that a match has swallowed is not remembered: its bytes are not stored here.
+            if off < self.pos {
+                continue;
+            }
+            let hash = chunk.hash.in_group(self.groups[self.stream() as usize]);
+            match self.matched(off, hash, text)? {
+                Some(found) => self.refer(found),
+                None => self.index.insert(hash, Place { stream: self.stream(), off }),
+            }
+        }
+        Ok(())
+    }
+
+    /// End the stream in hand. Returns its runs.
+    pub fn end(&mut self) -> &[Run] {
+        debug_assert_eq!(self.off, self.len, "chunks do not cover their stream");
+        self.store(self.len);
+        self.runs.stream(self.stream())
+    }
+
+    /// The runs of all streams, and what it took.
+    pub fn finish(self) -> (Runs, MatchStats) {
+        let stats = self.stats();
+        (self.runs, stats)
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> MatchStats {
+        let (compared_bytes, dropped_chunks) = (self.extender.compared_bytes(), self.index.dropped());
+        MatchStats { compared_bytes, dropped_chunks, ..self.stats }
+    }
+
+    /// Number of the stream in hand.
+    fn stream(&self) -> u32 {
+        (self.runs.len() - 1) as u32
+    }
+
+    /// A match that is long enough, around the chunk at `off`.
+    fn matched<T: Text>(&mut self, off: u64, hash: ChunkHash, text: &mut T) -> Result<Option<Match>, T::Error> {
+        let Some(source) = self.index.find(hash) else { return Ok(None) };
+        let Some(room) = self.room(source, off) else { return Ok(None) };
+        if room.ahead + room.back < self.min_match || self.is_too_short(source, off) {
+            return Ok(None);
+        }
+        let places = [source, Place { stream: self.stream(), off }];
+        let mut ahead = self.extender.forward(text, places, room.ahead)?;
+        if ahead == 0 {
+            return Ok(None);
+        }
+        let mut back = 0;
+        if ahead + room.back >= self.min_match {
+            back = self.extender.backward(text, places, room.back)?;
+        }
+        if room.is_open {
+            ahead = ahead.min(off - source.off - back);
+        }
+        let source = Place { off: source.off - back, ..source };
+        if ahead + back < self.min_match || !text.gains(source, ahead + back)? {
+            let source = Place { off: source.off + back, ..source };
+            self.too_short = (!room.is_open).then_some(TooShort { source, target: off, end: off + ahead });
+            return Ok(None);
+        }
+        Ok(Some(Match { source, target: off - back..off + ahead }))
+    }
+
+    /// How far a match of the stored `source` and of the stream in hand at `off` can be extended.
+    fn room(&self, source: Place, off: u64) -> Option<Room> {
+        // Hashes tell groups apart, but like all that hashes tell it must not be relied on.
+        if self.groups[source.stream as usize] != self.groups[self.stream() as usize] {
+            return None;
+        }
+        let is_open = source.stream == self.stream() && source.off >= self.pos;
+        let stored = if is_open { self.pos..off } else { self.runs.stored_at(source)? };
+        let ahead = (stored.end - source.off).min(self.len - off);
+        let back = (source.off - stored.start).min(off - self.pos);
+        // In the open run, what the target gains at its start the source loses at its end: the target must not reach it.
+        let back = if is_open { back.min((off - source.off) / 2) } else { back };
+        Some(Room { ahead, back, is_open })
+    }
+
+    /// Whether the chunk lies in a match that was too short before. Not asked of sources in the open run: it grows.
+    fn is_too_short(&self, source: Place, target: u64) -> bool {
+        self.too_short.is_some_and(|known| {
+            let same_distance = target.wrapping_sub(known.target) == source.off.wrapping_sub(known.source.off);
+            source.stream == known.source.stream && same_distance && (known.target..known.end).contains(&target)
+        })
+    }
+
+    /// Decide on a match.
+    fn refer(&mut self, found: Match) {
+        let Match { source, target } = found;
+        self.store(target.start);
+        let len = target.end - target.start;
+        if !self.join(source, &target) {
+            self.runs.push(Run { start: target.start, len, kind: RunKind::Ref(source) });
+        }
+        self.pos = target.end;
+        self.stats.matched_bytes += len;
+    }
+
+    /// Decide that all from `pos` up to `end` is stored.
+    fn store(&mut self, end: u64) {
+        self.runs.push(Run { start: self.pos, len: end - self.pos, kind: RunKind::Stored });
+        self.pos = end;
+    }
+
+    /// Lengthen the Ref before a match, if one continues the other. Then both lie in one Stored run: between two of these
+    /// there is always a Ref.
+    fn join(&mut self, source: Place, target: &Range<u64>) -> bool {
+        let first = self.runs.firsts[self.stream() as usize];
+        let Some(run) = self.runs.runs[first..].last_mut() else { return false };
+        let RunKind::Ref(before) = run.kind else { return false };
+        let continued = Place { off: before.off + run.len, ..before };
+        let joins = run.end() == target.start && continued == source;
+        if joins {
+            run.len += target.end - target.start;
+        }
+        joins
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,278 @@
+//! Which of several ways suits which file: tried on samples, within a budget.
+//!
+//! A slower way is worth its time for some files and not for others. Samples of each file are encoded in the way of all files
+//! and in those to be tried; where one of them saves at least a block, it may be taken. All that saves while it costs no more
+//! is; then what saves most for its cost comes first, until the budget is used up. Cost is a model ([`Spec::cost`]), not a
+//! clock: the same input gives the same image on any machine.
+
+use kiln_codec::{Encoder, Spec};
+use kiln_format::BlockBits;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::plan::analysis::{SURVEY_COST, skippable};
+use crate::plan::{FilePlan, Storage};
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::tree::Tree;
+
+/// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
+const FILE_MIN_LEN: u64 = 8 << 10;
+/// Files that are to be packed are tried from here on: shorter ones gain more from their neighbours.
+const PACKED_MIN_LEN: u64 = 1 << 20;
+/// What a file that is not packed after all may lose by it: the room left in its last pcluster, and what it could have
+/// referred to.
+const UNPACKED_COST: u64 = 16 << 10;
+/// A sample stands for this many bytes of a long file.
+const SAMPLED_LEN: u64 = 2 << 20;
+const SAMPLES_MAX: u64 = 8;
+/// Most of what is left of the budget beyond compression itself that goes into trying: one part in this many.
+const TRYING_SHARE: u128 = 3;
+
+/// What is tried.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// Ways beside that of all files.
+    pub ways: Vec<Spec>,
+    /// What compression may cost in all, trying included, in percent of what it costs without.
+    pub budget_percent: u32,
+}
+
+/// A file to be tried.
+#[derive(Clone, Copy)]
+struct Candidate {
+    file: u32,
+    len: u64,
+    /// It is packed if nothing else is found.
+    is_packable: bool,
+}
+
+/// A way that saves something.
+struct Offer {
+    file: u32,
+    way: Spec,
+    saves: u64,
+    /// Beyond what the way of all files costs; may be negative.
+    costs: i128,
+}
+
+/// Decide which of `files` are compressed otherwise than the rest. `is_packable` tells those that are packed if they are not.
+///
+/// # Errors
+/// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
+pub fn choose(
+    files: &mut [FilePlan],
+    is_packable: impl Fn(u32) -> bool,
+    tree: &Tree,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(), BuildError> {
+    let Some(default) = options.compression.filter(|_| !options.trial.ways.is_empty()) else { return Ok(()) };
+    let compressed = |file: &&FilePlan| file.way == Some(default) && matches!(file.storage, Storage::Compressed { .. });
+    let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
+    let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
+    let ways: Vec<Spec> = std::iter::once(default).chain(options.trial.ways.iter().copied()).collect();
+    let candidates = candidates(files, is_packable, &ways, options, budget / TRYING_SHARE);
+    budget -= candidates.iter().map(|one| trying_costs(&ways, one.len)).sum::<u128>();
+    let mut offers = Vec::new();
+    let nodes = &*files;
+    let worker = || {
+        let mut taster = Taster { ways: &ways, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
+        Ok(move |one: Candidate| {
+            control.check()?;
+            let lens = taster.taste(tree, nodes[one.file as usize].node, one.len);
+            Ok::<_, BuildError>((one, skippable(lens, options)?))
+        })
+    };
+    let jobs = candidates.into_iter().map(|job| Costed { job, cost: SURVEY_COST + sampled_len(default, job.len) });
+    pool::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
+        // What cannot be read fails where it is stored.
+        offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens, options.block_bits)));
+        Ok(())
+    })?;
+    for (file, way) in take(offers, budget) {
+        files[file as usize].way = Some(way);
+    }
+    Ok(())
+}
+
+/// Files to be tried, the longest first: their samples cost least. They end where trying has used up its share.
+fn candidates(
+    files: &[FilePlan],
+    is_packable: impl Fn(u32) -> bool,
+    ways: &[Spec],
+    options: &BuildOptions,
+    mut budget: u128,
+) -> Vec<Candidate> {
+    let candidate = |(file, plan): (u32, &FilePlan)| {
+        let is_packable = is_packable(file);
+        let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
+        let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
+        let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
+        (is_open && plan.way == Some(ways[0])).then_some(Candidate { file, len: plan.len, is_packable })
+    };
+    let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();
+    candidates.sort_by_key(|one| (std::cmp::Reverse(one.len), one.file));
+    let count = candidates.iter().take_while(|one| {
+        let cost = trying_costs(ways, one.len);
+        let fits = cost <= budget;
+        budget = budget.saturating_sub(cost);
+        fits
+    });
+    let count = count.count();
+    candidates.truncate(count);
+    candidates
+}
+
+/// What it takes to encode `len` bytes, in picoseconds of a machine like that of [`Spec::cost`].
+fn costs(way: Spec, len: u64) -> u128 {
+    u128::from(way.cost()) * u128::from(len)
+}
+
+fn trying_costs(ways: &[Spec], len: u64) -> u128 {
+    ways.iter().map(|way| costs(*way, sampled_len(*way, len))).sum()
+}
+
+/// Bytes of a sample: about what a pcluster holds, as far as it matters.
+fn sample_len(way: Spec) -> u64 {
+    u64::from(way.pcluster_len).saturating_mul(2).clamp(16 << 10, 256 << 10)
+}
+
+/// Bytes of all samples of a file.
+fn sampled_len(way: Spec, len: u64) -> u64 {
+    (sample_len(way) * sample_count(len)).min(len)
+}
+
+fn sample_count(len: u64) -> u64 {
+    (len / SAMPLED_LEN).clamp(1, SAMPLES_MAX)
+}
+
+/// What a file would save in the ways that save something. `lens` are those of its encoded samples.
+fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Offer> {
+    let Candidate { file, len, is_packable } = one;
+    let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(ways[0], len))) as u64;
+    let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
+    let offer = |(&way, &encoded): (&Spec, &u64)| {
+        let saves = whole(lens[0]).saturating_sub(whole(encoded));
+        let costs = costs(way, len) as i128 - costs(ways[0], len) as i128;
+        (saves >= least).then_some(Offer { file, way, saves, costs })
+    };
+    ways[1..].iter().zip(&lens[1..]).filter_map(offer).collect()
+}
+
+/// Take the best offers that `budget` allows. Of those for one file, a later one replaces an earlier one that saves less.
+fn take(mut offers: Vec<Offer>, budget: u128) -> HashMap<u32, Spec> {
+    let is_free = |offer: &Offer| offer.costs <= 0;
+    offers.sort_by(|a, b| {
+        let by_worth = match (is_free(a), is_free(b)) {
+            (false, false) => (b.saves as i128 * a.costs).cmp(&(a.saves as i128 * b.costs)),
+            (true, true) => b.saves.cmp(&a.saves),
+            (a_is_free, b_is_free) => b_is_free.cmp(&a_is_free),
+        };
+        by_worth.then(a.file.cmp(&b.file))
+    });
+    let mut left = budget as i128;
+    let mut taken = HashMap::<u32, Offer>::new();
+    for offer in offers {
+        let before = taken.get(&offer.file).map_or((0, 0), |offer| (offer.saves, offer.costs));
+        if offer.saves > before.0 && offer.costs - before.1 <= left {
+            left -= offer.costs - before.1;
+            taken.insert(offer.file, offer);
+        }
+    }
+    taken.into_iter().map(|(file, offer)| (file, offer.way)).collect()
+}
+
+/// Encodes samples; one for each thread.
+struct Taster<'a> {
+    ways: &'a [Spec],
+    encoders: HashMap<Spec, Encoder>,
+    text: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Taster<'_> {
+    /// What the samples of a file take in each way, in bytes.
+    fn taste(&mut self, tree: &Tree, node: crate::tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
+        let (count, sample_len) = (sample_count(len), sample_len(self.ways[0]).min(len));
+        let mut lens = vec![0; self.ways.len()];
+        let mut content = tree.open(node)?;
+        for sample in 0..count {
+            // Evenly spread, in the middle of what each stands for.
+            let at = (len - sample_len) * (2 * sample + 1) / (2 * count);
+            self.text.resize(sample_len as usize, 0);
+            let read = content.read_exact_at(&mut self.text, at);
+            read.map_err(|source| BuildError::Read { path: tree.path(node), source })?;
+            for (way, len) in self.ways.iter().zip(&mut lens) {
+                let encoder = match self.encoders.entry(*way) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => entry.insert(Encoder::new(way)?),
+                };
+                encoder.reset();
+                self.out.resize(self.text.len(), 0);
+                // What does not get smaller is stored.
+                *len += encoder.encode(&self.text, &mut self.out)?.unwrap_or(self.text.len()) as u64;
+            }
+        }
+        content.verify_unchanged().map_err(|source| BuildError::Read { path: tree.path(node), source })?;
+        Ok(lens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_codec::Method;
+
+    fn way(level: i32) -> Spec {
+        Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None }
+    }
+
+    fn taken(offers: &[(u32, i32, u64, i128)], budget: u128) -> Vec<(u32, i32)> {
+        let offer =
+            |&(file, level, saves, costs): &(u32, i32, u64, i128)| Offer { file, way: way(level), saves, costs };
+        let taken = take(offers.iter().map(offer).collect(), budget);
+        let mut taken: Vec<_> = taken.into_iter().map(|(file, way)| (file, way.level)).collect();
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn what_is_worth_most_comes_first_and_the_budget_is_kept() {
+        let offers = [(1, 9, 100, 100), (2, 9, 300, 100), (3, 9, 50, -10), (4, 9, 400, 500)];
+        assert_eq!(taken(&offers, 0), [(3, 9)]);
+        assert_eq!(taken(&offers, 89), [(3, 9)]);
+        assert_eq!(taken(&offers, 90), [(2, 9), (3, 9)]);
+        assert_eq!(taken(&offers, 190), [(1, 9), (2, 9), (3, 9)]);
+        assert_eq!(taken(&offers, 1000), [(1, 9), (2, 9), (3, 9), (4, 9)]);
+        assert_eq!(taken(&[], 1000), []);
+    }
+
+    #[test]
+    fn a_file_takes_the_better_way_if_there_is_room_for_it() {
+        let offers = [(1, 5, 100, 10), (1, 9, 150, 100), (1, 15, 120, 200)];
+        assert_eq!(taken(&offers, 10), [(1, 5)]);
+        assert_eq!(taken(&offers, 99), [(1, 5)]);
+        assert_eq!(taken(&offers, 100), [(1, 9)]);
+    }
+
+    #[test]
+    fn a_block_is_the_least_that_pays() {
+        let (one, ways) = (Candidate { file: 1, len: 16 << 10, is_packable: false }, [way(3), way(9)]);
+        for bits in [9, 12, 13] {
+            let block_bits = BlockBits::new(bits).unwrap();
+            let offers = |saved| offers_of(one, &ways, &[15_000, 15_000 - saved], block_bits).len();
+            assert_eq!((offers(block_bits.len() - 1), offers(block_bits.len())), (0, 1), "{bits}");
+        }
+    }
+
+    #[test]
+    fn samples_lie_within_their_file() {
+        for len in [FILE_MIN_LEN, 100_000, SAMPLED_LEN, 5 * SAMPLED_LEN + 1, 1 << 40] {
+            let sampled = sampled_len(way(3), len);
+            assert!(sampled > 0 && sampled <= len && sampled <= SAMPLES_MAX * sample_len(way(3)), "{len}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What a caller sees of a running build, and how it ends one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::BuildError;
+
+/// How far a build is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of input that are done.
+    pub done_bytes: u64,
+    /// Bytes of input in total.
+    pub total_bytes: u64,
+}
+
+/// The caller's hold on a running build.
+pub struct Control<'a> {
+    /// Ends the build early with [`BuildError::Interrupted`] once set.
+    pub stop: &'a AtomicBool,
+    /// Called from one thread as data is written.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl Control<'_> {
+    /// # Errors
+    /// [`BuildError::Interrupted`] once the caller has asked to stop.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        if self.stop.load(Ordering::Relaxed) { Err(BuildError::Interrupted) } else { Ok(()) }
+    }
+}

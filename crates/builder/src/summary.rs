@@ -1,0 +1,241 @@
+//! What a build did.
+
+use kiln_codec::Spec;
+use kiln_format::KernelVersion;
+use kiln_format::feature::{Feature, OLDEST_KERNEL};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use crate::error::BuildError;
+use crate::layout::View;
+use crate::pack::Stored;
+use crate::plan::Storage;
+use crate::plan::hole;
+use crate::tree::Kind;
+use crate::write::Written;
+
+/// What a build did.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Regular files, hard links counted once.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes and sockets.
+    pub others: u64,
+    /// Inodes that no name leads to: those of packed files and directories, and of the metabox.
+    pub special_inodes: u64,
+    /// Names beyond the first of their inode.
+    pub hard_links: u64,
+    /// Bytes of all regular files, hard links counted once.
+    pub bytes_in: u64,
+    /// Size of the image in bytes.
+    pub image_bytes: u64,
+    /// Bytes in a block. Kernels mount no blocks longer than their pages.
+    pub block_len: u64,
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes of the extra device.
+    pub blob_bytes: u64,
+    /// Bytes of inodes, names, indexes and inline tails.
+    pub metadata_bytes: u64,
+    /// Files that share the data of an earlier one.
+    pub duplicate_files: u64,
+    /// Their bytes.
+    pub duplicate_bytes: u64,
+    /// Files in the packed inode.
+    pub packed_files: u64,
+    /// Their bytes.
+    pub packed_bytes: u64,
+    /// Files whose last bytes are in the packed inode.
+    pub end_files: u64,
+    /// Their bytes there.
+    pub end_bytes: u64,
+    /// Bytes of parts and chunks that are stored once though they occur several times.
+    pub shared_bytes: u64,
+    /// Chunks that the index of parts had no memory for.
+    pub dropped_chunks: u64,
+    /// Bytes of holes.
+    pub hole_bytes: u64,
+    /// Files with holes of which zeros are stored.
+    pub filled_hole_files: u64,
+    /// Bytes of these holes.
+    pub filled_hole_bytes: u64,
+    /// Files left uncompressed because compressing gained nothing.
+    pub plain_files: u64,
+    /// Their bytes.
+    pub plain_bytes: u64,
+    /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
+    pub ways: Vec<WayUse>,
+    /// Files whose last bytes (or all) lie beside their inode.
+    pub inline_files: u64,
+    /// The oldest kernel that mounts the image.
+    pub oldest_kernel: Option<KernelVersion>,
+    /// What needs it.
+    pub oldest_kernel_because: Option<Feature>,
+    /// The image's UUID.
+    pub uuid: [u8; 16],
+    /// Time taken, in order.
+    pub phases: Vec<Phase>,
+    /// Inputs left out, with `keep_going`.
+    pub skipped: Vec<Skipped>,
+    /// Files that changed while they were read, with `keep_going`: they are there, as long as they were when they were
+    /// scanned, with the bytes that they had when these were read.
+    pub changed: Vec<Skipped>,
+}
+
+/// What is compressed in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayUse {
+    /// The way.
+    pub way: Spec,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// An input that was left out, or is not what it was.
+#[derive(Debug)]
+pub struct Skipped {
+    /// Path in the tree.
+    pub path: Vec<u8>,
+    /// Why.
+    pub error: BuildError,
+}
+
+/// Time that a part of the work took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// By the clock.
+    pub wall: Duration,
+    /// User and system time of the whole process.
+    pub cpu: Duration,
+}
+
+/// Takes the time of phases.
+#[derive(Debug)]
+pub struct PhaseClock {
+    wall: Instant,
+    cpu: Duration,
+    phases: Vec<Phase>,
+}
+
+impl PhaseClock {
+    /// Start the first phase.
+    pub fn start() -> Self {
+        Self { wall: Instant::now(), cpu: process_cpu(), phases: Vec::new() }
+    }
+
+    /// End the running phase, call it `name`, start the next.
+    pub fn finish(&mut self, name: &'static str) {
+        let (wall, cpu) = (Instant::now(), process_cpu());
+        self.phases.push(Phase { name, wall: wall - self.wall, cpu: cpu.saturating_sub(self.cpu) });
+        (self.wall, self.cpu) = (wall, cpu);
+    }
+
+    /// All phases that have ended.
+    pub fn phases(self) -> Vec<Phase> {
+        self.phases
+    }
+}
+
+fn process_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// User and system time of this thread.
+pub(crate) fn thread_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// Count what is in the image.
+pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
+    let block_len = view.block_bits.len();
+    let because = written.features.iter().copied().max_by_key(|feature| feature.since());
+    let mut summary = Summary {
+        image_bytes: written.blocks * block_len,
+        block_len,
+        data_bytes: data_end - written.header_blocks * block_len,
+        blob_bytes: view.packed.blob_blocks.unwrap_or(0) * block_len,
+        metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
+        shared_bytes: view.packed.shared_chunk_bytes,
+        oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
+        oldest_kernel_because: because,
+        special_inodes: written.special_inodes,
+        uuid: written.uuid,
+        ..Summary::default()
+    };
+    if let Some(streams) = &view.plan.streams {
+        summary.shared_bytes += streams.plan.refs.iter().map(|one| one.len).sum::<u64>();
+        summary.dropped_chunks = streams.stats.dropped_chunks;
+    }
+    for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {
+        match &node.kind {
+            Kind::Directory(_) => summary.directories += 1,
+            Kind::File { len, .. } => summary.files(view, id, *len),
+            _ => summary.others += 1,
+        }
+        summary.hard_links += u64::from(view.tree.names_of(id) - 1);
+    }
+    summary.ways.sort_by_key(|used| Reverse(used.bytes));
+    summary
+}
+
+impl Summary {
+    fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
+        self.files += 1;
+        self.bytes_in += len;
+        let file = view.plan.file_of(id);
+        let storage = file.map(|idx| view.plan.files[idx as usize].storage);
+        self.hole_bytes += file.map_or(0, |idx| hole::total(view.plan.holes(idx)));
+        if let Some(bytes) = file.and_then(|idx| view.plan.filled_holes.get(&idx))
+            && !matches!(storage, Some(Storage::Duplicate(_)))
+        {
+            self.filled_hole_files += 1;
+            self.filled_hole_bytes += bytes;
+        }
+        if matches!(storage, Some(Storage::Duplicate(_))) {
+            self.duplicate_files += 1;
+            self.duplicate_bytes += len;
+        }
+        if matches!(storage, Some(Storage::Fragment)) {
+            self.packed_files += 1;
+            self.packed_bytes += len;
+        }
+        match (view.stored(id), view.way_of(id)) {
+            (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), way) => {
+                self.inline_files += u64::from(!matches!(stored, Stored::Flat(_)));
+                if way.is_some() && len > 0 {
+                    self.plain_files += 1;
+                    self.plain_bytes += len;
+                }
+            }
+            (Some(Stored::Compressed(extents)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
+                self.compressed(way, len);
+                let end = extents.fragment.and(extents.list.last());
+                self.end_files += u64::from(end.is_some());
+                self.end_bytes += end.map_or(0, |end| end.llen.into());
+            }
+            (Some(Stored::Fragment(_)), _) if matches!(storage, Some(Storage::Compressed { .. })) => {
+                self.end_files += 1;
+                self.end_bytes += len;
+            }
+            _ => {}
+        }
+    }
+
+    fn compressed(&mut self, way: Spec, len: u64) {
+        match self.ways.iter_mut().find(|known| known.way == way) {
+            Some(known) => (known.files, known.bytes) = (known.files + 1, known.bytes + len),
+            None => self.ways.push(WayUse { way, files: 1, bytes: len }),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! A tree of files, in memory: names and metadata, and handles to contents. It knows nothing of EROFS.
+
+use kiln_format::dirent::NAME_MAX_LEN;
+use kiln_format::inode::{FileType, Rdev};
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+
+use crate::error::BuildError;
+
+mod entries;
+mod rare;
+
+pub use entries::{Entries, Entry, Iter};
+pub use rare::Rare;
+
+/// Index of a node in its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: NodeId = NodeId(0);
+
+    /// As an index.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Names a file's contents to the tree's [`Contents`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ContentId(pub u32);
+
+/// What every file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Low 12 bits of `st_mode`.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time, seconds since 1970.
+    pub mtime: i64,
+    /// Nanoseconds of it.
+    pub mtime_nsec: u32,
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Xattr {
+    /// Full name, `user.comment` for example.
+    pub name: Box<[u8]>,
+    /// Value.
+    pub value: Box<[u8]>,
+}
+
+/// A file of any type; several names may lead to one that is no directory.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Owner, times and so on.
+    pub meta: Metadata,
+    /// Extended attributes in any order, names unique.
+    pub xattrs: Rare<Xattr>,
+    /// Type, and what belongs to it.
+    pub kind: Kind,
+}
+
+/// Type of a node. What most nodes do not have is boxed, so that trees of millions of files fit memory.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Directory, without dot entries.
+    Directory(Box<Entries>),
+    /// Regular file.
+    File {
+        /// Size in bytes.
+        len: u64,
+        /// Contents.
+        content: ContentId,
+        /// The source may have holes.
+        sparse: bool,
+    },
+    /// Symbolic link with its target.
+    Symlink(Rare<u8>),
+    /// Character device.
+    CharDevice(Rdev),
+    /// Block device.
+    BlockDevice(Rdev),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl Kind {
+    /// The type that directories and modes tell.
+    pub fn file_type(&self) -> FileType {
+        match self {
+            Kind::Directory(_) => FileType::Directory,
+            Kind::File { .. } => FileType::Regular,
+            Kind::Symlink(_) => FileType::Symlink,
+            Kind::CharDevice(_) => FileType::CharDevice,
+            Kind::BlockDevice(_) => FileType::BlockDevice,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+        }
+    }
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<Node>() <= 48);
+
+/// Why contents could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// The system's answer.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file is not the one that was scanned.
+    #[error("changed while the image was being built ({0})")]
+    Changed(&'static str),
+}
+
+/// Gives contents to any number of threads, any file more than once.
+pub trait Contents: Send + Sync {
+    /// Open the contents `id` of the file at `path` (relative, without leading slash).
+    ///
+    /// # Errors
+    /// Files that cannot be opened or are no longer what was scanned.
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError>;
+
+    /// Open contents that are no longer what was scanned: what they are now, zeros for what they have no more, and no
+    /// complaint about further changes. A source that cannot change has no such contents.
+    ///
+    /// # Errors
+    /// Files that cannot be opened, or that must not take the place of what was scanned.
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.open(id, path)
+    }
+}
+
+/// The contents of one file.
+pub trait Content {
+    /// Fill `buf` from byte `off`.
+    ///
+    /// # Errors
+    /// Read errors; a file that has become shorter is [`ContentError::Changed`].
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError>;
+
+    /// The first run of data at or behind `off`; `None`: a hole up to the end.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError>;
+
+    /// Called after the last read.
+    ///
+    /// # Errors
+    /// [`ContentError::Changed`] if the file may have changed since the scan.
+    fn verify_unchanged(&mut self) -> Result<(), ContentError>;
+}
+
+/// A checked tree.
+pub struct Tree {
+    nodes: Vec<Node>,
+    /// Number of names of each node that has several.
+    links: HashMap<NodeId, u32>,
+    /// Parent and place in it of each node's first name in walk order.
+    first_names: Vec<(NodeId, u32)>,
+    contents: Box<dyn Contents>,
+}
+
+impl Tree {
+    /// A tree of `nodes`, the first being the root directory. Entries and attributes are sorted here: the order in which a
+    /// source lists them means nothing.
+    ///
+    /// # Errors
+    /// Names that no filesystem can hold, double names, nodes that are not reached exactly once (directories) or at
+    /// least once (others).
+    pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, BuildError> {
+        for node in &mut nodes {
+            node.xattrs.sort();
+            if let Kind::Directory(entries) = &mut node.kind {
+                if entries.names_len() > Entries::NAMES_MAX_LEN {
+                    return Err(BuildError::Tree {
+                        path: Vec::new(),
+                        reason: "a directory's names take 4 GiB or more",
+                    });
+                }
+                entries.sort();
+            }
+        }
+        let first_names = vec![(NodeId::ROOT, 0); nodes.len()];
+        let mut tree = Self { links: HashMap::new(), first_names, nodes, contents };
+        tree.link()?;
+        Ok(tree)
+    }
+
+    /// Count links, remember first names, check that it is a tree.
+    fn link(&mut self) -> Result<(), BuildError> {
+        let wrong = |path, reason| Err(BuildError::Tree { path, reason });
+        if !matches!(self.nodes.first(), Some(Node { kind: Kind::Directory(_), .. })) {
+            return wrong(Vec::new(), "the root is no directory");
+        }
+        let mut stack = vec![NodeId::ROOT];
+        let mut is_named = vec![false; self.nodes.len()];
+        is_named[0] = true;
+        while let Some(dir) = stack.pop() {
+            let mut subdirs = Vec::new();
+            for idx in 0..self.entries(dir).len() {
+                let entries = self.entries(dir);
+                let Entry { name, node } = entries.at(idx);
+                let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(name, b"." | b"..");
+                if bad_name || name.iter().any(|&b| b == 0 || b == b'/') {
+                    return wrong(join(&self.path(dir), name), "not a file name");
+                }
+                if idx > 0 && entries.at(idx - 1).name == name {
+                    return wrong(join(&self.path(dir), name), "the name is there twice");
+                }
+                let Some(is_named) = is_named.get_mut(node.idx()) else {
+                    return wrong(join(&self.path(dir), name), "names a node that does not exist");
+                };
+                let is_dir = matches!(self.nodes[node.idx()].kind, Kind::Directory(_));
+                if is_dir && *is_named {
+                    return wrong(join(&self.path(dir), name), "a second name of a directory");
+                }
+                match std::mem::replace(is_named, true) {
+                    true => *self.links.entry(node).or_insert(1) += 1,
+                    false => self.first_names[node.idx()] = (dir, idx as u32),
+                }
+                if is_dir {
+                    subdirs.push(node);
+                }
+            }
+            stack.extend(subdirs.into_iter().rev());
+        }
+        if let Some(lost) = is_named.iter().position(|is_named| !is_named) {
+            return wrong(format!("node {lost}").into_bytes(), "has no name");
+        }
+        Ok(())
+    }
+
+    /// The nodes and their contents, to be changed and made a tree again by [`Tree::new`].
+    pub fn into_parts(self) -> (Vec<Node>, Box<dyn Contents>) {
+        (self.nodes, self.contents)
+    }
+
+    /// Give a node other metadata and attributes, whose names are unique.
+    pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: Rare<Xattr>) {
+        xattrs.sort();
+        let node = &mut self.nodes[id.idx()];
+        (node.meta, node.xattrs) = (meta, xattrs);
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.idx()]
+    }
+
+    /// All nodes with their ids.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(idx, node)| (NodeId(idx as u32), node))
+    }
+
+    /// Entries of a directory in the order of their bytes; none of other nodes.
+    pub fn entries(&self, id: NodeId) -> &Entries {
+        static NONE: Entries = Entries::new();
+        match &self.nodes[id.idx()].kind {
+            Kind::Directory(entries) => entries,
+            _ => &NONE,
+        }
+    }
+
+    /// Number of names that lead to a node.
+    pub fn names_of(&self, id: NodeId) -> u32 {
+        self.links.get(&id).copied().unwrap_or(1)
+    }
+
+    /// The directory that holds a node's first name; the root is its own parent.
+    pub fn parent(&self, id: NodeId) -> NodeId {
+        self.first_names[id.idx()].0
+    }
+
+    /// The first path of a node in walk order, without leading slash.
+    pub fn path(&self, mut id: NodeId) -> Vec<u8> {
+        let mut names = Vec::new();
+        while id != NodeId::ROOT {
+            let (parent, idx) = self.first_names[id.idx()];
+            names.push(self.entries(parent).at(idx as usize).name);
+            id = parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The node at a path, given by the names on the way there.
+    pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
+        path.into_iter().try_fold(NodeId::ROOT, |dir, name| self.entries(dir).find(name))
+    }
+
+    /// Open the contents of a regular file.
+    ///
+    /// # Errors
+    /// As [`Contents::open`], with the path.
+    pub fn open(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open(content, path))
+    }
+
+    /// Open the contents of a regular file that is no longer what was scanned, as it is now.
+    ///
+    /// # Errors
+    /// As [`Contents::open_changed`], with the path.
+    pub fn open_changed(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open_changed(content, path))
+    }
+
+    fn open_by(
+        &self,
+        id: NodeId,
+        open: impl FnOnce(ContentId, &[u8]) -> Result<Box<dyn Content>, ContentError>,
+    ) -> Result<Box<dyn Content>, BuildError> {
+        let Kind::File { content, .. } = self.node(id).kind else {
+            return Err(BuildError::Internal(format!("node {} has no contents", id.0)));
+        };
+        let path = self.path(id);
+        open(content, &path).map_err(|source| BuildError::Read { path, source })
+    }
+
+    /// Nodes in walk order: a directory, then, name by name, what it holds. Each node once, at its first name.
+    pub fn walk(&self) -> impl Iterator<Item = NodeId> {
+        let mut stack = vec![(NodeId::ROOT, NodeId::ROOT, 0)];
+        std::iter::from_fn(move || {
+            while let Some((node, dir, idx)) = stack.pop() {
+                let first = node == NodeId::ROOT || self.first_names[node.idx()] == (dir, idx);
+                if !first {
+                    continue;
+                }
+                let entries = self.entries(node).iter().enumerate().rev();
+                stack.extend(entries.map(|(idx, entry)| (entry.node, node, idx as u32)));
+                return Some(node);
+            }
+            None
+        })
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}

@@ -1,0 +1,137 @@
+//! From the layout to bytes: the metadata zone front to back, the blocks before the data last.
+
+pub(crate) mod directory;
+pub(crate) mod inode_writer;
+pub(crate) mod special_inodes;
+pub(crate) mod superblock;
+
+use kiln_format::addr::SLOT_LEN;
+use kiln_format::device::DeviceSlot;
+use kiln_format::feature::Feature;
+use kiln_format::superblock::Superblock;
+use kiln_format::{Blkaddr, FormatError, Nid};
+
+use crate::error::BuildError;
+use crate::layout::{Layout, View, zone_first_nid};
+use crate::options::BuildOptions;
+use crate::output::Out;
+use crate::pack::append::Appender;
+use crate::progress::Control;
+use crate::write::inode_writer::Emitter;
+use crate::write::special_inodes::{Contents, Metadata, WRITE_LEN};
+use crate::write::superblock::{Header, SpecialNids};
+
+/// What was written.
+pub struct Written {
+    /// Size of the image in blocks.
+    pub blocks: u64,
+    /// Blocks before the first data block.
+    pub header_blocks: u64,
+    /// Byte behind the metadata.
+    pub metadata_end: u64,
+    /// Inodes that no name leads to.
+    pub special_inodes: u64,
+    /// Features of the image.
+    pub features: Vec<Feature>,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+}
+
+/// Write metadata and `header`.
+///
+/// # Errors
+/// An output that cannot be written; features that the chosen kernel does not have.
+#[expect(clippy::too_many_arguments, reason = "each value of a build, once")]
+pub fn write(
+    view: &View<'_>,
+    layout: &Layout,
+    metadata: &Metadata,
+    data: Appender<'_>,
+    header: &Header,
+    out: Out<'_>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<Written, BuildError> {
+    let start = data.next_block();
+    let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
+    let inodes = metadata.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
+    let mut emitter = Emitter::new(view, layout, options, start, inodes);
+    if metadata.metabox.is_none() {
+        for piece in special_inodes::pieces(special_inodes::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
+            control.check()?;
+            zone.put(&piece?)?;
+        }
+    }
+    let mut special = |contents: &Contents| {
+        let mut bytes = Vec::new();
+        emitter.special(contents, &mut bytes)?;
+        zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))
+    };
+    // No walk reads them.
+    let packed = metadata.packed.as_ref().map(&mut special).transpose()?;
+    let metabox = metadata.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
+    let special = SpecialNids { packed, metabox };
+    let inos = emitter.serial;
+    zone.fill_to(view.block_bits.len())?;
+    let metadata_end = zone.start + zone.len;
+    let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(options.image_align));
+    if blocks >= Blkaddr::HOLE32.0 {
+        return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
+    }
+    let records = superblock::records(view, special, options);
+    let superblock = Superblock {
+        inos,
+        blocks,
+        // See `zone_first_nid`; the header lies before.
+        meta_blkaddr: Blkaddr(start.0 - 1),
+        xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
+        ..header.superblock(view, layout, special, &records, options)?
+    };
+    let slot = view.packed.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
+        tag: blob.tag,
+        blocks: blob_blocks,
+        uniaddr: Some(Blkaddr(blocks)),
+    });
+    let superblock = header.write(superblock, &records, slot, zone.digest, out, options)?;
+    out.set_len(blocks * view.block_bits.len())?;
+    Ok(Written {
+        blocks,
+        header_blocks: header.blocks,
+        metadata_end,
+        special_inodes: [special.packed, special.metabox].iter().flatten().count() as u64,
+        features: superblock.features(),
+        uuid: superblock.uuid,
+    })
+}
+
+/// Writes the metadata zone front to back.
+struct ZoneWriter<'a> {
+    out: Out<'a>,
+    /// Byte offset in the image of the zone.
+    start: u64,
+    /// Bytes so far.
+    len: u64,
+    digest: blake3::Hasher,
+}
+
+impl ZoneWriter<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
+        self.digest.update(bytes);
+        self.out.write(bytes, self.start + self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Zeros up to a multiple of `unit`.
+    fn fill_to(&mut self, unit: u64) -> Result<(), BuildError> {
+        self.put(&vec![0; (self.len.next_multiple_of(unit) - self.len) as usize])
+    }
+
+    /// An inode at the next slot. Its nid, if the zone begins with `first`.
+    fn put_at_slot(&mut self, inode: &[u8], first: Nid) -> Result<Nid, BuildError> {
+        self.fill_to(SLOT_LEN)?;
+        let nid = Nid(first.0 + self.len / SLOT_LEN);
+        self.put(inode)?;
+        Ok(nid)
+    }
+}

@@ -1,0 +1,269 @@
+//! From nodes to the bytes of their inodes and directory blocks.
+
+use kiln_codec::Spec;
+use kiln_format::chunk::{Chunk, ChunkFormat};
+use kiln_format::inode::{DataLayout, FileType, Inode};
+use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
+use std::ops::Range;
+
+use crate::error::BuildError;
+use crate::inodes::{mtime, nlink};
+use crate::layout::lcluster_index;
+use crate::layout::{Layout, Region, View};
+use crate::options::BuildOptions;
+use crate::pack::chunks::ChunkRuns;
+use crate::pack::inline_tails::TailRef;
+use crate::pack::{Extents, Stored};
+use crate::tree::{Kind, NodeId};
+use crate::write::directory;
+use crate::write::special_inodes::Contents;
+
+/// Nobody opens a special inode by name.
+const SPECIAL_PERMISSIONS: u16 = 0o444;
+
+/// Turns nodes into bytes.
+pub struct Emitter<'a> {
+    view: &'a View<'a>,
+    layout: &'a Layout,
+    options: &'a BuildOptions,
+    /// Where [`Region::Blocks`] count from.
+    blocks_start: Blkaddr,
+    /// Inodes so far.
+    pub serial: u64,
+}
+
+impl<'a> Emitter<'a> {
+    /// Before the first inode.
+    pub fn new(
+        view: &'a View<'a>,
+        layout: &'a Layout,
+        options: &'a BuildOptions,
+        blocks_start: Blkaddr,
+        serial: u64,
+    ) -> Self {
+        Self { view, layout, options, blocks_start, serial }
+    }
+
+    /// A piece of metadata.
+    ///
+    /// # Errors
+    /// Values that do not fit, and what is not as it was measured: our own mistakes.
+    pub fn region(&mut self, region: &Region, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        match region {
+            Region::Inode(node) => self.inode(*node, out),
+            Region::Blocks(node) => self.blocks(*node, out),
+            Region::SharedXattrs => {
+                out.extend_from_slice(self.view.facts.xattrs.shared_area());
+                Ok(())
+            }
+        }
+    }
+
+    /// An inode and all that lies behind it.
+    fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let view = self.view;
+        self.serial += 1;
+        let inode = self.record(id)?;
+        out.extend_from_slice(&inode.encode(view.facts.epoch, view.facts.compact_times)?);
+        let (body, xattr_len) = (out.len(), view.facts.xattr_len(id));
+        if xattr_len > 0 {
+            let shared_base = u32::try_from(self.layout.shared_pos / 4)
+                .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
+            view.facts.xattrs.encode_body(view.facts.xattr_sets[id.idx()], shared_base, out);
+            // Zeros are entries that no reader shows.
+            out.resize(body + xattr_len, 0);
+        }
+        match (&view.tree.node(id).kind, view.stored(id)) {
+            (Kind::File { .. }, Some(Stored::Tail(len, off))) => {
+                view.packed.tails.get(TailRef { off: *off, len: *len }, out)?;
+            }
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.packed.tails.get(flat.1, out)?,
+            (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
+                view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
+                if let Some(inline) = extents.inline {
+                    view.packed.tails.get(inline, out)?;
+                }
+            }
+            (Kind::File { .. }, Some(Stored::Fragment(off))) => lcluster_index::encode_fragment(*off, out)?,
+            (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
+                let device = u16::from(view.packed.blob_blocks.is_some());
+                encode_chunks((*len, *chunk_bits), runs, device, view, out)?;
+            }
+            (Kind::Directory(_) | Kind::Symlink(_), _) => {
+                if let Some(off) = self.layout.packed_off(id) {
+                    lcluster_index::encode_fragment(off, out)?;
+                }
+                let (blocks, tail) = view.own_data(id);
+                if tail > 0 {
+                    let data = self.own_data(id)?;
+                    out.extend_from_slice(&data[blocks as usize..]);
+                }
+            }
+            _ => {}
+        }
+        let (measured, _) = view.measure(id)?;
+        if out.len() as u64 != measured {
+            return Err(internal(id, &format!("has {} bytes, {measured} were measured", out.len())));
+        }
+        Ok(())
+    }
+
+    /// A special inode and all that lies behind it.
+    ///
+    /// # Errors
+    /// As [`Emitter::region`].
+    pub fn special(&mut self, contents: &Contents, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        self.serial += 1;
+        let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
+        let inode = Inode {
+            form: contents.form(),
+            layout: shape.layout(),
+            bit4: false,
+            xattr_icount: 0,
+            file_type: FileType::Regular,
+            permissions: SPECIAL_PERMISSIONS,
+            size: contents.len,
+            i_u: compressed_blocks(&contents.extents)?,
+            startblk_hi: 0,
+            ino: self.serial as u32,
+            uid: 0,
+            gid: 0,
+            mtime: epoch.secs,
+            mtime_nsec: epoch.nsec,
+            nlink: 1,
+        };
+        out.extend_from_slice(&inode.encode(epoch, self.view.facts.compact_times)?);
+        shape.encode(contents.algorithm, &contents.extents.list, out)
+    }
+
+    fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
+        let view = self.view;
+        let node = view.tree.node(id);
+        let time = mtime(&node.meta, self.options);
+        let (file_type, size, layout, i_u) = self.contents(id)?;
+        Ok(Inode {
+            form: view.facts.forms[id.idx()],
+            layout,
+            bit4: view.omits_dot && file_type == FileType::Directory,
+            xattr_icount: xattr::icount(view.facts.xattr_len(id))?,
+            file_type,
+            permissions: node.meta.permissions,
+            size,
+            i_u,
+            startblk_hi: 0,
+            ino: self.serial as u32,
+            uid: node.meta.uid,
+            gid: node.meta.gid,
+            mtime: time.secs,
+            mtime_nsec: time.nsec,
+            nlink: nlink(view.tree, id),
+        })
+    }
+
+    /// Type, size, layout and `i_u` of a node.
+    fn contents(&self, id: NodeId) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+        let view = self.view;
+        let plain = |file_type, i_u| Ok((file_type, 0, DataLayout::FlatPlain, i_u));
+        match &view.tree.node(id).kind {
+            Kind::Fifo => plain(FileType::Fifo, 0),
+            Kind::Socket => plain(FileType::Socket, 0),
+            Kind::CharDevice(rdev) => plain(FileType::CharDevice, rdev.encode()?),
+            Kind::BlockDevice(rdev) => plain(FileType::BlockDevice, rdev.encode()?),
+            Kind::Directory(_) if self.layout.packed_off(id).is_some() => {
+                Ok((FileType::Directory, directory::len(view, id), DataLayout::CompressedFull, 0))
+            }
+            Kind::Directory(_) => self.own_contents(id, FileType::Directory, directory::len(view, id)),
+            Kind::Symlink(target) => self.own_contents(id, FileType::Symlink, target.len() as u64),
+            Kind::File { len, .. } => {
+                let (layout, i_u) = match view.stored(id) {
+                    None | Some(Stored::Nothing) => (DataLayout::FlatPlain, Blkaddr::HOLE32.lo()),
+                    Some(Stored::Flat(start)) => (DataLayout::FlatPlain, start.lo()),
+                    Some(Stored::Tail(..)) => (DataLayout::FlatInline, Blkaddr(0).lo()),
+                    Some(Stored::FlatTail(flat)) => (DataLayout::FlatInline, flat.0.lo()),
+                    Some(Stored::Chunks { chunk_bits, .. }) => {
+                        let format = ChunkFormat { chunk_bits: *chunk_bits, entry: view.chunk_entry };
+                        (DataLayout::ChunkBased, format.encode(view.block_bits)?)
+                    }
+                    Some(Stored::Compressed(extents)) => {
+                        (view.map_shape(*len, extents).layout(), compressed_blocks(extents)?)
+                    }
+                    Some(Stored::Fragment(_)) => (DataLayout::CompressedFull, 0),
+                };
+                Ok((FileType::Regular, *len, layout, i_u))
+            }
+        }
+    }
+
+    fn own_contents(
+        &self,
+        id: NodeId,
+        file_type: FileType,
+        size: u64,
+    ) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+        let (blocks, tail) = self.view.own_data(id);
+        let layout = if tail > 0 { DataLayout::FlatInline } else { DataLayout::FlatPlain };
+        let start = match blocks {
+            0 => Blkaddr(0),
+            _ => {
+                let pos = self.layout.blocks_pos(id).ok_or_else(|| internal(id, "has blocks nowhere"))?;
+                Blkaddr(self.blocks_start.0 + self.view.block_bits.blocks_for(pos))
+            }
+        };
+        Ok((file_type, size, layout, start.lo()))
+    }
+
+    /// The whole blocks of a directory or symbolic link.
+    fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let (blocks, _) = self.view.own_data(id);
+        let mut data = self.own_data(id)?;
+        data.resize(blocks as usize, 0);
+        out.append(&mut data);
+        Ok(())
+    }
+
+    /// All bytes of a directory or symbolic link.
+    fn own_data(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
+        match &self.view.tree.node(id).kind {
+            Kind::Symlink(target) => Ok(target.to_vec()),
+            _ => directory::data(self.view, self.layout, id),
+        }
+    }
+}
+
+fn algorithm(way: Option<Spec>) -> Result<Algorithm, BuildError> {
+    let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
+    way.map(|way| way.method.algorithm()).ok_or_else(nothing)
+}
+
+fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
+    let refuse = |_| FormatError::does_not_fit("erofs_inode", "i_u (compressed_blocks)", extents.blocks);
+    Ok(u32::try_from(extents.blocks).map_err(refuse)?)
+}
+
+/// Append the table of a file of `len` bytes, whose chunks lie on `device`.
+fn encode_chunks(
+    (len, bits): (u64, u8),
+    runs: &ChunkRuns,
+    device: u16,
+    view: &View<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), BuildError> {
+    let entry = view.chunk_entry;
+    out.resize(out.len().next_multiple_of(entry.len() as usize), 0);
+    let holes =
+        |range: Range<u64>, out: &mut Vec<u8>| range.into_iter().try_for_each(|_| entry.encode(Chunk::Hole, out));
+    let mut next = 0;
+    for &(first, count, start) in runs {
+        holes(next..first, out)?;
+        for idx in 0..count {
+            let start = Blkaddr(start.0 + (idx << (bits - view.block_bits.bits())));
+            entry.encode(Chunk::At { device, start }, out)?;
+        }
+        next = first + count;
+    }
+    Ok(holes(next..len.div_ceil(1 << bits), out)?)
+}
+
+fn internal(node: NodeId, what: &str) -> BuildError {
+    BuildError::Internal(format!("node {} {what}", node.0))
+}

@@ -1,0 +1,210 @@
+//! Metadata that is compressed: large directories in the packed inode, inodes in the metabox.
+//!
+//! A directory holds nids, and these depend on how long the inodes are, but not on where they start. So the layout comes
+//! first; then directories can be compressed and, once their blocks have an address, the inodes.
+
+use kiln_codec::Spec;
+use kiln_format::Algorithm;
+use kiln_format::inode::Form;
+
+use crate::error::BuildError;
+use crate::layout::lcluster_index::{self, IndexShape};
+use crate::layout::{Layout, MapShape, Run, View};
+use crate::options::BuildOptions;
+use crate::pack::Extents;
+use crate::pack::append::{Appender, Home};
+use crate::pack::fill::{End, Filler};
+use crate::pack::jobs::segment_len;
+use crate::pack::worker::{self, PackedPart, Shape};
+use crate::pool::{self, Costed};
+use crate::progress::Control;
+use crate::write::directory;
+use crate::write::inode_writer::Emitter;
+
+/// Bytes of uncompressed metadata that are written at a time: whole blocks.
+pub const WRITE_LEN: usize = 1 << 20;
+
+/// The contents of a special inode.
+pub struct Contents {
+    /// Length in bytes.
+    pub len: u64,
+    /// Where they lie.
+    pub extents: Extents,
+    /// What compressed them.
+    pub algorithm: Algorithm,
+}
+
+impl Contents {
+    /// Form of the inode.
+    pub fn form(&self) -> Form {
+        if self.len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
+    }
+
+    /// What its map looks like.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
+        Ok(match view.map_shape(self.len, &self.extents) {
+            MapShape::Index(shape) => {
+                let fit = lcluster_index::lie_in_packs(&self.extents.list, shape, self.form().len() as u64)?;
+                MapShape::Index(IndexShape { scattered: !fit, ..shape })
+            }
+            records => records,
+        })
+    }
+}
+
+/// Metadata that lies among the data.
+pub struct Metadata {
+    /// The packed inode, if there is one: files, then directories.
+    pub packed: Option<Contents>,
+    /// The metabox.
+    pub metabox: Option<Metabox>,
+}
+
+/// All inodes but the special ones.
+pub struct Metabox {
+    /// Their bytes.
+    pub contents: Contents,
+    /// How many they are.
+    pub inodes: u64,
+}
+
+impl Metadata {
+    /// Compress what is to be compressed, behind `data`.
+    ///
+    /// # Errors
+    /// As [`crate::build`].
+    pub fn pack(
+        view: &View<'_>,
+        layout: &Layout,
+        data: &mut Appender<'_>,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<Self, BuildError> {
+        let mut packer = Packer { data, options, control };
+        let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
+        let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
+        Ok(Self { packed: packed.filter(|contents| contents.len > 0), metabox })
+    }
+}
+
+struct Packer<'a, 'b> {
+    data: &'a mut Appender<'b>,
+    options: &'a BuildOptions,
+    control: &'a Control<'a>,
+}
+
+impl Packer<'_, '_> {
+    fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Contents, BuildError> {
+        let algorithm = spec.method.algorithm();
+        let extents = view.packed.packed.clone();
+        let files = Contents { len: view.packed.packed_len, extents, algorithm };
+        let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
+        self.compress(directories, spec, files)
+    }
+
+    /// The blocks of directories, then the metabox, which says where they are.
+    fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
+        let blocks_start = self.data.next_block();
+        let mut emitter = Emitter::new(view, layout, self.options, blocks_start, 0);
+        for piece in pieces(bytes(&layout.blocks, layout, &mut emitter), WRITE_LEN) {
+            self.control.check()?;
+            self.data.append(&PackedPart::new(piece?, Shape::Flat { tail: Vec::new() }), Home::Image)?;
+        }
+        let nothing = Contents { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
+        let contents = self.compress(bytes(&layout.inodes, layout, &mut emitter), spec, nothing)?;
+        Ok(Metabox { contents, inodes: emitter.serial })
+    }
+
+    /// Compress `texts`, one behind the other, behind `contents`, whole blocks.
+    fn compress(
+        &mut self,
+        texts: impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send,
+        spec: Spec,
+        mut contents: Contents,
+    ) -> Result<Contents, BuildError> {
+        let Self { data, options, control } = self;
+        let (options, control, block_bits) = (*options, *control, options.block_bits);
+        let worker = || {
+            let mut filler = Filler::new(&spec, options)?;
+            Ok(move |text: Result<Vec<u8>, BuildError>| {
+                let text = text?;
+                let part = worker::compress(&mut filler, &text, true, End::Padded, options, control)?;
+                Ok::<_, BuildError>((text.len() as u64, part))
+            })
+        };
+        let segment = segment_len(spec.pcluster_len);
+        let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
+        pool::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
+            control.check()?;
+            let part = data.settled(part, Some(spec));
+            let pa = data.append(&part, Home::Image)?;
+            if let Shape::Extents { list, .. } = &part.shape {
+                contents.extents.extend(contents.len, pa, list, None, block_bits);
+            }
+            contents.len += len;
+            Ok(())
+        })?;
+        Ok(contents)
+    }
+}
+
+/// The bytes of a run: each region with the zeros before it.
+pub fn bytes<'a, 'b>(
+    run: &'a Run,
+    layout: &'a Layout,
+    emitter: &'a mut Emitter<'b>,
+) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send + use<'a, 'b> {
+    let mut end = 0;
+    let rest = std::iter::once((run.len, None));
+    let regions = run.regions.iter().map(|region| (layout.pos(*region), Some(region)));
+    regions.chain(rest).map(move |(pos, region)| {
+        let overlaps = || BuildError::Internal(format!("{region:?} at {pos} overlaps what ends at {end}"));
+        let mut out = vec![0; pos.checked_sub(end).ok_or_else(overlaps)? as usize];
+        if let Some(region) = region {
+            let mut bytes = Vec::new();
+            emitter.region(region, &mut bytes)?;
+            out.append(&mut bytes);
+        }
+        end += out.len() as u64;
+        Ok(out)
+    })
+}
+
+/// `texts` one behind the other, in pieces of `len` bytes, the last of what is left.
+pub fn pieces(
+    mut texts: impl Iterator<Item = Result<Vec<u8>, BuildError>>,
+    len: usize,
+) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> {
+    let mut gathered = Vec::new();
+    std::iter::from_fn(move || {
+        while gathered.len() < len {
+            match texts.next() {
+                Some(Ok(mut text)) => gathered.append(&mut text),
+                Some(Err(error)) => return Some(Err(error)),
+                None => break,
+            }
+        }
+        let rest = gathered.split_off(gathered.len().min(len));
+        let piece = std::mem::replace(&mut gathered, rest);
+        (!piece.is_empty()).then_some(Ok(piece))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_the_length_asked_for() {
+        for lens in [&[][..], &[0, 0], &[3, 4, 3], &[10], &[25, 0, 1], &[40, 2]] {
+            let mut byte = 0..;
+            let texts: Vec<Vec<u8>> = lens.iter().map(|&len| byte.by_ref().take(len).collect()).collect();
+            let all = texts.concat();
+            let found: Vec<Vec<u8>> = pieces(texts.into_iter().map(Ok), 10).map(Result::unwrap).collect();
+            assert_eq!(found, all.chunks(10).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        }
+    }
+}

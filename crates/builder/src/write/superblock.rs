@@ -1,0 +1,265 @@
+//! What lies before the data: superblock, configuration records, device slot and the table of prefixes.
+
+use kiln_codec::Spec;
+use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
+use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot};
+use kiln_format::feature::Feature;
+use kiln_format::inode::CompactTimes;
+use kiln_format::superblock::{self, BASE_LEN, ComprInfo, EXTSLOT_LEN, SUPERBLOCK_OFF, Superblock};
+use kiln_format::{Algorithm, Blkaddr, Compat, Incompat, Nid};
+use zerocopy::IntoBytes;
+
+use crate::error::BuildError;
+use crate::inodes::xattr::Prefixes;
+use crate::layout::{Layout, View};
+use crate::options::BuildOptions;
+use crate::output::Out;
+use crate::pack::Stored;
+use crate::tree::NodeId;
+
+/// Where the table of prefixes may lie, in bytes.
+const PREFIX_ALIGN: u64 = 4;
+
+/// The inodes that no name leads to.
+#[derive(Clone, Copy)]
+pub struct SpecialNids {
+    /// The packed inode, if there is one.
+    pub packed: Option<Nid>,
+    /// The metabox, if there is one.
+    pub metabox: Option<Nid>,
+}
+
+/// Places of all that lies before the data, for whatever the options may need.
+pub struct Header {
+    /// Length of the superblock's record.
+    record_len: u64,
+    /// Byte of the device table, if there is one.
+    devt_off: Option<u64>,
+    prefixes: Prefixes,
+    /// Byte of their table.
+    prefixes_off: u64,
+    /// Length in blocks.
+    pub blocks: u64,
+}
+
+impl Header {
+    /// The header of an image, which may have an extra device.
+    ///
+    /// # Errors
+    /// Prefixes that cannot be had; options outside the kernel's limits: our own mistake.
+    pub fn new(has_blob: bool, options: &BuildOptions) -> Result<Self, BuildError> {
+        let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
+        let records = compr_cfgs(options.specs(), options).encode()?;
+        let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
+        let slot_len = DEVICE_SLOT_LEN as u64;
+        let devt_off = has_blob.then(|| records_end.next_multiple_of(slot_len));
+        let prefixes = Prefixes::new(options)?;
+        let prefixes_off = devt_off.map_or(records_end, |off| off + slot_len).next_multiple_of(PREFIX_ALIGN);
+        let blocks = options.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
+        Ok(Self { record_len, devt_off, prefixes, prefixes_off, blocks })
+    }
+
+    /// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
+    ///
+    /// # Errors
+    /// A root without a place, features that have no bit: our own mistake.
+    pub fn superblock(
+        &self,
+        view: &View<'_>,
+        layout: &Layout,
+        special: SpecialNids,
+        records: &ComprCfgs,
+        options: &BuildOptions,
+    ) -> Result<Superblock, BuildError> {
+        let (mut incompat, compr_info) = incompat(view, special, records)?;
+        let mut compat = compat(view, special.metabox.is_some(), options);
+        let (xattr_prefix_count, digest_id) = (self.prefixes.count(), self.prefixes.digest_id());
+        if digest_id.is_some() {
+            compat |= Compat::ISHARE_XATTRS;
+        }
+        if xattr_prefix_count > 0 {
+            incompat |= Incompat::XATTR_PREFIXES;
+            // Without special inodes every kernel looks for them in the image itself.
+            if options.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
+                compat |= Compat::PLAIN_XATTR_PFX;
+            }
+        }
+        let epoch = view.facts.epoch;
+        let build_time = options.build_time.or(options.source_date_epoch);
+        let build_time = build_time.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
+        Ok(Superblock {
+            block_bits: view.block_bits,
+            checksum: 0,
+            compat,
+            incompat,
+            root_nid: layout.nid(NodeId::ROOT)?,
+            inos: 0,
+            epoch: epoch.secs,
+            fixed_nsec: epoch.nsec,
+            blocks: 0,
+            meta_blkaddr: Blkaddr(0),
+            xattr_blkaddr: Blkaddr(0),
+            uuid: [0; 16],
+            volume_name: options.label,
+            compr_info,
+            extra_devices: self.devt_off.is_some().into(),
+            devt_off: self.devt_off.unwrap_or(0),
+            xattr_prefix_count,
+            xattr_prefix_off: if xattr_prefix_count > 0 { self.prefixes_off } else { 0 },
+            xattr_filter_reserved: 0,
+            ishare_xattr_prefix_id: digest_id.unwrap_or(0),
+            packed_nid: special.packed,
+            build_time: build_time.unwrap_or(0),
+            metabox_nid: special.metabox,
+            record_len: self.record_len,
+        })
+    }
+
+    /// Write all of it, the superblock with UUID and checksum, which is returned.
+    ///
+    /// # Errors
+    /// An output that cannot be written; features that the chosen kernel does not have.
+    pub fn write(
+        &self,
+        mut superblock: Superblock,
+        records: &ComprCfgs,
+        slot: Option<DeviceSlot>,
+        mut digest: blake3::Hasher,
+        out: Out<'_>,
+        options: &BuildOptions,
+    ) -> Result<Superblock, BuildError> {
+        if let Some(kernel) = options.kernel
+            && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
+        {
+            return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
+        }
+        let (table, slot) = (self.prefixes.table(), slot.map(|slot| slot.encode()).transpose()?);
+        digest.update(&superblock.encode()?);
+        digest.update(slot.as_ref().map_or(&[], |slot| slot.as_bytes()));
+        digest.update(&table);
+        superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
+        let block_bits = superblock.block_bits;
+        let mut bytes = vec![0; (self.blocks * block_bits.len()) as usize];
+        let mut put = |off: u64, piece: &[u8]| bytes[off as usize..][..piece.len()].copy_from_slice(piece);
+        if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
+            put(SUPERBLOCK_OFF + self.record_len, &records.encode()?);
+        }
+        if let (Some(off), Some(slot)) = (self.devt_off, slot) {
+            put(off, slot.as_bytes());
+        }
+        put(self.prefixes_off, &table);
+        put(SUPERBLOCK_OFF, &superblock.encode()?);
+        if options.checksum {
+            let covered = &bytes[SUPERBLOCK_OFF as usize..][..superblock::checksum_len(block_bits)];
+            superblock.checksum = superblock::checksum(covered);
+            let record = superblock.encode()?;
+            bytes[SUPERBLOCK_OFF as usize..][..record.len()].copy_from_slice(&record);
+        }
+        out.write(&bytes, 0)?;
+        Ok(superblock)
+    }
+}
+
+/// Configuration records of the algorithms of `ways`. What suits the larger pclusters and windows suits the
+/// smaller ones.
+fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
+    let mut cfgs = ComprCfgs::default();
+    for way in ways {
+        match way.method.algorithm() {
+            Algorithm::Lz4 => {
+                let blocks = options.pcluster_blocks(way) as u16;
+                let before = cfgs.lz4.map_or(0, |cfg| cfg.max_pclusterblks);
+                cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
+            }
+            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
+            Algorithm::Deflate => {
+                cfgs.deflate_windowbits = cfgs.deflate_windowbits.max(Some(way.deflate_window_bits()));
+            }
+            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
+        }
+    }
+    cfgs
+}
+
+/// The ways in which something is compressed: a hint that fits no file needs no kernel that knows its algorithm.
+fn ways_in_use<'a>(
+    view: &View<'a>,
+    special: SpecialNids,
+    options: &BuildOptions,
+) -> impl Iterator<Item = Spec> + use<'a> {
+    let plan = view.plan;
+    let files = view.packed.stored.iter().zip(&plan.files);
+    let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
+    let packed = plan.packed_way.filter(|_| special.packed.is_some());
+    files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
+}
+
+/// Configuration records of what is in use.
+pub fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
+    compr_cfgs(ways_in_use(view, special, options), options)
+}
+
+fn compat(view: &View<'_>, has_metabox: bool, options: &BuildOptions) -> Compat {
+    let mut compat = Compat::MTIME;
+    if options.checksum {
+        compat |= Compat::SB_CHKSUM;
+    }
+    if view.facts.has_xattrs() {
+        compat |= Compat::XATTR_FILTER;
+    }
+    if has_metabox && !view.facts.xattrs.shared_area().is_empty() {
+        compat |= Compat::SHARED_EA_IN_METABOX;
+    }
+    compat
+}
+
+/// How data is compressed. LZ4 in pclusters of one block needs no records, and so no more than Linux 5.4.
+fn compr_info(view: &View<'_>, records: &ComprCfgs) -> ComprInfo {
+    let has_records = view.big || view.encoded || records.algorithms() & !Algorithm::Lz4.bit() != 0;
+    match records.lz4 {
+        Some(Lz4Cfg { max_distance, .. }) if !has_records => ComprInfo::Lz4MaxDistance(max_distance),
+        _ if records.algorithms() == 0 => ComprInfo::Lz4MaxDistance(0),
+        _ => ComprInfo::AvailableAlgs(records.algorithms()),
+    }
+}
+
+fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Result<(Incompat, ComprInfo), BuildError> {
+    let mut incompat = Incompat::empty();
+    let compr_info = compr_info(view, records);
+    let any_special = special.packed.is_some() || special.metabox.is_some();
+    if records.algorithms() != 0 {
+        incompat |= Incompat::LZ4_0PADDING;
+    }
+    if let ComprInfo::AvailableAlgs(_) = compr_info {
+        incompat |= Incompat::COMPR_CFGS;
+    }
+    for feature in &view.packed.features {
+        incompat |= match feature {
+            Feature::ChunkedFile => Incompat::CHUNKED_FILE,
+            Feature::DeviceTable => Incompat::DEVICE_TABLE,
+            Feature::TailPacking => Incompat::ZTAILPACKING,
+            Feature::Fragments => Incompat::FRAGMENTS,
+            Feature::Addr48Bit => Incompat::ADDR_48BIT,
+            other => return Err(BuildError::Internal(format!("no bit is known for {}", other.name()))),
+        };
+    }
+    if special.packed.is_some() {
+        incompat |= Incompat::FRAGMENTS;
+    }
+    if special.metabox.is_some() {
+        // The root's nid has 64 bits.
+        incompat |= Incompat::METABOX | Incompat::ADDR_48BIT;
+    }
+    let records = view.encoded && any_special;
+    if records || view.omits_dot || view.facts.compact_times == CompactTimes::Own {
+        incompat |= Incompat::ADDR_48BIT;
+    }
+    Ok((incompat, compr_info))
+}
+
+/// Version 8 (custom) from the digest of everything but the UUID itself.
+fn content_uuid(digest: &blake3::Hasher) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.finalize().as_bytes()[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
+}
