@@ -1,15 +1,19 @@
 //! The phases of a build, one after the other.
 
+use crate::clock::PhaseClock;
 use crate::error::BuildError;
+use crate::error::Skipped;
 use crate::explain::Reasons;
 use crate::inodes::{self, digest};
 use crate::layout;
+use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::{self, append};
+use crate::plan::file::Storage;
 use crate::plan::{self, Apart};
 use crate::progress::Control;
-use crate::summary::{self, PhaseClock, Skipped, Summary};
+use crate::summary::{self, Summary};
 use crate::tree::Tree;
 use crate::write::{self, special_inodes, superblock};
 use std::collections::BTreeMap;
@@ -76,7 +80,7 @@ fn attempt<'t>(
     plan.packing_is_done();
     let data_end = data.end();
     clock.finish("pack");
-    let view = layout::View::new(tree, &facts, &plan, &packed, options);
+    let view = View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
     let metadata = special_inodes::Metadata::pack(&view, &layout, &mut data, options, control)?;
     let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
@@ -93,7 +97,7 @@ fn attempt<'t>(
 fn changed(plan: &mut plan::Plan, packed: &mut pack::Packed, apart: &mut Apart) -> Vec<Skipped> {
     let (planned, changes) = (std::mem::take(&mut plan.apart), std::mem::take(&mut packed.changed));
     let files = &plan.files;
-    let stored = |file: u32| files[file as usize].storage != plan::Storage::LeftOut && !packed.is_left_out(file);
+    let stored = |file: u32| files[file as usize].storage != Storage::LeftOut && !packed.is_left_out(file);
     let planned = planned.into_iter().filter_map(|(file, one)| {
         let one = one.or_else(|| apart.remove(&files[file as usize].node))?;
         Some((file, one))

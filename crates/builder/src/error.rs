@@ -5,7 +5,7 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
-use crate::tree::ContentError;
+use crate::tree::content::ContentError;
 
 /// Why a build failed.
 #[derive(Debug, thiserror::Error)]
@@ -165,4 +165,13 @@ impl From<FormatError> for BuildError {
     fn from(error: FormatError) -> Self {
         BuildError::TooLarge(error)
     }
+}
+
+/// An input that was left out, or is not what it was.
+#[derive(Debug)]
+pub struct Skipped {
+    /// Path in the tree.
+    pub path: Vec<u8>,
+    /// Why.
+    pub error: BuildError,
 }

@@ -12,6 +12,7 @@ mod figure;
 mod frame;
 mod imagined;
 mod observe;
+mod observed;
 mod padding;
 mod zone;
 
@@ -20,20 +21,21 @@ pub use figure::Figure;
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
+use crate::clock::PhaseClock;
 use crate::error::BuildError;
 use crate::inodes::Facts;
 use crate::inodes::digest;
-use crate::layout::{Layout, View};
+use crate::layout::Layout;
+use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe, Fragments};
 use crate::plan::Apart;
 use crate::plan::Plan;
 use crate::progress::Control;
-use crate::summary::PhaseClock;
 use crate::tree::Kind;
 use crate::tree::Tree;
 use crate::write::superblock::{self, Header};
 use frame::{Frame, Stratum};
-use observe::Observed;
+use observed::Observed;
 
 /// Trees of more bytes are not read as a whole, as looking for equal parts would do.
 const PARTS_MAX_LEN: u64 = 16 << 30;

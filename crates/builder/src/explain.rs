@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use crate::inodes::{Facts, TooMuch};
 use crate::options::BuildOptions;
-use crate::pack::jobs::Stream;
 use crate::pack::{Extents, Packed, Stored};
+use crate::plan::Plan;
+use crate::plan::file::Storage;
 use crate::plan::hole;
-use crate::plan::{Plan, Storage};
+use crate::plan::text::Stream;
 use crate::tree::Tree;
 use crate::tree::{Kind, NodeId};
 

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 use crate::error::BuildError;
 use crate::error::InputProblem;
+use crate::error::Skipped;
 use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::options::BuildOptions;
-use crate::summary::Skipped;
 use crate::tree::Tree;
 use crate::tree::{Kind, Metadata, NodeId};
 

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod clock;
 mod error;
 mod estimate;
 mod explain;
@@ -28,15 +29,15 @@ pub mod tree;
 mod write;
 
 pub use build::{build, build_explained};
-pub use error::{BuildError, InputProblem};
+pub use clock::{Phase, PhaseClock};
+pub use error::{BuildError, InputProblem, Skipped};
 pub use estimate::{Estimate, Figure, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use inodes::TooMuch;
 pub use kiln_codec::Spec;
-pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes};
+pub use options::hints::Hints;
+pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
 pub use output::{Blob, Out};
-pub use plan::hints::Hints;
-pub use plan::method_selection::Trial;
 pub use progress::{Control, Progress};
-pub use summary::{Phase, PhaseClock, Skipped, Summary, WayUse};
+pub use summary::{Summary, WayUse};
 pub use tree::Tree;

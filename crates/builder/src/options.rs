@@ -1,5 +1,7 @@
 //! What a caller chooses.
 
+pub(crate) mod hints;
+
 use kiln_codec::{Method, Spec};
 use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use kiln_format::feature::Feature;
@@ -10,8 +12,7 @@ use std::path::PathBuf;
 
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
-use crate::plan::hints::Hints;
-use crate::plan::method_selection::Trial;
+use crate::options::hints::Hints;
 use crate::tree::NodeId;
 
 /// Which data is stored once though it occurs several times.
@@ -42,6 +43,15 @@ const PCLUSTER_MAX_LEN: u32 = 1 << 20;
 const CBLKCNT_MAX: u32 = 2047;
 /// Blocks of the longest pcluster of LZ4 that kernels have buffers for, whatever the block size.
 const LZ4_PCLUSTER_MAX_BLOCKS: u32 = 256;
+
+/// What is tried.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// Ways beside that of all files.
+    pub ways: Vec<Spec>,
+    /// What compression may cost in all, trying included, in percent of what it costs without.
+    pub budget_percent: u32,
+}
 
 /// What tables of chunks consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

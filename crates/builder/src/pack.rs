@@ -20,20 +20,22 @@ use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::BuildError;
+use crate::error::Skipped;
 use crate::layout::lcluster_index::{self, ZExtent};
 use crate::options::BuildOptions;
 use crate::pack::append::{Appender, Home};
 use crate::pack::chunks::ChunkStore;
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
-use crate::pack::jobs::{Part, Stream};
+use crate::pack::jobs::Part;
 use crate::pack::worker::{PackedPart, Packer, Shape};
+use crate::plan::Plan;
 use crate::plan::analysis::skippable;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::PackedStream;
-use crate::plan::{FilePlan, Plan, Storage};
+use crate::plan::text::Stream;
 use crate::pool::{self, Costed};
 use crate::progress::{Control, Progress};
-use crate::summary::Skipped;
 use crate::tree::Tree;
 
 pub use stored::{Extents, Stored};

@@ -5,10 +5,11 @@
 
 pub(crate) mod analysis;
 pub(crate) mod dedupe;
+pub(crate) mod file;
 pub(crate) mod fragments;
-pub(crate) mod hints;
 pub(crate) mod hole;
 pub(crate) mod method_selection;
+pub(crate) mod text;
 
 use kiln_codec::Spec;
 use std::collections::{BTreeMap, HashMap};
@@ -16,20 +17,21 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::error::BuildError;
+use crate::error::Skipped;
 use crate::inodes::Facts;
 use crate::layout::lcluster_index;
 use crate::options::{BuildOptions, Dedupe};
-use crate::pack::jobs::{Stream, segment_len};
 use crate::plan::analysis::{SURVEY_COST, Survey, Wanted, skippable};
-use crate::plan::dedupe::input::{FileChunks, Streams};
+use crate::plan::dedupe::input::{Compressed, FileChunks, Streams};
 use crate::plan::dedupe::revalidation::Checks;
 use crate::plan::dedupe::{Candidates, Seen};
+use crate::plan::file::reading;
+use crate::plan::file::{FilePlan, Storage, storage};
 use crate::plan::fragments::{Candidate, PackedStream};
-use crate::plan::hints::reading;
 use crate::plan::hole::Holes;
+use crate::plan::text::{Stream, segment_len};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
-use crate::summary::Skipped;
 use crate::tree::Tree;
 use crate::tree::{ContentError, Kind, NodeId};
 
@@ -64,55 +66,9 @@ pub struct Plan {
     pub apart: BTreeMap<u32, Option<Skipped>>,
 }
 
-/// A regular file.
-#[derive(Debug)]
-pub struct FilePlan {
-    /// Its node.
-    pub node: NodeId,
-    /// Size in bytes.
-    pub len: u64,
-    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
-    /// tail.
-    pub inode_len: u32,
-    /// How it is stored.
-    pub storage: Storage,
-    /// How it is compressed, where that gains.
-    pub way: Option<Spec>,
-}
-
-// There are as many as files.
-const _: () = assert!(size_of::<FilePlan>() <= 48);
-
 /// Place of a file in the plan, plus one, so that none takes no room.
 #[derive(Clone, Copy)]
 struct FileIdx(NonZeroU32);
-
-/// How a file is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
-    /// It cannot be read and is left out.
-    LeftOut,
-    /// It has no bytes.
-    Empty,
-    /// Like the file with this index, byte for byte.
-    Duplicate(u32),
-    /// In the packed stream, of which it is a member.
-    Fragment,
-    /// Uncompressed, contiguous.
-    Flat,
-    /// Uncompressed, in chunks of which some are holes.
-    Chunks {
-        /// log2 of the chunk size.
-        chunk_bits: u8,
-        /// It has holes.
-        sparse: bool,
-    },
-    /// Compressed; a file of one part may still turn out flat.
-    Compressed {
-        /// It has holes, stored as references to one pcluster of zeros.
-        sparse: bool,
-    },
-}
 
 /// What surveys tell of files in relation to each other.
 #[derive(Default)]
@@ -177,7 +133,9 @@ impl Plan {
         method_selection::choose(&mut plan.files, is_packable, tree, options, control)?;
         plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
-            plan.streams = Some(Streams::plan(&plan, chunks, tree, options, control)?);
+            let Plan { files, holes, apart, packed, .. } = &plan;
+            let compressed = Compressed { files, holes, apart, packed };
+            plan.streams = Some(Streams::plan(&compressed, chunks, tree, options, control)?);
         }
         Ok(plan)
     }
@@ -364,35 +322,5 @@ impl Plan {
             seen.into_iter().for_each(|(start, cells)| self.originals.push(file, start, cells));
         }
         Ok(())
-    }
-}
-
-/// How a file with bytes of its own is stored, alone.
-fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
-    let chunks = || {
-        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
-        Storage::Chunks { chunk_bits, sparse }
-    };
-    let plain = || match options.chunk_bits {
-        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
-        _ => chunks(),
-    };
-    match (file.way, sparse) {
-        (None, _) => plain(),
-        (Some(_), false) if incompressible => plain(),
-        (Some(_), false) => Storage::Compressed { sparse },
-        (Some(_), true) => {
-            // Before partial references, zeros are compressed like anything else.
-            let are_shared = options.extents_keep_holes();
-            let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
-            // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
-            let index_len = block_bits.blocks_for(len) * 8;
-            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
-                chunks()
-            } else {
-                Storage::Compressed { sparse: are_shared }
-            }
-        }
     }
 }

@@ -12,13 +12,15 @@ use kiln_format::superblock::Superblock;
 use kiln_format::{Blkaddr, FormatError, Nid};
 
 use crate::error::BuildError;
-use crate::layout::{Layout, View, zone_first_nid};
+use crate::layout::special::Contents;
+use crate::layout::view::View;
+use crate::layout::{Layout, zone_first_nid};
 use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::append::Appender;
 use crate::progress::Control;
 use crate::write::inode_writer::Emitter;
-use crate::write::special_inodes::{Contents, Metadata, WRITE_LEN};
+use crate::write::special_inodes::{Metadata, WRITE_LEN};
 use crate::write::superblock::{Header, SpecialNids};
 
 /// What was written.

@@ -12,10 +12,11 @@
 use kiln_codec::{Method, Spec};
 
 use super::figure::Figure;
-use super::observe::Observed;
+use super::observed::Observed;
 use crate::options::BuildOptions;
-use crate::pack::jobs::{self, Part, Stream, Task};
+use crate::pack::jobs::{self, Part, Task};
 use crate::plan::Plan;
+use crate::plan::text::Stream;
 
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;

@@ -5,13 +5,14 @@ use kiln_format::zmap::HeadKind;
 use std::collections::{BTreeMap, HashSet};
 
 use super::frame::Frame;
-use super::observe::Observed;
+use super::observed::Observed;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
-use crate::pack::jobs::Stream;
 use crate::pack::{Extents, Packed, Stored};
-use crate::plan::{FilePlan, Plan, Storage};
+use crate::plan::Plan;
+use crate::plan::file::{FilePlan, Storage};
+use crate::plan::text::Stream;
 
 /// What a file of one job becomes.
 #[derive(Clone, Copy)]

@@ -7,77 +7,23 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::frame::{Frame, PIECE_LEN, Probe};
+use super::observed::{Observed, chunks};
+use crate::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::pack::append::Home;
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::PartExtent;
 use crate::pack::jobs::Task;
-use crate::pack::worker::{PackedPart, Packer, Shape};
+use crate::pack::worker::{Packer, Shape};
 use crate::plan::Plan;
 use crate::plan::analysis::{SURVEY_COST, skippable};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
-use crate::summary::thread_cpu;
 use crate::tree::Tree;
-
-/// What was seen of a job, of a piece, or at a glance.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Observed {
-    /// Which job, if it was packed whole.
-    pub part: Option<u32>,
-    /// Bytes of text that were packed; 0 of a glance.
-    pub text: u64,
-    /// Bytes of blocks that they became.
-    pub blocks: u64,
-    /// Bytes that go beside the inode.
-    pub inline: u64,
-    /// It stays uncompressed.
-    pub is_flat: bool,
-    /// It is in chunks.
-    pub in_chunks: bool,
-    /// It is all of its file.
-    pub is_file: bool,
-    /// What LZ4 makes of the text, by its length; not of jobs.
-    pub lz4: f64,
-    /// CPU time that packing took.
-    pub secs: f64,
-}
-
-impl Observed {
-    /// Whether nothing was packed.
-    pub fn is_glance(&self) -> bool {
-        self.text == 0
-    }
-
-    fn of(text: u64, packed: &PackedPart, secs: f64) -> Self {
-        let (is_flat, inline) = match &packed.shape {
-            Shape::Flat { tail } => (true, tail.len()),
-            Shape::Chunks { .. } => (true, 0),
-            Shape::Extents { inline, .. } => (false, inline.len()),
-        };
-        let blocks = packed.bytes.len() as u64 - zeros_len(packed);
-        Self { text, blocks, inline: inline as u64, is_flat, secs, ..Self::default() }
-    }
-}
 
 /// Lengths and digests of chunks that may be stored already.
 type Chunks = Vec<(u64, u128)>;
-
-/// Chunks of a part, with their lengths.
-fn chunks(packed: &PackedPart) -> impl Iterator<Item = (u64, ChunkText)> {
-    let (chunk_bits, texts) = match &packed.shape {
-        Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
-        _ => (0, &[][..]),
-    };
-    let lens = packed.bytes.chunks(1 << chunk_bits).map(|chunk| chunk.len() as u64);
-    texts.iter().copied().zip(lens).map(|(text, len)| (len, text))
-}
-
-/// Bytes of chunks that are not stored.
-fn zeros_len(packed: &PackedPart) -> u64 {
-    chunks(packed).filter(|(_, text)| matches!(text, ChunkText::Zeros)).map(|(len, _)| len).sum()
-}
 
 /// Draw a sample and pack it on all cores. By stratum.
 ///

@@ -2,7 +2,7 @@
 
 use super::Figure;
 use super::frame::Frame;
-use super::observe::Observed;
+use super::observed::Observed;
 use crate::options::BuildOptions;
 use crate::pack::jobs::{Part, Task};
 use crate::plan::Plan;

@@ -5,10 +5,11 @@ use kiln_format::addr::SLOT_LEN;
 
 use super::Figure;
 use crate::error::BuildError;
-use crate::layout::{Layout, View};
+use crate::layout::Layout;
+use crate::layout::special::Contents;
+use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::pack::Extents;
-use crate::write::special_inodes::Contents;
 use crate::write::superblock::SpecialNids;
 
 /// What compression leaves of metadata, and how far off that may be. Trees of sources and of programs have 0.2 to 0.45.

@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::Apart;
@@ -12,7 +13,6 @@ use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, data_runs};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
-use crate::summary::thread_cpu;
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, Kind, NodeId};
 

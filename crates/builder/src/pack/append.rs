@@ -8,9 +8,9 @@ use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
-use crate::pack::jobs::Stream;
 use crate::pack::worker::{PackedPart, Shape};
 use crate::plan::Plan;
+use crate::plan::text::Stream;
 
 /// What bytes are, for the device that they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

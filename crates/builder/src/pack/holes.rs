@@ -12,7 +12,7 @@ use crate::options::BuildOptions;
 use crate::pack::append::Home;
 use crate::pack::worker::{PackedPart, Shape};
 use crate::pack::zero_pcluster;
-use crate::plan::{FilePlan, Storage};
+use crate::plan::file::{FilePlan, Storage};
 
 /// Longest hole in one encoded extent, in bytes.
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;

@@ -4,23 +4,16 @@ use kiln_codec::Spec;
 use std::ops::Range;
 
 use crate::options::BuildOptions;
+use crate::plan::Plan;
 use crate::plan::dedupe::input::Streams;
 use crate::plan::dedupe::split_points::StoredPart;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::PackedStream;
 use crate::plan::hole;
-use crate::plan::{FilePlan, Plan, Storage};
+use crate::plan::text::{Stream, segment_len};
 
 /// Bytes of an uncompressed file that are copied at a time.
 const COPY_LEN: u64 = 4 << 20;
-
-/// Where the text of a part comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Stream {
-    /// The file with this index in the plan.
-    File(u32),
-    /// The packed stream.
-    Packed,
-}
 
 /// What a job asks for.
 #[derive(Clone, Debug)]
@@ -93,12 +86,6 @@ fn stored_parts(streams: &Streams, stream: Stream) -> Box<dyn Iterator<Item = Pa
         Part { stream, range, task: Task::Segment, ends_stream: part.ends_stream }
     };
     Box::new(streams.parts(stream).unwrap_or_default().iter().map(part))
-}
-
-/// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
-/// number of threads.
-pub fn segment_len(pcluster_len: u32) -> u64 {
-    if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
 }
 
 /// `range` cut at multiples of `step`.

@@ -7,7 +7,7 @@ use crate::error::BuildError;
 use crate::pack::append::Home;
 use crate::pack::chunks::ChunkText;
 use crate::pack::jobs::Part;
-use crate::plan::Storage;
+use crate::plan::file::Storage;
 
 impl Packing<'_, '_> {
     pub(super) fn append_chunks(

@@ -6,9 +6,10 @@ use kiln_format::zmap::HeadKind;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
-use crate::pack::jobs::{Part, Stream, Task};
+use crate::pack::jobs::{Part, Task};
 use crate::plan::dedupe::input::Streams;
 use crate::plan::dedupe::split_points::{self, Unit};
+use crate::plan::text::Stream;
 
 impl Packing<'_, '_> {
     /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its

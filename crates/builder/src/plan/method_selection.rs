@@ -13,7 +13,7 @@ use std::collections::hash_map::Entry;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{SURVEY_COST, skippable};
-use crate::plan::{FilePlan, Storage};
+use crate::plan::file::{FilePlan, Storage};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::tree::Tree;
@@ -30,15 +30,6 @@ const SAMPLED_LEN: u64 = 2 << 20;
 const SAMPLES_MAX: u64 = 8;
 /// Most of what is left of the budget beyond compression itself that goes into trying: one part in this many.
 const TRYING_SHARE: u128 = 3;
-
-/// What is tried.
-#[derive(Clone, Debug, Default)]
-pub struct Trial {
-    /// Ways beside that of all files.
-    pub ways: Vec<Spec>,
-    /// What compression may cost in all, trying included, in percent of what it costs without.
-    pub budget_percent: u32,
-}
 
 /// A file to be tried.
 #[derive(Clone, Copy)]

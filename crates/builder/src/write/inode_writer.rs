@@ -9,14 +9,15 @@ use std::ops::Range;
 use crate::error::BuildError;
 use crate::inodes::{mtime, nlink};
 use crate::layout::lcluster_index;
-use crate::layout::{Layout, Region, View};
+use crate::layout::special::Contents;
+use crate::layout::view::View;
+use crate::layout::{Layout, Region};
 use crate::options::BuildOptions;
 use crate::pack::chunks::ChunkRuns;
 use crate::pack::inline_tails::TailRef;
 use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
 use crate::write::directory;
-use crate::write::special_inodes::Contents;
 
 /// Nobody opens a special inode by name.
 const SPECIAL_PERMISSIONS: u16 = 0o444;
@@ -170,9 +171,9 @@ impl<'a> Emitter<'a> {
             Kind::CharDevice(rdev) => plain(FileType::CharDevice, rdev.encode()?),
             Kind::BlockDevice(rdev) => plain(FileType::BlockDevice, rdev.encode()?),
             Kind::Directory(_) if self.layout.packed_off(id).is_some() => {
-                Ok((FileType::Directory, directory::len(view, id), DataLayout::CompressedFull, 0))
+                Ok((FileType::Directory, view.directory_len(id), DataLayout::CompressedFull, 0))
             }
-            Kind::Directory(_) => self.own_contents(id, FileType::Directory, directory::len(view, id)),
+            Kind::Directory(_) => self.own_contents(id, FileType::Directory, view.directory_len(id)),
             Kind::Symlink(target) => self.own_contents(id, FileType::Symlink, target.len() as u64),
             Kind::File { len, .. } => {
                 let (layout, i_u) = match view.stored(id) {

@@ -4,18 +4,17 @@
 //! first; then directories can be compressed and, once their blocks have an address, the inodes.
 
 use kiln_codec::Spec;
-use kiln_format::Algorithm;
-use kiln_format::inode::Form;
 
 use crate::error::BuildError;
-use crate::layout::lcluster_index::{self, IndexShape};
-use crate::layout::{Layout, MapShape, Run, View};
+use crate::layout::special::Contents;
+use crate::layout::view::View;
+use crate::layout::{Layout, Run};
 use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::pack::append::{Appender, Home};
 use crate::pack::fill::{End, Filler};
-use crate::pack::jobs::segment_len;
 use crate::pack::worker::{self, PackedPart, Shape};
+use crate::plan::text::segment_len;
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::write::directory;
@@ -23,37 +22,6 @@ use crate::write::inode_writer::Emitter;
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.
 pub const WRITE_LEN: usize = 1 << 20;
-
-/// The contents of a special inode.
-pub struct Contents {
-    /// Length in bytes.
-    pub len: u64,
-    /// Where they lie.
-    pub extents: Extents,
-    /// What compressed them.
-    pub algorithm: Algorithm,
-}
-
-impl Contents {
-    /// Form of the inode.
-    pub fn form(&self) -> Form {
-        if self.len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
-    }
-
-    /// What its map looks like.
-    ///
-    /// # Errors
-    /// Block sizes that the compact index cannot have.
-    pub fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
-        Ok(match view.map_shape(self.len, &self.extents) {
-            MapShape::Index(shape) => {
-                let fit = lcluster_index::lie_in_packs(&self.extents.list, shape, self.form().len() as u64)?;
-                MapShape::Index(IndexShape { scattered: !fit, ..shape })
-            }
-            records => records,
-        })
-    }
-}
 
 /// Metadata that lies among the data.
 pub struct Metadata {

@@ -11,7 +11,8 @@ use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
 use crate::inodes::xattr::Prefixes;
-use crate::layout::{Layout, View};
+use crate::layout::Layout;
+use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::Stored;

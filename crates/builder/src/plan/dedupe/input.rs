@@ -5,21 +5,21 @@
 //! so that a reference can name it, is decided here.
 
 use kiln_codec::{Spec, probe};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::error::BuildError;
+use crate::error::{BuildError, Skipped};
 use crate::options::BuildOptions;
-use crate::pack::jobs::{Stream, segment_len};
 use crate::plan::analysis::{SURVEY_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
 use crate::plan::dedupe::revalidation::{Cell, Checks};
 use crate::plan::dedupe::split_points::{self, IndexRules, PartPlan, Ref, StoredPart};
+use crate::plan::file::reading;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::PackedStream;
-use crate::plan::hints::reading;
-use crate::plan::hole;
-use crate::plan::{FilePlan, Plan, Storage};
+use crate::plan::hole::{self, Holes};
+use crate::plan::text::{Stream, segment_len};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::tree::Content;
@@ -72,6 +72,19 @@ impl FileChunks {
     }
 }
 
+/// What is compressed: where parts that occur several times are looked for.
+#[derive(Clone, Copy)]
+pub struct Compressed<'a> {
+    /// Regular files, in plan order.
+    pub files: &'a [FilePlan],
+    /// Holes of the files that have some.
+    pub holes: &'a HashMap<u32, Holes>,
+    /// Files that share nothing with others.
+    pub apart: &'a BTreeMap<u32, Option<Skipped>>,
+    /// Small files that are compressed together.
+    pub packed: &'a PackedStream,
+}
+
 /// All streams, and what is stored of them.
 pub struct Streams {
     /// By number.
@@ -90,20 +103,19 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Find what occurs several times in `files` and `packed`. `chunks` are those of files that have been surveyed as a
-    /// whole.
+    /// Find what occurs several times in `stored`. `chunks` are those of files that have been analysed as a whole.
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
     pub fn plan(
-        plan: &Plan,
+        stored: &Compressed<'_>,
         chunks: FileChunks,
         tree: &Tree,
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let (files, packed) = (&plan.files[..], &plan.packed);
-        let sources = sources(plan, options);
+        let Compressed { files, packed, .. } = *stored;
+        let sources = sources(stored, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
         let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
         let rules = rules(options);
@@ -247,7 +259,7 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
+fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<Source> {
     let min_match = options.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
     let mut groups = vec![reading(options.compression)];
@@ -259,19 +271,19 @@ fn sources(plan: &Plan, options: &BuildOptions) -> Vec<Source> {
         group as u32
     };
     let mut sources = Vec::new();
-    for (idx, file) in (0..).zip(&plan.files) {
-        if !matches!(file.storage, Storage::Compressed { .. }) || plan.apart.contains_key(&idx) {
+    for (idx, file) in (0..).zip(stored.files) {
+        if !matches!(file.storage, Storage::Compressed { .. }) || stored.apart.contains_key(&idx) {
             continue;
         }
-        let holes = plan.holes(idx);
+        let holes = stored.holes.get(&idx).map_or(&[][..], |holes| holes);
         if file.len - hole::total(holes) >= min_match {
             let (stream, group) = (Stream::File(idx), group_of(file.way));
             let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
             sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
-    if plan.packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: plan.packed.len(), group: 0 });
+    if stored.packed.len() >= min_match {
+        sources.push(Source { stream: Stream::Packed, start: 0, len: stored.packed.len(), group: 0 });
     }
     sources
 }

@@ -1,7 +1,6 @@
 //! Files that have a way of compression of their own.
 
 use kiln_codec::Spec;
-use kiln_format::Algorithm;
 use std::collections::HashMap;
 
 use crate::tree::NodeId;
@@ -44,9 +43,4 @@ impl Hints {
     pub fn is_empty(&self) -> bool {
         self.way_of.is_empty()
     }
-}
-
-/// What readers see of how a file is compressed: files that share data agree in it.
-pub(crate) fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
-    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }

@@ -1,0 +1,49 @@
+//! The map of a compressed stream: an lcluster index or encoded extents.
+
+use kiln_format::Algorithm;
+use kiln_format::inode::DataLayout;
+
+use crate::error::BuildError;
+use crate::layout::encoded_extents::RecordShape;
+use crate::layout::lcluster_index::{self, IndexShape, ZExtent};
+
+/// What the map of a compressed stream looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapShape {
+    /// An index of lclusters.
+    Index(IndexShape),
+    /// Encoded extents.
+    Records(RecordShape),
+}
+
+impl MapShape {
+    /// Bytes from the end of the body at `body_off` of its inode to the end of the map, alignment included.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn len_behind(&self, body_off: u64) -> Result<u64, BuildError> {
+        match self {
+            MapShape::Index(shape) => lcluster_index::len_behind(body_off, *shape),
+            MapShape::Records(shape) => Ok(shape.len_behind(body_off)),
+        }
+    }
+
+    /// Append the map to `out`, which holds the inode and its body so far.
+    ///
+    /// # Errors
+    /// Extents that contradict the format: our own mistake.
+    pub fn encode(&self, algorithm: Algorithm, extents: &[ZExtent], out: &mut Vec<u8>) -> Result<(), BuildError> {
+        match self {
+            MapShape::Index(shape) => lcluster_index::encode(*shape, algorithm, extents, out),
+            MapShape::Records(shape) => shape.encode(algorithm, extents, out),
+        }
+    }
+
+    /// The inode's layout.
+    pub fn layout(&self) -> DataLayout {
+        match self {
+            MapShape::Index(shape) if !shape.is_full() => DataLayout::CompressedCompact,
+            _ => DataLayout::CompressedFull,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What is measured and written: a tree with all that was decided about it, and which of it is in the image.
+
+use kiln_codec::Spec;
+use kiln_format::BlockBits;
+use kiln_format::chunk::ChunkEntry;
+use std::collections::HashMap;
+
+use crate::error::BuildError;
+use crate::inodes::Facts;
+use crate::layout::allocator::inline_tail_len;
+use crate::layout::encoded_extents::RecordShape;
+use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
+use crate::layout::map_shape::MapShape;
+use crate::layout::measure;
+use crate::options::{BuildOptions, ChunkEntries};
+use crate::pack::{Extents, Packed, Stored};
+use crate::plan::Plan;
+use crate::plan::file::Storage;
+use crate::tree::{Entry, Kind, NodeId, Tree};
+
+/// Smaller directories lie beside their inodes, which saves a look elsewhere.
+const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
+
+/// What is needed to measure and to write an inode.
+pub struct View<'a> {
+    /// The tree.
+    pub tree: &'a Tree,
+    /// Facts of its inodes.
+    pub facts: &'a Facts,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The data.
+    pub packed: &'a Packed,
+    /// Block size.
+    pub block_bits: BlockBits,
+    /// Pclusters may have several blocks.
+    pub big: bool,
+    /// Compressed files have encoded extents instead of an index.
+    pub encoded: bool,
+    /// Large directories lie in the packed inode.
+    pub packs_directories: bool,
+    /// Inodes lie in the metabox.
+    pub has_metabox: bool,
+    /// Entries of the tables of chunks.
+    pub chunk_entry: ChunkEntry,
+    /// Directories have no entry for themselves.
+    pub omits_dot: bool,
+    /// Bytes of each directory in the image.
+    directory_lens: HashMap<NodeId, u64>,
+}
+
+impl<'a> View<'a> {
+    /// A view for `options`.
+    pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
+        let block_bits = options.block_bits;
+        let big = options.max_pcluster_blocks() > 1;
+        let encoded = options.encoded_extents;
+        let chunk_entry = match options.chunk_entries {
+            ChunkEntries::Short if packed.blob_blocks.is_none() => ChunkEntry::BlockMap,
+            _ => ChunkEntry::Index,
+        };
+        let view = Self {
+            tree,
+            facts,
+            plan,
+            packed,
+            block_bits,
+            big,
+            encoded,
+            packs_directories: options.packs_directories(),
+            has_metabox: options.metabox.is_some(),
+            chunk_entry,
+            omits_dot: options.omit_dot,
+            directory_lens: HashMap::new(),
+        };
+        let is_dir = |node: &NodeId| matches!(tree.node(*node).kind, Kind::Directory(_));
+        let len = |dir| (dir, measure::directory_len(&view.names(dir), block_bits));
+        let directory_lens = tree.walk().filter(is_dir).map(len).collect();
+        Self { directory_lens, ..view }
+    }
+
+    /// Bytes of a directory; 0 of other nodes.
+    pub fn directory_len(&self, node: NodeId) -> u64 {
+        self.directory_lens.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Names of a directory with its dot entries, in the order of their bytes.
+    pub fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
+        let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| entry.name).collect();
+        let dots = [&b"."[..], b".."];
+        for dot in &dots[usize::from(self.omits_dot)..] {
+            let at = names.partition_point(|name| name < dot);
+            names.insert(at, dot);
+        }
+        names
+    }
+
+    /// Whether the node is not in the image.
+    pub fn is_left_out(&self, node: NodeId) -> bool {
+        let file_left_out = || {
+            let idx = self.plan.file_of(node)?;
+            let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
+            Some(unreadable || self.packed.is_left_out(idx))
+        };
+        self.facts.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
+    }
+
+    /// Entries of a directory that are in the image.
+    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> {
+        self.tree.entries(dir).iter().filter(|entry| !self.is_left_out(entry.node))
+    }
+
+    /// Where the data of a regular file lies; a duplicate has that of its original.
+    pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
+        Some(&self.packed.stored[self.original(file)?])
+    }
+
+    /// The file of the plan that a regular file has its data from.
+    fn original(&self, file: NodeId) -> Option<usize> {
+        let idx = self.plan.file_of(file)? as usize;
+        match self.plan.files[idx].storage {
+            Storage::Duplicate(original) => Some(original as usize),
+            _ => Some(idx),
+        }
+    }
+
+    /// How a regular file is compressed, where it is.
+    pub fn way_of(&self, file: NodeId) -> Option<Spec> {
+        self.plan.files[self.original(file)?].way
+    }
+
+    /// What the map of a compressed file of `len` bytes looks like.
+    pub fn map_shape(&self, len: u64, extents: &Extents) -> MapShape {
+        let list = &extents.list[..];
+        if self.encoded {
+            return MapShape::Records(RecordShape::of(len, list, self.block_bits));
+        }
+        let end = match (extents.inline, extents.fragment) {
+            (Some(tail), _) => MapEnd::Inline(tail.len),
+            (None, Some(off)) => MapEnd::Fragment(off),
+            (None, None) => MapEnd::Stored,
+        };
+        let is_far = matches!(end, MapEnd::Fragment(off) if off >> 32 != 0);
+        let scattered = is_far || !lcluster_index::lie_in_a_row(list) || list.iter().any(|extent| extent.partial);
+        MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, end })
+    }
+
+    /// Size of a directory that lies in the packed inode.
+    pub fn packed_directory_len(&self, node: NodeId) -> Option<u64> {
+        let is_dir = matches!(self.tree.node(node).kind, Kind::Directory(_));
+        (self.packs_directories && is_dir)
+            .then(|| self.directory_len(node))
+            .filter(|len| *len > PACKED_DIRECTORY_MIN_LEN)
+    }
+
+    /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
+    pub fn own_data(&self, node: NodeId) -> (u64, u64) {
+        let len = match &self.tree.node(node).kind {
+            Kind::Symlink(target) => target.len() as u64,
+            Kind::Directory(_) if self.packed_directory_len(node).is_none() => self.directory_len(node),
+            _ => return (0, 0),
+        };
+        let tail = inline_tail_len(len, self.facts.inode_len(node), self.block_bits).unwrap_or(0) as u64;
+        ((len - tail).next_multiple_of(self.block_bits.len()), tail)
+    }
+
+    /// Bytes of a node's inode with all that lies behind it, and whether it must stay within a block.
+    ///
+    /// # Errors
+    /// Block sizes that the compact index cannot have.
+    pub fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
+        let body_off = self.facts.inode_len(node) as u64;
+        let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
+            (Kind::File { .. }, Some(Stored::Tail(len, _))) => (u64::from(*len), true),
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => (flat.1.len.into(), true),
+            (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
+                let behind = self.map_shape(*len, extents).len_behind(body_off)?;
+                (behind + extents.inline.map_or(0, |tail| tail.len.into()), extents.inline.is_some())
+            }
+            (Kind::File { .. }, Some(Stored::Fragment(_))) => (lcluster_index::fragment_len_behind(body_off), false),
+            (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, .. })) => {
+                let entry_len = self.chunk_entry.len();
+                let table_off = body_off.next_multiple_of(entry_len);
+                (table_off - body_off + entry_len * len.div_ceil(1 << chunk_bits), false)
+            }
+            (Kind::Directory(_), _) if self.packed_directory_len(node).is_some() => {
+                (lcluster_index::fragment_len_behind(body_off), false)
+            }
+            (Kind::Directory(_) | Kind::Symlink(_), _) => {
+                let (_, tail) = self.own_data(node);
+                (tail, tail > 0)
+            }
+            _ => (0, false),
+        };
+        Ok((body_off + behind, in_block))
+    }
+}

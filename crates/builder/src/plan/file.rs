@@ -1,0 +1,90 @@
+//! How each regular file is stored, decided for it alone.
+
+use kiln_codec::Spec;
+use kiln_format::Algorithm;
+use std::ops::Range;
+
+use crate::options::BuildOptions;
+use crate::plan::hole;
+use crate::tree::NodeId;
+
+/// A regular file.
+#[derive(Debug)]
+pub struct FilePlan {
+    /// Its node.
+    pub node: NodeId,
+    /// Size in bytes.
+    pub len: u64,
+    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
+    /// tail.
+    pub inode_len: u32,
+    /// How it is stored.
+    pub storage: Storage,
+    /// How it is compressed, where that gains.
+    pub way: Option<Spec>,
+}
+
+// There are as many as files.
+const _: () = assert!(size_of::<FilePlan>() <= 48);
+
+/// How a file is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// It cannot be read and is left out.
+    LeftOut,
+    /// It has no bytes.
+    Empty,
+    /// Like the file with this index, byte for byte.
+    Duplicate(u32),
+    /// In the packed stream, of which it is a member.
+    Fragment,
+    /// Uncompressed, contiguous.
+    Flat,
+    /// Uncompressed, in chunks of which some are holes.
+    Chunks {
+        /// log2 of the chunk size.
+        chunk_bits: u8,
+        /// It has holes.
+        sparse: bool,
+    },
+    /// Compressed; a file of one part may still turn out flat.
+    Compressed {
+        /// It has holes, stored as references to one pcluster of zeros.
+        sparse: bool,
+    },
+}
+
+/// How a file with bytes of its own is stored, alone.
+pub fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
+    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+    let chunks = || {
+        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        Storage::Chunks { chunk_bits, sparse }
+    };
+    let plain = || match options.chunk_bits {
+        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
+        _ => chunks(),
+    };
+    match (file.way, sparse) {
+        (None, _) => plain(),
+        (Some(_), false) if incompressible => plain(),
+        (Some(_), false) => Storage::Compressed { sparse },
+        (Some(_), true) => {
+            // Before partial references, zeros are compressed like anything else.
+            let are_shared = options.extents_keep_holes();
+            let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
+            // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
+            let index_len = block_bits.blocks_for(len) * 8;
+            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
+                chunks()
+            } else {
+                Storage::Compressed { sparse: are_shared }
+            }
+        }
+    }
+}
+
+/// What readers see of how a file is compressed: files that share data agree in it.
+pub fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
+}

@@ -1,0 +1,58 @@
+//! Contents of regular files, as sources give them.
+
+use std::io;
+use std::ops::Range;
+
+/// Names a file's contents to the tree's [`Contents`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ContentId(pub u32);
+
+/// Why contents could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// The system's answer.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file is not the one that was scanned.
+    #[error("changed while the image was being built ({0})")]
+    Changed(&'static str),
+}
+
+/// Gives contents to any number of threads, any file more than once.
+pub trait Contents: Send + Sync {
+    /// Open the contents `id` of the file at `path` (relative, without leading slash).
+    ///
+    /// # Errors
+    /// Files that cannot be opened or are no longer what was scanned.
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError>;
+
+    /// Open contents that are no longer what was scanned: what they are now, zeros for what they have no more, and no
+    /// complaint about further changes. A source that cannot change has no such contents.
+    ///
+    /// # Errors
+    /// Files that cannot be opened, or that must not take the place of what was scanned.
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.open(id, path)
+    }
+}
+
+/// The contents of one file.
+pub trait Content {
+    /// Fill `buf` from byte `off`.
+    ///
+    /// # Errors
+    /// Read errors; a file that has become shorter is [`ContentError::Changed`].
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError>;
+
+    /// The first run of data at or behind `off`; `None`: a hole up to the end.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError>;
+
+    /// Called after the last read.
+    ///
+    /// # Errors
+    /// [`ContentError::Changed`] if the file may have changed since the scan.
+    fn verify_unchanged(&mut self) -> Result<(), ContentError>;
+}
