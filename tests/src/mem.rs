@@ -1,7 +1,9 @@
 //! Trees without a disk.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
+use kiln_build::tree::{
+    Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr,
+};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -189,7 +191,7 @@ impl MemTree {
     /// A node that has no name yet.
     pub fn node(&mut self, kind: Kind) -> NodeId {
         let meta = Metadata { permissions: 0o644, uid: 0, gid: 0, mtime: 1_700_000_000, mtime_nsec: 0 };
-        self.nodes.push(Node { meta, xattrs: Rare::default(), kind });
+        self.nodes.push(Node { meta, xattrs: ThinSlice::default(), kind });
         NodeId(self.nodes.len() as u32 - 1)
     }
 

@@ -1,6 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, Rare, Tree};
+use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
 use kiln_build::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
@@ -108,14 +108,15 @@ fn what_is_no_tree_is_refused() {
     assert_eq!(refused(&|mem| _ = mem.node(Kind::Socket)).1, "has no name");
     for kind in [None, Some(Kind::Fifo)] {
         let meta = Metadata::default();
-        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: Rare::default(), kind }));
+        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: ThinSlice::default(), kind }));
         assert!(matches!(
             Tree::new(nodes, nothing()),
             Err(BuildError::Tree { reason: "the root is no directory", .. })
         ));
     }
     let entries = Entries::from_iter([Entry { name: b"self", node: ROOT }]);
-    let root = Node { meta: Metadata::default(), xattrs: Rare::default(), kind: Kind::Directory(Box::new(entries)) };
+    let root =
+        Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Directory(Box::new(entries)) };
     assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
 }
 

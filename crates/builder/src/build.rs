@@ -71,7 +71,7 @@ fn attempt<'t>(
     clock: &mut PhaseClock,
 ) -> Result<(Summary, Reasons<'t>), BuildError> {
     let digests = digest::all(tree, apart, options, control)?;
-    let mut facts = inodes::Facts::gather(tree, &digests, options)?;
+    let mut facts = inodes::Inodes::gather(tree, &digests, options)?;
     let mut plan = plan::Plan::make(tree, &facts, apart, options, control)?;
     clock.finish("plan");
     let header = superblock::Header::new(out.blob.is_some(), options)?;
@@ -82,7 +82,7 @@ fn attempt<'t>(
     clock.finish("pack");
     let view = View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
-    let metadata = special_inodes::Metadata::pack(&view, &layout, &mut data, options, control)?;
+    let metadata = special_inodes::SpecialInodes::pack(&view, &layout, &mut data, options, control)?;
     let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
     clock.finish("write");
     let mut summary = summary::summarize(&view, data_end, &written);
@@ -94,7 +94,7 @@ fn attempt<'t>(
 }
 
 /// Files that have changed and are stored, by path: those of the plan and of packing, and of those that are apart for it.
-fn changed(plan: &mut plan::Plan, packed: &mut pack::Packed, apart: &mut Apart) -> Vec<Skipped> {
+fn changed(plan: &mut plan::Plan, packed: &mut pack::StoredData, apart: &mut Apart) -> Vec<Skipped> {
     let (planned, changes) = (std::mem::take(&mut plan.apart), std::mem::take(&mut packed.changed));
     let files = &plan.files;
     let stored = |file: u32| files[file as usize].storage != Storage::LeftOut && !packed.is_left_out(file);

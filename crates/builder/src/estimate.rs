@@ -2,28 +2,28 @@
 //!
 //! The plan is made for real: duplicates, equal parts, holes and packed files are known, not estimated. What is sampled is
 //! packing, which takes nearly all the time. The jobs of the plan are put into strata, and of each a systematic sample is
-//! packed, by the code that builds images; `frame` says how it is drawn, `figure` what follows from it. Metadata is laid out
-//! for real, with the lengths that the sample has shown (`imagined`). A tree that is no larger than the sample is packed as a
+//! packed, by the code that builds images; `frame` says how it is drawn, `interval` what follows from it. Metadata is laid out
+//! for real, with the lengths that the sample has shown (`synthetic`). A tree that is no larger than the sample is packed as a
 //! whole, and its estimate is exact.
 //!
 //! The sample is the same for the same tree and options. Only times depend on the machine.
 
-mod figure;
 mod frame;
-mod imagined;
+mod interval;
 mod observe;
 mod observed;
 mod padding;
+mod synthetic;
 mod zone;
 
-pub use figure::Figure;
+pub use interval::Interval;
 
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
 use crate::clock::PhaseClock;
 use crate::error::BuildError;
-use crate::inodes::Facts;
+use crate::inodes::Inodes;
 use crate::inodes::digest;
 use crate::layout::Layout;
 use crate::layout::view::View;
@@ -49,14 +49,14 @@ pub struct Estimate {
     /// Bytes of all regular files, hard links counted once.
     pub bytes_in: u64,
     /// Size of the image in bytes.
-    pub image_bytes: Figure,
+    pub image_bytes: Interval,
     /// Size of the extra device in bytes, if there is to be one.
-    pub blob_bytes: Figure,
+    pub blob_bytes: Interval,
     /// User and system time of the build in seconds, without the scan of the source.
-    pub cpu_secs: Figure,
+    pub cpu_secs: Interval,
     /// Seconds of the build with as many free processors as threads, without the scan of the source and without what the
     /// disk then still has to write.
-    pub wall_secs: Figure,
+    pub wall_secs: Interval,
     /// The oldest kernel that mounts the image.
     pub oldest_kernel: KernelVersion,
     /// What needs it.
@@ -91,15 +91,15 @@ pub fn estimate(
     };
     let options = &BuildOptions { dedupe, fragments, ..options.clone() };
     let mut clock = PhaseClock::start();
-    let digests = digest::imagined(tree, options);
-    let facts = Facts::gather(tree, &digests, options)?;
+    let digests = digest::synthetic(tree, options);
+    let facts = Inodes::gather(tree, &digests, options)?;
     let plan = Plan::make(tree, &facts, &Apart::new(), options, control)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
     let observed = observe::observe(tree, &plan, &frame, options, control)?;
     let mut layout_clock = PhaseClock::start();
-    let imagined = imagined::packed(&plan, &frame, &observed, has_blob, options);
-    let view = View::new(tree, &facts, &plan, &imagined, options);
+    let synthetic = synthetic::packed(&plan, &frame, &observed, has_blob, options);
+    let view = View::new(tree, &facts, &plan, &synthetic, options);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
 
@@ -112,17 +112,17 @@ pub fn estimate(
     let blob_bytes = total(&frame, &observed, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
     let header = Header::new(has_blob, options)?;
     let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
-    // What is imagined beside inodes is part of the layout and of what is stored, too.
-    let known = header_len as f64 - imagined::inline_len(&imagined) as f64;
+    // What the synthetic data has beside inodes is part of the layout and of what is stored, too.
+    let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;
     let random_len = (digests.len() * digest::DIGEST_LEN) as u64;
     let (metadata, special) = zone::measure(&view, &layout, random_len, options)?;
-    let image_bytes = padding::whole(Figure::exact(known) + metadata + stored, options.image_align);
+    let image_bytes = padding::whole(Interval::exact(known) + metadata + stored, options.image_align);
     let pack_secs = total(&frame, &observed, |one| one.secs);
-    let write_secs = Figure::exact(observe::write_secs_per_byte()? * (image_bytes + blob_bytes).value);
+    let write_secs = Interval::exact(observe::write_secs_per_byte()? * (image_bytes + blob_bytes).value);
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
-    let alone_secs = Figure::exact(layout_time.cpu.as_secs_f64());
+    let alone_secs = Interval::exact(layout_time.cpu.as_secs_f64());
     let hashed = if digests.is_empty() { 0 } else { bytes_in };
-    let hash_secs = Figure::exact(digest::secs_per_byte() * hashed as f64);
+    let hash_secs = Interval::exact(digest::secs_per_byte() * hashed as f64);
     let busy_secs = (pack_secs + write_secs + hash_secs).with_error(TIME_ERROR);
     let records = superblock::records(&view, special, options);
     let features = header.superblock(&view, &layout, special, &records, options)?.features();
@@ -134,8 +134,8 @@ pub fn estimate(
         bytes_in,
         image_bytes,
         blob_bytes,
-        cpu_secs: Figure::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,
-        wall_secs: Figure::exact(plan_time.wall.as_secs_f64()) + busy_secs / options.threads as f64 + alone_secs,
+        cpu_secs: Interval::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,
+        wall_secs: Interval::exact(plan_time.wall.as_secs_f64()) + busy_secs / options.threads as f64 + alone_secs,
         oldest_kernel: because.map_or(OLDEST_KERNEL, Feature::since),
         oldest_kernel_because: because,
         text_bytes,
@@ -154,6 +154,6 @@ fn len(tree: &Tree) -> u64 {
 }
 
 /// The sum over all jobs of the number that `of` reads off an observation.
-fn total(frame: &Frame, observed: &[Vec<Observed>], of: impl Fn(&Observed) -> f64) -> Figure {
-    frame.strata.iter().zip(observed).map(|(stratum, observed)| stratum.figure(observed, &of)).sum()
+fn total(frame: &Frame, observed: &[Vec<Observed>], of: impl Fn(&Observed) -> f64) -> Interval {
+    frame.strata.iter().zip(observed).map(|(stratum, observed)| stratum.interval(observed, &of)).sum()
 }

@@ -6,13 +6,13 @@ use kiln_format::zmap::HeadKind;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::inodes::{Facts, TooMuch};
+use crate::inodes::{ExtendedBecause, Inodes};
 use crate::options::BuildOptions;
-use crate::pack::{Extents, Packed, Stored};
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::hole;
-use crate::plan::text::Stream;
+use crate::plan::text::TextSource;
 use crate::tree::Tree;
 use crate::tree::{Kind, NodeId};
 
@@ -30,7 +30,7 @@ pub struct Explanation {
     /// Why it is not in the packed inode, if others are.
     pub unpacked: Option<Unpacked>,
     /// What a compact inode could not hold; of none, the inode is compact.
-    pub too_much: Vec<TooMuch>,
+    pub extended_because: Vec<ExtendedBecause>,
 }
 
 /// Who decided how a file is compressed.
@@ -134,7 +134,7 @@ pub enum Unpacked {
 /// What a build has decided, to be asked when it is done.
 pub struct Reasons<'a> {
     tree: &'a Tree,
-    facts: Facts,
+    facts: Inodes,
     plan: Plan,
     stored: Vec<Stored>,
     /// Files that could not be read when they were to be stored.
@@ -146,11 +146,11 @@ pub struct Reasons<'a> {
 
 impl<'a> Reasons<'a> {
     /// Keep what `packed` has to tell; inline tails, which need memory, go.
-    pub(crate) fn new(tree: &'a Tree, facts: Facts, plan: Plan, packed: Packed, options: &BuildOptions) -> Self {
+    pub(crate) fn new(tree: &'a Tree, facts: Inodes, plan: Plan, packed: StoredData, options: &BuildOptions) -> Self {
         let refs = plan.streams.iter().flat_map(|streams| {
             let target = |one: &crate::plan::dedupe::split_points::Ref| match streams.locate(one.target) {
-                (Stream::Packed, at) => Some(at..at + one.len),
-                (Stream::File(_), _) => None,
+                (TextSource::Fragments, at) => Some(at..at + one.len),
+                (TextSource::File(_), _) => None,
             };
             streams.plan.refs.iter().filter_map(target)
         });
@@ -171,7 +171,7 @@ impl<'a> Reasons<'a> {
                 how: self.how(idx)?,
                 way: file.way.map(|way| (way, self.decision(file.node, way))),
                 unpacked: self.unpacked(idx),
-                too_much: self.too_much(file.node),
+                extended_because: self.extended_because(file.node),
             })
         })
     }
@@ -241,10 +241,10 @@ impl<'a> Reasons<'a> {
         }
     }
 
-    fn too_much(&self, node: NodeId) -> Vec<TooMuch> {
+    fn extended_because(&self, node: NodeId) -> Vec<ExtendedBecause> {
         match self.facts.forms[node.idx()] {
             Form::Compact => Vec::new(),
-            Form::Extended => self.facts.too_much(self.tree, node, &self.options),
+            Form::Extended => self.facts.extended_because(self.tree, node, &self.options),
         }
     }
 }

@@ -21,7 +21,7 @@ const SYMLINK_MAX_LEN: usize = 4095;
 
 /// What a compact inode cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TooMuch {
+pub enum ExtendedBecause {
     /// A size from 4 GiB on.
     Size,
     /// An owner or group above 65535.
@@ -35,7 +35,7 @@ pub enum TooMuch {
 }
 
 /// Facts of all nodes, by node.
-pub struct Facts {
+pub struct Inodes {
     /// Time that compact inodes have or count from.
     pub epoch: Epoch,
     /// Whether some have times of their own.
@@ -54,7 +54,7 @@ pub struct Facts {
     pub is_left_out: Vec<bool>,
 }
 
-impl Facts {
+impl Inodes {
     /// Look at every node. `digests` are attributes of contents.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Facts {
                 }
             }
         }
-        let eligible = |id: NodeId| too_much(tree, id).next().is_none();
+        let eligible = |id: NodeId| extended_because(tree, id).next().is_none();
         let time = |meta: &Metadata| mtime(meta, options);
         let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
         let allowed = options.compact_times();
@@ -111,12 +111,12 @@ impl Facts {
     }
 
     /// What keeps a node's inode from being compact.
-    pub fn too_much(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<TooMuch> {
+    pub fn extended_because(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<ExtendedBecause> {
         if !options.compact_inodes {
-            return vec![TooMuch::Anything];
+            return vec![ExtendedBecause::Anything];
         }
-        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(TooMuch::Mtime);
-        too_much(tree, id).chain(other_time).collect()
+        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(ExtendedBecause::Mtime);
+        extended_because(tree, id).chain(other_time).collect()
     }
 
     /// Bytes of a node's inode with its xattrs.
@@ -137,16 +137,16 @@ impl Facts {
 }
 
 /// What no compact inode can hold, whatever its time.
-fn too_much(tree: &Tree, id: NodeId) -> impl Iterator<Item = TooMuch> + use<> {
+fn extended_because(tree: &Tree, id: NodeId) -> impl Iterator<Item = ExtendedBecause> + use<> {
     let node = tree.node(id);
     let len = match node.kind {
         Kind::File { len, .. } => len,
         _ => 0,
     };
     let all = [
-        (len > u64::from(u32::MAX), TooMuch::Size),
-        (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, TooMuch::Owner),
-        (nlink(tree, id) > 0xFFFF, TooMuch::Links),
+        (len > u64::from(u32::MAX), ExtendedBecause::Size),
+        (node.meta.uid > 0xFFFF || node.meta.gid > 0xFFFF, ExtendedBecause::Owner),
+        (nlink(tree, id) > 0xFFFF, ExtendedBecause::Links),
     ];
     all.into_iter().filter_map(|(is, what)| is.then_some(what))
 }

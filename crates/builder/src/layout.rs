@@ -16,7 +16,7 @@ use kiln_format::{BlockBits, Nid};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
-use crate::layout::allocator::Zone;
+use crate::layout::allocator::MetadataAllocator;
 use crate::layout::view::View;
 use crate::tree::NodeId;
 
@@ -85,7 +85,7 @@ impl Layout {
             packed_directories: Vec::new(),
             packed_offs: HashMap::new(),
         };
-        let (mut zone, mut apart) = (Zone::new(view.block_bits), Zone::new(view.block_bits));
+        let (mut zone, mut apart) = (MetadataAllocator::new(view.block_bits), MetadataAllocator::new(view.block_bits));
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
         let shared_len = view.facts.xattrs.shared_area().len() as u64;
         layout.shared_pos = zone.inode(shared_len, 0);
@@ -122,7 +122,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut Zone) -> Result<(), BuildError> {
+    fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut MetadataAllocator) -> Result<(), BuildError> {
         let (len, in_block) = view.measure(node)?;
         let pos = match in_block {
             true => zone.inode_in_block(len),

@@ -3,7 +3,7 @@
 //! Building is a sequence of values, each complete when it is made:
 //!
 //! ```text
-//! Tree ──► Facts ──► Plan ──► Packed ──► Layout ──► Metadata ──► bytes
+//! Tree ──► Inodes ──► Plan ──► StoredData ──► Layout ──► Metadata ──► bytes
 //! names,   inode     order,   where      nids       what of it   every region filled
 //! contents forms     dedupe   data lies             is packed    to its last byte
 //! ```
@@ -31,13 +31,13 @@ mod write;
 pub use build::{build, build_explained};
 pub use clock::{Phase, PhaseClock};
 pub use error::{BuildError, InputProblem, Skipped};
-pub use estimate::{Estimate, Figure, estimate};
+pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
-pub use inodes::TooMuch;
+pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use options::hints::Hints;
 pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
 pub use output::{Blob, Out};
 pub use progress::{Control, Progress};
-pub use summary::{Summary, WayUse};
+pub use summary::{CompressionUse, Summary};
 pub use tree::Tree;

@@ -304,7 +304,7 @@ impl BuildOptions {
     }
 
     /// How a file is compressed, if it is.
-    pub(crate) fn way_of(&self, file: NodeId) -> Option<Spec> {
+    pub(crate) fn compression_of(&self, file: NodeId) -> Option<Spec> {
         self.hints.get(file).unwrap_or(self.compression)
     }
 

@@ -23,17 +23,17 @@ use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::layout::lcluster_index::{self, ZExtent};
 use crate::options::BuildOptions;
-use crate::pack::append::{Appender, Home};
+use crate::pack::append::{Appender, Destination};
 use crate::pack::chunks::ChunkStore;
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
-use crate::pack::jobs::Part;
-use crate::pack::worker::{PackedPart, Packer, Shape};
+use crate::pack::jobs::PackJob;
+use crate::pack::worker::{PackOutput, PackWorker, Shape};
 use crate::plan::Plan;
 use crate::plan::analysis::skippable;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::fragments::PackedStream;
-use crate::plan::text::Stream;
+use crate::plan::fragments::FragmentStream;
+use crate::plan::text::TextSource;
 use crate::pool::{self, Costed};
 use crate::progress::{Control, Progress};
 use crate::tree::Tree;
@@ -44,7 +44,7 @@ pub use stored::{Extents, Stored};
 const JOB_COST: u64 = 4096;
 
 /// The data of an image.
-pub struct Packed {
+pub struct StoredData {
     /// By index of the plan's files.
     pub stored: Vec<Stored>,
     /// The packed stream.
@@ -65,7 +65,7 @@ pub struct Packed {
     pub changed: BTreeMap<u32, Skipped>,
 }
 
-impl Packed {
+impl StoredData {
     /// Whether a file turned out to be unreadable.
     pub fn is_left_out(&self, file: u32) -> bool {
         self.left_out.contains_key(&file)
@@ -82,7 +82,7 @@ pub fn pack(
     data: &mut Appender<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<Packed, BuildError> {
+) -> Result<StoredData, BuildError> {
     let mut packing = Packing::new(plan, data, options, control);
     packing.write_zeros(options)?;
     packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
@@ -90,7 +90,7 @@ pub fn pack(
         let late = packing.resolve(streams)?;
         packing.run(late.into_iter(), &plan.packed, tree, options)?;
     }
-    if let Some(way) = plan.packed_way.filter(|_| !packing.ends.is_empty()) {
+    if let Some(way) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
         let ends = packing.place_ends(options)?;
         packing.run(jobs::ends(&ends, way), &ends, tree, options)?;
     }
@@ -116,7 +116,7 @@ struct Packing<'a, 'b> {
     data_align: u64,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    packed: Packed,
+    packed: StoredData,
     /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
     zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
@@ -129,7 +129,7 @@ struct Packing<'a, 'b> {
 impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, data: &'a mut Appender<'b>, options: &BuildOptions, control: &'a Control<'a>) -> Self {
         let block_bits = options.block_bits;
-        let packed = Packed {
+        let packed = StoredData {
             stored: vec![Stored::Nothing; plan.files.len()],
             packed: Extents::default(),
             packed_len: plan.packed.len(),
@@ -168,15 +168,15 @@ impl<'a, 'b> Packing<'a, 'b> {
     /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
     fn run(
         &mut self,
-        parts: impl Iterator<Item = Part> + Send,
-        packed: &PackedStream,
+        parts: impl Iterator<Item = PackJob> + Send,
+        packed: &FragmentStream,
         tree: &Tree,
         options: &BuildOptions,
     ) -> Result<(), BuildError> {
         let (plan, control) = (self.plan, self.control);
         let worker = || {
-            let mut packer = Packer::new(tree, plan, packed, options, control);
-            Ok(move |part: Part| {
+            let mut packer = PackWorker::new(tree, plan, packed, options, control);
+            Ok(move |part: PackJob| {
                 let packed = skippable(packer.pack(&part), options)?;
                 Ok((part, packed))
             })
@@ -192,21 +192,21 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Take the next part, in plan order.
-    fn append(&mut self, tree: &Tree, part: &Part, packed: PackedPart) -> Result<(), BuildError> {
-        if matches!(part.stream, Stream::File(file) if self.packed.is_left_out(file)) {
+    fn append(&mut self, tree: &Tree, part: &PackJob, packed: PackOutput) -> Result<(), BuildError> {
+        if matches!(part.stream, TextSource::File(file) if self.packed.is_left_out(file)) {
             return Ok(());
         }
-        let home = Home::of(self.plan, part.stream, &packed.shape);
+        let home = Destination::of(self.plan, part.stream, &packed.shape);
         if self.is_first(part.stream) && !packed.bytes.is_empty() {
             self.data.device(home).align(self.data_align);
         }
-        let packed = self.data.settled(packed, self.plan.way_of(part.stream));
+        let packed = self.data.adjust_for_position(packed, self.plan.compression_of(part.stream));
         match (&packed.shape, part.stream) {
-            (Shape::Chunks { chunk_bits, texts }, Stream::File(file)) => {
+            (Shape::Chunks { chunk_bits, texts }, TextSource::File(file)) => {
                 self.data.count(&packed);
                 self.append_chunks(file, part, *chunk_bits, &packed.bytes, texts)?;
             }
-            (Shape::Flat { tail }, Stream::File(file)) => {
+            (Shape::Flat { tail }, TextSource::File(file)) => {
                 let start = self.data.append(&packed, home)?;
                 self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, tail)?;
             }
@@ -214,11 +214,11 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let start = self.data.append(&packed, home)?;
                 self.append_extents(stream, part.range.start, start, list, inline)?;
             }
-            (_, Stream::Packed) => {
+            (_, TextSource::Fragments) => {
                 return Err(BuildError::Internal("a part of the packed stream is not compressed".to_owned()));
             }
         }
-        if let (Stream::File(file), 1..) = (part.stream, packed.left) {
+        if let (TextSource::File(file), 1..) = (part.stream, packed.left) {
             let len = packed.left as u64;
             self.ends.push(LeftEnd { file, start: part.range.end - len, len });
         }
@@ -227,7 +227,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             self.packed.changed.entry(file).or_insert_with(|| Skipped { path: path(), error });
         }
         for (file, error) in packed.amiss.unreadable {
-            self.leave_out(tree, Stream::File(file), error)?;
+            self.leave_out(tree, TextSource::File(file), error)?;
         }
         let done = self.progress.done_bytes + part.range.end - part.range.start;
         self.progress.done_bytes = done.min(self.progress.total_bytes);
@@ -236,17 +236,17 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Whether nothing of a stream is stored yet.
-    fn is_first(&self, stream: Stream) -> bool {
+    fn is_first(&self, stream: TextSource) -> bool {
         match stream {
-            Stream::File(file) => self.packed.stored[file as usize] == Stored::Nothing,
-            Stream::Packed => self.packed.packed.list.is_empty(),
+            TextSource::File(file) => self.packed.stored[file as usize] == Stored::Nothing,
+            TextSource::Fragments => self.packed.packed.list.is_empty(),
         }
     }
 
     /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
     fn append_extents(
         &mut self,
-        stream: Stream,
+        stream: TextSource,
         la: u64,
         pa: u64,
         new: &[PartExtent],
@@ -262,15 +262,15 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Give the ends of files their places in the packed stream, behind the files that are in it. Returns that part of it.
-    fn place_ends(&mut self, options: &BuildOptions) -> Result<PackedStream, BuildError> {
-        let mut stream = PackedStream::behind(self.packed.packed_len);
+    fn place_ends(&mut self, options: &BuildOptions) -> Result<FragmentStream, BuildError> {
+        let mut stream = FragmentStream::behind(self.packed.packed_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
             let off = stream.push_end(file, start, len);
             if start == 0 {
                 self.packed.stored[file as usize] = Stored::Fragment(off);
                 continue;
             }
-            let extents = self.extents_mut(Stream::File(file));
+            let extents = self.extents_mut(TextSource::File(file));
             let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
             let (llen, kind) = (len as u32, HeadKind::Head1);
             extents.list.push(ZExtent { la: start, llen, plen: 0, pa, kind, partial: false });
@@ -285,8 +285,8 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// The extents of a stream that is compressed.
-    fn extents_mut(&mut self, stream: Stream) -> &mut Extents {
-        let Stream::File(file) = stream else { return &mut self.packed.packed };
+    fn extents_mut(&mut self, stream: TextSource) -> &mut Extents {
+        let TextSource::File(file) = stream else { return &mut self.packed.packed };
         let stored = &mut self.packed.stored[file as usize];
         if !matches!(stored, Stored::Compressed(_)) {
             *stored = Stored::Compressed(Box::default());
@@ -297,7 +297,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    fn leave_out(&mut self, tree: &Tree, stream: Stream, error: BuildError) -> Result<(), BuildError> {
+    fn leave_out(&mut self, tree: &Tree, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| {
             let streams = self.plan.streams.as_ref();
             self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
@@ -305,7 +305,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         // What has changed can be had where nothing depends on what it was.
         let is_late = |file| error.is_change() && !self.plan.apart.contains_key(&file);
         let file = match stream {
-            Stream::File(file) if !is_shared(file) && !is_late(file) => file,
+            TextSource::File(file) if !is_shared(file) && !is_late(file) => file,
             // Others were to share its data, which cannot be had any more, or a digest tells of it.
             _ => return Err(error),
         };
@@ -322,7 +322,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Files that end in a hole, and features that depend on what was stored.
-    fn finish(mut self) -> Result<Packed, BuildError> {
+    fn finish(mut self) -> Result<StoredData, BuildError> {
         for member in self.plan.packed.members() {
             self.packed.stored[member.file as usize] = Stored::Fragment(member.off);
         }
@@ -353,7 +353,9 @@ impl<'a, 'b> Packing<'a, 'b> {
             self.feature(Feature::DeviceTable);
         }
         let packed = Box::new(std::mem::take(&mut self.packed.packed));
-        if let Stored::Compressed(extents) = self.complete(packed, self.packed.packed_len, self.plan.packed_way)? {
+        if let Stored::Compressed(extents) =
+            self.complete(packed, self.packed.packed_len, self.plan.fragment_compression)?
+        {
             self.packed.packed = *extents;
         }
         Ok(self.packed)

@@ -18,18 +18,18 @@ use std::ops::Range;
 
 use crate::error::BuildError;
 use crate::error::Skipped;
-use crate::inodes::Facts;
+use crate::inodes::Inodes;
 use crate::layout::lcluster_index;
 use crate::options::{BuildOptions, Dedupe};
-use crate::plan::analysis::{SURVEY_COST, Survey, Wanted, skippable};
-use crate::plan::dedupe::input::{Compressed, FileChunks, Streams};
-use crate::plan::dedupe::revalidation::Checks;
+use crate::plan::analysis::{ANALYSIS_COST, Analysis, AnalysisRequest, skippable};
+use crate::plan::dedupe::input::{Compressed, Deduplication, FileChunks};
+use crate::plan::dedupe::revalidation::ContentChecks;
 use crate::plan::dedupe::{Candidates, Seen};
-use crate::plan::file::reading;
+use crate::plan::file::read_compat;
 use crate::plan::file::{FilePlan, Storage, storage};
-use crate::plan::fragments::{Candidate, PackedStream};
+use crate::plan::fragments::{FragmentCandidate, FragmentStream};
 use crate::plan::hole::Holes;
-use crate::plan::text::{Stream, segment_len};
+use crate::plan::text::{TextSource, segment_len};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::tree::Tree;
@@ -43,15 +43,15 @@ pub struct Plan {
     /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
     /// Small files that are compressed together.
-    pub packed: PackedStream,
+    pub packed: FragmentStream,
     /// How they are.
-    pub packed_way: Option<Spec>,
+    pub fragment_compression: Option<Spec>,
     /// The ends of files that are compressed like this go there, too.
-    pub ends_way: Option<Spec>,
+    pub tail_compression: Option<Spec>,
     /// Parts of files that are stored once, if they are looked for.
-    pub streams: Option<Streams>,
+    pub streams: Option<Deduplication>,
     /// Of files that others equal.
-    pub originals: Checks,
+    pub originals: ContentChecks,
     /// Place in `files` of each node, by node.
     file_of_node: Vec<Option<FileIdx>>,
     /// Holes of the files that have some.
@@ -70,11 +70,11 @@ pub struct Plan {
 #[derive(Clone, Copy)]
 struct FileIdx(NonZeroU32);
 
-/// What surveys tell of files in relation to each other.
+/// What analyses tell of files in relation to each other.
 #[derive(Default)]
-struct Surveyed {
+struct Analyses {
     /// Files that may go into the packed stream, in plan order.
-    small: Vec<Candidate>,
+    small: Vec<FragmentCandidate>,
     /// Chunks of files that fit one window.
     chunks: FileChunks,
     /// Files that may be the same.
@@ -88,7 +88,7 @@ impl Plan {
     /// The first file that cannot be read, unless such files are to be skipped.
     pub fn make(
         tree: &Tree,
-        facts: &Facts,
+        facts: &Inodes,
         apart: &Apart,
         options: &BuildOptions,
         control: &Control<'_>,
@@ -100,7 +100,7 @@ impl Plan {
                 // There are fewer files than nodes, and no more of these than numbers.
                 file_of_node[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
                 let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
-                let (inode_len, way) = (facts.inode_len(node) as u32, options.way_of(node));
+                let (inode_len, way) = (facts.inode_len(node) as u32, options.compression_of(node));
                 files.push(FilePlan { node, len, inode_len, storage, way });
             }
             _ => {}
@@ -108,15 +108,15 @@ impl Plan {
         options.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
         let ordered_count = files.len() as u32;
         tree.walk().for_each(|node| add(node, &mut files));
-        let packed_way = options.packed_spec();
-        let (packed, left_out) = (PackedStream::default(), Vec::new());
-        let ends_way = options.compression.filter(|_| options.packs_ends());
-        let originals = Checks::default();
+        let fragment_compression = options.packed_spec();
+        let (packed, left_out) = (FragmentStream::default(), Vec::new());
+        let tail_compression = options.compression.filter(|_| options.packs_ends());
+        let originals = ContentChecks::default();
         let mut plan = Self {
             files,
             packed,
-            packed_way,
-            ends_way,
+            fragment_compression,
+            tail_compression,
             streams: None,
             originals,
             file_of_node,
@@ -127,7 +127,7 @@ impl Plan {
             apart: BTreeMap::new(),
         };
         plan.apart = apart.keys().filter_map(|node| Some((plan.file_of(*node)?, None))).collect();
-        let Surveyed { small, chunks, pairs } = plan.survey(tree, options, control)?;
+        let Analyses { small, chunks, pairs } = plan.analysis(tree, options, control)?;
         plan.confirm(pairs, tree, options, control)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
         method_selection::choose(&mut plan.files, is_packable, tree, options, control)?;
@@ -135,7 +135,7 @@ impl Plan {
         if options.dedupes_parts() {
             let Plan { files, holes, apart, packed, .. } = &plan;
             let compressed = Compressed { files, holes, apart, packed };
-            plan.streams = Some(Streams::plan(&compressed, chunks, tree, options, control)?);
+            plan.streams = Some(Deduplication::plan(&compressed, chunks, tree, options, control)?);
         }
         Ok(plan)
     }
@@ -143,7 +143,7 @@ impl Plan {
     /// Lay out the packed stream.
     fn pack(
         &mut self,
-        mut small: Vec<Candidate>,
+        mut small: Vec<FragmentCandidate>,
         ordered_count: u32,
         options: &BuildOptions,
     ) -> Result<(), BuildError> {
@@ -152,8 +152,8 @@ impl Plan {
             file.way == options.compression && matches!(file.storage, Storage::Compressed { .. })
         });
         let len = |file: u32| self.files[file as usize].len;
-        self.packed = PackedStream::of(&mut small, ordered_count, len);
-        if options.packs_directories() || self.ends_way.is_some() {
+        self.packed = FragmentStream::of(&mut small, ordered_count, len);
+        if options.packs_directories() || self.tail_compression.is_some() {
             // What follows may lie elsewhere on the disk than the files before it.
             self.packed.pad(lcluster_index::pack_start(self.packed.len(), options.block_bits)?);
         }
@@ -176,40 +176,40 @@ impl Plan {
     /// Forget what only packing needs.
     pub fn packing_is_done(&mut self) {
         self.packed.forget_members();
-        self.originals = Checks::default();
+        self.originals = ContentChecks::default();
         if let Some(streams) = &mut self.streams {
-            streams.checks = Checks::default();
+            streams.checks = ContentChecks::default();
         }
     }
 
     /// What was seen of files that share data.
-    pub fn checks(&self) -> impl Iterator<Item = &Checks> {
+    pub fn checks(&self) -> impl Iterator<Item = &ContentChecks> {
         [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
     }
 
     /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
-    pub fn is_in_chunks(&self, stream: Stream) -> bool {
+    pub fn is_in_chunks(&self, stream: TextSource) -> bool {
         match stream {
-            Stream::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
-            Stream::Packed => false,
+            TextSource::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
+            TextSource::Fragments => false,
         }
     }
 
     /// How a stream is compressed, if it is.
-    pub fn way_of(&self, stream: Stream) -> Option<Spec> {
+    pub fn compression_of(&self, stream: TextSource) -> Option<Spec> {
         match stream {
-            Stream::File(file) => self.files[file as usize].way,
-            Stream::Packed => self.packed_way,
+            TextSource::File(file) => self.files[file as usize].way,
+            TextSource::Fragments => self.fragment_compression,
         }
     }
 
     /// Whether the end of a file may go to the packed stream.
-    pub fn packs_end(&self, stream: Stream) -> bool {
-        self.ends_way.is_some() && self.way_of(stream) == self.ends_way
+    pub fn packs_end(&self, stream: TextSource) -> bool {
+        self.tail_compression.is_some() && self.compression_of(stream) == self.tail_compression
     }
 
     /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone.
-    fn survey(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Surveyed, BuildError> {
+    fn analysis(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Analyses, BuildError> {
         let apart = &self.apart;
         let mut same_len = HashMap::<u64, u32>::new();
         for file in &self.files {
@@ -224,7 +224,7 @@ impl Plan {
             let head = !holes && !samples && packs && len <= options.fragment_max_len();
             let parts = options.dedupes_parts() && plan.way.is_some();
             let chunks = parts && !holes && (head || len >= options.min_match());
-            let wanted = Wanted { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
+            let wanted = AnalysisRequest { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
             let wanted = if apart.contains_key(&file) { wanted.apart() } else { wanted };
             (len > 0 && wanted.is_any()).then_some(wanted)
         };
@@ -235,14 +235,14 @@ impl Plan {
         };
         let mut storages: Vec<Storage> = files.iter().map(alone).collect();
         let mut candidates = Candidates::default();
-        let mut surveyed = Surveyed::default();
+        let mut analyses = Analyses::default();
         let (all_holes, filled_holes) = (&mut self.holes, &mut self.filled_holes);
         let (entropies, left_out) = (&mut self.entropies, &mut self.left_out);
         let mut all_changed = Vec::new();
-        analysis::survey((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, survey| {
+        analysis::analyze((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, analysis| {
             let idx = wanted.file;
-            let Survey { digest, holes, entropy, head, chunks, changed } = match survey {
-                Ok(survey) => survey,
+            let Analysis { digest, holes, entropy, head, chunks, changed } = match analysis {
+                Ok(analysis) => analysis,
                 Err(error) => {
                     storages[idx as usize] = Storage::LeftOut;
                     left_out.push(Skipped { path: tree.path(wanted.node), error });
@@ -253,8 +253,8 @@ impl Plan {
             all_changed.extend(changed.map(|changed| (idx, Some(changed))));
             let file = &files[idx as usize];
             candidates.extend(digest.map(|digest| (idx, file.len, digest)));
-            surveyed.chunks.extend(chunks.map(|chunks| (idx, chunks)));
-            surveyed.small.extend(head.map(|head| Candidate { file: idx, head }));
+            analyses.chunks.extend(chunks.map(|chunks| (idx, chunks)));
+            analyses.small.extend(head.map(|head| FragmentCandidate { file: idx, head }));
             entropies.extend(entropy.map(|entropy| (idx, entropy)));
             let storage = storage(file, &holes, entropy.is_some(), options);
             if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = storage {
@@ -266,11 +266,11 @@ impl Plan {
         })?;
         left_out.sort_by(|a, b| a.path.cmp(&b.path));
         self.apart.extend(all_changed);
-        surveyed.pairs = candidates.pairs(|file| reading(files[file as usize].way));
+        analyses.pairs = candidates.pairs(|file| read_compat(files[file as usize].way));
         for (file, storage) in self.files.iter_mut().zip(storages) {
             file.storage = storage;
         }
-        Ok(surveyed)
+        Ok(analyses)
     }
 
     /// Compare the bytes of each pair; the second of equal ones becomes a duplicate of the first.
@@ -283,7 +283,7 @@ impl Plan {
     ) -> Result<(), BuildError> {
         let block_bits = options.block_bits;
         let files = &self.files;
-        let jobs = pairs.into_iter().map(|job| Costed { job, cost: SURVEY_COST });
+        let jobs = pairs.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST });
         let worker = || {
             Ok(|[first, second]: [u32; 2]| {
                 control.check()?;

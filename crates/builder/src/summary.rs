@@ -66,7 +66,7 @@ pub struct Summary {
     /// Their bytes.
     pub plain_bytes: u64,
     /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
-    pub ways: Vec<WayUse>,
+    pub ways: Vec<CompressionUse>,
     /// Files whose last bytes (or all) lie beside their inode.
     pub inline_files: u64,
     /// The oldest kernel that mounts the image.
@@ -86,7 +86,7 @@ pub struct Summary {
 
 /// What is compressed in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WayUse {
+pub struct CompressionUse {
     /// The way.
     pub way: Spec,
     /// Files.
@@ -149,7 +149,7 @@ impl Summary {
             self.packed_files += 1;
             self.packed_bytes += len;
         }
-        match (view.stored(id), view.way_of(id)) {
+        match (view.stored(id), view.compression_of(id)) {
             (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), way) => {
                 self.inline_files += u64::from(!matches!(stored, Stored::Flat(_)));
                 if way.is_some() && len > 0 {
@@ -174,7 +174,7 @@ impl Summary {
     fn compressed(&mut self, way: Spec, len: u64) {
         match self.ways.iter_mut().find(|known| known.way == way) {
             Some(known) => (known.files, known.bytes) = (known.files + 1, known.bytes + len),
-            None => self.ways.push(WayUse { way, files: 1, bytes: len }),
+            None => self.ways.push(CompressionUse { way, files: 1, bytes: len }),
         }
     }
 }

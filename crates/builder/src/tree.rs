@@ -12,7 +12,7 @@ mod rare;
 
 pub use content::{Content, ContentError, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
-pub use rare::Rare;
+pub use rare::ThinSlice;
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub struct Node {
     /// Owner, times and so on.
     pub meta: Metadata,
     /// Extended attributes in any order, names unique.
-    pub xattrs: Rare<Xattr>,
+    pub xattrs: ThinSlice<Xattr>,
     /// Type, and what belongs to it.
     pub kind: Kind,
 }
@@ -78,7 +78,7 @@ pub enum Kind {
         sparse: bool,
     },
     /// Symbolic link with its target.
-    Symlink(Rare<u8>),
+    Symlink(ThinSlice<u8>),
     /// Character device.
     CharDevice(Rdev),
     /// Block device.
@@ -193,7 +193,7 @@ impl Tree {
     }
 
     /// Give a node other metadata and attributes, whose names are unique.
-    pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: Rare<Xattr>) {
+    pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: ThinSlice<Xattr>) {
         xattrs.sort();
         let node = &mut self.nodes[id.idx()];
         (node.meta, node.xattrs) = (meta, xattrs);

@@ -12,15 +12,15 @@ use kiln_format::superblock::Superblock;
 use kiln_format::{Blkaddr, FormatError, Nid};
 
 use crate::error::BuildError;
-use crate::layout::special::Contents;
+use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, zone_first_nid};
 use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::append::Appender;
 use crate::progress::Control;
-use crate::write::inode_writer::Emitter;
-use crate::write::special_inodes::{Metadata, WRITE_LEN};
+use crate::write::inode_writer::InodeWriter;
+use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
 use crate::write::superblock::{Header, SpecialNids};
 
 /// What was written.
@@ -47,7 +47,7 @@ pub struct Written {
 pub fn write(
     view: &View<'_>,
     layout: &Layout,
-    metadata: &Metadata,
+    metadata: &SpecialInodes,
     data: Appender<'_>,
     header: &Header,
     out: Out<'_>,
@@ -57,14 +57,14 @@ pub fn write(
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
     let inodes = metadata.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
-    let mut emitter = Emitter::new(view, layout, options, start, inodes);
+    let mut emitter = InodeWriter::new(view, layout, options, start, inodes);
     if metadata.metabox.is_none() {
         for piece in special_inodes::pieces(special_inodes::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
             control.check()?;
             zone.put(&piece?)?;
         }
     }
-    let mut special = |contents: &Contents| {
+    let mut special = |contents: &SpecialInode| {
         let mut bytes = Vec::new();
         emitter.special(contents, &mut bytes)?;
         zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))

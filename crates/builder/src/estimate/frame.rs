@@ -4,19 +4,19 @@
 //! * Compressed files of up to 512 KiB, by powers of two of their length. Whole files are packed: every n-th of a stratum, in
 //!   plan order. What they become, and what it takes, is about proportional to their length.
 //! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the stratum, each
-//!   at least one pcluster and 512 KiB long. At many more places there is a *glance*: how well LZ4 does on 64 KiB. What pieces
-//!   become is nearly linear in that, so the mean of the glances corrects that of the few pieces.
+//!   at least one pcluster and 512 KiB long. At many more places there is an *LZ4 sample*: how well LZ4 does on 64 KiB. What pieces
+//!   become is nearly linear in that, so the mean of the LZ4 samples corrects that of the few pieces.
 //!
 //! A stratum that is no longer than its share of the sample is packed as a whole.
 
 use kiln_codec::{Method, Spec};
 
-use super::figure::Figure;
+use super::interval::Interval;
 use super::observed::Observed;
 use crate::options::BuildOptions;
-use crate::pack::jobs::{self, Part, Task};
+use crate::pack::jobs::{self, PackJob, Task};
 use crate::plan::Plan;
-use crate::plan::text::Stream;
+use crate::plan::text::TextSource;
 
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;
@@ -26,10 +26,10 @@ pub const PIECE_LEN: u64 = 512 << 10;
 const RATIO_MAX: u64 = 16;
 /// Text that a pcluster holds on average, by its length.
 const RATIO_USUAL: u64 = 3;
-/// Text of a glance.
-const GLANCE_LEN: u64 = 64 << 10;
-/// Glances of a stratum, at most.
-const GLANCES: u64 = 3000;
+/// Text of an LZ4 sample.
+const LZ4_SAMPLE_LEN: u64 = 64 << 10;
+/// LZ4 samples of a stratum, at most.
+const LZ4_SAMPLES: u64 = 3000;
 /// Least files or pieces of a stratum, if it has so many: below, errors are too uncertain themselves.
 const COUNT_MIN: u64 = 12;
 /// Bytes of uncompressed files that are copied to time it.
@@ -38,7 +38,7 @@ const COPIED_LEN: u64 = 32 << 20;
 /// All jobs, in strata.
 pub struct Frame {
     /// The jobs.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PackJob>,
     /// None of them is empty.
     pub strata: Vec<Stratum>,
 }
@@ -53,7 +53,7 @@ enum Kind {
     /// In pieces, of files.
     Pieces,
     /// In pieces, of the packed stream.
-    PackedPieces,
+    FragmentPieces,
 }
 
 /// Jobs that are alike.
@@ -73,17 +73,17 @@ pub struct Stratum {
 #[derive(Clone, Debug)]
 pub enum Probe {
     /// Pack a job whole.
-    Whole(u32, Part),
+    Whole(u32, PackJob),
     /// Pack the front of what is offered.
-    Piece(Part),
+    Piece(PackJob),
     /// See how well LZ4 does.
-    Glance(Part),
+    Lz4Sample(PackJob),
 }
 
 impl Frame {
     /// The jobs of `plan`.
     pub fn of(plan: &Plan, options: &BuildOptions) -> Self {
-        let parts: Vec<Part> = jobs::jobs(plan, options).collect();
+        let parts: Vec<PackJob> = jobs::jobs(plan, options).collect();
         let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
         for (idx, part) in (0..).zip(&parts) {
             let kind = Kind::of(part);
@@ -114,27 +114,27 @@ fn sample_len(spec: Spec) -> u64 {
 }
 
 impl Kind {
-    fn of(part: &Part) -> Self {
+    fn of(part: &PackJob) -> Self {
         let len = part.range.end - part.range.start;
         match (&part.task, part.stream) {
             (Task::Copy | Task::Tail | Task::Chunks(_) | Task::Whole { compress: false, .. }, _) => Kind::Copied,
             (Task::Whole { compress: true, .. }, _) if len <= WHOLE_MAX_LEN => {
                 Kind::Whole(len.next_power_of_two().ilog2().max(12))
             }
-            (_, Stream::File(_)) => Kind::Pieces,
-            (_, Stream::Packed) => Kind::PackedPieces,
+            (_, TextSource::File(_)) => Kind::Pieces,
+            (_, TextSource::Fragments) => Kind::FragmentPieces,
         }
     }
 }
 
 impl Stratum {
     fn new(kind: Kind, options: &BuildOptions) -> Self {
-        let spec = if kind == Kind::PackedPieces { options.packed_spec() } else { options.compression };
+        let spec = if kind == Kind::FragmentPieces { options.packed_spec() } else { options.compression };
         let pcluster_len = spec.map_or(0, |spec| spec.pcluster_len.into());
         Self { kind, members: Vec::new(), ends: Vec::new(), budget: 0, pcluster_len }
     }
 
-    fn push(&mut self, idx: u32, part: &Part) {
+    fn push(&mut self, idx: u32, part: &PackJob) {
         self.ends.push(self.text() + part.range.end - part.range.start);
         self.members.push(idx);
     }
@@ -150,7 +150,7 @@ impl Stratum {
     }
 
     fn is_in_pieces(&self) -> bool {
-        matches!(self.kind, Kind::Pieces | Kind::PackedPieces)
+        matches!(self.kind, Kind::Pieces | Kind::FragmentPieces)
     }
 
     /// Whether all of it is packed.
@@ -159,7 +159,7 @@ impl Stratum {
     }
 
     /// What is to be done, in plan order.
-    pub fn draw(&self, parts: &[Part]) -> Vec<Probe> {
+    pub fn draw(&self, parts: &[PackJob]) -> Vec<Probe> {
         let whole = |member: u32| Probe::Whole(member, parts[member as usize].clone());
         if self.is_whole() {
             return self.members.iter().copied().map(whole).collect();
@@ -171,38 +171,38 @@ impl Stratum {
         }
         let most = PIECE_LEN + RATIO_MAX * self.pcluster_len;
         let pieces = (self.budget / PIECE_LEN.max(RATIO_USUAL * self.pcluster_len)).max(COUNT_MIN);
-        let glances = GLANCES.min(self.text() / GLANCE_LEN).max(1);
+        let lz4_samples = LZ4_SAMPLES.min(self.text() / LZ4_SAMPLE_LEN).max(1);
         let pieces = places(self.text(), pieces).map(|at| Probe::Piece(self.text_at(at, PIECE_LEN, most, parts)));
-        let glances =
-            places(self.text(), glances).map(|at| Probe::Glance(self.text_at(at, GLANCE_LEN, GLANCE_LEN, parts)));
-        pieces.chain(glances).collect()
+        let lz4_samples = places(self.text(), lz4_samples)
+            .map(|at| Probe::Lz4Sample(self.text_at(at, LZ4_SAMPLE_LEN, LZ4_SAMPLE_LEN, parts)));
+        pieces.chain(lz4_samples).collect()
     }
 
     /// At most `most` bytes of text from byte `at` of the stratum on, within a job; from before it if there would be less than
     /// `least`.
-    fn text_at(&self, at: u64, least: u64, most: u64, parts: &[Part]) -> Part {
+    fn text_at(&self, at: u64, least: u64, most: u64, parts: &[PackJob]) -> PackJob {
         let place = self.ends.partition_point(|&end| end <= at);
         let part = &parts[self.members[place] as usize];
         let from_end = self.ends[place] - at;
         let start = part.range.end.saturating_sub(from_end.max(least)).max(part.range.start);
         let range = start..part.range.end.min(start + most);
-        Part { range, task: Task::Segment, ..part.clone() }
+        PackJob { range, task: Task::Segment, ..part.clone() }
     }
 
     /// The sum over all jobs of the number that `of` reads off an observation.
-    pub fn figure(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Figure {
+    pub fn interval(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Interval {
         if self.is_whole() {
-            return Figure::exact(observed.iter().map(of).sum());
+            return Interval::exact(observed.iter().map(of).sum());
         }
-        let packed = observed.iter().filter(|one| !one.is_glance());
+        let packed = observed.iter().filter(|one| !one.is_lz4_sample());
         if !self.is_in_pieces() {
             let pairs: Vec<_> = packed.map(|one| (one.text as f64, of(one))).collect();
-            return Figure::ratio(&pairs, self.text() as f64, self.members.len());
+            return Interval::ratio(&pairs, self.text() as f64, self.members.len());
         }
         let pairs: Vec<_> = packed.map(|one| (one.lz4, of(one) / one.text as f64)).collect();
-        let glances: Vec<f64> = observed.iter().filter(|one| one.is_glance()).map(|one| one.lz4).collect();
-        let seen = (glances.len() as u64 * GLANCE_LEN) as f64 / self.text() as f64;
-        Figure::regression(&pairs, &glances, seen).times(self.text() as f64)
+        let lz4_samples: Vec<f64> = observed.iter().filter(|one| one.is_lz4_sample()).map(|one| one.lz4).collect();
+        let seen = (lz4_samples.len() as u64 * LZ4_SAMPLE_LEN) as f64 / self.text() as f64;
+        Interval::regression(&pairs, &lz4_samples, seen).times(self.text() as f64)
     }
 }
 
@@ -226,13 +226,13 @@ mod tests {
     fn pieces_stay_within_their_jobs() {
         let options = BuildOptions { compression: Spec::parse("zstd", 65536).ok(), ..BuildOptions::default() };
         let lens = [9 << 20, 600 << 10, 3 << 20];
-        let part = |(file, &len): (u32, &u64)| Part {
-            stream: Stream::File(file),
+        let part = |(file, &len): (u32, &u64)| PackJob {
+            stream: TextSource::File(file),
             range: 0..len,
             task: Task::Segment,
             ends_stream: true,
         };
-        let parts: Vec<Part> = (0..).zip(&lens).map(part).collect();
+        let parts: Vec<PackJob> = (0..).zip(&lens).map(part).collect();
         let mut stratum = Stratum::new(Kind::Pieces, &options);
         for (idx, part) in (0..).zip(&parts) {
             stratum.push(idx, part);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(stratum.text(), lens.iter().sum());
         for at in (0..stratum.text()).step_by(10_007) {
             let piece = stratum.text_at(at, PIECE_LEN, 1 << 20, &parts);
-            let Stream::File(file) = piece.stream else { panic!() };
+            let TextSource::File(file) = piece.stream else { panic!() };
             assert!(piece.range.end <= lens[file as usize]);
             assert!((PIECE_LEN..=1 << 20).contains(&(piece.range.end - piece.range.start)));
         }

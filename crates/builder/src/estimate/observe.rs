@@ -11,13 +11,13 @@ use super::observed::{Observed, chunks};
 use crate::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::pack::append::Home;
+use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::PartExtent;
 use crate::pack::jobs::Task;
-use crate::pack::worker::{Packer, Shape};
+use crate::pack::worker::{PackWorker, Shape};
 use crate::plan::Plan;
-use crate::plan::analysis::{SURVEY_COST, skippable};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::tree::Tree;
@@ -38,7 +38,7 @@ pub fn observe(
 ) -> Result<Vec<Vec<Observed>>, BuildError> {
     let probes = frame.strata.iter().enumerate();
     let probes = probes.flat_map(|(stratum, all)| all.draw(&frame.parts).into_iter().map(move |one| (stratum, one)));
-    let costed = |job: (usize, Probe)| Costed { cost: SURVEY_COST + len(&job.1), job };
+    let costed = |job: (usize, Probe)| Costed { cost: ANALYSIS_COST + len(&job.1), job };
     let worker = || {
         let mut observer = Observer::new(tree, plan, options, control)?;
         Ok(move |(stratum, probe): (usize, Probe)| {
@@ -58,15 +58,15 @@ pub fn observe(
 }
 
 fn len(probe: &Probe) -> u64 {
-    let (Probe::Whole(_, part) | Probe::Piece(part) | Probe::Glance(part)) = probe;
+    let (Probe::Whole(_, part) | Probe::Piece(part) | Probe::Lz4Sample(part)) = probe;
     part.range.end - part.range.start
 }
 
 /// Packs samples; one for each thread.
 struct Observer<'a> {
     plan: &'a Plan,
-    whole: Packer<'a>,
-    pieces: Packer<'a>,
+    whole: PackWorker<'a>,
+    pieces: PackWorker<'a>,
 }
 
 impl<'a> Observer<'a> {
@@ -76,8 +76,8 @@ impl<'a> Observer<'a> {
         options: &'a BuildOptions,
         control: &'a Control<'a>,
     ) -> Result<Self, BuildError> {
-        let whole = Packer::new(tree, plan, &plan.packed, options, control);
-        let pieces = Packer::new(tree, plan, &plan.packed, options, control).with_enough(PIECE_LEN);
+        let whole = PackWorker::new(tree, plan, &plan.packed, options, control);
+        let pieces = PackWorker::new(tree, plan, &plan.packed, options, control).with_sample_limit(PIECE_LEN);
         Ok(Self { plan, whole, pieces })
     }
 
@@ -88,7 +88,7 @@ impl<'a> Observer<'a> {
             Probe::Whole(idx, part) => {
                 let packed = self.whole.pack(&part)?;
                 let text = part.range.end - part.range.start;
-                let in_chunks = Home::of(self.plan, part.stream, &packed.shape) == Home::Chunks;
+                let in_chunks = Destination::of(self.plan, part.stream, &packed.shape) == Destination::Chunks;
                 let is_file = matches!(part.task, Task::Whole { .. });
                 let observed = Observed::of(text, &packed, secs());
                 let digest = |(len, text)| match text {
@@ -108,7 +108,7 @@ impl<'a> Observer<'a> {
                 let lz4 = lz4_share(&self.pieces.text()[..text as usize]);
                 Ok((Observed { lz4, ..Observed::of(text, &packed, secs) }, Chunks::new()))
             }
-            Probe::Glance(part) => {
+            Probe::Lz4Sample(part) => {
                 self.pieces.read(&part)?;
                 Ok((Observed { lz4: lz4_share(self.pieces.text()), ..Observed::default() }, Chunks::new()))
             }

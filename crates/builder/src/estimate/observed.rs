@@ -1,14 +1,14 @@
 //! What was seen of one sample.
 
 use crate::pack::chunks::ChunkText;
-use crate::pack::worker::{PackedPart, Shape};
+use crate::pack::worker::{PackOutput, Shape};
 
-/// What was seen of a job, of a piece, or at a glance.
+/// What was seen of a job, of a piece, or at an LZ4 sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed {
     /// Which job, if it was packed whole.
     pub part: Option<u32>,
-    /// Bytes of text that were packed; 0 of a glance.
+    /// Bytes of text that were packed; 0 of an LZ4 sample.
     pub text: u64,
     /// Bytes of blocks that they became.
     pub blocks: u64,
@@ -28,11 +28,11 @@ pub struct Observed {
 
 impl Observed {
     /// Whether nothing was packed.
-    pub fn is_glance(&self) -> bool {
+    pub fn is_lz4_sample(&self) -> bool {
         self.text == 0
     }
 
-    pub fn of(text: u64, packed: &PackedPart, secs: f64) -> Self {
+    pub fn of(text: u64, packed: &PackOutput, secs: f64) -> Self {
         let (is_flat, inline) = match &packed.shape {
             Shape::Flat { tail } => (true, tail.len()),
             Shape::Chunks { .. } => (true, 0),
@@ -44,7 +44,7 @@ impl Observed {
 }
 
 /// Chunks of a part, with their lengths.
-pub fn chunks(packed: &PackedPart) -> impl Iterator<Item = (u64, ChunkText)> {
+pub fn chunks(packed: &PackOutput) -> impl Iterator<Item = (u64, ChunkText)> {
     let (chunk_bits, texts) = match &packed.shape {
         Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
         _ => (0, &[][..]),
@@ -54,6 +54,6 @@ pub fn chunks(packed: &PackedPart) -> impl Iterator<Item = (u64, ChunkText)> {
 }
 
 /// Bytes of chunks that are not stored.
-fn zeros_len(packed: &PackedPart) -> u64 {
+fn zeros_len(packed: &PackOutput) -> u64 {
     chunks(packed).filter(|(_, text)| matches!(text, ChunkText::Zeros)).map(|(len, _)| len).sum()
 }

@@ -1,10 +1,10 @@
 //! What lies between streams, because they start at multiples of something.
 
-use super::Figure;
+use super::Interval;
 use super::frame::Frame;
 use super::observed::Observed;
 use crate::options::BuildOptions;
-use crate::pack::jobs::{Part, Task};
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::Plan;
 
 /// Half the interval that holds 95 of 100 numbers of a uniform distribution over an interval of length 1.
@@ -20,23 +20,23 @@ pub fn behind(one: &Observed, options: &BuildOptions) -> f64 {
 }
 
 /// What lies behind streams of several jobs in the image, less what is too much: nothing lies behind the last of all streams.
-pub fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Figure {
+pub fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Interval {
     let align = options.data_align;
     if align == 1 {
-        return Figure::exact(0.0);
+        return Interval::exact(0.0);
     }
-    let unknown = |sign: f64| Figure { value: sign * align as f64 / 2.0, error: UNIFORM_ERROR * align as f64 };
-    let padding = |parts: &[Part]| match &parts[0] {
+    let unknown = |sign: f64| Interval { value: sign * align as f64 / 2.0, error: UNIFORM_ERROR * align as f64 };
+    let padding = |parts: &[PackJob]| match &parts[0] {
         part if matches!(part.task, Task::Whole { .. }) || has_blob && plan.is_in_chunks(part.stream) => None,
-        _ => Some(stored_len(parts, options).map_or(unknown(1.0), |len| Figure::exact(rest(len, align) as f64))),
+        _ => Some(stored_len(parts, options).map_or(unknown(1.0), |len| Interval::exact(rest(len, align) as f64))),
     };
     let streams = frame.parts.chunk_by(|a, b| a.stream == b.stream).filter_map(padding);
     streams.chain((!frame.parts.is_empty()).then_some(unknown(-1.0))).sum()
 }
 
 /// Bytes of a stream that is not compressed.
-fn stored_len(parts: &[Part], options: &BuildOptions) -> Option<u64> {
-    let len = |part: &Part| match part.task {
+fn stored_len(parts: &[PackJob], options: &BuildOptions) -> Option<u64> {
+    let len = |part: &PackJob| match part.task {
         Task::Copy | Task::Chunks(_) => {
             Some((part.range.end - part.range.start).next_multiple_of(options.block_bits.len()))
         }
@@ -47,12 +47,12 @@ fn stored_len(parts: &[Part], options: &BuildOptions) -> Option<u64> {
 }
 
 /// A length that is a multiple of `align`.
-pub fn whole(len: Figure, align: u64) -> Figure {
+pub fn whole(len: Interval, align: u64) -> Interval {
     match align {
         1 => len,
         _ => {
             let value = (len.value / align as f64).ceil() * align as f64;
-            Figure { value, error: if len.error > 0.0 { len.error + align as f64 } else { 0.0 } }
+            Interval { value, error: if len.error > 0.0 { len.error + align as f64 } else { 0.0 } }
         }
     }
 }

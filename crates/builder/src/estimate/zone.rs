@@ -3,10 +3,10 @@
 use kiln_format::Nid;
 use kiln_format::addr::SLOT_LEN;
 
-use super::Figure;
+use super::Interval;
 use crate::error::BuildError;
 use crate::layout::Layout;
-use crate::layout::special::Contents;
+use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::pack::Extents;
@@ -26,32 +26,32 @@ pub fn measure(
     layout: &Layout,
     random_len: u64,
     options: &BuildOptions,
-) -> Result<(Figure, SpecialNids), BuildError> {
+) -> Result<(Interval, SpecialNids), BuildError> {
     let directories: u64 = layout.packed_directories.iter().filter_map(|dir| view.packed_directory_len(*dir)).sum();
     let mut zone = if view.has_metabox { SLOT_LEN } else { layout.inodes.len };
     let packed_len = view.packed.packed_len + directories;
     if let Some(spec) = options.packed_spec().filter(|_| packed_len > 0) {
         let extents = view.packed.packed.clone();
-        zone = inode_end(zone, view, &Contents { len: packed_len, extents, algorithm: spec.method.algorithm() })?;
+        zone = inode_end(zone, view, &SpecialInode { len: packed_len, extents, algorithm: spec.method.algorithm() })?;
     }
     let mut compressed = directories;
     if let Some(spec) = options.metabox {
         let (len, algorithm) = (layout.inodes.len, spec.method.algorithm());
-        zone = inode_end(zone, view, &Contents { len, extents: Extents::default(), algorithm })?;
+        zone = inode_end(zone, view, &SpecialInode { len, extents: Extents::default(), algorithm })?;
         let random_len = random_len.min(len);
         zone += random_len;
         compressed += len - random_len;
     }
     let block_bits = view.block_bits;
     let plain = (block_bits.blocks_for(zone) << block_bits.bits()) + layout.blocks.len;
-    let compressed = Figure { value: LEFT, error: LEFT_ERROR }.times(compressed as f64);
+    let compressed = Interval { value: LEFT, error: LEFT_ERROR }.times(compressed as f64);
     let is_packed = packed_len > 0 && options.packed_spec().is_some();
     let special = SpecialNids { packed: is_packed.then_some(Nid(0)), metabox: options.metabox.map(|_| Nid(0)) };
-    Ok((Figure::exact(plain as f64) + compressed, special))
+    Ok((Interval::exact(plain as f64) + compressed, special))
 }
 
 /// Where a special inode behind `zone` ends.
-fn inode_end(zone: u64, view: &View<'_>, contents: &Contents) -> Result<u64, BuildError> {
+fn inode_end(zone: u64, view: &View<'_>, contents: &SpecialInode) -> Result<u64, BuildError> {
     let inode_len = contents.form().len() as u64;
     Ok(zone.next_multiple_of(SLOT_LEN) + inode_len + contents.shape(view)?.len_behind(inode_len)?)
 }

@@ -8,7 +8,7 @@ use crate::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::Apart;
-use crate::plan::analysis::{SURVEY_COST, skippable};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, data_runs};
 use crate::pool::{self, Costed};
@@ -38,7 +38,7 @@ pub fn all(
 ) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
     let jobs: Vec<_> = files(tree, options)
         .filter(|(id, ..)| !apart.contains_key(id))
-        .map(|job| Costed { job, cost: SURVEY_COST })
+        .map(|job| Costed { job, cost: ANALYSIS_COST })
         .collect();
     let block_bits = options.block_bits;
     let worker = || {
@@ -62,7 +62,7 @@ pub fn all(
 }
 
 /// Values as long as those of all files, of which no two are equal.
-pub fn imagined(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
+pub fn synthetic(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
     let value = |id: NodeId| [ALGORITHM, &[0; DIGEST_LEN - 8], &(id.idx() as u64).to_le_bytes()].concat().into();
     files(tree, options).map(|(id, ..)| (id, value(id))).collect()
 }

@@ -11,7 +11,7 @@ pub fn inline_tail_len(len: u64, inode_len: usize, block_bits: BlockBits) -> Opt
 }
 
 /// Places things one behind the other, and small ones into gaps that large ones left not far before.
-pub struct Zone {
+pub struct MetadataAllocator {
     block_bits: BlockBits,
     end: u64,
     /// Start and length, oldest first.
@@ -21,7 +21,7 @@ pub struct Zone {
 /// Gaps remembered: enough to fill nearly all, few enough that an inode stays near its neighbours.
 const GAPS_MAX: usize = 64;
 
-impl Zone {
+impl MetadataAllocator {
     /// An empty zone; positions count from its start, which is a block boundary.
     pub fn new(block_bits: BlockBits) -> Self {
         Self { block_bits, end: 0, gaps: Vec::new() }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_gaps_are_used() {
-        let mut zone = Zone::new(BlockBits::DEFAULT);
+        let mut zone = MetadataAllocator::new(BlockBits::DEFAULT);
         let mut taken: Vec<(u64, u64)> = Vec::new();
         let mut wanted = 0;
         for step in 0..3000u64 {

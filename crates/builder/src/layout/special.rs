@@ -10,7 +10,7 @@ use crate::layout::view::View;
 use crate::pack::Extents;
 
 /// The contents of a special inode.
-pub struct Contents {
+pub struct SpecialInode {
     /// Length in bytes.
     pub len: u64,
     /// Where they lie.
@@ -19,7 +19,7 @@ pub struct Contents {
     pub algorithm: Algorithm,
 }
 
-impl Contents {
+impl SpecialInode {
     /// Form of the inode.
     pub fn form(&self) -> Form {
         if self.len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }

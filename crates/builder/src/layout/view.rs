@@ -6,14 +6,14 @@ use kiln_format::chunk::ChunkEntry;
 use std::collections::HashMap;
 
 use crate::error::BuildError;
-use crate::inodes::Facts;
+use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::layout::map_shape::MapShape;
 use crate::layout::measure;
 use crate::options::{BuildOptions, ChunkEntries};
-use crate::pack::{Extents, Packed, Stored};
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::tree::{Entry, Kind, NodeId, Tree};
@@ -26,11 +26,11 @@ pub struct View<'a> {
     /// The tree.
     pub tree: &'a Tree,
     /// Facts of its inodes.
-    pub facts: &'a Facts,
+    pub facts: &'a Inodes,
     /// The plan.
     pub plan: &'a Plan,
     /// The data.
-    pub packed: &'a Packed,
+    pub packed: &'a StoredData,
     /// Block size.
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
@@ -51,7 +51,13 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// A view for `options`.
-    pub fn new(tree: &'a Tree, facts: &'a Facts, plan: &'a Plan, packed: &'a Packed, options: &BuildOptions) -> Self {
+    pub fn new(
+        tree: &'a Tree,
+        facts: &'a Inodes,
+        plan: &'a Plan,
+        packed: &'a StoredData,
+        options: &BuildOptions,
+    ) -> Self {
         let block_bits = options.block_bits;
         let big = options.max_pcluster_blocks() > 1;
         let encoded = options.encoded_extents;
@@ -125,7 +131,7 @@ impl<'a> View<'a> {
     }
 
     /// How a regular file is compressed, where it is.
-    pub fn way_of(&self, file: NodeId) -> Option<Spec> {
+    pub fn compression_of(&self, file: NodeId) -> Option<Spec> {
         self.plan.files[self.original(file)?].way
     }
 

@@ -11,7 +11,7 @@ pub struct Hints {
     /// Each way once.
     ways: Vec<Option<Spec>>,
     /// Place in `ways`.
-    way_of: HashMap<NodeId, usize>,
+    compression_of: HashMap<NodeId, usize>,
 }
 
 impl Hints {
@@ -21,12 +21,12 @@ impl Hints {
             self.ways.push(way);
             self.ways.len() - 1
         });
-        self.way_of.insert(file, idx);
+        self.compression_of.insert(file, idx);
     }
 
     /// The hint for a file; `None`: there is none.
     pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
-        self.way_of.get(&file).map(|&idx| self.ways[idx])
+        self.compression_of.get(&file).map(|&idx| self.ways[idx])
     }
 
     /// All ways, each once.
@@ -36,11 +36,11 @@ impl Hints {
 
     /// Files with a hint.
     pub fn len(&self) -> usize {
-        self.way_of.len()
+        self.compression_of.len()
     }
 
     /// Whether there is no hint.
     pub fn is_empty(&self) -> bool {
-        self.way_of.is_empty()
+        self.compression_of.is_empty()
     }
 }

@@ -8,26 +8,26 @@ use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
-use crate::pack::worker::{PackedPart, Shape};
+use crate::pack::worker::{PackOutput, Shape};
 use crate::plan::Plan;
-use crate::plan::text::Stream;
+use crate::plan::text::TextSource;
 
 /// What bytes are, for the device that they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Destination {
     /// Anything else.
     Image,
     /// Data of a file in chunks.
     Chunks,
 }
 
-impl Home {
+impl Destination {
     /// That of a part of the plan.
-    pub fn of(plan: &Plan, stream: Stream, shape: &Shape) -> Self {
+    pub fn of(plan: &Plan, stream: TextSource, shape: &Shape) -> Self {
         match shape {
-            Shape::Chunks { .. } => Home::Chunks,
-            Shape::Flat { .. } if plan.is_in_chunks(stream) => Home::Chunks,
-            _ => Home::Image,
+            Shape::Chunks { .. } => Destination::Chunks,
+            Shape::Flat { .. } if plan.is_in_chunks(stream) => Destination::Chunks,
+            _ => Destination::Image,
         }
     }
 }
@@ -69,31 +69,31 @@ impl<'a> Appender<'a> {
     }
 
     /// Where such bytes go.
-    pub fn device(&mut self, home: Home) -> &mut Device<'a> {
+    pub fn device(&mut self, home: Destination) -> &mut Device<'a> {
         match (home, &mut self.blob) {
-            (Home::Chunks, Some(blob)) => blob,
+            (Destination::Chunks, Some(blob)) => blob,
             _ => &mut self.image,
         }
     }
 
     /// What was packed in this way, as it must be to lie where the data ends. See
     /// [`Filled::with_deflate_ends_off_page_starts`].
-    pub fn settled(&self, packed: PackedPart, way: Option<Spec>) -> PackedPart {
+    pub fn adjust_for_position(&self, packed: PackOutput, way: Option<Spec>) -> PackOutput {
         if !self.encoded || way.is_none_or(|way| way.method != Method::Deflate) {
             return packed;
         }
-        let PackedPart { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
+        let PackOutput { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
         let filled = Filled { bytes, extents, inline, left: 0 };
         let filled = filled.with_deflate_ends_off_page_starts(self.image.end, self.block_bits);
         let shape = Shape::Extents { list: filled.extents, inline: filled.inline };
-        PackedPart { bytes: filled.bytes, shape, ..packed }
+        PackOutput { bytes: filled.bytes, shape, ..packed }
     }
 
     /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
     ///
     /// # Errors
     /// An output that cannot be written, or outgrows block addresses.
-    pub fn append(&mut self, packed: &PackedPart, home: Home) -> Result<u64, BuildError> {
+    pub fn append(&mut self, packed: &PackOutput, home: Destination) -> Result<u64, BuildError> {
         let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
         self.count(packed);
         let device = self.device(home);
@@ -107,7 +107,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Take what was packed into the digest, wherever it goes.
-    pub fn count(&mut self, packed: &PackedPart) {
+    pub fn count(&mut self, packed: &PackOutput) {
         if !packed.bytes.is_empty() {
             self.digest.update(&packed.digest.to_le_bytes());
         }

@@ -42,7 +42,7 @@ pub enum End {
     /// Beside the inode, where there is room for this many bytes; else into a block.
     Inline(usize),
     /// Into the packed stream.
-    Packed,
+    StoredData,
 }
 
 /// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
@@ -96,7 +96,7 @@ impl Filled {
 const RATIO_MAX: usize = 16;
 
 /// Fills pclusters; one for each thread.
-pub struct Filler {
+pub struct PclusterWriter {
     encoder: Encoder,
     spec: Spec,
     block_bits: BlockBits,
@@ -104,10 +104,10 @@ pub struct Filler {
     extent_max_len: usize,
     pcluster: Vec<u8>,
     /// Bytes of text after which it stops.
-    enough: u64,
+    sample_limit: u64,
 }
 
-impl Filler {
+impl PclusterWriter {
     /// A filler for `spec`.
     ///
     /// # Errors
@@ -121,16 +121,16 @@ impl Filler {
             block_bits: options.block_bits,
             extent_max_len,
             pcluster,
-            enough: u64::MAX,
+            sample_limit: u64::MAX,
         })
     }
 
     /// As this one, but it stops once `enough` bytes of text are stored.
-    pub fn with_enough(self, enough: u64) -> Self {
-        Self { enough, ..self }
+    pub fn with_sample_limit(self, sample_limit: u64) -> Self {
+        Self { sample_limit, ..self }
     }
 
-    /// Bytes of what [`Filler::units`] encodes.
+    /// Bytes of what [`PclusterWriter::units`] encodes.
     fn unit_len(&self) -> usize {
         (self.spec.pcluster_len as usize).min(self.extent_max_len)
     }
@@ -151,13 +151,13 @@ impl Filler {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        while !rest.is_empty() && ((text.len() - rest.len()) as u64) < self.enough {
+        while !rest.is_empty() && ((text.len() - rest.len()) as u64) < self.sample_limit {
             // A part of slow compression takes many seconds.
             control.check()?;
             let is_done = match end {
                 End::Padded => false,
                 End::Inline(room) => room > 0 && self.tail(rest, room, &mut filled)?,
-                End::Packed => self.leave(rest, &mut filled)?,
+                End::StoredData => self.leave(rest, &mut filled)?,
             };
             if is_done {
                 break;
@@ -304,11 +304,11 @@ impl Filler {
     /// Cut `text` into units of the pcluster length and encode each, without padding.
     ///
     /// # Errors
-    /// As [`Filler::blocks`].
+    /// As [`PclusterWriter::blocks`].
     pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        let units = (text.len() as u64).min(self.enough).div_ceil(self.unit_len() as u64) as usize;
+        let units = (text.len() as u64).min(self.sample_limit).div_ceil(self.unit_len() as u64) as usize;
         for unit in text.chunks(self.unit_len()).take(units) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {

@@ -9,8 +9,8 @@ use super::{Extents, Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
-use crate::pack::append::Home;
-use crate::pack::worker::{PackedPart, Shape};
+use crate::pack::append::Destination;
+use crate::pack::worker::{PackOutput, Shape};
 use crate::pack::zero_pcluster;
 use crate::plan::file::{FilePlan, Storage};
 
@@ -32,7 +32,7 @@ impl Packing<'_, '_> {
             }
             let (block, llen) = zero_pcluster::pcluster(&way, options)?;
             let plen = block.len() as u32;
-            let pa = self.data.append(&PackedPart::new(block, Shape::Flat { tail: Vec::new() }), Home::Image)?;
+            let pa = self.data.append(&PackOutput::new(block, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
             self.feature(Feature::Fragments);
         }

@@ -22,7 +22,7 @@ pub struct TailRef {
 
 impl TailRef {
     /// A tail of which nothing but the length is known.
-    pub fn imagined(len: u16) -> Self {
+    pub fn synthetic(len: u16) -> Self {
         Self { off: 0, len }
     }
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use crate::options::BuildOptions;
 use crate::plan::Plan;
-use crate::plan::dedupe::input::Streams;
+use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::StoredPart;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::fragments::PackedStream;
+use crate::plan::fragments::FragmentStream;
 use crate::plan::hole;
-use crate::plan::text::{Stream, segment_len};
+use crate::plan::text::{TextSource, segment_len};
 
 /// Bytes of an uncompressed file that are copied at a time.
 const COPY_LEN: u64 = 4 << 20;
@@ -40,9 +40,9 @@ pub enum Task {
 /// Parts that start at block boundaries never share an lcluster with others; those that are cut where references begin
 /// keep the rules of [`crate::cuts`]. So parts can be packed in parallel.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct PackJob {
     /// Where the text comes from.
-    pub stream: Stream,
+    pub stream: TextSource,
     /// Which bytes of it.
     pub range: Range<u64>,
     /// What to do with them.
@@ -52,20 +52,21 @@ pub struct Part {
 }
 
 /// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
-pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = Part> + Send + 'a {
+pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = PackJob> + Send + 'a {
     let files = plan.files.iter().enumerate();
     let files = files.flat_map(move |(idx, file)| {
-        let stream = Stream::File(idx as u32);
+        let stream = TextSource::File(idx as u32);
         match &plan.streams {
             Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
             _ => parts(stream, file, plan.holes(idx as u32), options),
         }
     });
     let packed = match &plan.streams {
-        Some(streams) if streams.is_shared(Stream::Packed) => stored_parts(streams, Stream::Packed),
+        Some(streams) if streams.is_shared(TextSource::Fragments) => stored_parts(streams, TextSource::Fragments),
         _ => {
-            let step = plan.packed_way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
-            let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+            let step = plan.fragment_compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment =
+                |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
             Box::new(steps(0..plan.packed.len(), step).map(segment))
         }
     };
@@ -73,17 +74,17 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
 }
 
 /// The jobs of ends of files, which go on with the packed stream.
-pub fn ends(stream: &PackedStream, way: Spec) -> impl Iterator<Item = Part> + Send + use<> {
-    let segment = |range| Part { stream: Stream::Packed, range, task: Task::Segment, ends_stream: true };
+pub fn ends(stream: &FragmentStream, way: Spec) -> impl Iterator<Item = PackJob> + Send + use<> {
+    let segment = |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
     steps(stream.span(), segment_len(way.pcluster_len)).map(segment)
 }
 
 /// What is stored of a file or of the packed stream that has references, or is referred to.
-fn stored_parts(streams: &Streams, stream: Stream) -> Box<dyn Iterator<Item = Part> + Send + '_> {
+fn stored_parts(streams: &Deduplication, stream: TextSource) -> Box<dyn Iterator<Item = PackJob> + Send + '_> {
     let part = move |part: &StoredPart| {
         let start = streams.sources[part.stream as usize].start;
         let range = start + part.range.start..start + part.range.end;
-        Part { stream, range, task: Task::Segment, ends_stream: part.ends_stream }
+        PackJob { stream, range, task: Task::Segment, ends_stream: part.ends_stream }
     };
     Box::new(streams.parts(stream).unwrap_or_default().iter().map(part))
 }
@@ -96,13 +97,13 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// The parts of a file, in order.
 fn parts<'a>(
-    stream: Stream,
+    stream: TextSource,
     plan: &FilePlan,
     holes: &[Range<u64>],
     options: &BuildOptions,
-) -> Box<dyn Iterator<Item = Part> + Send + 'a> {
+) -> Box<dyn Iterator<Item = PackJob> + Send + 'a> {
     let (len, inode_len) = (plan.len, plan.inode_len as usize);
-    let part = move |range, task| Part { stream, range, task, ends_stream: true };
+    let part = move |range, task| PackJob { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match plan.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment => Box::new(std::iter::empty()),

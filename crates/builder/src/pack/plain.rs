@@ -4,16 +4,16 @@ use kiln_format::Blkaddr;
 
 use super::{Packing, Stored};
 use crate::error::BuildError;
-use crate::pack::append::Home;
+use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkText;
-use crate::pack::jobs::Part;
+use crate::pack::jobs::PackJob;
 use crate::plan::file::Storage;
 
 impl Packing<'_, '_> {
     pub(super) fn append_chunks(
         &mut self,
         file: u32,
-        part: &Part,
+        part: &PackJob,
         chunk_bits: u8,
         bytes: &[u8],
         texts: &[ChunkText],
@@ -25,14 +25,14 @@ impl Packing<'_, '_> {
         let Stored::Chunks { runs, .. } = stored else {
             return Err(BuildError::Internal(format!("file {file} is stored twice")));
         };
-        let device = self.data.device(Home::Chunks);
+        let device = self.data.device(Destination::Chunks);
         self.chunks.append(device, (part.range.start >> chunk_bits, chunk_bits), bytes, texts, runs)
     }
 
     pub(super) fn append_flat(
         &mut self,
         file: u32,
-        part: &Part,
+        part: &PackJob,
         at: Blkaddr,
         blocks: &[u8],
         tail: &[u8],

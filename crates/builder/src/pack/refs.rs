@@ -6,23 +6,23 @@ use kiln_format::zmap::HeadKind;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
-use crate::pack::jobs::{Part, Task};
-use crate::plan::dedupe::input::Streams;
+use crate::pack::jobs::{PackJob, Task};
+use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::{self, Unit};
-use crate::plan::text::Stream;
+use crate::plan::text::TextSource;
 
 impl Packing<'_, '_> {
     /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
     /// extents would be too short.
-    pub(super) fn resolve(&mut self, streams: &Streams) -> Result<Vec<Part>, BuildError> {
+    pub(super) fn resolve(&mut self, streams: &Deduplication) -> Result<Vec<PackJob>, BuildError> {
         let mut late = Vec::new();
-        let mut found: Vec<(Stream, ZExtent)> = Vec::new();
+        let mut found: Vec<(TextSource, ZExtent)> = Vec::new();
         for one in &streams.plan.refs {
             let wrong = || BuildError::Internal(format!("{one:?} has no units"));
             let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
             let units = match stream {
-                Stream::Packed => &self.packed.packed.list,
-                Stream::File(file) => match &self.packed.stored[file as usize] {
+                TextSource::Fragments => &self.packed.packed.list,
+                TextSource::File(file) => match &self.packed.stored[file as usize] {
                     Stored::Compressed(extents) => &extents.list,
                     _ => return Err(wrong()),
                 },
@@ -43,7 +43,7 @@ impl Packing<'_, '_> {
                 found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
                 la += u64::from(piece.llen);
             }
-            late.extend(resolved.late.map(|range| Part {
+            late.extend(resolved.late.map(|range| PackJob {
                 stream: target,
                 range: base + range.start..base + range.end,
                 task: Task::Segment,

@@ -10,12 +10,12 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::{BuildOptions, Dedupe};
 use crate::pack::chunks::ChunkText;
-use crate::pack::fill::{End, Filled, Filler, PartExtent};
-use crate::pack::jobs::{Part, Task};
+use crate::pack::fill::{End, Filled, PartExtent, PclusterWriter};
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::Plan;
 use crate::plan::analysis::skippable;
-use crate::plan::fragments::PackedStream;
-use crate::plan::text::Stream;
+use crate::plan::fragments::FragmentStream;
+use crate::plan::text::TextSource;
 use crate::progress::Control;
 use crate::tree::Content;
 use crate::tree::Tree;
@@ -25,7 +25,7 @@ const INDEX_SLACK: u64 = 32;
 
 /// What became of a part.
 #[derive(Debug)]
-pub struct PackedPart {
+pub struct PackOutput {
     /// Bytes to append: whole blocks, unless they are encoded extents.
     pub bytes: Vec<u8>,
     /// XXH3-128 of them.
@@ -71,7 +71,7 @@ pub enum Shape {
     },
 }
 
-impl PackedPart {
+impl PackOutput {
     /// A part of these bytes.
     pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
         Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, amiss: Amiss::default() }
@@ -84,37 +84,37 @@ impl PackedPart {
 }
 
 /// Packs parts; one for each thread.
-pub struct Packer<'a> {
+pub struct PackWorker<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
-    packed: &'a PackedStream,
+    packed: &'a FragmentStream,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
     block_bits: BlockBits,
     /// Each made when it is first needed.
-    fillers: HashMap<Spec, Filler>,
+    fillers: HashMap<Spec, PclusterWriter>,
     text: Vec<u8>,
     /// Bytes of text after which a filler may stop.
-    enough: u64,
+    sample_limit: u64,
 }
 
-impl<'a> Packer<'a> {
+impl<'a> PackWorker<'a> {
     /// A packer for `options`. `packed` is what parts of the packed stream are read from.
     pub fn new(
         tree: &'a Tree,
         plan: &'a Plan,
-        packed: &'a PackedStream,
+        packed: &'a FragmentStream,
         options: &'a BuildOptions,
         control: &'a Control<'a>,
     ) -> Self {
         let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
-        Self { tree, plan, packed, options, control, block_bits, fillers, text, enough: u64::MAX }
+        Self { tree, plan, packed, options, control, block_bits, fillers, text, sample_limit: u64::MAX }
     }
 
     /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
-    pub fn with_enough(self, enough: u64) -> Self {
-        Self { enough, ..self }
+    pub fn with_sample_limit(self, sample_limit: u64) -> Self {
+        Self { sample_limit, ..self }
     }
 
     /// The text that was read last.
@@ -126,13 +126,13 @@ impl<'a> Packer<'a> {
     ///
     /// # Errors
     /// A file that cannot be read or has changed, with its path; a codec that fails.
-    pub fn pack(&mut self, part: &Part) -> Result<PackedPart, BuildError> {
+    pub fn pack(&mut self, part: &PackJob) -> Result<PackOutput, BuildError> {
         let amiss = self.read(part)?;
         let packed = match part.task {
             Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
             Task::Whole { compress: true, inode_len } => {
                 let end = match self.plan.packs_end(part.stream) {
-                    true => End::Packed,
+                    true => End::StoredData,
                     false => End::Inline(self.inline_room(part.range.end, inode_len)?),
                 };
                 let packed = self.compressed(part.stream, part.ends_stream, end)?;
@@ -144,23 +144,23 @@ impl<'a> Packer<'a> {
             Task::Copy => self.split_at(self.text.len()),
             Task::Tail => self.split_at(0),
         };
-        Ok(PackedPart { amiss, ..packed })
+        Ok(PackOutput { amiss, ..packed })
     }
 
     /// Read the part's text. What is wrong with it, where that may be, is returned.
     ///
     /// # Errors
-    /// As [`Packer::pack`].
-    pub fn read(&mut self, part: &Part) -> Result<Amiss, BuildError> {
+    /// As [`PackWorker::pack`].
+    pub fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         let mut text = std::mem::take(&mut self.text);
         text.resize(len, 0);
         let mut amiss = Amiss::default();
         let read = match part.stream {
-            Stream::File(file) => self.read_file(file, part.range.start, &mut text).map(|change| {
+            TextSource::File(file) => self.read_file(file, part.range.start, &mut text).map(|change| {
                 amiss.changed.extend(change.map(|change| (file, change)));
             }),
-            Stream::Packed => self.packed.read(part.range.start, &mut text, |file, off, piece| {
+            TextSource::Fragments => self.packed.read(part.range.start, &mut text, |file, off, piece| {
                 match skippable(self.read_file(file, off, piece), self.options)? {
                     Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
                     Err(error) => {
@@ -205,35 +205,35 @@ impl<'a> Packer<'a> {
     }
 
     /// The text uncompressed, in chunks if so chosen.
-    fn plain(&self, inode_len: usize) -> PackedPart {
+    fn plain(&self, inode_len: usize) -> PackOutput {
         match self.options.chunk_bits {
             Some(chunk_bits) => self.chunks(chunk_bits),
             None => self.flat(inode_len),
         }
     }
 
-    fn chunks(&self, chunk_bits: u8) -> PackedPart {
+    fn chunks(&self, chunk_bits: u8) -> PackOutput {
         self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
     }
 
-    /// As [`Packer::chunks`], but none is shared.
-    fn chunks_apart(&self, chunk_bits: u8) -> PackedPart {
+    /// As [`PackWorker::chunks`], but none is shared.
+    fn chunks_apart(&self, chunk_bits: u8) -> PackOutput {
         self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, Dedupe::Off), chunk_bits)
     }
 
-    fn chunks_of(&self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackedPart {
-        PackedPart::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
+    fn chunks_of(&self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackOutput {
+        PackOutput::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
     }
 
     /// The text uncompressed, its tail inline if the inode has room for it.
-    fn flat(&self, inode_len: usize) -> PackedPart {
+    fn flat(&self, inode_len: usize) -> PackOutput {
         let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
         self.split_at(self.text.len() - tail_len)
     }
 
-    fn split_at(&self, at: usize) -> PackedPart {
+    fn split_at(&self, at: usize) -> PackOutput {
         let (blocks, tail) = self.text.split_at(at);
-        PackedPart::new(self.whole_blocks(blocks), Shape::Flat { tail: tail.to_vec() })
+        PackOutput::new(self.whole_blocks(blocks), Shape::Flat { tail: tail.to_vec() })
     }
 
     /// `bytes`, with zeros up to the end of a block.
@@ -260,12 +260,12 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether a compressed file, its map included, is smaller than the plain one.
-    fn gains(&self, packed: &PackedPart, part: &Part) -> Result<bool, BuildError> {
+    fn gains(&self, packed: &PackOutput, part: &PackJob) -> Result<bool, BuildError> {
         let len = part.range.end;
         if self.options.encoded_extents {
             // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
             // inode, but not into the metabox, where a walk would have to decode them.
-            let small = self.plan.way_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
+            let small = self.plan.compression_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
             let inline = len < self.block_bits.len() && self.options.metabox.is_none();
             return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
@@ -279,12 +279,12 @@ impl<'a> Packer<'a> {
     }
 
     /// The text compressed; the end of a whole file goes where `end` says.
-    fn compressed(&mut self, stream: Stream, ends_stream: bool, end: End) -> Result<PackedPart, BuildError> {
+    fn compressed(&mut self, stream: TextSource, ends_stream: bool, end: End) -> Result<PackOutput, BuildError> {
         let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
-        let filler = match self.fillers.entry(self.plan.way_of(stream).ok_or_else(nothing)?) {
+        let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = Filler::new(entry.key(), self.options)?.with_enough(self.enough);
+                let filler = PclusterWriter::new(entry.key(), self.options)?.with_sample_limit(self.sample_limit);
                 entry.insert(filler)
             }
         };
@@ -297,14 +297,14 @@ impl<'a> Packer<'a> {
 /// # Errors
 /// A codec that fails; an interruption.
 pub fn compress(
-    filler: &mut Filler,
+    filler: &mut PclusterWriter,
     text: &[u8],
     ends_stream: bool,
     end: End,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<PackedPart, BuildError> {
-    Ok(PackedPart::of(match options.encoded_extents {
+) -> Result<PackOutput, BuildError> {
+    Ok(PackOutput::of(match options.encoded_extents {
         true => filler.units(text, control)?,
         false => filler.blocks(text, ends_stream, end, control)?,
     }))

@@ -16,15 +16,15 @@ use crate::progress::Control;
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, NodeId};
 
-/// Cost of a survey beside the bytes that it reads, so that tiny files are bounded too.
-pub const SURVEY_COST: u64 = 4096;
+/// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
+pub const ANALYSIS_COST: u64 = 4096;
 /// Samples of a large file, and the length of each.
 const SAMPLES: u64 = 8;
 const SAMPLE_LEN: usize = 64 << 10;
 
 /// What is found out about a file before it is stored.
 #[derive(Default)]
-pub struct Survey {
+pub struct Analysis {
     /// Of its data, and of where it lies.
     pub digest: Option<u128>,
     /// Its holes.
@@ -41,7 +41,7 @@ pub struct Survey {
 
 /// What is to be found out.
 #[derive(Clone, Copy)]
-pub struct Wanted {
+pub struct AnalysisRequest {
     /// Index of the file in the plan.
     pub file: u32,
     /// Its node.
@@ -62,7 +62,7 @@ pub struct Wanted {
     pub is_apart: bool,
 }
 
-impl Wanted {
+impl AnalysisRequest {
     /// Whether anything is.
     pub fn is_any(&self) -> bool {
         self.digest || self.holes || self.samples || self.head || self.chunks
@@ -79,44 +79,44 @@ impl Wanted {
     }
 }
 
-/// Survey files, and pass what is found to `take`, in their order: an error only where such files may be skipped.
+/// Analyse files, and pass what is found to `take`, in their order: an error only where such files may be skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped.
-pub fn survey(
-    wanted: impl Iterator<Item = Wanted> + Send,
+pub fn analyze(
+    wanted: impl Iterator<Item = AnalysisRequest> + Send,
     tree: &Tree,
     options: &BuildOptions,
     control: &Control<'_>,
-    mut take: impl FnMut(Wanted, Result<Survey, BuildError>),
+    mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
 ) -> Result<(), BuildError> {
-    let read = |wanted: &Wanted| if wanted.is_whole() { wanted.len } else { 0 };
-    let jobs = wanted.map(|job| Costed { cost: SURVEY_COST + read(&job), job });
+    let read = |wanted: &AnalysisRequest| if wanted.is_whole() { wanted.len } else { 0 };
+    let jobs = wanted.map(|job| Costed { cost: ANALYSIS_COST + read(&job), job });
     let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));
     let worker = || {
         let mut surveyor = Surveyor { block_bits, method, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
-        Ok(move |wanted: Wanted| {
+        Ok(move |wanted: AnalysisRequest| {
             control.check()?;
-            let mut look = |content: Result<Box<dyn Content>, BuildError>, wanted: Wanted| {
+            let mut look = |content: Result<Box<dyn Content>, BuildError>, wanted: AnalysisRequest| {
                 let looked = surveyor.look(&mut *content?, wanted);
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
             };
-            let survey = match look(tree.open(wanted.node), wanted) {
+            let analysis = match look(tree.open(wanted.node), wanted) {
                 // A digest of it is to be stored, which tells of what it was.
                 Err(change) if change.is_change() && options.content_digests.is_some() && !wanted.is_apart => {
                     return Err(change);
                 }
                 Err(change) if options.keep_going && change.is_change() => {
-                    let survey = look(tree.open_changed(wanted.node), wanted.apart());
-                    survey.map(|survey| Survey { changed: Some(change), ..survey })
+                    let analysis = look(tree.open_changed(wanted.node), wanted.apart());
+                    analysis.map(|analysis| Analysis { changed: Some(change), ..analysis })
                 }
-                survey => survey,
+                analysis => analysis,
             };
-            Ok::<_, BuildError>((wanted, skippable(survey, options)?))
+            Ok::<_, BuildError>((wanted, skippable(analysis, options)?))
         })
     };
-    pool::run(options.threads, options.backlog(), jobs, worker, |(wanted, survey)| {
-        take(wanted, survey);
+    pool::run(options.threads, options.backlog(), jobs, worker, |(wanted, analysis)| {
+        take(wanted, analysis);
         Ok(())
     })
 }
@@ -142,21 +142,21 @@ struct Surveyor {
 }
 
 impl Surveyor {
-    fn look(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
-        let survey = match wanted.is_whole() {
+    fn look(&mut self, content: &mut dyn Content, wanted: AnalysisRequest) -> Result<Analysis, ContentError> {
+        let analysis = match wanted.is_whole() {
             true => self.look_at_all(content, wanted)?,
             false => self.look_at_some(content, wanted)?,
         };
         content.verify_unchanged()?;
-        Ok(survey)
+        Ok(analysis)
     }
 
-    fn look_at_all(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
+    fn look_at_all(&mut self, content: &mut dyn Content, wanted: AnalysisRequest) -> Result<Analysis, ContentError> {
         self.buf.resize(wanted.len as usize, 0);
         content.read_exact_at(&mut self.buf, 0)?;
         let sample = |at: u64| &self.buf[at as usize..][..SAMPLE_LEN];
         let start = &self.buf[..probe::START_LEN.min(self.buf.len())];
-        Ok(Survey {
+        Ok(Analysis {
             digest: wanted.digest.then(|| xxh3_128(&self.buf)),
             holes: Holes::default(),
             entropy: wanted.samples.then(|| mean(sample_places(wanted.len).map(|at| random(sample(at))))).flatten(),
@@ -166,15 +166,15 @@ impl Surveyor {
         })
     }
 
-    fn look_at_some(&mut self, content: &mut dyn Content, wanted: Wanted) -> Result<Survey, ContentError> {
-        let mut survey = Survey::default();
+    fn look_at_some(&mut self, content: &mut dyn Content, wanted: AnalysisRequest) -> Result<Analysis, ContentError> {
+        let mut analysis = Analysis::default();
         if wanted.holes {
-            survey.holes = hole::find(content, wanted.len, self.block_bits)?;
+            analysis.holes = hole::find(content, wanted.len, self.block_bits)?;
         }
         if wanted.digest {
-            survey.digest = Some(dedupe::digest(content, wanted.len, &survey.holes, &mut self.buf)?);
+            analysis.digest = Some(dedupe::digest(content, wanted.len, &analysis.holes, &mut self.buf)?);
         }
-        if wanted.samples && survey.holes.is_empty() {
+        if wanted.samples && analysis.holes.is_empty() {
             self.buf.resize(SAMPLE_LEN, 0);
             let mut entropies = [None; SAMPLES as usize];
             for (at, entropy) in sample_places(wanted.len).zip(&mut entropies) {
@@ -184,14 +184,14 @@ impl Surveyor {
                     break;
                 }
             }
-            survey.entropy = mean(entropies.into_iter());
+            analysis.entropy = mean(entropies.into_iter());
         }
         if wanted.head {
             self.buf.resize(probe::START_LEN.min(wanted.len as usize), 0);
             content.read_exact_at(&mut self.buf, 0)?;
-            survey.head = head(&self.buf, self.method);
+            analysis.head = head(&self.buf, self.method);
         }
-        Ok(survey)
+        Ok(analysis)
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::error::BuildError;
-use crate::plan::dedupe::revalidation::Cell;
+use crate::plan::dedupe::revalidation::CheckedRange;
 use crate::plan::hole::{self, Holes, data_runs};
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, NodeId};
@@ -59,7 +59,7 @@ pub fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<
 }
 
 /// The runs of data of a file: first byte, cells.
-pub type Seen = Vec<(u64, Vec<Cell>)>;
+pub type Seen = Vec<(u64, Vec<CheckedRange>)>;
 
 /// What was seen of two files of the same length, if they hold the same bytes.
 ///
@@ -94,7 +94,7 @@ pub fn same_bytes(
             x.read_exact_at(&mut x_buf, off).map_err(failed(a))?;
             y.read_exact_at(&mut y_buf, off).map_err(failed(b))?;
             let same = x_buf == y_buf;
-            cells.extend(same.then(|| Cell::of(&x_buf)));
+            cells.extend(same.then(|| CheckedRange::of(&x_buf)));
             Ok::<_, BuildError>(same)
         })?;
         if !same {
@@ -107,7 +107,7 @@ pub fn same_bytes(
 }
 
 /// As [`reading`](crate::plan::hints::reading) has it.
-pub type Reading = Option<(Algorithm, u32)>;
+pub type Compat = Option<(Algorithm, u32)>;
 
 /// Finds the first file, in plan order, with the same length and digest that is read alike.
 #[derive(Default)]
@@ -125,12 +125,12 @@ impl Extend<(u32, u64, u128)> for Candidates {
 
 impl Candidates {
     /// The earlier file that each may equal, and the file, in the order of these.
-    pub fn pairs(mut self, reading: impl Fn(u32) -> Reading) -> Vec<[u32; 2]> {
+    pub fn pairs(mut self, read_compat: impl Fn(u32) -> Compat) -> Vec<[u32; 2]> {
         self.keys.sort_unstable();
         let mut pairs = Vec::new();
         for alike in self.keys.chunk_by(|(a, _), (b, _)| a == b) {
             for (idx, &(_, file)) in alike.iter().enumerate() {
-                let first = alike[..idx].iter().find(|(_, first)| reading(*first) == reading(file));
+                let first = alike[..idx].iter().find(|(_, first)| read_compat(*first) == read_compat(file));
                 pairs.extend(first.map(|(_, first)| [*first, file]));
             }
         }

@@ -85,6 +85,6 @@ pub fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, opti
 }
 
 /// What readers see of how a file is compressed: files that share data agree in it.
-pub fn reading(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+pub fn read_compat(way: Option<Spec>) -> Option<(Algorithm, u32)> {
     way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }

@@ -17,7 +17,7 @@ pub type Head = [u8; HEAD_LEN];
 
 /// A file that goes into the packed stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate {
+pub struct FragmentCandidate {
     /// Index in the plan.
     pub file: u32,
     /// Its first bytes.
@@ -35,7 +35,7 @@ pub struct Member {
 
 /// The packed stream.
 #[derive(Debug, Default)]
-pub struct PackedStream {
+pub struct FragmentStream {
     members: Vec<Member>,
     /// First byte of each file that is here; of whole files none is kept.
     starts: Vec<u64>,
@@ -45,10 +45,10 @@ pub struct PackedStream {
     len: u64,
 }
 
-impl PackedStream {
+impl FragmentStream {
     /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it; `len`
     /// is that of a file.
-    pub fn of(candidates: &mut [Candidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
+    pub fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
         let (_, mut rest) = candidates.split_at_mut(ordered);
         while !rest.is_empty() {
@@ -150,9 +150,9 @@ impl PackedStream {
 }
 
 /// How many of the first candidates make up a window.
-fn window_count(candidates: &[Candidate], len_of: impl Fn(u32) -> u64) -> usize {
+fn window_count(candidates: &[FragmentCandidate], len_of: impl Fn(u32) -> u64) -> usize {
     let mut len = 0;
-    let fits = |candidate: &&Candidate| {
+    let fits = |candidate: &&FragmentCandidate| {
         let before = len;
         len += len_of(candidate.file);
         before < WINDOW_LEN
@@ -164,26 +164,27 @@ fn window_count(candidates: &[Candidate], len_of: impl Fn(u32) -> u64) -> usize 
 mod tests {
     use super::*;
 
-    fn candidate(file: u32, first: u8) -> Candidate {
-        Candidate { file, head: [first; HEAD_LEN] }
+    fn candidate(file: u32, first: u8) -> FragmentCandidate {
+        FragmentCandidate { file, head: [first; HEAD_LEN] }
     }
 
     #[test]
     fn kinds_stand_together_within_a_window() {
         for (ordered_count, files) in [(0, [2, 4, 1, 3]), (3, [1, 2, 4, 3]), (9, [1, 2, 3, 4])] {
             let heads = [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')];
-            let stream = PackedStream::of(&mut heads.map(|(file, head)| candidate(file, head)), ordered_count, |_| 10);
+            let stream =
+                FragmentStream::of(&mut heads.map(|(file, head)| candidate(file, head)), ordered_count, |_| 10);
             assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), files);
         }
         let mut candidates = [1, 2, 3, 4].map(|file| candidate(file, b'z' - file as u8));
-        let stream = PackedStream::of(&mut candidates, 0, |_| WINDOW_LEN / 2);
+        let stream = FragmentStream::of(&mut candidates, 0, |_| WINDOW_LEN / 2);
         assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 1, 4, 3]);
         assert_eq!(stream.len(), 2 * WINDOW_LEN);
     }
 
     #[test]
     fn ends_of_files_are_read_from_their_place() {
-        let mut stream = PackedStream::behind(100);
+        let mut stream = FragmentStream::behind(100);
         assert_eq!([stream.push_end(7, 1000, 10), stream.push_end(3, 0, 5), stream.len()], [100, 110, 115]);
         let pieces = |range| stream.pieces(range).collect::<Vec<_>>();
         assert_eq!(pieces(100..115), [(7, 1000..1010), (3, 0..5)]);
@@ -203,7 +204,7 @@ mod tests {
     fn pieces_cover_every_range() {
         let mut candidates: Vec<_> = (0..40).map(|file| candidate(file, file as u8 % 5)).collect();
         let lens: Vec<u64> = (0..40).map(|file| 1 + file * 7 % 13).collect();
-        let stream = PackedStream::of(&mut candidates, 0, |file| lens[file as usize]);
+        let stream = FragmentStream::of(&mut candidates, 0, |file| lens[file as usize]);
         assert_eq!(stream.len(), lens.iter().sum());
         for start in 0..stream.len() {
             for end in start + 1..=stream.len() {

@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::plan::analysis::{SURVEY_COST, skippable};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
@@ -41,7 +41,7 @@ struct Candidate {
 }
 
 /// A way that saves something.
-struct Offer {
+struct Saving {
     file: u32,
     way: Spec,
     saves: u64,
@@ -70,14 +70,14 @@ pub fn choose(
     let mut offers = Vec::new();
     let nodes = &*files;
     let worker = || {
-        let mut taster = Taster { ways: &ways, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
+        let mut taster = SampleEncoder { ways: &ways, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
         Ok(move |one: Candidate| {
             control.check()?;
-            let lens = taster.taste(tree, nodes[one.file as usize].node, one.len);
+            let lens = taster.encode_samples(tree, nodes[one.file as usize].node, one.len);
             Ok::<_, BuildError>((one, skippable(lens, options)?))
         })
     };
-    let jobs = candidates.into_iter().map(|job| Costed { job, cost: SURVEY_COST + sampled_len(default, job.len) });
+    let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
     pool::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
         // What cannot be read fails where it is stored.
         offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens, options.block_bits)));
@@ -141,21 +141,21 @@ fn sample_count(len: u64) -> u64 {
 }
 
 /// What a file would save in the ways that save something. `lens` are those of its encoded samples.
-fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Offer> {
+fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Saving> {
     let Candidate { file, len, is_packable } = one;
     let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(ways[0], len))) as u64;
     let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
     let offer = |(&way, &encoded): (&Spec, &u64)| {
         let saves = whole(lens[0]).saturating_sub(whole(encoded));
         let costs = costs(way, len) as i128 - costs(ways[0], len) as i128;
-        (saves >= least).then_some(Offer { file, way, saves, costs })
+        (saves >= least).then_some(Saving { file, way, saves, costs })
     };
     ways[1..].iter().zip(&lens[1..]).filter_map(offer).collect()
 }
 
 /// Take the best offers that `budget` allows. Of those for one file, a later one replaces an earlier one that saves less.
-fn take(mut offers: Vec<Offer>, budget: u128) -> HashMap<u32, Spec> {
-    let is_free = |offer: &Offer| offer.costs <= 0;
+fn take(mut offers: Vec<Saving>, budget: u128) -> HashMap<u32, Spec> {
+    let is_free = |offer: &Saving| offer.costs <= 0;
     offers.sort_by(|a, b| {
         let by_worth = match (is_free(a), is_free(b)) {
             (false, false) => (b.saves as i128 * a.costs).cmp(&(a.saves as i128 * b.costs)),
@@ -165,7 +165,7 @@ fn take(mut offers: Vec<Offer>, budget: u128) -> HashMap<u32, Spec> {
         by_worth.then(a.file.cmp(&b.file))
     });
     let mut left = budget as i128;
-    let mut taken = HashMap::<u32, Offer>::new();
+    let mut taken = HashMap::<u32, Saving>::new();
     for offer in offers {
         let before = taken.get(&offer.file).map_or((0, 0), |offer| (offer.saves, offer.costs));
         if offer.saves > before.0 && offer.costs - before.1 <= left {
@@ -177,16 +177,16 @@ fn take(mut offers: Vec<Offer>, budget: u128) -> HashMap<u32, Spec> {
 }
 
 /// Encodes samples; one for each thread.
-struct Taster<'a> {
+struct SampleEncoder<'a> {
     ways: &'a [Spec],
     encoders: HashMap<Spec, Encoder>,
     text: Vec<u8>,
     out: Vec<u8>,
 }
 
-impl Taster<'_> {
+impl SampleEncoder<'_> {
     /// What the samples of a file take in each way, in bytes.
-    fn taste(&mut self, tree: &Tree, node: crate::tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
+    fn encode_samples(&mut self, tree: &Tree, node: crate::tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
         let (count, sample_len) = (sample_count(len), sample_len(self.ways[0]).min(len));
         let mut lens = vec![0; self.ways.len()];
         let mut content = tree.open(node)?;
@@ -223,7 +223,7 @@ mod tests {
 
     fn taken(offers: &[(u32, i32, u64, i128)], budget: u128) -> Vec<(u32, i32)> {
         let offer =
-            |&(file, level, saves, costs): &(u32, i32, u64, i128)| Offer { file, way: way(level), saves, costs };
+            |&(file, level, saves, costs): &(u32, i32, u64, i128)| Saving { file, way: way(level), saves, costs };
         let taken = take(offers.iter().map(offer).collect(), budget);
         let mut taken: Vec<_> = taken.into_iter().map(|(file, way)| (file, way.level)).collect();
         taken.sort_unstable();

@@ -2,11 +2,11 @@
 
 /// Where the text of a part comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Stream {
+pub enum TextSource {
     /// The file with this index in the plan.
     File(u32),
     /// The packed stream.
-    Packed,
+    Fragments,
 }
 
 /// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the

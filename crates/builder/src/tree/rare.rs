@@ -4,9 +4,9 @@ use std::ops::Deref;
 
 /// A list that is nearly always empty, in the room of a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rare<T>(Option<Box<Box<[T]>>>);
+pub struct ThinSlice<T>(Option<Box<Box<[T]>>>);
 
-impl<T> Rare<T> {
+impl<T> ThinSlice<T> {
     /// What is in it, to be changed and made a list again.
     pub fn into_vec(self) -> Vec<T> {
         self.0.map_or(Vec::new(), |list| list.into_vec())
@@ -23,31 +23,31 @@ impl<T> Rare<T> {
     }
 }
 
-impl<T> Default for Rare<T> {
+impl<T> Default for ThinSlice<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T> From<Vec<T>> for Rare<T> {
+impl<T> From<Vec<T>> for ThinSlice<T> {
     fn from(list: Vec<T>) -> Self {
         Self((!list.is_empty()).then(|| Box::new(list.into())))
     }
 }
 
-impl<T: Clone> From<&[T]> for Rare<T> {
+impl<T: Clone> From<&[T]> for ThinSlice<T> {
     fn from(list: &[T]) -> Self {
         list.to_vec().into()
     }
 }
 
-impl<T> FromIterator<T> for Rare<T> {
+impl<T> FromIterator<T> for ThinSlice<T> {
     fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
         Vec::from_iter(iter).into()
     }
 }
 
-impl<T> Deref for Rare<T> {
+impl<T> Deref for ThinSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn lists_are_what_they_were_made_of() {
-        assert_eq!(size_of::<Rare<u64>>(), size_of::<usize>());
+        assert_eq!(size_of::<ThinSlice<u64>>(), size_of::<usize>());
         for list in [vec![], vec![3, 1, 2]] {
-            let mut rare = Rare::from(list.clone());
+            let mut rare = ThinSlice::from(list.clone());
             assert_eq!((&*rare, rare.clone().into_vec()), (&list[..], list.clone()));
             rare.sort();
             assert!(rare.is_sorted() && rare.len() == list.len());

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::error::BuildError;
 use crate::inodes::{mtime, nlink};
 use crate::layout::lcluster_index;
-use crate::layout::special::Contents;
+use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Region};
 use crate::options::BuildOptions;
@@ -23,7 +23,7 @@ use crate::write::directory;
 const SPECIAL_PERMISSIONS: u16 = 0o444;
 
 /// Turns nodes into bytes.
-pub struct Emitter<'a> {
+pub struct InodeWriter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
     options: &'a BuildOptions,
@@ -33,7 +33,7 @@ pub struct Emitter<'a> {
     pub serial: u64,
 }
 
-impl<'a> Emitter<'a> {
+impl<'a> InodeWriter<'a> {
     /// Before the first inode.
     pub fn new(
         view: &'a View<'a>,
@@ -80,7 +80,7 @@ impl<'a> Emitter<'a> {
             }
             (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.packed.tails.get(flat.1, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, extents).encode(algorithm(view.way_of(id))?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(algorithm(view.compression_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
                     view.packed.tails.get(inline, out)?;
                 }
@@ -112,8 +112,8 @@ impl<'a> Emitter<'a> {
     /// A special inode and all that lies behind it.
     ///
     /// # Errors
-    /// As [`Emitter::region`].
-    pub fn special(&mut self, contents: &Contents, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    /// As [`InodeWriter::region`].
+    pub fn special(&mut self, contents: &SpecialInode, out: &mut Vec<u8>) -> Result<(), BuildError> {
         self.serial += 1;
         let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
         let inode = Inode {

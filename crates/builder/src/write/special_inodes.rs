@@ -6,27 +6,27 @@
 use kiln_codec::Spec;
 
 use crate::error::BuildError;
-use crate::layout::special::Contents;
+use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Run};
 use crate::options::BuildOptions;
 use crate::pack::Extents;
-use crate::pack::append::{Appender, Home};
-use crate::pack::fill::{End, Filler};
-use crate::pack::worker::{self, PackedPart, Shape};
+use crate::pack::append::{Appender, Destination};
+use crate::pack::fill::{End, PclusterWriter};
+use crate::pack::worker::{self, PackOutput, Shape};
 use crate::plan::text::segment_len;
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::write::directory;
-use crate::write::inode_writer::Emitter;
+use crate::write::inode_writer::InodeWriter;
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.
 pub const WRITE_LEN: usize = 1 << 20;
 
-/// Metadata that lies among the data.
-pub struct Metadata {
+/// The inodes without names, whose contents lie among the data.
+pub struct SpecialInodes {
     /// The packed inode, if there is one: files, then directories.
-    pub packed: Option<Contents>,
+    pub packed: Option<SpecialInode>,
     /// The metabox.
     pub metabox: Option<Metabox>,
 }
@@ -34,12 +34,12 @@ pub struct Metadata {
 /// All inodes but the special ones.
 pub struct Metabox {
     /// Their bytes.
-    pub contents: Contents,
+    pub contents: SpecialInode,
     /// How many they are.
     pub inodes: u64,
 }
 
-impl Metadata {
+impl SpecialInodes {
     /// Compress what is to be compressed, behind `data`.
     ///
     /// # Errors
@@ -51,24 +51,24 @@ impl Metadata {
         options: &BuildOptions,
         control: &Control<'_>,
     ) -> Result<Self, BuildError> {
-        let mut packer = Packer { data, options, control };
+        let mut packer = PackWorker { data, options, control };
         let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
         let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
         Ok(Self { packed: packed.filter(|contents| contents.len > 0), metabox })
     }
 }
 
-struct Packer<'a, 'b> {
+struct PackWorker<'a, 'b> {
     data: &'a mut Appender<'b>,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
 }
 
-impl Packer<'_, '_> {
-    fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Contents, BuildError> {
+impl PackWorker<'_, '_> {
+    fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<SpecialInode, BuildError> {
         let algorithm = spec.method.algorithm();
         let extents = view.packed.packed.clone();
-        let files = Contents { len: view.packed.packed_len, extents, algorithm };
+        let files = SpecialInode { len: view.packed.packed_len, extents, algorithm };
         let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
         self.compress(directories, spec, files)
     }
@@ -76,12 +76,12 @@ impl Packer<'_, '_> {
     /// The blocks of directories, then the metabox, which says where they are.
     fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
         let blocks_start = self.data.next_block();
-        let mut emitter = Emitter::new(view, layout, self.options, blocks_start, 0);
+        let mut emitter = InodeWriter::new(view, layout, self.options, blocks_start, 0);
         for piece in pieces(bytes(&layout.blocks, layout, &mut emitter), WRITE_LEN) {
             self.control.check()?;
-            self.data.append(&PackedPart::new(piece?, Shape::Flat { tail: Vec::new() }), Home::Image)?;
+            self.data.append(&PackOutput::new(piece?, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
         }
-        let nothing = Contents { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
+        let nothing = SpecialInode { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
         let contents = self.compress(bytes(&layout.inodes, layout, &mut emitter), spec, nothing)?;
         Ok(Metabox { contents, inodes: emitter.serial })
     }
@@ -91,12 +91,12 @@ impl Packer<'_, '_> {
         &mut self,
         texts: impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send,
         spec: Spec,
-        mut contents: Contents,
-    ) -> Result<Contents, BuildError> {
+        mut contents: SpecialInode,
+    ) -> Result<SpecialInode, BuildError> {
         let Self { data, options, control } = self;
         let (options, control, block_bits) = (*options, *control, options.block_bits);
         let worker = || {
-            let mut filler = Filler::new(&spec, options)?;
+            let mut filler = PclusterWriter::new(&spec, options)?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
                 let part = worker::compress(&mut filler, &text, true, End::Padded, options, control)?;
@@ -107,8 +107,8 @@ impl Packer<'_, '_> {
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
         pool::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
             control.check()?;
-            let part = data.settled(part, Some(spec));
-            let pa = data.append(&part, Home::Image)?;
+            let part = data.adjust_for_position(part, Some(spec));
+            let pa = data.append(&part, Destination::Image)?;
             if let Shape::Extents { list, .. } = &part.shape {
                 contents.extents.extend(contents.len, pa, list, None, block_bits);
             }
@@ -123,7 +123,7 @@ impl Packer<'_, '_> {
 pub fn bytes<'a, 'b>(
     run: &'a Run,
     layout: &'a Layout,
-    emitter: &'a mut Emitter<'b>,
+    emitter: &'a mut InodeWriter<'b>,
 ) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send + use<'a, 'b> {
     let mut end = 0;
     let rest = std::iter::once((run.len, None));

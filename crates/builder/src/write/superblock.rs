@@ -191,7 +191,7 @@ fn ways_in_use<'a>(
     let plan = view.plan;
     let files = view.packed.stored.iter().zip(&plan.files);
     let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
-    let packed = plan.packed_way.filter(|_| special.packed.is_some());
+    let packed = plan.fragment_compression.filter(|_| special.packed.is_some());
     files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
 }
 

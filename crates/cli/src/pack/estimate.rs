@@ -8,7 +8,7 @@ use crate::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::signals::Signals;
 use crate::size::Human;
 use clap::ValueEnum;
-use kiln_build::{Estimate, Figure, PhaseClock};
+use kiln_build::{Estimate, Interval, PhaseClock};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -37,8 +37,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
             Ok(mut options) => {
                 options.hints = args.by_path.hints(&options, args.kernel)?.of(&scan.tree);
                 let mut estimate = job.estimate(&scan.tree, has_blob, &options, &signals)?;
-                estimate.cpu_secs = estimate.cpu_secs + Figure::exact(scanned.cpu.as_secs_f64());
-                estimate.wall_secs = estimate.wall_secs + Figure::exact(scanned.wall.as_secs_f64());
+                estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
+                estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
                 Ok(estimate)
             }
             Err(Failure::Usage(reason)) => Err(reason),
@@ -124,7 +124,7 @@ fn write_line(out: &mut Out, cells: [String; 9]) -> Result<(), Failure> {
 }
 
 /// The error in percent.
-fn plus_minus(figure: Figure) -> String {
+fn plus_minus(figure: Interval) -> String {
     if figure.value > 0.0 { format!("± {:.1} %", 100.0 * figure.error / figure.value) } else { String::new() }
 }
 

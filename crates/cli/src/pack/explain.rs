@@ -4,7 +4,7 @@ use super::summary;
 use crate::exit::Failure;
 use crate::report::{Bytes, JsonList, Out};
 use crate::size::Human;
-use kiln_build::{Decision, Explanation, How, Reasons, TooMuch, Uncompressed, Unpacked};
+use kiln_build::{Decision, Explanation, ExtendedBecause, How, Reasons, Uncompressed, Unpacked};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -29,8 +29,8 @@ pub fn tell(reasons: &Reasons<'_>) -> Result<(), Failure> {
         if let Some(unpacked) = explanation.unpacked {
             write!(out, "; not packed: {}", unpacked_because(unpacked))?;
         }
-        if !explanation.too_much.is_empty() {
-            let reasons: Vec<_> = explanation.too_much.iter().copied().map(extended_because).collect();
+        if !explanation.extended_because.is_empty() {
+            let reasons: Vec<_> = explanation.extended_because.iter().copied().map(in_words).collect();
             write!(out, "; extended inode: {}", reasons.join(", "))?;
         }
         writeln!(out)?;
@@ -141,13 +141,13 @@ fn decided_by(decision: Decision) -> &'static str {
     }
 }
 
-fn extended_because(too_much: TooMuch) -> &'static str {
-    match too_much {
-        TooMuch::Size => "size",
-        TooMuch::Owner => "owner",
-        TooMuch::Links => "links",
-        TooMuch::Mtime => "mtime",
-        TooMuch::Anything => "all are",
+fn in_words(because: ExtendedBecause) -> &'static str {
+    match because {
+        ExtendedBecause::Size => "size",
+        ExtendedBecause::Owner => "owner",
+        ExtendedBecause::Links => "links",
+        ExtendedBecause::Mtime => "mtime",
+        ExtendedBecause::Anything => "all are",
     }
 }
 
@@ -206,7 +206,7 @@ struct ExplanationJson {
 
 impl ExplanationJson {
     fn new(explanation: &Explanation) -> Self {
-        let Explanation { path, len, how, way, unpacked, too_much } = explanation;
+        let Explanation { path, len, how, way, unpacked, extended_because } = explanation;
         let stored = match *how {
             How::Empty => Self { stored_as: "empty", ..Self::default() },
             How::Duplicate { ref of } => Self {
@@ -262,7 +262,7 @@ impl ExplanationJson {
             dictionary_bytes: way.and_then(|(way, _)| way.window_len),
             decided_by: way.map(|(_, decision)| decided_by(decision)),
             unpacked_because: unpacked.map(unpacked_because),
-            extended_because: too_much.iter().copied().map(extended_because).collect(),
+            extended_because: extended_because.iter().copied().map(in_words).collect(),
             ..stored
         }
     }

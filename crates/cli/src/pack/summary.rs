@@ -3,7 +3,7 @@
 use crate::report::{Bytes, PathJson, SkippedJson, note};
 use crate::size::Human;
 use crate::text;
-use kiln_build::{Phase, Spec, Summary, WayUse};
+use kiln_build::{CompressionUse, Phase, Spec, Summary};
 use kiln_source::dir::{Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -223,8 +223,8 @@ impl PackJson {
 }
 
 impl WayJson {
-    fn new(used: &WayUse) -> Self {
-        let WayUse { way: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;
+    fn new(used: &CompressionUse) -> Self {
+        let CompressionUse { way: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;
         let algorithm = method.name();
         Self { algorithm, level, pcluster_bytes: pcluster_len, dictionary_bytes: window_len, files, bytes }
     }

@@ -1,6 +1,6 @@
 //! One entry of a directory: its metadata, without its contents.
 
-use kiln_build::tree::{Metadata, Rare, Xattr};
+use kiln_build::tree::{Metadata, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
 use rustix::fs::{AtFlags, Dir, FileType, StatxAttributes, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use super::file_id::FileId;
 /// What the scan of a directory finds under a name.
 pub struct Found {
     pub meta: Metadata,
-    pub xattrs: Rare<Xattr>,
+    pub xattrs: ThinSlice<Xattr>,
     pub what: What,
     /// What tells it from other files.
     pub id: FileId,
@@ -28,7 +28,7 @@ pub struct Found {
 pub enum What {
     Directory,
     File { len: u64, stamp: Stamp, sparse: bool },
-    Symlink(Rare<u8>),
+    Symlink(ThinSlice<u8>),
     CharDevice(Rdev),
     BlockDevice(Rdev),
     Fifo,
@@ -92,13 +92,13 @@ pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
 }
 
 /// Extended attributes, read without opening the file (which devices, pipes and permissions forbid).
-fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Rare<Xattr>> {
+fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<ThinSlice<Xattr>> {
     // There is no lgetxattrat before Linux 6.13; the way through /proc names the directory by its descriptor.
     let fd = dir.as_fd().as_raw_fd();
     let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
     let names = match fill(|buf| llistxattr(&path, buf)) {
         Ok(names) => names,
-        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Rare::default()),
+        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(ThinSlice::default()),
         Err(error) => return Err(named(error, "cannot list its extended attributes")),
     };
     let mut xattrs = Vec::new();

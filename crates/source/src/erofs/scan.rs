@@ -1,7 +1,7 @@
 //! Walking an image, and putting what is found into one tree.
 
 use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
+use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 use kiln_format::inode::{DataLayout, FileType};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
@@ -154,7 +154,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn xattrs(image: &Image, inode: &Inode) -> Result<Rare<Xattr>, ReadError> {
+fn xattrs(image: &Image, inode: &Inode) -> Result<ThinSlice<Xattr>, ReadError> {
     let mut xattrs = image.list_xattrs(inode)?;
     xattrs.sort_by(|a, b| a.name.cmp(&b.name));
     xattrs.dedup_by(|later, first| later.name == first.name);

@@ -137,7 +137,7 @@ impl HintRules {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, Rare};
+    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
     use kiln_codec::Method;
 
     struct Nothing;
@@ -150,7 +150,7 @@ pub(super) mod tests {
 
     /// `a.so`, `lib/a.so`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is also `lib/b`.
     pub(in super::super) fn tree() -> Tree {
-        let node = |kind| Node { meta: Metadata::default(), xattrs: Rare::default(), kind };
+        let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
         let file = || node(Kind::File { len: 1, content: ContentId(0), sparse: false });
         let dir = |entries: &[(&'static str, u32)]| {
             let entry = |&(name, node): &(&'static str, u32)| Entry { name: name.as_bytes(), node: NodeId(node) };

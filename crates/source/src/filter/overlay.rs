@@ -3,7 +3,7 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_build::tree::{Entries, Entry, Kind, Node, Rare, Xattr};
+use kiln_build::tree::{Entries, Entry, Kind, Node, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
 
 use super::error::PolicyError;
@@ -47,7 +47,7 @@ pub(super) fn from_aufs(nodes: &mut Vec<Node>) -> Result<(), PolicyError> {
                 (name, None) => {
                     // A mark may be one of many names of a node, so the node itself is left alone.
                     let meta = nodes[mark.node.idx()].meta;
-                    let node = Node { meta, xattrs: Rare::default(), kind: Kind::CharDevice(WHITEOUT) };
+                    let node = Node { meta, xattrs: ThinSlice::default(), kind: Kind::CharDevice(WHITEOUT) };
                     whiteouts.push((&name[PREFIX.len()..], push(nodes, node)?));
                 }
             }

@@ -1,6 +1,6 @@
 //! What becomes of a tree.
 
-use kiln_build::tree::{Kind, Metadata, Node, NodeId, Rare, Tree, Xattr};
+use kiln_build::tree::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
 use super::acl::{self, Lost};
 use super::chmod::Chmod;
@@ -69,7 +69,7 @@ fn restructure(tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
 
 impl Policy {
     /// What a node shall have.
-    fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, Rare<Xattr>), PolicyError> {
+    fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, ThinSlice<Xattr>), PolicyError> {
         let Node { meta, xattrs, kind } = tree.node(id);
         let mut meta = *meta;
         let mut xattrs = xattrs.to_vec();

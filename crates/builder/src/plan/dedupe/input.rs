@@ -10,16 +10,16 @@ use std::ops::Range;
 
 use crate::error::{BuildError, Skipped};
 use crate::options::BuildOptions;
-use crate::plan::analysis::{SURVEY_COST, chunks_of};
+use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
-use crate::plan::dedupe::revalidation::{Cell, Checks};
+use crate::plan::dedupe::revalidation::{CheckedRange, ContentChecks};
 use crate::plan::dedupe::split_points::{self, IndexRules, PartPlan, Ref, StoredPart};
-use crate::plan::file::reading;
+use crate::plan::file::read_compat;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::fragments::PackedStream;
+use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::{self, Holes};
-use crate::plan::text::{Stream, segment_len};
+use crate::plan::text::{TextSource, segment_len};
 use crate::pool::{self, Costed};
 use crate::progress::Control;
 use crate::tree::Content;
@@ -35,9 +35,9 @@ const OPEN_MAX: usize = 8;
 
 /// A stream: some bytes of a file, or all of the packed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct TextRun {
     /// Where its text comes from.
-    pub stream: Stream,
+    pub stream: TextSource,
     /// Its first byte there.
     pub start: u64,
     /// Its length in bytes.
@@ -46,7 +46,7 @@ pub struct Source {
     pub group: u32,
 }
 
-/// Chunks of files that were surveyed as a whole: most such files are one chunk.
+/// Chunks of files that were analysed as a whole: most such files are one chunk.
 #[derive(Default)]
 pub struct FileChunks {
     /// In plan order, each with its file.
@@ -63,7 +63,7 @@ impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
 }
 
 impl FileChunks {
-    /// The chunks of a file, if it was surveyed as a whole.
+    /// The chunks of a file, if it was analysed as a whole.
     fn get(&self, file: u32) -> Option<Box<[Chunk]>> {
         let first = self.chunks.partition_point(|(before, _)| *before < file);
         let chunks = self.chunks[first..].iter().take_while(|(of, _)| *of == file);
@@ -82,13 +82,13 @@ pub struct Compressed<'a> {
     /// Files that share nothing with others.
     pub apart: &'a BTreeMap<u32, Option<Skipped>>,
     /// Small files that are compressed together.
-    pub packed: &'a PackedStream,
+    pub packed: &'a FragmentStream,
 }
 
 /// All streams, and what is stored of them.
-pub struct Streams {
+pub struct Deduplication {
     /// By number.
-    pub sources: Vec<Source>,
+    pub sources: Vec<TextRun>,
     /// What is stored, and what refers to it.
     pub plan: PartPlan,
     /// What the maps of files ask of extents.
@@ -96,13 +96,13 @@ pub struct Streams {
     /// What was found.
     pub stats: MatchStats,
     /// Of files that have references, or are referred to.
-    pub checks: Checks,
-    numbers: HashMap<Stream, Range<u32>>,
+    pub checks: ContentChecks,
+    numbers: HashMap<TextSource, Range<u32>>,
     /// By number: whether it has, or is, the source of a reference.
     shared: Vec<bool>,
 }
 
-impl Streams {
+impl Deduplication {
     /// Find what occurs several times in `stored`. `chunks` are those of files that have been analysed as a whole.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Streams {
         let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
         let rules = rules(options);
         let parts = split_points::plan_parts(&runs, rules);
-        let mut numbers = HashMap::<Stream, Range<u32>>::new();
+        let mut numbers = HashMap::<TextSource, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
             numbers.entry(source.stream).or_insert(number..number).end = number + 1;
         }
@@ -129,7 +129,8 @@ impl Streams {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        let mut streams = Self { sources, plan: parts, rules, stats, checks: Checks::default(), numbers, shared };
+        let mut streams =
+            Self { sources, plan: parts, rules, stats, checks: ContentChecks::default(), numbers, shared };
         let refs = streams.plan.refs.iter();
         let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
         let files: HashSet<u32> = files.flatten().collect();
@@ -143,20 +144,20 @@ impl Streams {
     }
 
     /// The files that have `len` bytes of a stream.
-    fn files(&self, place: Place, len: u64, packed: &PackedStream) -> Vec<u32> {
+    fn files(&self, place: Place, len: u64, packed: &FragmentStream) -> Vec<u32> {
         match self.locate(place) {
-            (Stream::File(file), _) => vec![file],
-            (Stream::Packed, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
+            (TextSource::File(file), _) => vec![file],
+            (TextSource::Fragments, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
         }
     }
 
     /// The numbers of the streams that a file or the packed stream has, if it takes part.
-    fn numbers(&self, stream: Stream) -> Option<Range<u32>> {
+    fn numbers(&self, stream: TextSource) -> Option<Range<u32>> {
         self.numbers.get(&stream).cloned()
     }
 
     /// What is stored of a file or of the packed stream, if it takes part.
-    pub fn parts(&self, stream: Stream) -> Option<&[StoredPart]> {
+    pub fn parts(&self, stream: TextSource) -> Option<&[StoredPart]> {
         let numbers = self.numbers(stream)?;
         let parts = &self.plan.parts;
         let at = |number| parts.partition_point(|part| part.stream < number);
@@ -164,12 +165,12 @@ impl Streams {
     }
 
     /// Whether a file has bytes of others, or others have bytes of it.
-    pub fn is_shared(&self, stream: Stream) -> bool {
+    pub fn is_shared(&self, stream: TextSource) -> bool {
         self.numbers(stream).is_some_and(|mut numbers| numbers.any(|number| self.shared[number as usize]))
     }
 
     /// Where a place in a stream lies in its file, or in the packed stream.
-    pub fn locate(&self, place: Place) -> (Stream, u64) {
+    pub fn locate(&self, place: Place) -> (TextSource, u64) {
         let source = &self.sources[place.stream as usize];
         (source.stream, source.start + place.off)
     }
@@ -181,26 +182,26 @@ impl Streams {
 }
 
 /// The cells that chunks are.
-fn cells(chunks: &[Chunk]) -> impl Iterator<Item = Cell> {
-    chunks.iter().map(|chunk| Cell::new(chunk.len, chunk.hash.low()))
+fn cells(chunks: &[Chunk]) -> impl Iterator<Item = CheckedRange> {
+    chunks.iter().map(|chunk| CheckedRange::new(chunk.len, chunk.hash.low()))
 }
 
 /// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
 /// none. What was seen of files is returned only of those that `chunks` does not have.
 fn matched<'a>(
-    sources: &'a [Source],
-    packed: &'a PackedStream,
+    sources: &'a [TextRun],
+    packed: &'a FragmentStream,
     chunks: &FileChunks,
     new_text: impl Fn() -> PlainText<'a> + Sync,
     options: &BuildOptions,
     control: &Control<'_>,
-) -> Result<(Runs, MatchStats, Checks), BuildError> {
+) -> Result<(Runs, MatchStats, ContentChecks), BuildError> {
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.get(file));
-        let cost = if window.known.is_some() { SURVEY_COST } else { window.range.end - window.range.start };
+        let cost = if window.known.is_some() { ANALYSIS_COST } else { window.range.end - window.range.start };
         Costed { job: window, cost }
     });
     let worker = || {
@@ -216,7 +217,7 @@ fn matched<'a>(
             Ok::<_, BuildError>((window.stream, None, known))
         })
     };
-    let (mut current, mut checks) = (None, Checks::default());
+    let (mut current, mut checks) = (None, ContentChecks::default());
     pool::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
@@ -259,14 +260,14 @@ fn rules(options: &BuildOptions) -> IndexRules {
 }
 
 /// All streams that are long enough to hold a match.
-fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<Source> {
+fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
     let min_match = options.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
-    let mut groups = vec![reading(options.compression)];
+    let mut groups = vec![read_compat(options.compression)];
     let mut group_of = |way: Option<Spec>| {
-        let group = groups.iter().position(|group| *group == reading(way)).unwrap_or(groups.len());
+        let group = groups.iter().position(|group| *group == read_compat(way)).unwrap_or(groups.len());
         if group == groups.len() {
-            groups.push(reading(way));
+            groups.push(read_compat(way));
         }
         group as u32
     };
@@ -277,13 +278,13 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<Source> {
         }
         let holes = stored.holes.get(&idx).map_or(&[][..], |holes| holes);
         if file.len - hole::total(holes) >= min_match {
-            let (stream, group) = (Stream::File(idx), group_of(file.way));
-            let source = |run: Range<u64>| Source { stream, start: run.start, len: run.end - run.start, group };
+            let (stream, group) = (TextSource::File(idx), group_of(file.way));
+            let source = |run: Range<u64>| TextRun { stream, start: run.start, len: run.end - run.start, group };
             sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
     if stored.packed.len() >= min_match {
-        sources.push(Source { stream: Stream::Packed, start: 0, len: stored.packed.len(), group: 0 });
+        sources.push(TextRun { stream: TextSource::Fragments, start: 0, len: stored.packed.len(), group: 0 });
     }
     sources
 }
@@ -302,16 +303,16 @@ struct Window {
 /// The windows of a stream: files of the packed stream, or equal lengths.
 fn windows<'a>(
     number: usize,
-    source: &'a Source,
-    packed: &'a PackedStream,
+    source: &'a TextRun,
+    packed: &'a FragmentStream,
 ) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
     let stream = number as u32;
     match source.stream {
-        Stream::Packed => Box::new(packed.ranges().map(move |(whole_file, range)| {
+        TextSource::Fragments => Box::new(packed.ranges().map(move |(whole_file, range)| {
             let place = whole_file.map(|file| (file, 0));
             Window { stream, range, place, whole_file, known: None }
         })),
-        Stream::File(file) => {
+        TextSource::File(file) => {
             let whole_file = (source.start == 0 && source.len <= WINDOW_LEN).then_some(file);
             let window = move |start| {
                 let range = start..source.len.min(start + WINDOW_LEN);
@@ -328,8 +329,8 @@ fn windows<'a>(
 struct PlainText<'a> {
     tree: &'a Tree,
     files: &'a [FilePlan],
-    packed: &'a PackedStream,
-    sources: &'a [Source],
+    packed: &'a FragmentStream,
+    sources: &'a [TextRun],
     /// Least estimated bytes for which text is cut.
     min_saving: u64,
     /// Estimated bytes of all text that was found worth it.
@@ -342,8 +343,8 @@ impl<'a> PlainText<'a> {
     fn new(
         tree: &'a Tree,
         files: &'a [FilePlan],
-        packed: &'a PackedStream,
-        sources: &'a [Source],
+        packed: &'a FragmentStream,
+        sources: &'a [TextRun],
         options: &BuildOptions,
     ) -> Self {
         Self { tree, files, packed, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
@@ -383,8 +384,8 @@ impl Text for PlainText<'_> {
     fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
         let source = self.sources[stream as usize];
         match source.stream {
-            Stream::File(file) => self.read_file(file, source.start + off, buf),
-            Stream::Packed => self.packed.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
+            TextSource::File(file) => self.read_file(file, source.start + off, buf),
+            TextSource::Fragments => self.packed.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
         }
     }
 

@@ -12,12 +12,12 @@ use crate::tree::{Content, ContentError};
 
 /// Consecutive bytes of a file. There is one for each chunk, so it is small; 32 bits of a hash tell a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct CheckedRange {
     len: u32,
     check: u32,
 }
 
-impl Cell {
+impl CheckedRange {
     /// A cell of `len` bytes with this XXH3-128, or its lowest bits.
     pub fn new(len: u32, hash: u32) -> Self {
         Self { len, check: hash }
@@ -41,14 +41,14 @@ struct Window {
 
 /// The cells of files.
 #[derive(Default)]
-pub struct Checks {
+pub struct ContentChecks {
     windows: Vec<Window>,
-    cells: Vec<Cell>,
+    cells: Vec<CheckedRange>,
 }
 
-impl Checks {
+impl ContentChecks {
     /// Add cells that lie one behind the other in `file`, from byte `start` on.
-    pub fn push(&mut self, file: u32, start: u64, cells: impl IntoIterator<Item = Cell>) {
+    pub fn push(&mut self, file: u32, start: u64, cells: impl IntoIterator<Item = CheckedRange>) {
         let first = self.cells.len();
         self.cells.extend(cells);
         let count = (self.cells.len() - first) as u32;
@@ -71,7 +71,7 @@ impl Checks {
         self.windows.binary_search_by_key(&file, |window| window.file).is_ok()
     }
 
-    fn cells_of(&self, window: &Window) -> &[Cell] {
+    fn cells_of(&self, window: &Window) -> &[CheckedRange] {
         &self.cells[window.first..][..window.count as usize]
     }
 
@@ -95,10 +95,10 @@ impl Checks {
                     continue;
                 }
                 let is_same = match range.start <= bytes.start && bytes.end <= range.end {
-                    true => Cell::of(&text[(bytes.start - off) as usize..][..cell.len as usize]) == cell,
+                    true => CheckedRange::of(&text[(bytes.start - off) as usize..][..cell.len as usize]) == cell,
                     false => {
                         complete(content, off, text, bytes, &mut whole)?;
-                        Cell::of(&whole) == cell
+                        CheckedRange::of(&whole) == cell
                     }
                 };
                 if !is_same {
@@ -150,13 +150,13 @@ mod tests {
     }
 
     /// File 5 has cells of 10 bytes in 0..30 and 50..70; files 4 and 6 have others.
-    fn checks(bytes: &[u8]) -> Checks {
-        let mut checks = Checks::default();
-        checks.push(6, 0, [Cell::new(100, 0)]);
-        checks.push(5, 50, bytes[50..70].chunks(10).map(Cell::of));
-        checks.push(5, 0, bytes[..30].chunks(10).map(Cell::of));
-        checks.push(4, 0, [Cell::new(100, 0)]);
-        checks.push(3, 0, [Cell::new(100, 0)]);
+    fn checks(bytes: &[u8]) -> ContentChecks {
+        let mut checks = ContentChecks::default();
+        checks.push(6, 0, [CheckedRange::new(100, 0)]);
+        checks.push(5, 50, bytes[50..70].chunks(10).map(CheckedRange::of));
+        checks.push(5, 0, bytes[..30].chunks(10).map(CheckedRange::of));
+        checks.push(4, 0, [CheckedRange::new(100, 0)]);
+        checks.push(3, 0, [CheckedRange::new(100, 0)]);
         checks.of_files(&HashSet::from([4, 5, 6]))
     }
 

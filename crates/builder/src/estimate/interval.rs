@@ -5,14 +5,14 @@ use std::ops::{Add, Div};
 
 /// An estimated number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figure {
+pub struct Interval {
     /// The estimate.
     pub value: f64,
     /// Half the length of the interval around it that holds the truth in 95 of 100 samples.
     pub error: f64,
 }
 
-impl Figure {
+impl Interval {
     /// What is known.
     pub fn exact(value: f64) -> Self {
         Self { value, error: 0.0 }
@@ -44,16 +44,16 @@ impl Figure {
         Self { value, error: t95(n - 1) * count as f64 * mean_error }
     }
 
-    /// The mean of y, from a few pairs (z, y) and many more `glances` at z alone, which have seen the share `seen` of the
+    /// The mean of y, from a few pairs (z, y) and many more `LZ4 samples` at z alone, which have seen the share `seen` of the
     /// population: y is nearly linear in z.
-    pub fn regression(pairs: &[(f64, f64)], glances: &[f64], seen: f64) -> Self {
+    pub fn regression(pairs: &[(f64, f64)], lz4_samples: &[f64], seen: f64) -> Self {
         if pairs.is_empty() {
             return Self::default();
         }
         let n = pairs.len() as f64;
         let mean_z = pairs.iter().map(|pair| pair.0).sum::<f64>() / n;
         let mean_y = pairs.iter().map(|pair| pair.1).sum::<f64>() / n;
-        if pairs.len() < 4 || glances.len() < 2 {
+        if pairs.len() < 4 || lz4_samples.len() < 2 {
             return Self { value: mean_y, error: mean_y };
         }
         let (mut zz, mut zy) = (0.0, 0.0);
@@ -64,16 +64,16 @@ impl Figure {
         let slope = if zz > 0.0 { zy / zz } else { 0.0 };
         let residual = |&(z, y): &(f64, f64)| y - mean_y - slope * (z - mean_z);
         let residuals: f64 = pairs.iter().map(|pair| residual(pair).powi(2)).sum();
-        let m = glances.len() as f64;
-        let glanced = glances.iter().sum::<f64>() / m;
+        let m = lz4_samples.len() as f64;
+        let sampled_mean = lz4_samples.iter().sum::<f64>() / m;
         // Neighbours are alike: in a systematic sample only their differences are left to chance.
-        let steps: f64 = glances.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
-        let glance_error = slope * (1.0 - seen).max(0.0).sqrt() * (steps / 2.0 / (m - 1.0) / m).sqrt();
+        let steps: f64 = lz4_samples.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
+        let sample_error = slope * (1.0 - seen).max(0.0).sqrt() * (steps / 2.0 / (m - 1.0) / m).sqrt();
         // The line, too, is uncertain, the more the farther from the mean of its points.
-        let far = if zz > 0.0 { (glanced - mean_z).powi(2) / zz } else { 0.0 };
+        let far = if zz > 0.0 { (sampled_mean - mean_z).powi(2) / zz } else { 0.0 };
         let line_error = (residuals / (n - 2.0) * (1.0 / n + far)).sqrt();
-        let (glance_error, line_error) = (t95(glances.len() - 1) * glance_error, t95(pairs.len() - 2) * line_error);
-        Self { value: mean_y + slope * (glanced - mean_z), error: glance_error.hypot(line_error) }
+        let (sample_error, line_error) = (t95(lz4_samples.len() - 1) * sample_error, t95(pairs.len() - 2) * line_error);
+        Self { value: mean_y + slope * (sampled_mean - mean_z), error: sample_error.hypot(line_error) }
     }
 
     /// `factor` of it.
@@ -82,7 +82,7 @@ impl Figure {
     }
 }
 
-impl Add for Figure {
+impl Add for Interval {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -90,7 +90,7 @@ impl Add for Figure {
     }
 }
 
-impl Div<f64> for Figure {
+impl Div<f64> for Interval {
     type Output = Self;
 
     fn div(self, by: f64) -> Self {
@@ -98,9 +98,9 @@ impl Div<f64> for Figure {
     }
 }
 
-impl Sum for Figure {
-    fn sum<I: Iterator<Item = Self>>(figures: I) -> Self {
-        figures.fold(Self::default(), Add::add)
+impl Sum for Interval {
+    fn sum<I: Iterator<Item = Self>>(intervals: I) -> Self {
+        intervals.fold(Self::default(), Add::add)
     }
 }
 
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn a_census_is_exact() {
         let pairs = [(1.0, 2.0), (3.0, 5.0)];
-        assert_eq!(Figure::ratio(&pairs, 4.0, 2), Figure::exact(7.0));
-        assert_eq!(Figure::ratio(&[], 0.0, 0), Figure::default());
+        assert_eq!(Interval::ratio(&pairs, 4.0, 2), Interval::exact(7.0));
+        assert_eq!(Interval::ratio(&[], 0.0, 0), Interval::default());
     }
 
     #[test]
@@ -156,16 +156,16 @@ mod tests {
             let truth: f64 = all.iter().map(|pair| pair.1).sum();
             let total_x = all.iter().map(|pair| pair.0).sum();
             let sample: Vec<_> = all.iter().copied().step_by(20).collect();
-            let figure = Figure::ratio(&sample, total_x, all.len());
-            ratios += u32::from((figure.value - truth).abs() <= figure.error);
-            assert!(figure.error < 0.2 * figure.value);
+            let interval = Interval::ratio(&sample, total_x, all.len());
+            ratios += u32::from((interval.value - truth).abs() <= interval.error);
+            assert!(interval.error < 0.2 * interval.value);
 
             let linear: Vec<_> = all.iter().map(|(x, y)| (*x, 0.2 + 0.5 * x + 0.1 * y)).collect();
             let truth = linear.iter().map(|pair| pair.1).sum::<f64>() / linear.len() as f64;
             let pairs: Vec<_> = linear.iter().copied().step_by(50).collect();
-            let glances: Vec<_> = linear.iter().map(|pair| pair.0).step_by(3).collect();
-            let figure = Figure::regression(&pairs, &glances, 0.0);
-            regressions += u32::from((figure.value - truth).abs() <= figure.error);
+            let lz4_samples: Vec<_> = linear.iter().map(|pair| pair.0).step_by(3).collect();
+            let interval = Interval::regression(&pairs, &lz4_samples, 0.0);
+            regressions += u32::from((interval.value - truth).abs() <= interval.error);
         }
         // 380 expected; fewer than 364 happen to an honest interval once in thousands.
         assert!(ratios >= 364 && regressions >= 364, "{ratios} and {regressions} of 400");

@@ -9,10 +9,10 @@ use super::observed::Observed;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
-use crate::pack::{Extents, Packed, Stored};
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::text::Stream;
+use crate::plan::text::TextSource;
 
 /// What a file of one job becomes.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ pub fn packed(
     observed: &[Vec<Observed>],
     has_blob: bool,
     options: &BuildOptions,
-) -> Packed {
+) -> StoredData {
     let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
@@ -41,10 +41,10 @@ pub fn packed(
             Some(Outcome::Flat) => plain(file, options),
             outcome => {
                 let inline = match outcome {
-                    Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::imagined(inline as u16)),
+                    Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::synthetic(inline as u16)),
                     _ => None,
                 };
-                Stored::Compressed(Box::new(Extents { inline, ..shape(Stream::File(idx), file.len, sparse) }))
+                Stored::Compressed(Box::new(Extents { inline, ..shape(TextSource::File(idx), file.len, sparse) }))
             }
         },
     };
@@ -54,9 +54,9 @@ pub fn packed(
     }
     let mut features = features(&stored, plan, options);
     features.extend(has_blob.then_some(Feature::DeviceTable));
-    Packed {
+    StoredData {
         packed_len: plan.packed.len(),
-        packed: shape(Stream::Packed, plan.packed.len(), false),
+        packed: shape(TextSource::Fragments, plan.packed.len(), false),
         stored,
         tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
         blob_blocks: has_blob.then_some(0),
@@ -68,7 +68,7 @@ pub fn packed(
 }
 
 /// Bytes beside inodes, each file's once.
-pub fn inline_len(packed: &Packed) -> u64 {
+pub fn inline_len(packed: &StoredData) -> u64 {
     let tail = |stored: &Stored| match stored {
         Stored::Compressed(extents) => extents.inline,
         stored => stored.as_flat().and_then(|(_, tail)| tail),
@@ -86,7 +86,7 @@ fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome>
             while let Some(next) = donors.next_if(|next| next.part <= Some(member)) {
                 donor = next;
             }
-            if let Stream::File(file) = frame.parts[member as usize].stream {
+            if let TextSource::File(file) = frame.parts[member as usize].stream {
                 let outcome = if donor.is_flat { Outcome::Flat } else { Outcome::Compressed { inline: donor.inline } };
                 outcomes.insert(file, outcome);
             }
@@ -100,14 +100,14 @@ fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
         return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
     let tail = options.inline_tail_len(file.len, file.inode_len as usize);
-    Stored::flat(None, (tail > 0).then(|| TailRef::imagined(tail as u16)))
+    Stored::flat(None, (tail > 0).then(|| TailRef::synthetic(tail as u16)))
 }
 
 /// Extents whose map is as long as it will be.
-fn extents(stream: Stream, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
+fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
     let is_shared = plan.streams.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
-    let unit = match plan.way_of(stream).filter(|_| options.encoded_extents) {
+    let unit = match plan.compression_of(stream).filter(|_| options.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
         // Of an index only the kind matters.
         None => len.max(1),
