@@ -5,7 +5,10 @@ mod features;
 mod span;
 mod tree;
 
-use crate::{Image, Nid, ReadError, Space};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::reader::Space;
+use kiln_format::Nid;
 use kiln_format::superblock::SUPERBLOCK_OFF;
 use kiln_format::{Compat, Incompat};
 use span::Spans;

@@ -1,6 +1,6 @@
 //! What can go wrong when an image is read, sorted by who must act.
 
-use crate::Escaped;
+use crate::escape::Escaped;
 use kiln_codec::CodecError;
 use kiln_format::{FormatError, Nid, Problem};
 use rustix::io::Errno;

@@ -3,24 +3,21 @@
 //! The read is a cold one: a single call of [`Image::read_at`] with nothing in memory but metadata. Explaining it reads
 //! metadata only.
 
-mod extents;
 mod index;
-mod meter;
-mod range_set;
+pub(crate) mod meter;
+pub(crate) mod range_set;
 
-pub use extents::Extents;
-pub(crate) use extents::extent_over;
-pub(crate) use meter::Meter;
-pub use meter::{Cost, Decoding};
-pub(crate) use range_set::RangeSet;
-
-use crate::data::Fragments;
-use crate::decode::{Stored, Way};
-use crate::map::{Extent, ExtentKind, Map};
-use crate::touched::Touch;
-use crate::{Image, Inode, ReadError};
+use crate::cache::admission::Touch;
+use crate::data::decode::{Stored, Way};
+use crate::data::read::Fragments;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extents::extent_over;
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
 use index::Described;
 use meter::way;
+use meter::{Cost, Decoding, Meter};
 use std::iter::FusedIterator;
 use std::ops::Range;
 

@@ -1,14 +1,17 @@
 //! Opening an image.
 
-use crate::composefs;
-use crate::device::Devices;
-use crate::memory::Memory;
-use crate::meta::Space;
-use crate::per_process::PerProcess;
+use crate::cache::fork_local::PerProcess;
+use crate::cache::state::Memory;
+use crate::error::ReadError;
+use crate::metadata::composefs;
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::Space;
+use crate::metadata::window::Fetch;
+use crate::metadata::xattr::LongPrefixes;
+use crate::source::devices::Devices;
+use crate::source::read_at::{FileSource, OffsetSource, ReadAt};
 use crate::stats::Counters;
-use crate::window::Fetch;
-use crate::xattr::LongPrefixes;
-use crate::{FileSource, Inode, OffsetSource, ReadAt, ReadError, Stats};
+use crate::stats::Stats;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::DeviceSlot;
@@ -317,7 +320,7 @@ fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemorySource;
+    use crate::source::read_at::MemorySource;
 
     #[test]
     fn short_files_are_no_images() {

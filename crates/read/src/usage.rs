@@ -1,17 +1,17 @@
 //! What an image contains and what it takes: files, extents, sharing, padding, metadata.
 
-mod counts;
-mod disk;
+pub(crate) mod counts;
+pub(crate) mod disk;
 mod stored;
 mod tally;
 
-pub use counts::{Count, ExtentCount, Histogram, StoredAs};
-pub use disk::{DirUsage, DiskUsage, TreeUsage};
-
-use crate::walk::Walk;
-use crate::{Image, Inode, Nid, ReadError};
-use counts::entry;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use crate::tree::walk::Walk;
+use counts::{Count, ExtentCount, Histogram, StoredAs, entry};
 use kiln_format::Incompat;
+use kiln_format::Nid;
 use kiln_format::device::DEVICE_SLOT_LEN;
 use kiln_format::inode::{DataLayout, FileType};
 use std::collections::HashSet;

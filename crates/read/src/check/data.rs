@@ -1,8 +1,10 @@
 //! Decoding all extents, in parallel.
 
-use super::Problems;
-use crate::map::Extent;
-use crate::{Image, Nid, ReadError};
+use crate::check::Problems;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::Extent;
+use kiln_format::Nid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

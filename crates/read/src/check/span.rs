@@ -3,7 +3,7 @@
 //! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a
 //! pcluster begins inside another one, or where data lies in metadata.
 
-use super::{Finding, Note, Problems};
+use crate::check::{Finding, Note, Problems};
 use std::ops::Range;
 
 /// An owned range: 16 bytes, because there is one for each extent of the image.

@@ -1,8 +1,10 @@
 //! How many bytes of an index describe a run of extents.
 
-use crate::map::{Extent, aligned, too_far};
-use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::{Extent, aligned, too_far};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
 use kiln_format::chunk::ChunkFormat;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{

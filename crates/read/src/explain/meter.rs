@@ -1,12 +1,16 @@
 //! What a part of an extent costs: blocks to fetch, bytes to decode.
 
-use super::{RangeSet, extent_over};
-use crate::data::{Fragments, fragment_error};
-use crate::decode::{Pcluster, Stored, Way};
-use crate::map::{Extent, ExtentKind, Map};
-use crate::meta::MetaReader;
-use crate::touched::Touch;
-use crate::{Image, Inode, ReadError, Space};
+use super::range_set::RangeSet;
+use crate::cache::admission::Touch;
+use crate::data::decode::{Pcluster, Stored, Way};
+use crate::data::read::{Fragments, fragment_error};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extents::extent_over;
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
 use kiln_format::addr::align_up;
 use std::ops::Range;
 

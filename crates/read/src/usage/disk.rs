@@ -1,9 +1,13 @@
 //! What directories take, as du(1) tells it.
 
-use crate::data::Fragments;
-use crate::explain::{Decoding, Meter, extent_over};
-use crate::map::Map;
-use crate::{Image, Inode, Nid, ReadError};
+use crate::data::read::Fragments;
+use crate::error::ReadError;
+use crate::explain::meter::{Decoding, Meter};
+use crate::image::Image;
+use crate::map::extents::extent_over;
+use crate::map::inode_map::Map;
+use crate::metadata::inode::Inode;
+use kiln_format::Nid;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 

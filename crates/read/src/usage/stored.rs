@@ -1,8 +1,9 @@
 //! Which bytes are in use, counted once for all threads.
 
-use super::{Sharing, Usage, lock};
-use crate::explain::RangeSet;
-use crate::{Image, ReadError};
+use crate::error::ReadError;
+use crate::explain::range_set::RangeSet;
+use crate::image::Image;
+use crate::usage::{Sharing, Usage, lock};
 use kiln_format::BlockBits;
 use kiln_format::addr::align_up;
 use std::ops::Range;

@@ -1,11 +1,13 @@
 //! What one thread has counted.
 
-use super::Usage;
 use super::counts::{StoredAs, entry};
 use super::stored::{Named, StoredRanges};
-use crate::explain::extent_over;
-use crate::map::{Extent, ExtentKind, Map};
-use crate::{Image, Inode, ReadError};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extents::extent_over;
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
+use crate::usage::Usage;
 use kiln_format::inode::FileType;
 use std::ops::Range;
 

@@ -3,24 +3,23 @@
 //! A lookup reads the few entries that it needs: it goes back from the wanted lcluster to the head of its extent and
 //! forward to the next head, both in strides of up to 2047 lclusters, or finds its record directly or by bisection.
 
-mod lcluster;
-mod record;
-
-pub(crate) use record::StartSums;
-
-use crate::device::Place;
-use crate::map::{aligned, too_far};
-use crate::meta::MetaReader;
-use crate::{Extent, ExtentKind, Image, Inode, ReadError};
+use super::encoded_extents::Records;
+use super::inode_map::{Extent, ExtentKind};
+use super::inode_map::{aligned, too_far};
+use super::lcluster_index::Lclusters;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
+use crate::source::devices::Place;
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{Advise, HeadKind, MAP_HEADER_LEN, MapHeader, ZmapHeader};
 use kiln_format::{BlockBits, Incompat};
-use lcluster::Lclusters;
-use record::Records;
 
-const HEADER: &str = "z_erofs_map_header";
-const INDEX: &str = "z_erofs_lcluster_index";
+pub(super) const HEADER: &str = "z_erofs_map_header";
+pub(super) const INDEX: &str = "z_erofs_lcluster_index";
 
 /// The map of one compressed inode.
 pub(crate) struct Zmap<'a> {
@@ -29,12 +28,12 @@ pub(crate) struct Zmap<'a> {
 }
 
 /// What all kinds of maps need to know of their inode.
-struct File<'a> {
-    image: &'a Image,
-    inode: Inode,
+pub(super) struct File<'a> {
+    pub image: &'a Image,
+    pub inode: Inode,
     /// Byte offset of the map header in the metadata space.
-    header_off: u64,
-    meta: MetaReader<'a>,
+    pub header_off: u64,
+    pub meta: MetaReader<'a>,
 }
 
 #[allow(clippy::large_enum_variant)] // on the stack, see `Kind`
@@ -46,16 +45,16 @@ enum Index {
 }
 
 /// An extent as an lcluster index gives it, before its kind is resolved.
-struct Found {
-    la: u64,
-    end: u64,
+pub(super) struct Found {
+    pub la: u64,
+    pub end: u64,
     /// Where the index says that it ends: for the last extent that may be behind the end of the file.
-    end_mark: u64,
-    kind: HeadKind,
+    pub end_mark: u64,
+    pub kind: HeadKind,
     /// Block address; the high half of the offset for a fragment.
-    blkaddr: u64,
-    blocks: u32,
-    partial: bool,
+    pub blkaddr: u64,
+    pub blocks: u32,
+    pub partial: bool,
 }
 
 impl<'a> Zmap<'a> {
@@ -133,7 +132,7 @@ impl<'a> Zmap<'a> {
 }
 
 impl File<'_> {
-    fn block_bits(&self) -> BlockBits {
+    pub fn block_bits(&self) -> BlockBits {
         self.image.superblock().block_bits
     }
 
@@ -173,7 +172,7 @@ impl File<'_> {
     }
 
     /// The device and address of `plen` bytes at `addr` of the flat space.
-    fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
+    pub fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
         let Place { device, pa, run } = self.image.core.devices.in_flat_space(addr);
         match run >= plen {
             true => Ok((device, pa)),
@@ -181,14 +180,14 @@ impl File<'_> {
         }
     }
 
-    fn plain(
+    pub fn plain(
         &self,
         llen: u64,
         device: u16,
         pa: u64,
         plen: u32,
         interlaced: bool,
-        inline: Option<crate::Space>,
+        inline: Option<Space>,
     ) -> Result<ExtentKind, ReadError> {
         if llen > plen.into() {
             return Err(self.corrupt("plen", plen.into(), "plain extent longer than its pcluster"));
@@ -212,7 +211,7 @@ impl File<'_> {
     }
 
     /// The algorithm, if the superblock allows it.
-    fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
+    pub fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
         match self.image.compr_cfgs().has(algorithm) {
             true => Ok(algorithm),
             false => {
@@ -222,7 +221,7 @@ impl File<'_> {
         }
     }
 
-    fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> ReadError {
+    pub fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> ReadError {
         ReadError::corrupt(INDEX, self.header_off, field, value, reason)
     }
 }

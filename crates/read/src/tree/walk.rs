@@ -1,7 +1,10 @@
 //! All inodes below one, by their names.
 
-use crate::dir::is_dot;
-use crate::{DirEntry, Image, Inode, ReadError};
+use super::dir::DirEntry;
+use super::dir::is_dot;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
 use kiln_format::Nid;
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,13 +1,17 @@
 //! Contents without a copy, where that is possible.
 
-use crate::cache::Bytes;
-use crate::course::Course;
-use crate::data::{Fragments, readable};
-use crate::decode::{Encoded, Stored, sized};
-use crate::map::{Extent, ExtentKind, Map};
-use crate::meta::MetaReader;
-use crate::window::Fetch;
-use crate::{Image, Inode, Nid, ReadError, Reader, Space};
+use super::decode::{Encoded, Stored, sized};
+use super::read::{Fragments, fragment_error, readable};
+use crate::cache::access_pattern::Course;
+use crate::cache::byte_cache::Bytes;
+use crate::error::ReadError;
+use crate::image::{Image, Reader};
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
+use crate::metadata::window::Fetch;
+use kiln_format::Nid;
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -177,7 +181,7 @@ impl Image {
             let mut map = Map::open_for(self, packed, &(from..from + len as u64))?;
             let extent = map.extent_at(from)?;
             return match matches!(extent.kind, ExtentKind::Fragment { .. }) {
-                true => Err(crate::data::fragment_error(from, "a fragment inside the packed inode")),
+                true => Err(fragment_error(from, "a fragment inside the packed inode")),
                 false => {
                     let viewed = self.look_into(&mut map, &extent, from, len, buf, Fragments::Refused);
                     viewed.map_err(|error| error.at_nid(packed.nid))

@@ -4,8 +4,11 @@
 //! one that says that there are only metadata here, and one that names the object. Elsewhere the same attributes are those of a
 //! backup of an overlay's upper directory, and mean nothing: only composefs's header decides.
 
-use crate::device::Devices;
-use crate::{Escaped, Image, Inode, ReadError};
+use super::inode::Inode;
+use crate::error::ReadError;
+use crate::escape::Escaped;
+use crate::image::Image;
+use crate::source::devices::Devices;
 use kiln_format::composefs::RawComposefsHeader;
 use kiln_format::inode::FileType;
 use std::fmt;

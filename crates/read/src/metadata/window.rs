@@ -10,9 +10,11 @@
 //!   copied from the window of their inode, if that is kept, and fetched alone if not.
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
 
-use crate::cache::{Bytes, Text};
-use crate::decode::sized;
-use crate::{Image, ReadError, Reader, Space};
+use super::reader::Space;
+use crate::cache::byte_cache::{Bytes, Text};
+use crate::data::decode::sized;
+use crate::error::ReadError;
+use crate::image::{Image, Reader};
 use std::io;
 use std::ops::Range;
 

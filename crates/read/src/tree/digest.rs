@@ -1,7 +1,9 @@
 //! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
 //! announces, or is stored in full, for kernels that do not have these.
 
-use crate::{Image, Inode, ReadError};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
 use kiln_format::Compat;
 use kiln_format::inode::FileType;
 use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};

@@ -1,6 +1,6 @@
 //! What every [`ReadAt`] must do, as a test that any implementation can be put through.
 
-use crate::{RangeMut, ReadAt};
+use super::read_at::{RangeMut, ReadAt};
 use std::io::ErrorKind;
 
 /// Put `source`, which must hold exactly `expected`, through all that the trait promises: lengths, whole and partial
@@ -84,7 +84,7 @@ fn batches(source: &dyn ReadAt, expected: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileSource, MemorySource, OffsetSource};
+    use crate::source::read_at::{FileSource, MemorySource, OffsetSource};
     use std::io;
 
     fn pattern(len: usize) -> Vec<u8> {

@@ -1,8 +1,9 @@
 //! Lookups in an lcluster index, full or compact.
 
-use super::{File, Found, INDEX};
-use crate::ReadError;
-use crate::map::too_far;
+use super::compressed::Found;
+use super::compressed::{File, INDEX};
+use super::inode_map::too_far;
+use crate::error::ReadError;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{

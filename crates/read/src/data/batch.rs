@@ -4,13 +4,15 @@
 //! to back. So sources are read forwards, and who shares a pcluster stands together: it is decoded once, as far as the last of
 //! them wants it, and each gets its part without a copy.
 
-use crate::cache::Bytes;
-use crate::course::Course;
-use crate::data::{Fragments, fragment_error, readable};
-use crate::decode::{Stored, sized};
-use crate::map::{Extent, ExtentKind, Map};
+use super::decode::{Stored, sized};
+use super::read::{Fragments, fragment_error, readable};
+use crate::cache::access_pattern::Course;
+use crate::cache::byte_cache::Bytes;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
 use crate::stats::Decoded;
-use crate::{Image, Inode, ReadError};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

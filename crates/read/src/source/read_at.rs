@@ -1,6 +1,6 @@
 //! The seam for I/O: positional, blocking reads.
 
-use crate::ReadError;
+use crate::error::ReadError;
 use rustix::fs::{Advice, OFlags, fadvise};
 use std::fs::File;
 use std::io;

@@ -1,7 +1,9 @@
 //! All extents of a file, one behind the other.
 
-use crate::map::{Extent, Map};
-use crate::{Image, Inode, ReadError};
+use super::inode_map::{Extent, Map};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
 use std::iter::FusedIterator;
 
 /// The extents of a file, see [`Image::extents`].

@@ -3,9 +3,11 @@
 //! No kernel sees this, as what lies between is not wanted. It pays only where fetching takes long: who finds everything in memory
 //! is slowed down by looking up where the next steps lie. So steps are only watched while the last fetch was slow.
 
-use crate::decode::Stored;
-use crate::map::{ExtentKind, Map};
-use crate::{Image, Inode, ReadError};
+use crate::data::decode::Stored;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::{ExtentKind, Map};
+use crate::metadata::inode::Inode;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

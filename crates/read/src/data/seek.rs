@@ -1,7 +1,9 @@
 //! Holes and data, as `lseek` tells them.
 
-use crate::map::{ExtentKind, Map};
-use crate::{Image, Inode, ReadError};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::{ExtentKind, Map};
+use crate::metadata::inode::Inode;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Metadata spaces: bytes of the image, or decoded contents of the metabox inode.
 //!
-//! Metadata is read through a cache of aligned [windows](crate::window), so that opening an inode, its map and its attributes costs
+//! Metadata is read through a cache of aligned [windows](super::window), so that opening an inode, its map and its attributes costs
 //! one read of the device, and the inodes beside it none.
 
-use crate::cache::Bytes;
-use crate::window::WindowKey;
-use crate::{Image, ReadError};
+use super::window::WindowKey;
+use crate::cache::byte_cache::Bytes;
+use crate::error::ReadError;
+use crate::image::Image;
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

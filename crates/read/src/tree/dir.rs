@@ -1,9 +1,13 @@
 //! Directories: lookup by bisection, listing in stored order.
 
-use crate::cache::Bytes;
-use crate::map::{ExtentKind, Map};
-use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Space};
+use crate::cache::byte_cache::Bytes;
+use crate::data::read::Fragments;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::inode_map::{ExtentKind, Map};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
 use kiln_format::Nid;
 use kiln_format::dirent::{DIRENT_LEN, DirBlock};
 use kiln_format::inode::FileType;
@@ -95,7 +99,7 @@ impl<'a> DirReader<'a> {
             }
         }
         let mut bytes = vec![0; len as usize];
-        self.image.fill_by(&mut self.map, &mut bytes, off, crate::data::Fragments::Allowed)?;
+        self.image.fill_by(&mut self.map, &mut bytes, off, Fragments::Allowed)?;
         Ok(BlockBytes::Copy(bytes))
     }
 }

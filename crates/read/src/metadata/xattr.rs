@@ -1,7 +1,10 @@
 //! Extended attributes.
 
-use crate::meta::MetaReader;
-use crate::{Image, Inode, ReadError, Space};
+use super::inode::Inode;
+use super::reader::MetaReader;
+use super::reader::Space;
+use crate::error::ReadError;
+use crate::image::Image;
 use kiln_format::xattr::{
     BODY_HEADER_LEN, ENTRY_HEADER_LEN, LONG_PREFIX, RawXattrBodyHeader, RawXattrEntry, entry_len, filter_bit, prefix,
     split_name,

@@ -1,9 +1,11 @@
 //! Lookups in encoded extents.
 
-use super::{File, HEADER};
-use crate::map::{aligned, too_far};
-use crate::meta::MetaReader;
-use crate::{Extent, ExtentKind, ReadError};
+use super::compressed::File;
+use super::compressed::HEADER;
+use super::inode_map::{Extent, ExtentKind};
+use super::inode_map::{aligned, too_far};
+use crate::error::ReadError;
+use crate::metadata::reader::MetaReader;
 use kiln_format::Nid;
 use kiln_format::addr::BlockBits;
 use kiln_format::zmap::{Advise, ExtentRecord, MAP_HEADER_LEN, MapHeader, RecordSize};

@@ -1,7 +1,9 @@
 //! Inodes: from nid to checked metadata.
 
-use crate::meta::MetaReader;
-use crate::{Image, ReadError, Space};
+use super::reader::MetaReader;
+use super::reader::Space;
+use crate::error::ReadError;
+use crate::image::Image;
 use kiln_format::Nid;
 use kiln_format::inode::{COMPACT_LEN, EXTENDED_LEN, Epoch, FileType};
 

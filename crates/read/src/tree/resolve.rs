@@ -1,6 +1,8 @@
 //! Paths to inodes, and the targets of symbolic links.
 
-use crate::{Image, Inode, ReadError};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
 use kiln_format::inode::FileType;
 
 /// Most symbolic links in one resolution, as in Linux.

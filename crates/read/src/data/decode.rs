@@ -8,18 +8,20 @@
 //!    at this extent lately, or by somebody whose strides leave it: decode up to the last byte wanted. Streams decode front to
 //!    back, so on average that is half of it;
 //! 4. else, where its front is wanted or another part was wanted before, or where its file is read at random
-//!    ([`course`](crate::course)), more will be wanted soon: decode it whole into the cache, once for all who ask meanwhile. An
+//!    ([`access_pattern`](crate::cache::access_pattern)), more will be wanted soon: decode it whole into the cache, once for all who ask meanwhile. An
 //!    extent too long for the cache takes way 3. At random, 4 KiB at a time, that halves what is decoded: the library's CPU
 //!    seconds are 0.60 (zstd) and 0.89 (lz4, where a page fault of the cache costs as much as decoding a page) of those without.
 
-use crate::cache::{Bytes, Text};
-use crate::course::Course;
+use crate::cache::access_pattern::Course;
+use crate::cache::admission::Touch;
+use crate::cache::byte_cache::{Bytes, Text};
+use crate::cache::state::Memory;
+use crate::error::ReadError;
 use crate::image::Core;
-use crate::map::{Extent, ExtentKind};
-use crate::memory::Memory;
+use crate::image::{Image, Reader};
+use crate::map::inode_map::{Extent, ExtentKind};
+use crate::metadata::reader::Space;
 use crate::stats::Decoded;
-use crate::touched::Touch;
-use crate::{Image, ReadError, Reader, Space};
 use kiln_codec::{Decoder, Want};
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 use kiln_format::{Algorithm, Incompat};

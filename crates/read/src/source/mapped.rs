@@ -1,9 +1,10 @@
 //! A file mapped into memory: reads copy nothing and call nobody.
 //!
-//! With one line in [`per_process`](crate::per_process), the only unsafe code of this crate.
+//! With one line in [`fork_local`](crate::cache::fork_local), the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
-use crate::{FileSource, RangeMut, ReadAt, ReadError};
+use super::read_at::{FileSource, RangeMut, ReadAt};
+use crate::error::ReadError;
 use rustix::fd::AsFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;

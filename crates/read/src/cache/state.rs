@@ -1,15 +1,15 @@
 //! What an image remembers of what was read: caches, and tables that tell how files are read.
 
-use crate::Reader;
-use crate::cache::ByteCache;
-use crate::course::Courses;
-use crate::decode::Stored;
-use crate::stride::Strides;
-use crate::touched::Touched;
-use crate::trail::Trails;
-use crate::window::WindowKey;
-use crate::workspace::{Buffers, Workspaces};
-use crate::zmap::StartSums;
+use super::access_pattern::Courses;
+use super::admission::Touched;
+use super::byte_cache::ByteCache;
+use super::readahead::Trails;
+use super::stride::Strides;
+use super::workspaces::{Buffers, Workspaces};
+use crate::data::decode::Stored;
+use crate::image::Reader;
+use crate::map::encoded_extents::StartSums;
+use crate::metadata::window::WindowKey;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
 
+use super::read_at::ReadAt;
+use crate::error::ReadError;
 use crate::stats::Counters;
-use crate::{ReadAt, ReadError};
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
 use kiln_format::superblock::Superblock;
 use kiln_format::{BlockBits, FormatError};

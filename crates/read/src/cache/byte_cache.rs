@@ -1,0 +1,224 @@
+//! A cache of byte strings, bounded by their lengths, that loads each of them once.
+
+use crate::error::ReadError;
+use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that several threads read.
+pub(crate) type Bytes = Arc<Text>;
+
+/// Bytes, and how many were handed out.
+#[derive(Debug)]
+pub(crate) struct Text {
+    bytes: Box<[u8]>,
+    handed_out: AtomicU64,
+}
+
+impl Text {
+    pub fn new(bytes: Box<[u8]>) -> Bytes {
+        Self::handed_out(bytes, 0)
+    }
+
+    /// Bytes of which so many were handed out by other ways.
+    pub fn handed_out(bytes: Box<[u8]>, len: u64) -> Bytes {
+        Arc::new(Text { bytes, handed_out: AtomicU64::new(len) })
+    }
+
+    /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.
+    pub fn hand_out(&self, len: usize) -> bool {
+        self.handed_out.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
+    }
+}
+
+impl Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A load's outcome: an error is in the cache only for as long as its waiters need to take it.
+type Outcome = Result<Bytes, Arc<ReadError>>;
+
+/// What an entry costs beside its bytes: key, slot and allocation headers.
+const ENTRY_COST: u64 = 128;
+
+/// Most shards; more only help machines with more cores than can decode at once.
+const SHARDS_MAX: u64 = 64;
+
+#[derive(Clone)]
+struct ByLen;
+
+impl<K> Weighter<K, Outcome> for ByLen {
+    fn weight(&self, _: &K, outcome: &Outcome) -> u64 {
+        ENTRY_COST + outcome.as_ref().map_or(0, |bytes| bytes.len() as u64)
+    }
+}
+
+/// A bounded cache with one load per key in flight.
+///
+/// Capacity is split over shards without borrowing, and what exceeds a shard's share would be dropped at once, whatever
+/// else is free. So there are only as many shards as leave each a share of eight times the largest value; where even
+/// the whole is smaller than that, there is one.
+pub(crate) struct ByteCache<K> {
+    inner: Cache<K, Outcome, ByLen>,
+    largest: u64,
+    capacity: AtomicU64,
+}
+
+impl<K: Clone + Eq + Hash> ByteCache<K> {
+    /// A cache of `capacity` bytes for values of up to `largest` and usually `typical` bytes.
+    pub fn new(capacity: u64, largest: u64, typical: u64) -> Self {
+        let shards = (capacity / (8 * largest)).clamp(1, SHARDS_MAX);
+        // Rounded down: the cache rounds up to a power of two.
+        let shards = 1usize << shards.ilog2();
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .weight_capacity(capacity)
+            .estimated_items_capacity((capacity / typical).clamp(32 * shards as u64, 1 << 20) as usize)
+            .build()
+            .expect("both capacities are set");
+        let inner = Cache::with_options(options, ByLen, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Self { inner, largest: largest.min(capacity / 4), capacity: capacity.into() }
+    }
+
+    /// Bytes that it may hold.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Let it hold more or fewer bytes: half of what it was made for at least, for its largest values to have room.
+    pub fn set_capacity(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        self.inner.set_capacity(capacity);
+    }
+
+    /// The longest value in bytes that is worth keeping: a cache of fewer than four would only churn.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
+    /// Forget a value.
+    pub fn remove(&self, key: &K) {
+        self.inner.remove(key);
+    }
+
+    /// The value, if it is there.
+    pub fn get(&self, key: &K) -> Option<Bytes> {
+        self.inner.get(key)?.ok()
+    }
+
+    /// Whether the value is there.
+    pub fn has(&self, key: &K) -> bool {
+        self.inner.contains_key(key)
+    }
+
+    /// Keep a value that came with another one.
+    pub fn put(&self, key: K, bytes: Bytes) {
+        self.inner.insert(key, Ok(bytes));
+    }
+
+    /// The value, which `load` makes unless it is there or another thread is making it.
+    ///
+    /// If `load` fails, all who wait for it get its error, and the next who asks tries again. (Left to the cache, each
+    /// of the waiters would repeat the load, one after the other.)
+    pub fn get_or_load(&self, key: &K, load: impl FnOnce() -> Result<Bytes, ReadError>) -> Result<Bytes, ReadError> {
+        match self.inner.get_value_or_guard(key, None) {
+            GuardResult::Value(outcome) => outcome.map_err(|error| (*error).clone()),
+            GuardResult::Guard(guard) => match load() {
+                Ok(bytes) => {
+                    // The answer is an error if the key was removed meanwhile: the waiters have their value anyhow.
+                    let _ = guard.insert(Ok(bytes.clone()));
+                    Ok(bytes)
+                }
+                Err(error) => {
+                    let _ = guard.insert(Err(Arc::new(error.clone())));
+                    self.inner.remove_if(key, |outcome| outcome.is_err());
+                    Err(error)
+                }
+            },
+            GuardResult::Timeout => Err(ReadError::Internal { what: "a cache without a timeout timed out".into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    fn bytes(len: usize) -> Bytes {
+        Text::new(vec![0; len].into_boxed_slice())
+    }
+
+    /// How often the load runs if eight threads ask for one key at once, and what they get.
+    fn race(load: impl Fn() -> Result<Bytes, ReadError> + Sync) -> (usize, Vec<Result<Bytes, ReadError>>) {
+        let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
+        let (loads, barrier) = (AtomicUsize::new(0), Barrier::new(8));
+        let results = std::thread::scope(|scope| {
+            let ask = || {
+                barrier.wait();
+                cache.get_or_load(&7, || {
+                    loads.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(100));
+                    load()
+                })
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        (loads.into_inner(), results)
+    }
+
+    #[test]
+    fn one_load_serves_all_who_wait() {
+        let (loads, results) = race(|| Ok(bytes(100)));
+        assert_eq!(loads, 1);
+        assert!(results.iter().all(|r| r.as_ref().is_ok_and(|b| b.len() == 100)));
+    }
+
+    #[test]
+    fn one_failure_serves_all_who_wait_and_is_forgotten() {
+        let (loads, results) = race(|| Err(ReadError::NotFound { path: b"x".to_vec() }));
+        assert_eq!(loads, 1);
+        assert!(results.iter().all(Result::is_err));
+        let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
+        assert!(cache.get_or_load(&1, || Err(ReadError::NotFound { path: vec![] })).is_err());
+        assert!(cache.get_or_load(&1, || Ok(bytes(1))).is_ok());
+    }
+
+    #[test]
+    fn the_largest_value_is_kept() {
+        for capacity in [1 << 20, 3 << 20, 64 << 20, 1 << 30] {
+            let cache = ByteCache::<u32>::new(capacity, 12 << 20, 64 << 10);
+            let len = cache.largest() as usize;
+            cache.get_or_load(&1, || Ok(bytes(len))).unwrap();
+            assert!(cache.get(&1).is_some(), "{len} bytes in a cache of {capacity}");
+            assert!(cache.inner.weight() <= capacity);
+        }
+    }
+
+    #[test]
+    fn the_bound_holds() {
+        let cache = ByteCache::<u32>::new(1 << 20, 64 << 10, 64 << 10);
+        for key in 0..1000 {
+            cache.get_or_load(&key, || Ok(bytes(60_000))).unwrap();
+            assert!(cache.inner.weight() <= 1 << 20);
+        }
+    }
+
+    #[test]
+    fn no_capacity_is_no_error() {
+        let cache = ByteCache::<u32>::new(0, 12 << 20, 64 << 10);
+        assert_eq!(cache.largest(), 0);
+        assert!(cache.get_or_load(&1, || Ok(bytes(10))).is_ok());
+        assert!(cache.get(&1).is_none());
+    }
+}

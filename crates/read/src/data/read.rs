@@ -1,0 +1,251 @@
+//! From ranges of a file to bytes.
+//!
+//! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
+//! is goes from the device straight into the destination; encoded extents go through [`decode`](super::decode).
+
+use super::decode::{Pcluster, Stored};
+use crate::cache::access_pattern::Course;
+use crate::error::ReadError;
+use crate::image::{Image, Reader};
+use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
+use kiln_format::inode::FileType;
+use std::ops::Range;
+
+/// What bytes of a pcluster are called in messages.
+const PCLUSTER: &str = "pcluster";
+
+/// Whether fragments may occur: not in the packed inode, which holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fragments {
+    Allowed,
+    Refused,
+}
+
+impl Image {
+    /// Read contents from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the
+    /// file.
+    ///
+    /// # Errors
+    /// A directory, something without contents, a damaged image, a failing source. What `buf` holds is then
+    /// unspecified.
+    pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
+        let len = readable(inode, buf.len(), off)?;
+        self.core.counters.read(len);
+        self.fill(inode, &mut buf[..len], off)?;
+        Ok(len)
+    }
+
+    /// Fill `buf` with contents from byte `off` on; the range must be in the file.
+    pub(crate) fn fill(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let wanted = off..off + buf.len() as u64;
+        self.fill_by(&mut Map::open_for(self, inode, &wanted)?, buf, off, Fragments::Allowed)
+            .map_err(|error| error.at_nid(inode.nid))
+    }
+
+    /// [`Image::fill`] for who has the file's map.
+    pub(crate) fn fill_by(
+        &self,
+        map: &mut Map<'_>,
+        buf: &mut [u8],
+        off: u64,
+        fragments: Fragments,
+    ) -> Result<(), ReadError> {
+        let (mut buf, mut off) = (buf, off);
+        let mut is_announced = self.core.reader == Reader::Programs;
+        while !buf.is_empty() {
+            let mut extent = map.extent_at(off)?;
+            let end = off + buf.len() as u64;
+            if !is_announced && extent.end() < end {
+                self.announce_pclusters(map, extent.end()..end)?;
+                is_announced = true;
+            }
+            if extent.end() < end {
+                join_raw(map, &mut extent, end)?;
+            }
+            let len = (extent.end() - off).min(buf.len() as u64) as usize;
+            let (part, rest) = buf.split_at_mut(len);
+            self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
+            (buf, off) = (rest, off + len as u64);
+        }
+        Ok(())
+    }
+
+    /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
+    fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+        let announce =
+            |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);
+        let (mut off, mut run) = (range.start, None::<(u16, Range<u64>)>);
+        while off < range.end {
+            let extent = map.extent_at(off)?;
+            off = extent.end();
+            let (ExtentKind::Encoded { device, pa, plen, inline: None, .. }
+            | ExtentKind::Plain { device, pa, plen, inline: None, .. }) = extent.kind
+            else {
+                continue;
+            };
+            let end = pa.saturating_add(plen.into());
+            match &mut run {
+                Some((of, run)) if (*of, run.end) == (device, pa) => run.end = end,
+                _ => run.replace((device, pa..end)).into_iter().for_each(announce),
+            }
+        }
+        run.into_iter().for_each(announce);
+        Ok(())
+    }
+
+    /// Fill `buf` from byte `skip` of an extent on.
+    pub(crate) fn read_extent(
+        &self,
+        extent: &Extent,
+        buf: &mut [u8],
+        skip: u64,
+        fragments: Fragments,
+        course: Course,
+    ) -> Result<(), ReadError> {
+        match extent.kind {
+            ExtentKind::Hole => buf.fill(0),
+            ExtentKind::Raw { device, pa } => self.read_raw("data", device, pa, skip, buf)?,
+            ExtentKind::Meta { pa, in_metabox } => {
+                let space = if in_metabox { Space::Metabox } else { Space::Primary };
+                self.read_meta("inline data", space, pa, skip, buf)?;
+            }
+            ExtentKind::Plain { device, pa, plen, interlaced: true, inline } => {
+                self.read_interlaced(&Pcluster { device, inline, pa, plen }, extent.la, skip, buf)?;
+            }
+            ExtentKind::Plain { device, pa, plen, interlaced: false, inline } => {
+                self.read_pcluster(&Pcluster { device, inline, pa, plen }, skip, buf)?;
+            }
+            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip, course)?,
+            ExtentKind::Fragment { off } => self.read_fragment(off, skip, buf, fragments)?,
+        }
+        Ok(())
+    }
+
+    fn read_raw(&self, record: &'static str, device: u16, pa: u64, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+        let devices = &self.core.devices;
+        let from = pa.saturating_add(skip);
+        devices.check_range(record, device, from, buf.len() as u64)?;
+        if self.core.reader == Reader::Programs {
+            return devices.read(device, buf, from);
+        }
+        let memory = self.core.memory();
+        if let Some(soon) = memory.trails.step(device, from, buf.len() as u64) {
+            devices.will_need(device, soon.start, soon.end - soon.start);
+        }
+        memory.strides.fetch(buf.len(), || devices.read(device, buf, from))
+    }
+
+    fn read_meta(
+        &self,
+        record: &'static str,
+        space: Space,
+        pa: u64,
+        skip: u64,
+        buf: &mut [u8],
+    ) -> Result<(), ReadError> {
+        MetaReader::new(self, space).fill_contents(record, buf, pa.saturating_add(skip))
+    }
+
+    /// Fill `buf` with stored bytes from byte `skip` of a pcluster on.
+    pub(crate) fn read_pcluster(&self, pcluster: &Pcluster, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+        match pcluster.inline {
+            Some(space) => self.read_meta(PCLUSTER, space, pcluster.pa, skip, buf),
+            None => self.read_raw(PCLUSTER, pcluster.device, pcluster.pa, skip, buf),
+        }
+    }
+
+    /// The bytes of a pcluster, where its source has them in memory.
+    pub(crate) fn borrow_pcluster(&self, pcluster: &Pcluster) -> Result<Option<&[u8]>, ReadError> {
+        match pcluster.inline {
+            Some(_) => Ok(None),
+            None => self.borrow_raw(PCLUSTER, pcluster.device, pcluster.pa, 0, pcluster.plen as usize),
+        }
+    }
+
+    /// `len` stored bytes from byte `skip` behind `pa` on, where their source has them in memory.
+    pub(crate) fn borrow_raw(
+        &self,
+        record: &'static str,
+        device: u16,
+        pa: u64,
+        skip: u64,
+        len: usize,
+    ) -> Result<Option<&[u8]>, ReadError> {
+        let devices = &self.core.devices;
+        let from = pa.saturating_add(skip);
+        devices.check_range(record, device, from, len as u64)?;
+        Ok(devices.borrow(device, from, len))
+    }
+
+    /// Fill `buf` from byte `skip` of an extent in an interlaced pcluster on: its last bytes are the extent's first, up
+    /// to the block boundary of the file; what follows starts at the front of the pcluster.
+    fn read_interlaced(&self, pcluster: &Pcluster, la: u64, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+        let block_bits = self.superblock().block_bits;
+        let rotated = block_bits.len() - block_bits.within(la);
+        let in_rotated = rotated.saturating_sub(skip).min(buf.len() as u64) as usize;
+        let (first, rest) = buf.split_at_mut(in_rotated);
+        if !first.is_empty() {
+            self.read_pcluster(pcluster, u64::from(pcluster.plen) - rotated + skip, first)?;
+        }
+        if !rest.is_empty() {
+            self.read_pcluster(pcluster, (skip + in_rotated as u64) - rotated, rest)?;
+        }
+        Ok(())
+    }
+
+    fn read_fragment(&self, off: u64, skip: u64, buf: &mut [u8], fragments: Fragments) -> Result<(), ReadError> {
+        if fragments == Fragments::Refused {
+            return Err(fragment_error(off, "a fragment inside the packed inode"));
+        }
+        let from = off.saturating_add(skip);
+        let packed = self.packed_range(from, buf.len() as u64)?;
+        let mut map = Map::open_for(self, packed, &(from..from + buf.len() as u64))?;
+        self.fill_by(&mut map, buf, from, Fragments::Refused).map_err(|error| error.at_nid(packed.nid))
+    }
+
+    /// The packed inode, which must hold the range.
+    pub(crate) fn packed_range(&self, off: u64, len: u64) -> Result<&Inode, ReadError> {
+        let packed =
+            self.core.packed.as_ref().ok_or_else(|| fragment_error(off, "a fragment without a packed inode"))?;
+        match off.checked_add(len) {
+            Some(end) if end <= packed.meta.size => Ok(packed),
+            _ => Err(fragment_error(off, "a fragment behind the end of the packed inode")),
+        }
+    }
+}
+
+/// How many of `len` bytes from `off` on the file has.
+pub(crate) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
+    if inode.meta.file_type == FileType::Directory {
+        return Err(ReadError::IsADirectory { path: Vec::new() });
+    }
+    if !inode.has_contents() {
+        return Err(ReadError::NoContents { nid: inode.nid });
+    }
+    Ok(inode.meta.size.saturating_sub(off).min(len as u64) as usize)
+}
+
+pub(crate) fn fragment_error(off: u64, reason: &'static str) -> ReadError {
+    ReadError::corrupt("z_erofs_map_header", 0, "h_fragmentoff", off, reason)
+}
+
+/// Extend a raw extent by those that follow it in the file and on its device, up to byte `end` of the file: chunks are
+/// often contiguous, and one large read is cheaper than many small ones.
+fn join_raw(map: &mut Map<'_>, extent: &mut Extent, end: u64) -> Result<(), ReadError> {
+    let ExtentKind::Raw { device, pa } = extent.kind else { return Ok(()) };
+    while extent.end() < end {
+        let next = map.extent_at(extent.end())?;
+        let follows = ExtentKind::Raw { device, pa: pa.saturating_add(extent.llen) };
+        if next.llen == 0 || next.kind != follows {
+            break;
+        }
+        extent.llen += next.llen;
+    }
+    Ok(())
+}

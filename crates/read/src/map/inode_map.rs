@@ -1,0 +1,309 @@
+//! From offsets in a file to where the bytes come from, for every layout.
+
+use super::compressed::Zmap;
+use crate::cache::access_pattern::Course;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::Space;
+use crate::source::devices::Place;
+use kiln_format::addr::align_up;
+use kiln_format::chunk::{Chunk, ChunkFormat};
+use kiln_format::inode::DataLayout;
+use kiln_format::{Algorithm, Blkaddr};
+use std::ops::Range;
+
+/// A range of a file whose bytes have one origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Byte offset in the file.
+    pub la: u64,
+    /// Length in bytes; 0 only behind the end of the file.
+    pub llen: u64,
+    /// Where its bytes come from.
+    pub kind: ExtentKind,
+}
+
+/// Where the bytes of an extent come from. Flat addresses are resolved: `pa` is a byte address on `device`, 0 for the
+/// primary device and n for extra device n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Zeros.
+    Hole,
+    /// As they are, contiguous.
+    Raw {
+        /// Device.
+        device: u16,
+        /// First byte.
+        pa: u64,
+    },
+    /// As they are, beside the inode.
+    Meta {
+        /// First byte in the metadata space.
+        pa: u64,
+        /// Which metadata space.
+        in_metabox: bool,
+    },
+    /// As they are, in a pcluster.
+    Plain {
+        /// Device.
+        device: u16,
+        /// First byte of the pcluster.
+        pa: u64,
+        /// Length of the pcluster in bytes.
+        plen: u32,
+        /// Rotated, so that bytes keep their offset within blocks.
+        interlaced: bool,
+        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
+        inline: Option<Space>,
+    },
+    /// Compressed in a pcluster.
+    Encoded {
+        /// Algorithm.
+        algorithm: Algorithm,
+        /// Device.
+        device: u16,
+        /// First byte of the pcluster.
+        pa: u64,
+        /// Length of the pcluster in bytes.
+        plen: u32,
+        /// The pcluster decodes to more than the extent.
+        partial: bool,
+        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
+        inline: Option<Space>,
+    },
+    /// Part of the packed inode.
+    Fragment {
+        /// First byte in the packed inode's contents.
+        off: u64,
+    },
+}
+
+impl Extent {
+    /// Byte offset behind the extent.
+    pub fn end(&self) -> u64 {
+        self.la + self.llen
+    }
+
+    /// The empty extent behind a file of `size` bytes.
+    fn behind(size: u64) -> Self {
+        Self { la: size, llen: 0, kind: ExtentKind::Hole }
+    }
+}
+
+impl Image {
+    /// The extent that holds byte `off` of the inode's contents; an empty one if `off` is behind their end.
+    ///
+    /// # Errors
+    /// A map that the format does not allow, a failing source. Whether the extent's bytes can be read is not checked.
+    pub fn extent_at(&self, inode: &Inode, off: u64) -> Result<Extent, ReadError> {
+        Map::open(self, inode)?.extent_at(off)
+    }
+}
+
+/// The map of one inode, for lookups one behind the other.
+pub(crate) struct Map<'a> {
+    image: &'a Image,
+    inode: Inode,
+    kind: Kind<'a>,
+    /// How the file is read.
+    pub course: Course,
+}
+
+// A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
+#[allow(clippy::large_enum_variant)]
+enum Kind<'a> {
+    Empty,
+    Hole,
+    /// Contiguous from byte `start` of the flat space.
+    Flat {
+        start: u64,
+    },
+    /// The same up to `head`; the rest is in the metadata.
+    Inline {
+        start: u64,
+        head: u64,
+        tail: u64,
+    },
+    Chunks {
+        format: ChunkFormat,
+        table: u64,
+        meta: MetaReader<'a>,
+    },
+    Compressed(Zmap<'a>),
+}
+
+impl<'a> Map<'a> {
+    /// The map of `inode`, which must have contents.
+    pub fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
+        if !inode.has_contents() {
+            return Err(ReadError::NoContents { nid: inode.nid });
+        }
+        let kind = Self::kind(image, inode).map_err(|error| error.at_nid(inode.nid))?;
+        Ok(Self { image, inode: *inode, kind, course: Course::default() })
+    }
+
+    /// The map of `inode` for who wants these bytes of it, which tell how the file is read. What does not fit into the cache
+    /// counts as read on and on: its parts are gone before anybody comes back to them.
+    pub fn open_for(image: &'a Image, inode: &Inode, wanted: &Range<u64>) -> Result<Self, ReadError> {
+        let mut map = Self::open(image, inode)?;
+        let (size, memory) = (inode.meta.size, image.core.memory());
+        if matches!(map.kind, Kind::Compressed(_)) && size <= memory.decoded.capacity() {
+            map.course = memory.courses.step(inode.nid.0, wanted, size);
+        }
+        Ok(map)
+    }
+
+    fn kind(image: &'a Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
+        let meta = &inode.meta;
+        if meta.size == 0 {
+            return Ok(Kind::Empty);
+        }
+        match meta.layout {
+            DataLayout::FlatPlain => match meta.start_block() {
+                Some(addr) => Ok(Kind::Flat { start: image.byte_off(addr) }),
+                None => Ok(Kind::Hole),
+            },
+            DataLayout::FlatInline => inline(image, inode),
+            DataLayout::ChunkBased => {
+                let body = image.body_pos(inode)?;
+                let format = ChunkFormat::decode(meta.i_u, image.superblock().block_bits, body)?;
+                let table = aligned(body, format.entry.len())?;
+                Ok(Kind::Chunks { format, table, meta: MetaReader::new(image, inode.space()) })
+            }
+            DataLayout::CompressedFull | DataLayout::CompressedCompact => {
+                Ok(Kind::Compressed(Zmap::open(image, inode)?))
+            }
+        }
+    }
+
+    /// The extent that holds byte `off`; an empty one behind the end.
+    pub fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
+        let size = self.inode.meta.size;
+        if off >= size {
+            return Ok(Extent::behind(size));
+        }
+        self.lookup(off).map_err(|error| error.at_nid(self.inode.nid))
+    }
+
+    fn lookup(&mut self, off: u64) -> Result<Extent, ReadError> {
+        let size = self.inode.meta.size;
+        match &mut self.kind {
+            Kind::Empty => Ok(Extent::behind(size)),
+            Kind::Hole => Ok(Extent { la: 0, llen: size, kind: ExtentKind::Hole }),
+            Kind::Flat { start } => flat_extent(self.image, *start, size, off),
+            Kind::Inline { start, head, .. } if off < *head => flat_extent(self.image, *start, *head, off),
+            Kind::Inline { head, tail, .. } => {
+                let kind = ExtentKind::Meta { pa: *tail, in_metabox: self.inode.nid.in_metabox() };
+                Ok(Extent { la: *head, llen: size - *head, kind })
+            }
+            Kind::Chunks { format, table, meta } => chunk_extent(self.image, *format, *table, meta, size, off),
+            Kind::Compressed(zmap) => zmap.extent_at(off),
+        }
+    }
+
+    /// Byte offset in the metadata space behind all that belongs to the inode: tail, chunk table or index.
+    pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
+        let size = self.inode.meta.size;
+        match &mut self.kind {
+            Kind::Empty | Kind::Hole | Kind::Flat { .. } => self.image.body_pos(&self.inode),
+            Kind::Inline { head, tail, .. } => Ok(*tail + (size - *head)),
+            Kind::Chunks { format, table, .. } => {
+                // The count may be as large as a hostile size makes it; a table that cannot be there is an error.
+                let len = format.count(size).checked_mul(format.entry.len());
+                len.and_then(|len| table.checked_add(len)).ok_or_else(|| too_far("erofs_inode_chunk_info", *table))
+            }
+            Kind::Compressed(zmap) => zmap.metadata_end(),
+        }
+    }
+
+    /// The map of a compressed file.
+    pub fn zmap(&mut self) -> Option<&mut Zmap<'a>> {
+        match &mut self.kind {
+            Kind::Compressed(zmap) => Some(zmap),
+            _ => None,
+        }
+    }
+}
+
+impl Image {
+    /// Byte address of a block; at most 48 + 16 bits.
+    pub(crate) fn byte_off(&self, addr: Blkaddr) -> u64 {
+        (addr.0 & Blkaddr::HOLE48.0) << self.superblock().block_bits.bits()
+    }
+}
+
+/// `pos` rounded up.
+pub(crate) fn aligned(pos: u64, unit: u64) -> Result<u64, ReadError> {
+    align_up(pos, unit).ok_or_else(|| too_far("erofs_inode", pos))
+}
+
+pub(crate) fn too_far(record: &'static str, pos: u64) -> ReadError {
+    ReadError::corrupt(record, pos, "position", pos, "beyond 64 bits")
+}
+
+fn inline<'a>(image: &Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
+    let block_bits = image.superblock().block_bits;
+    let tail = image.body_pos(inode)?;
+    let head = (block_bits.blocks_for(inode.meta.size) - 1) * block_bits.len();
+    let tail_len = inode.meta.size - head;
+    if block_bits.within(tail) + tail_len > block_bits.len() {
+        return Err(ReadError::corrupt("erofs_inode", tail, "i_size", inode.meta.size, "inline tail crosses a block"));
+    }
+    let addr = u64::from(inode.meta.i_u) | u64::from(inode.meta.startblk_hi) << 32;
+    Ok(Kind::Inline { start: image.byte_off(Blkaddr(addr)), head, tail })
+}
+
+/// The extent at `off` of bytes `0..end` that lie contiguous from `start` of the flat space: all of them, unless a
+/// border of devices cuts them.
+fn flat_extent(image: &Image, start: u64, end: u64, off: u64) -> Result<Extent, ReadError> {
+    start.checked_add(end).ok_or_else(|| too_far("erofs_inode", start))?;
+    let mut la = 0;
+    loop {
+        let Place { device, pa, run } = image.core.devices.in_flat_space(start + la);
+        let llen = run.min(end - la);
+        if off - la < llen {
+            return Ok(Extent { la, llen, kind: ExtentKind::Raw { device, pa } });
+        }
+        la += llen;
+    }
+}
+
+fn chunk_extent(
+    image: &Image,
+    format: ChunkFormat,
+    table: u64,
+    meta: &mut MetaReader<'_>,
+    size: u64,
+    off: u64,
+) -> Result<Extent, ReadError> {
+    const RECORD: &str = "erofs_inode_chunk_index";
+    let idx = off >> format.chunk_bits;
+    let la = idx << format.chunk_bits;
+    let llen = (size - la).min(1 << format.chunk_bits);
+    let entry_len = format.entry.len();
+    let pos =
+        idx.checked_mul(entry_len).and_then(|rel| rel.checked_add(table)).ok_or_else(|| too_far(RECORD, table))?;
+    let mut bytes = [0; 8];
+    let entry = &mut bytes[..entry_len as usize];
+    meta.fill(RECORD, entry, pos)?;
+    match format.decode_entry(entry) {
+        Chunk::Hole => Ok(Extent { la, llen, kind: ExtentKind::Hole }),
+        Chunk::At { device, start } => {
+            // From the chunk's start to a border of devices, or from such a border on.
+            let start = image.byte_off(start);
+            start.checked_add(llen).ok_or_else(|| too_far(RECORD, pos))?;
+            let mut skip = 0;
+            loop {
+                let place = image.core.devices.in_chunk_space(device, start + skip)?;
+                let len = place.run.min(llen - skip);
+                if off - la - skip < len {
+                    let kind = ExtentKind::Raw { device: place.device, pa: place.pa };
+                    return Ok(Extent { la: la + skip, llen: len, kind });
+                }
+                skip += len;
+            }
+        }
+    }
+}

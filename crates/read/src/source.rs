@@ -1,0 +1,6 @@
+//! Where the bytes of an image come from: the trait [`ReadAt`](read_at::ReadAt), its implementations, and the devices of one image.
+
+pub mod conformance;
+pub(crate) mod devices;
+pub(crate) mod mapped;
+pub(crate) mod read_at;
