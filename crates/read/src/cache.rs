@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod byte_cache;
 pub(crate) mod fork_local;
 pub(crate) mod readahead;
+pub(crate) mod start_sums;
 pub(crate) mod state;
 pub(crate) mod stride;
 pub(crate) mod workspaces;

@@ -1,5 +1,6 @@
 //! Contents: from ranges of files to bytes.
 
+pub(crate) mod announce;
 pub(crate) mod batch;
 pub(crate) mod decode;
 pub(crate) mod read;

@@ -2,6 +2,7 @@
 
 use crate::escape::Escaped;
 use kiln_codec::CodecError;
+use kiln_format::addr::align_up;
 use kiln_format::{FormatError, Nid, Problem};
 use rustix::io::Errno;
 use std::fmt;
@@ -219,6 +220,16 @@ impl From<FormatError> for ReadError {
             Problem::DoesNotFit => ReadError::Internal { what: error.to_string() },
         }
     }
+}
+
+/// `pos` rounded up to a multiple of `unit`; an error beyond 64 bits.
+pub(crate) fn aligned(pos: u64, unit: u64) -> Result<u64, ReadError> {
+    align_up(pos, unit).ok_or_else(|| too_far("erofs_inode", pos))
+}
+
+/// The error for a position that 64 bits do not hold.
+pub(crate) fn too_far(record: &'static str, pos: u64) -> ReadError {
+    ReadError::corrupt(record, pos, "position", pos, "beyond 64 bits")
 }
 
 /// The place in front of a message: as much of it as is known.

@@ -8,12 +8,14 @@ pub(crate) mod meter;
 pub(crate) mod range_set;
 
 use crate::cache::admission::Touch;
-use crate::data::decode::{Stored, Way};
+use crate::data::decode::Way;
 use crate::data::read::Fragments;
 use crate::error::ReadError;
 use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::Stored;
 use crate::metadata::inode::Inode;
 use index::Described;
 use meter::way;

@@ -3,64 +3,36 @@
 use crate::cache::fork_local::PerProcess;
 use crate::cache::state::Memory;
 use crate::error::ReadError;
-use crate::metadata::composefs;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::Space;
-use crate::metadata::window::Fetch;
-use crate::metadata::xattr::LongPrefixes;
+use crate::metadata::long_prefixes::LongPrefixes;
+use crate::metadata::superblock::{
+    HEAD_LEN, decode_limits, has_composefs_header, read_compr_cfgs, read_head, verify_checksum,
+};
+use crate::options::{OpenOptions, Reader};
 use crate::source::devices::Devices;
-use crate::source::read_at::{FileSource, OffsetSource, ReadAt};
-use crate::stats::Counters;
-use crate::stats::Stats;
+use crate::source::file::FileSource;
+use crate::source::offset::OffsetSource;
+use crate::source::read_at::ReadAt;
+use crate::stats::{Counters, Stats};
 use kiln_codec::DecodeLimits;
+use kiln_format::Nid;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::DeviceSlot;
 use kiln_format::inode::FileType;
-use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Compat, Nid};
+use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes from the superblock on that hold it and its configuration records in all likelihood.
-const HEAD_LEN: u64 = 3072;
-/// The longest that they can be: 128 + 16 * 255 bytes and four records.
-const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
 /// A metabox has at most this many times the length of the image.
 const METABOX_RATIO_MAX: u64 = 256;
 
-/// How to open an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenOptions {
-    /// Metadata and decoded data that are kept, in bytes: metadata takes as much as there is, but at most half of it (and 256 KiB in
-    /// any case). Extents longer than a quarter of this are decoded anew for each read.
-    pub cache_bytes: u64,
-    /// Refuse an image whose superblock has a wrong checksum.
-    pub verify_checksum: bool,
-    /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
-    /// from there.
-    pub offset: u64,
-    /// Who reads.
-    pub reader: Reader,
-}
-
-/// Who reads an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reader {
-    /// Programs, which may want the same again. The system reads ahead of them, as for all files.
-    #[default]
-    Programs,
-    /// A kernel, which keeps what it gets, and reads ahead in files itself. So what is asked for is fetched, all of it at once, and
-    /// nothing else but what follows when files are read in the order of their data; decoded data are kept until all of them
-    /// were handed out.
-    Kernel,
-}
-
-impl Default for OpenOptions {
-    /// 64 MiB of cache, checksum verified, the source is all image.
-    fn default() -> Self {
-        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, reader: Reader::default() }
-    }
+/// Whether a reader waits for what is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    Allowed,
+    /// [`std::io::ErrorKind::WouldBlock`] says that it is not kept.
+    Refused,
 }
 
 /// An open image. Clones share devices and caches. Threads may use one together, and so may processes that are forked off: each of
@@ -120,7 +92,7 @@ impl Image {
         }
         let cfgs = read_compr_cfgs(&all, &sb, &head)?;
         all.add_extra(&sb, devices)?;
-        let is_composefs = composefs::has_header(&all)?;
+        let is_composefs = has_composefs_header(&all)?;
         let limits = decode_limits(&cfgs);
         let (packed_nid, metabox_nid) = (sb.packed_nid, sb.metabox_nid);
         let core = Core {
@@ -249,14 +221,6 @@ impl Image {
     pub(crate) fn verify_checksum(&self) -> Result<(), ReadError> {
         verify_checksum(&self.core.devices, &self.core.sb)
     }
-
-    /// The space in which shared xattrs lie.
-    pub(crate) fn shared_xattr_space(&self) -> Space {
-        match self.core.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
-            true => Space::Metabox,
-            false => Space::Primary,
-        }
-    }
 }
 
 /// The part of `source` that is the image.
@@ -270,57 +234,10 @@ fn image_in(source: Arc<dyn ReadAt>, offset: u64) -> Result<Arc<dyn ReadAt>, Rea
     }
 }
 
-/// At most `len` bytes from the superblock on.
-fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
-    let have = devices.primary_len();
-    if have <= SUPERBLOCK_OFF {
-        let (record, reason) = ("erofs_super_block", "not an EROFS image: shorter than a superblock");
-        return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "length of the image", have, reason));
-    }
-    let len = (have - SUPERBLOCK_OFF).min(len);
-    let mut head = vec![0; len as usize];
-    devices.read(0, &mut head, SUPERBLOCK_OFF)?;
-    Ok(head)
-}
-
-/// The configuration records, which start in `head` and may, in theory, end far behind it.
-fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<ComprCfgs, ReadError> {
-    let behind = |head: &[u8]| sb.compr_cfgs(head.get(sb.record_len as usize..).unwrap_or_default());
-    match behind(head) {
-        Ok(cfgs) => Ok(cfgs),
-        Err(_) => Ok(behind(&read_head(devices, HEAD_MAX_LEN)?)?),
-    }
-}
-
-fn verify_checksum(devices: &Devices, sb: &Superblock) -> Result<(), ReadError> {
-    if !sb.compat.contains(Compat::SB_CHKSUM) {
-        return Ok(());
-    }
-    let len = superblock::checksum_len(sb.block_bits);
-    devices.check_range("erofs_super_block", 0, SUPERBLOCK_OFF, len as u64)?;
-    let mut covered = vec![0; len];
-    devices.read(0, &mut covered, SUPERBLOCK_OFF)?;
-    match superblock::checksum(&covered) == sb.checksum {
-        true => Ok(()),
-        false => {
-            let (record, stored) = ("erofs_super_block", sb.checksum.into());
-            Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "checksum", stored, "does not match the superblock's block"))
-        }
-    }
-}
-
-fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
-    let default = DecodeLimits::default();
-    DecodeLimits {
-        lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
-        zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::read_at::MemorySource;
+    use crate::source::memory::MemorySource;
 
     #[test]
     fn short_files_are_no_images() {

@@ -2,5 +2,8 @@
 
 pub mod conformance;
 pub(crate) mod devices;
+pub(crate) mod file;
 pub(crate) mod mapped;
+pub(crate) mod memory;
+pub(crate) mod offset;
 pub(crate) mod read_at;

@@ -2,6 +2,7 @@
 
 pub(crate) mod counts;
 pub(crate) mod disk;
+pub(crate) mod report;
 mod stored;
 mod tally;
 
@@ -9,82 +10,18 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::tree::walk::Walk;
-use counts::{Count, ExtentCount, Histogram, StoredAs, entry};
 use kiln_format::Incompat;
 use kiln_format::Nid;
 use kiln_format::device::DEVICE_SLOT_LEN;
-use kiln_format::inode::{DataLayout, FileType};
+use report::Usage;
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use stored::StoredRanges;
+use stored::lock;
 use tally::Tally;
 
 /// Inodes that a thread takes from the walk at once.
 const BATCH: usize = 256;
-
-/// What an image contains. All counts are of inodes: further names of one count as hard links only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Inodes by type, with their sizes.
-    pub types: Vec<(FileType, Count)>,
-    /// Inodes with contents by layout, with their sizes; packed inode and metabox included.
-    pub layouts: Vec<(DataLayout, Count)>,
-    /// Names beyond the first of an inode.
-    pub hard_links: u64,
-    /// Regular files by size.
-    pub sizes: Histogram,
-    /// Extents of everything that is no directory, packed inode and metabox included.
-    pub extents: Vec<(StoredAs, ExtentCount)>,
-    /// Compressed extents by the length of their pcluster in bytes.
-    pub pcluster_lens: Histogram,
-    /// Compressed extents by their decoded length in bytes.
-    pub extent_lens: Histogram,
-    /// Bytes on devices that hold data of files: of a pcluster all, zeros in front of its stream included, which only
-    /// the bytes themselves would tell.
-    pub data: Sharing,
-    /// Bytes of the packed inode's contents that files are made of.
-    pub fragments: Sharing,
-    /// Bytes in the same blocks as [`Usage::data`] that belong to no data: ends of blocks behind tails and plain data.
-    pub padding: u64,
-    /// Everything else.
-    pub metadata: MetadataUsage,
-}
-
-/// Bytes that extents name, some of them more than once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sharing {
-    /// Sum over all that name them.
-    pub named: u64,
-    /// The same bytes, each counted once.
-    pub stored: u64,
-}
-
-impl Sharing {
-    /// Bytes that deduplication has saved.
-    pub fn saved(&self) -> u64 {
-        self.named - self.stored
-    }
-}
-
-/// Bytes of metadata. Those in a metabox are counted as they are in its contents; what the metabox takes is part of
-/// [`Usage::data`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MetadataUsage {
-    /// Superblock, configurations of algorithms, device table.
-    pub superblock: u64,
-    /// Inodes alone.
-    pub inodes: u64,
-    /// Xattr bodies behind inodes.
-    pub xattrs: u64,
-    /// Shared xattrs.
-    pub shared_xattrs: u64,
-    /// Chunk tables and compression indexes, with the bytes that align them.
-    pub indexes: u64,
-    /// Contents of files that lie beside their inodes: tails, inline pclusters.
-    pub inline: u64,
-    /// Contents of directories, wherever they lie.
-    pub directories: u64,
-}
 
 /// Count what an image contains, on `threads` threads. The result does not depend on their number.
 ///
@@ -168,84 +105,9 @@ fn tally_all(tally: &mut Tally<'_>, source: &Mutex<Source>) -> Result<(), ReadEr
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn superblock_len(image: &Image) -> Result<u64, ReadError> {
     let sb = image.superblock();
     let has_records = sb.incompat.contains(Incompat::COMPR_CFGS);
     let records = if has_records { image.compr_cfgs().encode()?.len() as u64 } else { 0 };
     Ok(sb.record_len + records + DEVICE_SLOT_LEN as u64 * u64::from(sb.extra_devices))
-}
-
-impl Usage {
-    fn empty() -> Self {
-        use DataLayout::{ChunkBased, CompressedCompact, CompressedFull, FlatInline, FlatPlain};
-        use FileType::{BlockDevice, CharDevice, Directory, Fifo, Regular, Socket, Symlink};
-        let types = [Regular, Directory, Symlink, CharDevice, BlockDevice, Fifo, Socket];
-        let layouts = [FlatPlain, FlatInline, ChunkBased, CompressedFull, CompressedCompact];
-        Self {
-            types: types.map(|key| (key, Count::default())).to_vec(),
-            layouts: layouts.map(|key| (key, Count::default())).to_vec(),
-            hard_links: 0,
-            sizes: Histogram::default(),
-            extents: StoredAs::ALL.map(|key| (key, ExtentCount::default())).to_vec(),
-            pcluster_lens: Histogram::default(),
-            extent_lens: Histogram::default(),
-            data: Sharing::default(),
-            fragments: Sharing::default(),
-            padding: 0,
-            metadata: MetadataUsage::default(),
-        }
-    }
-
-    /// Inodes of one type.
-    pub fn of_type(&self, file_type: FileType) -> Count {
-        self.types.iter().find(|(key, _)| *key == file_type).map_or(Count::default(), |(_, count)| *count)
-    }
-
-    /// Inodes of all types.
-    pub fn inodes(&self) -> u64 {
-        self.types.iter().map(|(_, count)| count.count).sum()
-    }
-
-    /// Extents of one kind.
-    pub fn stored_as(&self, kind: StoredAs) -> ExtentCount {
-        self.extents.iter().find(|(key, _)| *key == kind).map_or(ExtentCount::default(), |(_, count)| *count)
-    }
-
-    /// All compressed extents.
-    pub fn compressed(&self) -> ExtentCount {
-        let mut sum = ExtentCount::default();
-        let encoded = |kind: &StoredAs| matches!(kind, StoredAs::Encoded(_));
-        self.extents.iter().filter(|(kind, _)| encoded(kind)).for_each(|(_, count)| sum.merge(count));
-        sum
-    }
-
-    /// Add the counts of another part of the image. Ranges are not part of it.
-    fn merge(&mut self, other: &Usage) {
-        other.types.iter().for_each(|(key, count)| entry(&mut self.types, *key).merge(count));
-        other.layouts.iter().for_each(|(key, count)| entry(&mut self.layouts, *key).merge(count));
-        other.extents.iter().for_each(|(key, count)| entry(&mut self.extents, *key).merge(count));
-        self.sizes.merge(&other.sizes);
-        self.pcluster_lens.merge(&other.pcluster_lens);
-        self.extent_lens.merge(&other.extent_lens);
-        self.metadata.merge(&other.metadata);
-    }
-}
-
-impl MetadataUsage {
-    fn merge(&mut self, other: &MetadataUsage) {
-        let pairs = [
-            (&mut self.superblock, other.superblock),
-            (&mut self.inodes, other.inodes),
-            (&mut self.xattrs, other.xattrs),
-            (&mut self.shared_xattrs, other.shared_xattrs),
-            (&mut self.indexes, other.indexes),
-            (&mut self.inline, other.inline),
-            (&mut self.directories, other.directories),
-        ];
-        pairs.into_iter().for_each(|(sum, value)| *sum = sum.saturating_add(value));
-    }
 }

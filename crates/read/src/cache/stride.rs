@@ -3,12 +3,6 @@
 //! No kernel sees this, as what lies between is not wanted. It pays only where fetching takes long: who finds everything in memory
 //! is slowed down by looking up where the next steps lie. So steps are only watched while the last fetch was slow.
 
-use crate::data::decode::Stored;
-use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::inode_map::{ExtentKind, Map};
-use crate::metadata::inode::Inode;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,6 +62,19 @@ impl Strides {
         fetched
     }
 
+    /// Whether the last fetch was slow.
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether a fetch was slow at most [`COLD_MS`] ago.
+    pub fn is_cold(&self) -> bool {
+        match self.slow_at.load(Ordering::Relaxed) {
+            NEVER => false,
+            slow_at => self.now().saturating_sub(slow_at) < COLD_MS,
+        }
+    }
+
     /// Milliseconds behind `start`.
     fn now(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
@@ -75,7 +82,7 @@ impl Strides {
 
     /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
     /// reads are a stride.
-    fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
+    pub fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
         let slot = &self.slots[(nid % SLOTS) as usize];
         let mut last = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);
@@ -85,51 +92,6 @@ impl Strides {
         let first = if steps == STEPS_MIN { 1 } else { STEPS_AHEAD };
         (steps >= STEPS_MIN)
             .then(|| (first..=STEPS_AHEAD).filter_map(move |idx| off.checked_add(step.checked_mul(idx)?)))
-    }
-}
-
-impl Image {
-    /// Whether the last fetch did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
-    pub fn is_slow(&self) -> bool {
-        self.core.memory().strides.is_slow.load(Ordering::Relaxed)
-    }
-
-    /// Whether a fetch was [slow](Image::is_slow) just now: then nothing should be fetched that is not asked for.
-    pub fn is_cold(&self) -> bool {
-        let strides = &self.core.memory().strides;
-        match strides.slow_at.load(Ordering::Relaxed) {
-            NEVER => false,
-            slow_at => strides.now().saturating_sub(slow_at) < COLD_MS,
-        }
-    }
-
-    /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
-    pub(crate) fn announce_stride(
-        &self,
-        inode: &Inode,
-        map: &mut Map<'_>,
-        wanted: Range<u64>,
-    ) -> Result<(), ReadError> {
-        if !self.is_slow() {
-            return Ok(());
-        }
-        let core = &self.core;
-        let len = wanted.end - wanted.start;
-        let Some(steps) = core.memory().strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
-        for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {
-            let extent = map.extent_at(off)?;
-            let end = (off + len).min(extent.end()) - extent.la;
-            match extent.kind {
-                ExtentKind::Raw { device, pa } => {
-                    core.devices.will_need(device, pa.saturating_add(off - extent.la), len)
-                }
-                ExtentKind::Encoded { device, pa, inline: None, .. } => {
-                    core.devices.will_need(device, pa, Stored::of(&extent)?.fetched_for(end as usize));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 

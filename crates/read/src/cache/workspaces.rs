@@ -172,6 +172,14 @@ impl Buffers {
     }
 }
 
+/// The first `len` bytes of a buffer that only grows. Their content is unspecified.
+pub(crate) fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buf.len() < len {
+        buf.resize(len, 0);
+    }
+    &mut buf[..len]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! Decoding all extents, in parallel.
 
-use crate::check::Problems;
+use super::problems::Problems;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::inode_map::Extent;
+use crate::map::extent::Extent;
 use kiln_format::Nid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

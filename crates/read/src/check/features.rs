@@ -4,10 +4,11 @@
 //! extents whether they are announced or not. So a missing bit is no error; where the kernel does need it (a packed inode, a
 //! device table, pclusters of several blocks), the image cannot be read without it, and that is the error.
 
-use crate::check::Note;
+use super::report::Note;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use kiln_format::Incompat;
 use kiln_format::inode::{DataLayout, FileType, Form};

@@ -2,15 +2,17 @@
 
 use super::data::Queue;
 use super::features::Features;
+use super::problems::Problems;
+use super::report::{CheckReport, Finding};
 use super::span::Spans;
-use crate::check::{CheckReport, Finding, Problems};
 use crate::data::read::fragment_error;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
-use crate::metadata::reader::Space;
+use crate::metadata::space::Space;
 use crate::tree::digest::DigestCheck;
 use crate::tree::dir::DirReader;
 use crate::tree::resolve::TARGET_MAX_LEN;

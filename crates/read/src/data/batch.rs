@@ -4,13 +4,15 @@
 //! to back. So sources are read forwards, and who shares a pcluster stands together: it is decoded once, as far as the last of
 //! them wants it, and each gets its part without a copy.
 
-use super::decode::{Stored, sized};
 use super::read::{Fragments, fragment_error, readable};
 use crate::cache::access_pattern::Course;
 use crate::cache::byte_cache::Bytes;
+use crate::cache::workspaces::sized;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::Stored;
 use crate::metadata::inode::Inode;
 use crate::stats::Decoded;
 use std::collections::HashMap;

@@ -16,22 +16,19 @@ use crate::cache::access_pattern::Course;
 use crate::cache::admission::Touch;
 use crate::cache::byte_cache::{Bytes, Text};
 use crate::cache::state::Memory;
+use crate::cache::workspaces::sized;
 use crate::error::ReadError;
-use crate::image::Core;
-use crate::image::{Image, Reader};
-use crate::map::inode_map::{Extent, ExtentKind};
-use crate::metadata::reader::Space;
+use crate::image::{Core, Image};
+use crate::map::extent::Extent;
+use crate::map::pcluster::{Pcluster, Stored};
+use crate::options::Reader;
 use crate::stats::Decoded;
 use kiln_codec::{Decoder, Want};
-use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
 
 /// A front of at most one part in this many of an extent is decoded alone.
 const SMALL_FRONT: u64 = 8;
-/// What is read of a pcluster for a front of its extent: its share, one part in this many of the pcluster, rounded up to units.
-const FRONT_MARGIN: usize = 8;
-const FRONT_UNIT: usize = 4096;
 /// A part of an extent that ends this far from its start at most is decoded with what is before it into the reader's buffer; else
 /// into a workspace first, for buffers of readers are not shared, and stay as long as they once were.
 const BUFFER_MAX: usize = 256 << 10;
@@ -62,57 +59,6 @@ impl Way {
             Way::Cache => Decoded::Kept,
             Way::Scratch => Decoded::Scratch,
         }
-    }
-}
-
-/// Where a pcluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pcluster {
-    pub device: u16,
-    /// In this metadata space instead of on a device.
-    pub inline: Option<Space>,
-    pub pa: u64,
-    pub plen: u32,
-}
-
-/// An encoded extent, completely: equal ones have equal bytes. The key of decoded data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stored {
-    pcluster: Pcluster,
-    algorithm: Algorithm,
-    /// The pcluster decodes to more than the extent.
-    partial: bool,
-    llen: u32,
-}
-
-impl Stored {
-    /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
-    pub fn of(extent: &Extent) -> Result<Self, ReadError> {
-        let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
-            return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
-        };
-        let unsupported = |field, value, reason| Err(ReadError::unsupported("pcluster", pa, field, value, reason));
-        if plen as usize > PCLUSTER_MAX_LEN {
-            return unsupported("plen", plen.into(), "pclusters have at most 1 MiB");
-        }
-        if extent.llen > EXTENT_MAX_LEN as u64 {
-            return unsupported("llen", extent.llen, "extents have at most 12 MiB");
-        }
-        let pcluster = Pcluster { device, inline, pa, plen };
-        Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
-    }
-
-    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of the extent.
-    pub fn fetched_for(&self, len: usize) -> u64 {
-        match front_len(self, len) {
-            0 => self.pcluster.plen.into(),
-            front_len => front_len as u64,
-        }
-    }
-
-    /// Length of the extent in bytes.
-    pub fn len(&self) -> usize {
-        self.llen as usize
     }
 }
 
@@ -289,7 +235,7 @@ impl Image {
             return self.decode_from(stored, bytes, &mut plain);
         }
         self.core.memory().sources.with(|source| {
-            let front_len = if self.is_unpadded(stored) { 0 } else { front_len(stored, len) };
+            let front_len = if self.is_unpadded(stored) { 0 } else { stored.front_len(len) };
             if front_len > 0 {
                 let front = sized(source, front_len);
                 self.read_pcluster(&stored.pcluster, 0, front)?;
@@ -346,17 +292,6 @@ impl Plain<'_> {
     }
 }
 
-/// As many bytes of a pcluster as the first `len` bytes of its extent take in all likelihood, where that spares reading a good
-/// part of it; else 0. Only for LZ4: the others decode in large blocks, or so slowly that reading does not matter.
-fn front_len(stored: &Stored, len: usize) -> usize {
-    let plen = stored.pcluster.plen as usize;
-    if stored.algorithm != Algorithm::Lz4 || stored.pcluster.inline.is_some() {
-        return 0;
-    }
-    let front_len = (plen * len / stored.len() + plen / FRONT_MARGIN).next_multiple_of(FRONT_UNIT);
-    if front_len + FRONT_UNIT < plen { front_len } else { 0 }
-}
-
 impl Image {
     /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
     fn is_unpadded(&self, stored: &Stored) -> bool {
@@ -390,12 +325,4 @@ impl Image {
 fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
     let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
     Some(&pcluster[start..])
-}
-
-/// The first `len` bytes of a buffer that only grows. Their content is unspecified.
-pub(crate) fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
-    if buf.len() < len {
-        buf.resize(len, 0);
-    }
-    &mut buf[..len]
 }

@@ -3,16 +3,17 @@
 //! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
 //! is goes from the device straight into the destination; encoded extents go through [`decode`](super::decode).
 
-use super::decode::{Pcluster, Stored};
 use crate::cache::access_pattern::Course;
 use crate::error::ReadError;
-use crate::image::{Image, Reader};
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::{Pcluster, Stored};
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
-use crate::metadata::reader::Space;
+use crate::metadata::space::Space;
+use crate::options::Reader;
 use kiln_format::inode::FileType;
-use std::ops::Range;
 
 /// What bytes of a pcluster are called in messages.
 const PCLUSTER: &str = "pcluster";
@@ -73,29 +74,6 @@ impl Image {
             self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
             (buf, off) = (rest, off + len as u64);
         }
-        Ok(())
-    }
-
-    /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
-    fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
-        let announce =
-            |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);
-        let (mut off, mut run) = (range.start, None::<(u16, Range<u64>)>);
-        while off < range.end {
-            let extent = map.extent_at(off)?;
-            off = extent.end();
-            let (ExtentKind::Encoded { device, pa, plen, inline: None, .. }
-            | ExtentKind::Plain { device, pa, plen, inline: None, .. }) = extent.kind
-            else {
-                continue;
-            };
-            let end = pa.saturating_add(plen.into());
-            match &mut run {
-                Some((of, run)) if (*of, run.end) == (device, pa) => run.end = end,
-                _ => run.replace((device, pa..end)).into_iter().for_each(announce),
-            }
-        }
-        run.into_iter().for_each(announce);
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::inode_map::{ExtentKind, Map};
+use crate::map::extent::ExtentKind;
+use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 
 /// What to look for.

@@ -1,16 +1,19 @@
 //! Contents without a copy, where that is possible.
 
-use super::decode::{Encoded, Stored, sized};
+use super::decode::Encoded;
 use super::read::{Fragments, fragment_error, readable};
 use crate::cache::access_pattern::Course;
 use crate::cache::byte_cache::Bytes;
+use crate::cache::workspaces::sized;
 use crate::error::ReadError;
-use crate::image::{Image, Reader};
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::image::{Fetch, Image};
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::Stored;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
-use crate::metadata::reader::Space;
-use crate::metadata::window::Fetch;
+use crate::metadata::space::Space;
+use crate::options::Reader;
 use kiln_format::Nid;
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};

@@ -1,8 +1,8 @@
 //! How many bytes of an index describe a run of extents.
 
-use crate::error::ReadError;
+use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
-use crate::map::inode_map::{Extent, aligned, too_far};
+use crate::map::extent::Extent;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
 use kiln_format::chunk::ChunkFormat;

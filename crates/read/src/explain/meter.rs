@@ -2,15 +2,17 @@
 
 use super::range_set::RangeSet;
 use crate::cache::admission::Touch;
-use crate::data::decode::{Pcluster, Stored, Way};
+use crate::data::decode::Way;
 use crate::data::read::{Fragments, fragment_error};
 use crate::error::ReadError;
 use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::{Pcluster, Stored};
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
-use crate::metadata::reader::Space;
+use crate::metadata::space::Space;
 use kiln_format::addr::align_up;
 use std::ops::Range;
 

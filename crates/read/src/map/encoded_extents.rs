@@ -1,15 +1,11 @@
 //! Lookups in encoded extents.
 
-use super::compressed::File;
-use super::compressed::HEADER;
-use super::inode_map::{Extent, ExtentKind};
-use super::inode_map::{aligned, too_far};
-use crate::error::ReadError;
+use super::compressed_file::{CompressedFile, HEADER};
+use super::extent::{Extent, ExtentKind};
+use crate::error::{ReadError, aligned, too_far};
 use crate::metadata::reader::MetaReader;
-use kiln_format::Nid;
 use kiln_format::addr::BlockBits;
 use kiln_format::zmap::{Advise, ExtentRecord, MAP_HEADER_LEN, MapHeader, RecordSize};
-use quick_cache::sync::Cache;
 
 const RECORD: &str = "z_erofs_extent";
 
@@ -23,29 +19,13 @@ pub(super) struct Records {
     bits: u8,
 }
 
-/// Sums of stored lengths, at every [`STRIDE`]th record of 4-byte tables.
-///
-/// Such a record holds a length alone: its address is the sum of all lengths before it. With the sums, a lookup in a
-/// table that was visited before adds at most [`STRIDE`] lengths, in one window of metadata.
-pub(crate) struct StartSums {
-    cache: Cache<(Nid, u64), u64>,
-}
-
 /// Records between two sums.
 const STRIDE: u64 = 4096;
-/// Sums that are kept: each covers 4096 extents.
-const SUMS_MAX: usize = 8192;
 /// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
 const SUMMED_MAX: u64 = 1 << 28;
 
-impl Default for StartSums {
-    fn default() -> Self {
-        Self { cache: Cache::new(SUMS_MAX) }
-    }
-}
-
 impl Records {
-    pub fn new(file: &File<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+    pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let size = RecordSize::from_advise(header.advise);
         let bits = header.lcluster_bits;
         let far = || too_far(HEADER, file.header_off);
@@ -63,7 +43,7 @@ impl Records {
     }
 
     /// The extent with byte `off`, which must be in the file.
-    pub fn extent_at(&self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Extent, ReadError> {
+    pub fn extent_at(&self, file: &mut CompressedFile<'_>, header: &MapHeader, off: u64) -> Result<Extent, ReadError> {
         let size = file.inode.meta.size;
         let idx = if self.size.has_fixed_extents() { Some(off >> self.bits) } else { self.bisect(file, off)? };
         let Some(idx) = idx else {
@@ -93,7 +73,7 @@ impl Records {
 
     fn stored(
         &self,
-        file: &mut File<'_>,
+        file: &mut CompressedFile<'_>,
         header: &MapHeader,
         idx: u64,
         record: ExtentRecord,
@@ -125,7 +105,7 @@ impl Records {
     }
 
     /// Look at every record: where they are not in order, lookups contradict each other.
-    pub fn verify(&self, file: &mut File<'_>) -> Result<(), ReadError> {
+    pub fn verify(&self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         if self.size.has_fixed_extents() {
             return Ok(());
         }
@@ -141,7 +121,7 @@ impl Records {
     }
 
     /// The last record that starts at or before `off`.
-    fn bisect(&self, file: &mut File<'_>, off: u64) -> Result<Option<u64>, ReadError> {
+    fn bisect(&self, file: &mut CompressedFile<'_>, off: u64) -> Result<Option<u64>, ReadError> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let mid = low + (high - low) / 2;
@@ -150,11 +130,11 @@ impl Records {
         Ok(low.checked_sub(1))
     }
 
-    fn la(&self, file: &mut File<'_>, idx: u64) -> Result<u64, ReadError> {
+    fn la(&self, file: &mut CompressedFile<'_>, idx: u64) -> Result<u64, ReadError> {
         Ok(self.record(file, idx)?.la.unwrap_or(idx << self.bits))
     }
 
-    fn record(&self, file: &mut File<'_>, idx: u64) -> Result<ExtentRecord, ReadError> {
+    fn record(&self, file: &mut CompressedFile<'_>, idx: u64) -> Result<ExtentRecord, ReadError> {
         let off = self.record_off(idx)?;
         let mut bytes = [0; 32];
         let record = &mut bytes[..self.size.len() as usize];
@@ -168,11 +148,11 @@ impl Records {
     }
 
     /// The address of record `idx` of a 4-byte table: the start address and all lengths before it.
-    fn summed_start(&self, file: &mut File<'_>, idx: u64) -> Result<u64, ReadError> {
+    fn summed_start(&self, file: &mut CompressedFile<'_>, idx: u64) -> Result<u64, ReadError> {
         if idx >= SUMMED_MAX {
             return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
         }
-        let (nid, sums) = (file.inode.nid, &file.image.core.memory().start_sums.cache);
+        let (nid, sums) = (file.inode.nid, &file.image.core.memory().start_sums.sums);
         let wanted = idx / STRIDE;
         let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
         let (mut stride, mut sum) = match known {

@@ -1,6 +1,7 @@
 //! All extents of a file, one behind the other.
 
-use super::inode_map::{Extent, Map};
+use super::extent::Extent;
+use super::inode_map::Map;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;

@@ -1,96 +1,17 @@
 //! From offsets in a file to where the bytes come from, for every layout.
 
 use super::compressed::Zmap;
+use super::extent::{Extent, ExtentKind};
 use crate::cache::access_pattern::Course;
-use crate::error::ReadError;
+use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetaReader;
-use crate::metadata::reader::Space;
 use crate::source::devices::Place;
-use kiln_format::addr::align_up;
+use kiln_format::Blkaddr;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::DataLayout;
-use kiln_format::{Algorithm, Blkaddr};
 use std::ops::Range;
-
-/// A range of a file whose bytes have one origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Byte offset in the file.
-    pub la: u64,
-    /// Length in bytes; 0 only behind the end of the file.
-    pub llen: u64,
-    /// Where its bytes come from.
-    pub kind: ExtentKind,
-}
-
-/// Where the bytes of an extent come from. Flat addresses are resolved: `pa` is a byte address on `device`, 0 for the
-/// primary device and n for extra device n.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtentKind {
-    /// Zeros.
-    Hole,
-    /// As they are, contiguous.
-    Raw {
-        /// Device.
-        device: u16,
-        /// First byte.
-        pa: u64,
-    },
-    /// As they are, beside the inode.
-    Meta {
-        /// First byte in the metadata space.
-        pa: u64,
-        /// Which metadata space.
-        in_metabox: bool,
-    },
-    /// As they are, in a pcluster.
-    Plain {
-        /// Device.
-        device: u16,
-        /// First byte of the pcluster.
-        pa: u64,
-        /// Length of the pcluster in bytes.
-        plen: u32,
-        /// Rotated, so that bytes keep their offset within blocks.
-        interlaced: bool,
-        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
-        inline: Option<Space>,
-    },
-    /// Compressed in a pcluster.
-    Encoded {
-        /// Algorithm.
-        algorithm: Algorithm,
-        /// Device.
-        device: u16,
-        /// First byte of the pcluster.
-        pa: u64,
-        /// Length of the pcluster in bytes.
-        plen: u32,
-        /// The pcluster decodes to more than the extent.
-        partial: bool,
-        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
-        inline: Option<Space>,
-    },
-    /// Part of the packed inode.
-    Fragment {
-        /// First byte in the packed inode's contents.
-        off: u64,
-    },
-}
-
-impl Extent {
-    /// Byte offset behind the extent.
-    pub fn end(&self) -> u64 {
-        self.la + self.llen
-    }
-
-    /// The empty extent behind a file of `size` bytes.
-    fn behind(size: u64) -> Self {
-        Self { la: size, llen: 0, kind: ExtentKind::Hole }
-    }
-}
 
 impl Image {
     /// The extent that holds byte `off` of the inode's contents; an empty one if `off` is behind their end.
@@ -232,15 +153,6 @@ impl Image {
     pub(crate) fn byte_off(&self, addr: Blkaddr) -> u64 {
         (addr.0 & Blkaddr::HOLE48.0) << self.superblock().block_bits.bits()
     }
-}
-
-/// `pos` rounded up.
-pub(crate) fn aligned(pos: u64, unit: u64) -> Result<u64, ReadError> {
-    align_up(pos, unit).ok_or_else(|| too_far("erofs_inode", pos))
-}
-
-pub(crate) fn too_far(record: &'static str, pos: u64) -> ReadError {
-    ReadError::corrupt(record, pos, "position", pos, "beyond 64 bits")
 }
 
 fn inline<'a>(image: &Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {

@@ -1,9 +1,7 @@
 //! Lookups in an lcluster index, full or compact.
 
-use super::compressed::Found;
-use super::compressed::{File, INDEX};
-use super::inode_map::too_far;
-use crate::error::ReadError;
+use super::compressed_file::{CompressedFile, INDEX, IndexEntry};
+use crate::error::{ReadError, too_far};
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{
@@ -45,7 +43,7 @@ struct Head {
 }
 
 impl Lclusters {
-    pub fn new(file: &File<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+    pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let (size, bits) = (file.inode.meta.size, header.lcluster_bits);
         let count = size.div_ceil(1 << bits);
         let far = || too_far(INDEX, file.header_off);
@@ -69,7 +67,12 @@ impl Lclusters {
     }
 
     /// The extent with byte `off` of the file.
-    pub fn find(&mut self, file: &mut File<'_>, header: &MapHeader, off: u64) -> Result<Found, ReadError> {
+    pub fn find(
+        &mut self,
+        file: &mut CompressedFile<'_>,
+        header: &MapHeader,
+        off: u64,
+    ) -> Result<IndexEntry, ReadError> {
         let head = self.head_of(file, off)?;
         let end_mark = self.end_of(file, head.lcn)?;
         if end_mark <= off {
@@ -80,11 +83,11 @@ impl Lclusters {
         let la = (head.lcn << self.bits) + u64::from(head.clusterofs);
         // A head at or behind the end of the file only marks that end.
         let end = end_mark.min(file.inode.meta.size);
-        Ok(Found { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
+        Ok(IndexEntry { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
     }
 
     /// Look at every entry: distances that lead beyond the extent they are in let lookups contradict each other.
-    pub fn verify(&mut self, file: &mut File<'_>) -> Result<(), ReadError> {
+    pub fn verify(&mut self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         let count = file.inode.meta.size.div_ceil(1 << self.bits);
         let (mut head, mut reach) = (None, 0);
         for lcn in 0..count {
@@ -105,7 +108,7 @@ impl Lclusters {
     }
 
     /// The last head at or before `off`.
-    fn head_of(&mut self, file: &mut File<'_>, off: u64) -> Result<Head, ReadError> {
+    fn head_of(&mut self, file: &mut CompressedFile<'_>, off: u64) -> Result<Head, ReadError> {
         let first = off >> self.bits;
         let mut lcn = first;
         for _ in 0..self.steps_max() {
@@ -128,7 +131,7 @@ impl Lclusters {
     }
 
     /// Where the next head is behind the one in `lcn`, or the last lcluster ends.
-    fn end_of(&mut self, file: &mut File<'_>, lcn: u64) -> Result<u64, ReadError> {
+    fn end_of(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<u64, ReadError> {
         let last = (file.inode.meta.size - 1) >> self.bits;
         let mut next = lcn;
         for _ in 0..self.steps_max() {
@@ -149,7 +152,7 @@ impl Lclusters {
     }
 
     /// Blocks of the pcluster of the head in `lcn`, of a kind that may have several.
-    fn blocks(&mut self, file: &mut File<'_>, lcn: u64) -> Result<u32, ReadError> {
+    fn blocks(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<u32, ReadError> {
         let next = lcn + 1;
         if next >= file.inode.meta.size.div_ceil(1 << self.bits) {
             return Ok(1);
@@ -161,7 +164,7 @@ impl Lclusters {
     }
 
     /// The entry of `lcn`, which must be in the file.
-    fn entry(&mut self, file: &mut File<'_>, lcn: u64) -> Result<Lcluster, ReadError> {
+    fn entry(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<Lcluster, ReadError> {
         match &mut self.format {
             Format::Full { table } => {
                 let bytes = file.meta.array(INDEX, *table + FULL_ENTRY_LEN * lcn)?;
@@ -199,7 +202,7 @@ impl Lclusters {
         (EXTENT_MAX_LEN as u64 >> self.bits) + 2
     }
 
-    fn endless(&self, file: &File<'_>, lcn: u64) -> ReadError {
+    fn endless(&self, file: &CompressedFile<'_>, lcn: u64) -> ReadError {
         ReadError::unsupported(INDEX, file.header_off, "lcluster", lcn, "in an extent without end")
     }
 }

@@ -8,11 +8,8 @@ use super::inode::Inode;
 use crate::error::ReadError;
 use crate::escape::Escaped;
 use crate::image::Image;
-use crate::source::devices::Devices;
-use kiln_format::composefs::RawComposefsHeader;
 use kiln_format::inode::FileType;
 use std::fmt;
-use zerocopy::{FromZeros, IntoBytes};
 
 /// That a file has only metadata here.
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
@@ -55,11 +52,4 @@ impl Image {
             Some(_) => Ok(Some(ComposefsObject { path: self.get_xattr(inode, REDIRECT)? })),
         }
     }
-}
-
-/// Whether the image on the primary device has the header of composefs. The superblock behind it has been read.
-pub(crate) fn has_header(devices: &Devices) -> Result<bool, ReadError> {
-    let mut header = RawComposefsHeader::new_zeroed();
-    devices.read(0, header.as_mut_bytes(), 0)?;
-    Ok(header.is_valid())
 }

@@ -1,11 +1,8 @@
-//! Inodes: from nid to checked metadata.
+//! An inode, as the image's users see it.
 
-use super::reader::MetaReader;
-use super::reader::Space;
-use crate::error::ReadError;
-use crate::image::Image;
+use super::space::Space;
 use kiln_format::Nid;
-use kiln_format::inode::{COMPACT_LEN, EXTENDED_LEN, Epoch, FileType};
+use kiln_format::inode::FileType;
 
 /// An inode and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,54 +27,5 @@ impl Inode {
     /// Whether the type has contents: a regular file, a directory, a symbolic link.
     pub fn has_contents(&self) -> bool {
         matches!(self.meta.file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
-    }
-}
-
-impl Image {
-    /// The inode in slot `nid`.
-    ///
-    /// # Errors
-    /// A slot outside the metadata, an inode that the format does not allow, a failing source.
-    pub fn inode(&self, nid: Nid) -> Result<Inode, ReadError> {
-        self.read_inode(nid).map_err(|error| error.at_nid(nid))
-    }
-
-    fn read_inode(&self, nid: Nid) -> Result<Inode, ReadError> {
-        let sb = self.superblock();
-        let pos = self.inode_pos(nid)?;
-        let space = if nid.in_metabox() { Space::Metabox } else { Space::Primary };
-        // The last inode of a space may be a compact one: its decoder finds out whether the bytes suffice.
-        let have = self.space_len(space).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
-        let mut bytes = [0; EXTENDED_LEN];
-        let wanted = have.max(COMPACT_LEN);
-        MetaReader::new(self, space).fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
-        let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
-        let meta = kiln_format::inode::Inode::decode(&bytes[..wanted], pos, epoch)?;
-        Ok(Inode { nid, meta })
-    }
-
-    /// Byte offset of an inode in its metadata space.
-    pub(crate) fn inode_pos(&self, nid: Nid) -> Result<u64, ReadError> {
-        let sb = self.superblock();
-        let outside = || ReadError::corrupt("erofs_inode_compact", 0, "nid", nid.0, "slot outside the metadata");
-        let off = nid.byte_off().ok_or_else(outside)?;
-        if nid.in_metabox() {
-            return if self.core.metabox.is_some() { Ok(off) } else { Err(outside()) };
-        }
-        // The start has 32 + 16 bits.
-        let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
-        start.checked_add(off).ok_or_else(outside)
-    }
-
-    /// Byte offset behind an inode's xattr body in its metadata space.
-    pub(crate) fn body_pos(&self, inode: &Inode) -> Result<u64, ReadError> {
-        let pos = self.inode_pos(inode.nid)?;
-        // Below 2^63, as the inode has been read and no space is larger.
-        Ok(pos + inode.meta.body_off())
-    }
-
-    /// The inode number that Linux shows for `nid`.
-    pub fn st_ino(&self, nid: Nid) -> u64 {
-        nid.st_ino(self.superblock().metabox_nid.is_some())
     }
 }

@@ -1,21 +1,10 @@
-//! Metadata spaces: bytes of the image, or decoded contents of the metabox inode.
-//!
 //! Metadata is read through a cache of aligned [windows](super::window), so that opening an inode, its map and its attributes costs
 //! one read of the device, and the inodes beside it none.
 
-use super::window::WindowKey;
+use super::space::{Space, WindowKey};
 use crate::cache::byte_cache::Bytes;
 use crate::error::ReadError;
 use crate::image::Image;
-
-/// Where an inode's metadata lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Space {
-    /// Bytes of the image itself.
-    Primary,
-    /// Decoded contents of the metabox inode.
-    Metabox,
-}
 
 impl Image {
     /// Length of a metadata space in bytes.

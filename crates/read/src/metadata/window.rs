@@ -10,11 +10,12 @@
 //!   copied from the window of their inode, if that is kept, and fetched alone if not.
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
 
-use super::reader::Space;
+use super::space::{Space, WindowKey};
 use crate::cache::byte_cache::{Bytes, Text};
-use crate::data::decode::sized;
+use crate::cache::workspaces::sized;
 use crate::error::ReadError;
-use crate::image::{Image, Reader};
+use crate::image::{Fetch, Image};
+use crate::options::Reader;
 use std::io;
 use std::ops::Range;
 
@@ -31,21 +32,6 @@ const CLOSE: u64 = 8;
 /// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
 const REACH_MAX: u64 = 512 << 10;
 const CACHE_SHARE: u64 = 8;
-
-/// A window of a metadata space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct WindowKey {
-    pub space: Space,
-    pub idx: u64,
-}
-
-/// Whether a reader waits for what is not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fetch {
-    Allowed,
-    /// [`io::ErrorKind::WouldBlock`] says that it is not kept.
-    Refused,
-}
 
 impl Image {
     /// log2 of the length of a space's windows in bytes; the last window may be shorter.

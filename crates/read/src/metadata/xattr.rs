@@ -1,8 +1,10 @@
 //! Extended attributes.
 
 use super::inode::Inode;
+use super::long_prefixes;
+use super::long_prefixes::LongPrefixes;
 use super::reader::MetaReader;
-use super::reader::Space;
+use super::space::Space;
 use crate::error::ReadError;
 use crate::image::Image;
 use kiln_format::xattr::{
@@ -15,9 +17,6 @@ use zerocopy::FromBytes;
 
 const BODY: &str = "erofs_xattr_ibody_header";
 const ENTRY: &str = "erofs_xattr_entry";
-const LONG: &str = "erofs_xattr_long_prefix";
-/// Longest record of a long prefix: base index and infix.
-const LONG_MAX_LEN: u64 = 256;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,20 +25,6 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// Value.
     pub value: Vec<u8>,
-}
-
-/// The table of long name prefixes.
-#[derive(Debug, Default)]
-pub(crate) struct LongPrefixes {
-    list: Vec<LongPrefix>,
-    /// Byte range of the table, if it is in the image itself.
-    pub in_image: Option<(u64, u64)>,
-}
-
-#[derive(Debug)]
-struct LongPrefix {
-    base: u8,
-    infix: Vec<u8>,
 }
 
 /// An entry as stored: its name is in three parts.
@@ -218,12 +203,20 @@ impl Image {
         let (suffix, rest) = rest.split_at(raw.e_name_len.into());
         let value = &rest[..usize::from(raw.e_value_size.get())];
         let is_long = raw.e_name_index & LONG_PREFIX != 0;
-        let long = || self.core.prefixes.list.get(usize::from(raw.e_name_index & !LONG_PREFIX));
+        let long = || self.core.prefixes.get(raw.e_name_index & !LONG_PREFIX);
         let (base, infix) = match is_long {
             false => (Some(raw.e_name_index), &[][..]),
             true => (long().map(|long| long.base), long().map_or(&[][..], |long| &long.infix)),
         };
         base.and_then(prefix).map(|prefix| Entry { prefix, infix, suffix, value, is_long })
+    }
+
+    /// The space in which shared xattrs lie.
+    pub(crate) fn shared_xattr_space(&self) -> Space {
+        match self.core.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
+            true => Space::Metabox,
+            false => Space::Primary,
+        }
     }
 
     /// Ids of the inode's shared attributes.
@@ -264,24 +257,11 @@ impl Image {
             (None, Some(packed)) => PrefixSource::Contents(*packed),
             (None, None) => PrefixSource::Space(Space::Primary),
         };
-        let start = sb.xattr_prefix_off;
-        let mut off = start;
-        let mut list = Vec::with_capacity(sb.xattr_prefix_count.into());
-        for _ in 0..sb.xattr_prefix_count {
-            let mut len = [0; 2];
-            source.fill(self, &mut len, off)?;
-            let len = u64::from(u16::from_le_bytes(len));
-            if !(1..=LONG_MAX_LEN).contains(&len) {
-                return Err(ReadError::corrupt(LONG, off, "size", len, "must be 1 to 256"));
-            }
-            let mut record = [0; LONG_MAX_LEN as usize];
-            let record = &mut record[..len as usize];
-            source.fill(self, record, off + 2)?;
-            list.push(LongPrefix { base: record[0], infix: record[1..].to_vec() });
-            off = (off + 2 + len).next_multiple_of(4);
-        }
-        let in_image = matches!(source, PrefixSource::Space(Space::Primary)) && !list.is_empty();
-        Ok(LongPrefixes { list, in_image: in_image.then_some((start, off)) })
+        let (start, count) = (sb.xattr_prefix_off, sb.xattr_prefix_count);
+        let (mut table, end) = LongPrefixes::read(count.into(), start, |buf, off| source.fill(self, buf, off))?;
+        let is_in_image = matches!(source, PrefixSource::Space(Space::Primary)) && count > 0;
+        table.in_image = is_in_image.then_some((start, end));
+        Ok(table)
     }
 }
 
@@ -295,11 +275,15 @@ enum PrefixSource {
 impl PrefixSource {
     fn fill(&self, image: &Image, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         match self {
-            PrefixSource::Space(space) => MetaReader::new(image, *space).fill(LONG, buf, off),
+            PrefixSource::Space(space) => MetaReader::new(image, *space).fill(long_prefixes::RECORD, buf, off),
             PrefixSource::Contents(inode) if off + buf.len() as u64 <= inode.meta.size => image.fill(inode, buf, off),
-            PrefixSource::Contents(Inode { nid: Nid(nid), .. }) => {
-                Err(ReadError::corrupt(LONG, off, "packed_nid", *nid, "prefixes behind the packed inode's end"))
-            }
+            PrefixSource::Contents(Inode { nid: Nid(nid), .. }) => Err(ReadError::corrupt(
+                long_prefixes::RECORD,
+                off,
+                "packed_nid",
+                *nid,
+                "prefixes behind the packed inode's end",
+            )),
         }
     }
 }

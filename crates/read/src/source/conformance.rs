@@ -84,7 +84,9 @@ fn batches(source: &dyn ReadAt, expected: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::read_at::{FileSource, MemorySource, OffsetSource};
+    use crate::source::file::FileSource;
+    use crate::source::memory::MemorySource;
+    use crate::source::offset::OffsetSource;
     use std::io;
 
     fn pattern(len: usize) -> Vec<u8> {

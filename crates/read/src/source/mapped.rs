@@ -3,7 +3,8 @@
 //! With one line in [`fork_local`](crate::cache::fork_local), the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
-use super::read_at::{FileSource, RangeMut, ReadAt};
+use super::file::FileSource;
+use super::read_at::{RangeMut, ReadAt};
 use crate::error::ReadError;
 use rustix::fd::AsFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};

@@ -1,7 +1,6 @@
 //! All inodes below one, by their names.
 
-use super::dir::DirEntry;
-use super::dir::is_dot;
+use super::dir::{DirEntry, is_dot};
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;

@@ -1,6 +1,6 @@
 //! Counters. They saturate: sizes in a hostile image add up to anything.
 
-use crate::map::inode_map::ExtentKind;
+use crate::map::extent::ExtentKind;
 use kiln_format::Algorithm;
 
 /// How many, and the sum of their bytes.

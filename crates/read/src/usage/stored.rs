@@ -1,13 +1,13 @@
 //! Which bytes are in use, counted once for all threads.
 
+use super::report::{Sharing, Usage};
 use crate::error::ReadError;
 use crate::explain::range_set::RangeSet;
 use crate::image::Image;
-use crate::usage::{Sharing, Usage, lock};
 use kiln_format::BlockBits;
 use kiln_format::addr::align_up;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Runs that are kept for even the smallest image.
 const RUNS_MIN: usize = 1 << 16;
@@ -95,4 +95,9 @@ impl Sets {
             }
         }
     }
+}
+
+/// Panics leave nothing half done under these locks that a result would be made of.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

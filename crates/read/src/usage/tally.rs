@@ -1,13 +1,14 @@
 //! What one thread has counted.
 
 use super::counts::{StoredAs, entry};
+use super::report::Usage;
 use super::stored::{Named, StoredRanges};
 use crate::error::ReadError;
 use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
-use crate::map::inode_map::{Extent, ExtentKind, Map};
+use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
-use crate::usage::Usage;
 use kiln_format::inode::FileType;
 use std::ops::Range;
 

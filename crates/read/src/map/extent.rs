@@ -1,0 +1,82 @@
+//! Extents: ranges of files, and where their bytes come from.
+
+use crate::metadata::space::Space;
+use kiln_format::Algorithm;
+
+/// A range of a file whose bytes have one origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Byte offset in the file.
+    pub la: u64,
+    /// Length in bytes; 0 only behind the end of the file.
+    pub llen: u64,
+    /// Where its bytes come from.
+    pub kind: ExtentKind,
+}
+
+/// Where the bytes of an extent come from. Flat addresses are resolved: `pa` is a byte address on `device`, 0 for the
+/// primary device and n for extra device n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Zeros.
+    Hole,
+    /// As they are, contiguous.
+    Raw {
+        /// Device.
+        device: u16,
+        /// First byte.
+        pa: u64,
+    },
+    /// As they are, beside the inode.
+    Meta {
+        /// First byte in the metadata space.
+        pa: u64,
+        /// Which metadata space.
+        in_metabox: bool,
+    },
+    /// As they are, in a pcluster.
+    Plain {
+        /// Device.
+        device: u16,
+        /// First byte of the pcluster.
+        pa: u64,
+        /// Length of the pcluster in bytes.
+        plen: u32,
+        /// Rotated, so that bytes keep their offset within blocks.
+        interlaced: bool,
+        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
+        inline: Option<Space>,
+    },
+    /// Compressed in a pcluster.
+    Encoded {
+        /// Algorithm.
+        algorithm: Algorithm,
+        /// Device.
+        device: u16,
+        /// First byte of the pcluster.
+        pa: u64,
+        /// Length of the pcluster in bytes.
+        plen: u32,
+        /// The pcluster decodes to more than the extent.
+        partial: bool,
+        /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
+        inline: Option<Space>,
+    },
+    /// Part of the packed inode.
+    Fragment {
+        /// First byte in the packed inode's contents.
+        off: u64,
+    },
+}
+
+impl Extent {
+    /// Byte offset behind the extent.
+    pub fn end(&self) -> u64 {
+        self.la + self.llen
+    }
+
+    /// The empty extent behind a file of `size` bytes.
+    pub(super) fn behind(size: u64) -> Self {
+        Self { la: size, llen: 0, kind: ExtentKind::Hole }
+    }
+}

@@ -1,0 +1,73 @@
+//! Pclusters, and the extents that are encoded in them.
+
+use super::extent::{Extent, ExtentKind};
+use crate::error::ReadError;
+use crate::metadata::space::Space;
+use kiln_format::Algorithm;
+use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
+
+/// What is read of a pcluster for a front of its extent: its share, one part in this many of the pcluster, rounded up to units.
+const FRONT_MARGIN: usize = 8;
+const FRONT_UNIT: usize = 4096;
+
+/// Where a pcluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pcluster {
+    pub device: u16,
+    /// In this metadata space instead of on a device.
+    pub inline: Option<Space>,
+    pub pa: u64,
+    pub plen: u32,
+}
+
+/// An encoded extent, completely: equal ones have equal bytes. The key of decoded data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored {
+    pub pcluster: Pcluster,
+    pub algorithm: Algorithm,
+    /// The pcluster decodes to more than the extent.
+    pub partial: bool,
+    pub llen: u32,
+}
+
+impl Stored {
+    /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
+    pub fn of(extent: &Extent) -> Result<Self, ReadError> {
+        let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
+            return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
+        };
+        let unsupported = |field, value, reason| Err(ReadError::unsupported("pcluster", pa, field, value, reason));
+        if plen as usize > PCLUSTER_MAX_LEN {
+            return unsupported("plen", plen.into(), "pclusters have at most 1 MiB");
+        }
+        if extent.llen > EXTENT_MAX_LEN as u64 {
+            return unsupported("llen", extent.llen, "extents have at most 12 MiB");
+        }
+        let pcluster = Pcluster { device, inline, pa, plen };
+        Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
+    }
+
+    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of the extent.
+    pub fn fetched_for(&self, len: usize) -> u64 {
+        match self.front_len(len) {
+            0 => self.pcluster.plen.into(),
+            front_len => front_len as u64,
+        }
+    }
+
+    /// Length of the extent in bytes.
+    pub fn len(&self) -> usize {
+        self.llen as usize
+    }
+
+    /// As many bytes of the pcluster as the first `len` bytes of the extent take in all likelihood, where that spares reading a good
+    /// part of it; else 0. Only for LZ4: the others decode in large blocks, or so slowly that reading does not matter.
+    pub fn front_len(&self, len: usize) -> usize {
+        let plen = self.pcluster.plen as usize;
+        if self.algorithm != Algorithm::Lz4 || self.pcluster.inline.is_some() {
+            return 0;
+        }
+        let front_len = (plen * len / self.len() + plen / FRONT_MARGIN).next_multiple_of(FRONT_UNIT);
+        if front_len + FRONT_UNIT < plen { front_len } else { 0 }
+    }
+}

@@ -1,0 +1,17 @@
+//! Metadata spaces: bytes of the image, or decoded contents of the metabox inode.
+
+/// Where an inode's metadata lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// Bytes of the image itself.
+    Primary,
+    /// Decoded contents of the metabox inode.
+    Metabox,
+}
+
+/// A window of a metadata space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WindowKey {
+    pub space: Space,
+    pub idx: u64,
+}

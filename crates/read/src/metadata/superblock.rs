@@ -1,0 +1,69 @@
+//! The superblock and what is read with it when an image is opened, before there is an [`Image`](crate::image::Image).
+
+use crate::error::ReadError;
+use crate::source::devices::Devices;
+use kiln_codec::DecodeLimits;
+use kiln_format::Compat;
+use kiln_format::composefs::RawComposefsHeader;
+use kiln_format::compr_cfg::ComprCfgs;
+use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Bytes from the superblock on that hold it and its configuration records in all likelihood.
+pub(crate) const HEAD_LEN: u64 = 3072;
+/// The longest that they can be: 128 + 16 * 255 bytes and four records.
+const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
+
+/// At most `len` bytes from the superblock on.
+pub(crate) fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
+    let have = devices.primary_len();
+    if have <= SUPERBLOCK_OFF {
+        let (record, reason) = ("erofs_super_block", "not an EROFS image: shorter than a superblock");
+        return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "length of the image", have, reason));
+    }
+    let len = (have - SUPERBLOCK_OFF).min(len);
+    let mut head = vec![0; len as usize];
+    devices.read(0, &mut head, SUPERBLOCK_OFF)?;
+    Ok(head)
+}
+
+/// The configuration records, which start in `head` and may, in theory, end far behind it.
+pub(crate) fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<ComprCfgs, ReadError> {
+    let behind = |head: &[u8]| sb.compr_cfgs(head.get(sb.record_len as usize..).unwrap_or_default());
+    match behind(head) {
+        Ok(cfgs) => Ok(cfgs),
+        Err(_) => Ok(behind(&read_head(devices, HEAD_MAX_LEN)?)?),
+    }
+}
+
+pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock) -> Result<(), ReadError> {
+    if !sb.compat.contains(Compat::SB_CHKSUM) {
+        return Ok(());
+    }
+    let len = superblock::checksum_len(sb.block_bits);
+    devices.check_range("erofs_super_block", 0, SUPERBLOCK_OFF, len as u64)?;
+    let mut covered = vec![0; len];
+    devices.read(0, &mut covered, SUPERBLOCK_OFF)?;
+    match superblock::checksum(&covered) == sb.checksum {
+        true => Ok(()),
+        false => {
+            let (record, stored) = ("erofs_super_block", sb.checksum.into());
+            Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "checksum", stored, "does not match the superblock's block"))
+        }
+    }
+}
+
+pub(crate) fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
+    let default = DecodeLimits::default();
+    DecodeLimits {
+        lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
+        zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
+    }
+}
+
+/// Whether the image on the primary device has the header of composefs. The superblock behind it has been read.
+pub(crate) fn has_composefs_header(devices: &Devices) -> Result<bool, ReadError> {
+    let mut header = RawComposefsHeader::new_zeroed();
+    devices.read(0, header.as_mut_bytes(), 0)?;
+    Ok(header.is_valid())
+}

@@ -1,0 +1,83 @@
+//! A file or a block device as a source.
+
+use super::read_at::{RangeMut, ReadAt};
+use crate::error::ReadError;
+use rustix::fs::{Advice, OFlags, fadvise};
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A regular file or a block device.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    len: u64,
+}
+
+impl FileSource {
+    /// Open the file or block device at `path`.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] with the path: it cannot be opened, or is something else (a directory, a FIFO, ...).
+    pub fn open(path: &Path) -> Result<FileSource, ReadError> {
+        Self::open_inner(path).map_err(|error| ReadError::open(path, error))
+    }
+
+    /// Tell the system to fetch what is asked for, and nothing behind it.
+    pub fn refuse_read_ahead(&self) {
+        // A hint that the system does not take is no error.
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    fn open_inner(path: &Path) -> io::Result<FileSource> {
+        // Without O_NONBLOCK, opening a FIFO waits for a writer. It changes nothing for files and block devices.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let file_type = file.metadata()?.file_type();
+        if !file_type.is_file() && !file_type.is_block_device() {
+            let reason = "neither a regular file nor a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        // A block device's metadata has no length; seeking to its end has.
+        let len = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
+        Ok(FileSource { file, len })
+    }
+}
+
+impl AsFd for FileSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        // The system refuses offsets over 63 bits in another way.
+        match off.checked_add(buf.len() as u64) {
+            Some(end) if end <= self.len => self.file.read_exact_at(buf, off),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn will_need(&self, off: u64, len: u64) {
+        if let Some(len) = NonZeroU64::new(len) {
+            // A hint that the system does not take is no error.
+            let _ = fadvise(&self.file, off, Some(len), Advice::WillNeed);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Bytes in memory as a source.
+
+use super::read_at::{RangeMut, ReadAt};
+use std::io;
+
+/// Bytes in memory.
+#[derive(Clone, Debug)]
+pub struct MemorySource {
+    bytes: Vec<u8>,
+}
+
+impl MemorySource {
+    /// A source of exactly these bytes.
+    pub fn new(bytes: Vec<u8>) -> MemorySource {
+        MemorySource { bytes }
+    }
+}
+
+impl ReadAt for MemorySource {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        buf.copy_from_slice(self.borrow(off, buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(off).ok()?..)?.get(..len)
+    }
+
+    fn will_need(&self, _off: u64, _len: u64) {}
+}
