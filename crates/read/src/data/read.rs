@@ -14,6 +14,7 @@ use crate::metadata::reader::MetaReader;
 use crate::metadata::space::Space;
 use crate::options::Reader;
 use kiln_format::inode::FileType;
+use std::ops::Range;
 
 /// What bytes of a pcluster are called in messages.
 const PCLUSTER: &str = "pcluster";
@@ -45,17 +46,29 @@ impl Image {
             return Ok(());
         }
         let wanted = off..off + buf.len() as u64;
-        self.fill_by(&mut Map::open_for(self, inode, &wanted)?, buf, off, Fragments::Allowed)
-            .map_err(|error| error.at_nid(inode.nid))
+        let (mut map, course) = self.map_for_read(inode, &wanted)?;
+        self.fill_by(&mut map, buf, off, Fragments::Allowed, course).map_err(|error| error.at_nid(inode.nid))
     }
 
-    /// [`Image::fill`] for who has the file's map.
+    /// The map of `inode` for a read of bytes `wanted`, and the access pattern that this read is part of. A file that does not fit
+    /// into the cache counts as read sequentially: its extents leave the cache before a random read comes back to them.
+    pub(super) fn map_for_read(&self, inode: &Inode, wanted: &Range<u64>) -> Result<(Map<'_>, Course), ReadError> {
+        let (map, size, memory) = (Map::open(self, inode)?, inode.meta.size, self.core.memory());
+        let course = match map.is_compressed() && size <= memory.decoded.capacity() {
+            true => memory.courses.step(inode.nid.0, wanted, size),
+            false => Course::default(),
+        };
+        Ok((map, course))
+    }
+
+    /// [`Image::fill`] with the file's map and access pattern.
     pub(crate) fn fill_by(
         &self,
         map: &mut Map<'_>,
         buf: &mut [u8],
         off: u64,
         fragments: Fragments,
+        course: Course,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
         let mut is_announced = self.core.reader == Reader::Programs;
@@ -71,7 +84,7 @@ impl Image {
             }
             let len = (extent.end() - off).min(buf.len() as u64) as usize;
             let (part, rest) = buf.split_at_mut(len);
-            self.read_extent(&extent, part, off - extent.la, fragments, map.course)?;
+            self.read_extent(&extent, part, off - extent.la, fragments, course)?;
             (buf, off) = (rest, off + len as u64);
         }
         Ok(())
@@ -183,8 +196,8 @@ impl Image {
         }
         let from = off.saturating_add(skip);
         let packed = self.packed_range(from, buf.len() as u64)?;
-        let mut map = Map::open_for(self, packed, &(from..from + buf.len() as u64))?;
-        self.fill_by(&mut map, buf, from, Fragments::Refused).map_err(|error| error.at_nid(packed.nid))
+        let (mut map, course) = self.map_for_read(packed, &(from..from + buf.len() as u64))?;
+        self.fill_by(&mut map, buf, from, Fragments::Refused, course).map_err(|error| error.at_nid(packed.nid))
     }
 
     /// The packed inode, which must hold the range.

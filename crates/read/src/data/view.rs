@@ -172,7 +172,7 @@ impl Image {
 
     fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
         let wanted = off..off + len as u64;
-        let mut map = Map::open_for(self, inode, &wanted)?;
+        let (mut map, course) = self.map_for_read(inode, &wanted)?;
         if self.core.reader == Reader::Kernel {
             self.announce_stride(inode, &mut map, wanted)?;
         }
@@ -181,40 +181,41 @@ impl Image {
             let from = start.saturating_add(off - extent.la);
             let packed = self.packed_range(from, len as u64)?;
             // The packed inode has no fragments, so this ends.
-            let mut map = Map::open_for(self, packed, &(from..from + len as u64))?;
+            let (mut map, course) = self.map_for_read(packed, &(from..from + len as u64))?;
             let extent = map.extent_at(from)?;
             return match matches!(extent.kind, ExtentKind::Fragment { .. }) {
                 true => Err(fragment_error(from, "a fragment inside the packed inode")),
                 false => {
-                    let viewed = self.look_into(&mut map, &extent, from, len, buf, Fragments::Refused);
+                    let viewed =
+                        self.look_into((&mut map, course), &extent, from..from + len as u64, buf, Fragments::Refused);
                     viewed.map_err(|error| error.at_nid(packed.nid))
                 }
             };
         }
-        self.look_into(&mut map, &extent, off, len, buf, Fragments::Allowed)
+        self.look_into((&mut map, course), &extent, off..off + len as u64, buf, Fragments::Allowed)
     }
 
     /// Bytes from `off` on, which is in `extent`.
     fn look_into<'a>(
         &'a self,
-        map: &mut Map<'_>,
+        (map, course): (&mut Map<'_>, Course),
         extent: &Extent,
-        off: u64,
-        len: usize,
+        wanted: Range<u64>,
         buf: &'a mut Vec<u8>,
         fragments: Fragments,
     ) -> Result<View<'a>, ReadError> {
+        let (off, len) = (wanted.start, (wanted.end - wanted.start) as usize);
         let skip = off - extent.la;
-        if extent.end() >= off + len as u64 {
+        if extent.end() >= wanted.end {
             match extent.kind {
                 ExtentKind::Encoded { .. } => {
                     let stored = Stored::of(extent)?;
-                    return Ok(match self.encoded(&stored, skip..skip + len as u64, buf, map.course)? {
+                    return Ok(match self.encoded(&stored, skip..skip + len as u64, buf, course)? {
                         Encoded::Buffer(bytes) => View::borrowed(bytes),
                         Encoded::Cached { bytes, range, is_hit } => {
                             // What surrounds a fragment belongs to other files.
                             let is_own = fragments == Fragments::Allowed;
-                            let is_for_all = self.core.reader == Reader::Kernel && map.course == Course::AtRandom;
+                            let is_for_all = self.core.reader == Reader::Kernel && course == Course::AtRandom;
                             let origin =
                                 if is_own && is_for_all { Origin::Own { la: extent.la, stored } } else { Origin::Any };
                             View { place: Place::Shared(bytes, range), origin, is_hit }
@@ -236,7 +237,7 @@ impl Image {
             }
         }
         let part = sized(buf, len);
-        self.fill_by(map, part, off, fragments)?;
+        self.fill_by(map, part, off, fragments, course)?;
         Ok(View::borrowed(part))
     }
 }

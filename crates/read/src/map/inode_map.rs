@@ -2,7 +2,6 @@
 
 use super::compressed::Zmap;
 use super::extent::{Extent, ExtentKind};
-use crate::cache::access_pattern::Course;
 use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
@@ -11,7 +10,6 @@ use crate::source::devices::Place;
 use kiln_format::Blkaddr;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::DataLayout;
-use std::ops::Range;
 
 impl Image {
     /// The extent that holds byte `off` of the inode's contents; an empty one if `off` is behind their end.
@@ -28,8 +26,6 @@ pub(crate) struct Map<'a> {
     image: &'a Image,
     inode: Inode,
     kind: Kind<'a>,
-    /// How the file is read.
-    pub course: Course,
 }
 
 // A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
@@ -62,18 +58,7 @@ impl<'a> Map<'a> {
             return Err(ReadError::NoContents { nid: inode.nid });
         }
         let kind = Self::kind(image, inode).map_err(|error| error.at_nid(inode.nid))?;
-        Ok(Self { image, inode: *inode, kind, course: Course::default() })
-    }
-
-    /// The map of `inode` for who wants these bytes of it, which tell how the file is read. What does not fit into the cache
-    /// counts as read on and on: its parts are gone before anybody comes back to them.
-    pub fn open_for(image: &'a Image, inode: &Inode, wanted: &Range<u64>) -> Result<Self, ReadError> {
-        let mut map = Self::open(image, inode)?;
-        let (size, memory) = (inode.meta.size, image.core.memory());
-        if matches!(map.kind, Kind::Compressed(_)) && size <= memory.decoded.capacity() {
-            map.course = memory.courses.step(inode.nid.0, wanted, size);
-        }
-        Ok(map)
+        Ok(Self { image, inode: *inode, kind })
     }
 
     fn kind(image: &'a Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
@@ -137,6 +122,11 @@ impl<'a> Map<'a> {
             }
             Kind::Compressed(zmap) => zmap.metadata_end(),
         }
+    }
+
+    /// Whether the file's data is compressed.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.kind, Kind::Compressed(_))
     }
 
     /// The map of a compressed file.

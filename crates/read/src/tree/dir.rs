@@ -1,5 +1,6 @@
 //! Directories: lookup by bisection, listing in stored order.
 
+use crate::cache::access_pattern::Course;
 use crate::cache::byte_cache::Bytes;
 use crate::data::read::Fragments;
 use crate::error::ReadError;
@@ -100,7 +101,7 @@ impl<'a> DirReader<'a> {
             }
         }
         let mut bytes = vec![0; len as usize];
-        self.image.fill_by(&mut self.map, &mut bytes, off, Fragments::Allowed)?;
+        self.image.fill_by(&mut self.map, &mut bytes, off, Fragments::Allowed, Course::default())?;
         Ok(BlockBytes::Copy(bytes))
     }
 }
