@@ -12,13 +12,13 @@ pub use report::{CheckProblem, CheckReport, Finding, Note};
 
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::metadata::space::Space;
+use crate::metadata::space::MetadataSpace;
 use kiln_format::superblock::SUPERBLOCK_OFF;
 use kiln_format::{Compat, Incompat};
 use problems::Problems;
 use span::Spans;
 use std::ops::Range;
-use tree::Tree;
+use tree::TreeCheck;
 
 /// Plain data that is read at a time, in bytes.
 const PLAIN_STEP: u64 = 1 << 20;
@@ -41,11 +41,11 @@ pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
 pub fn check_with(image: &Image, threads: usize, progress: &dyn Fn(u64)) -> Result<CheckReport, ReadError> {
     let problems = Problems::default();
     // Inodes of the metabox have their places in its contents, whatever these compress to.
-    let room = image.core.devices.total_len().saturating_add(image.space_len(Space::Metabox));
+    let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
     let mut spans = Spans::new(room);
     check_superblock(image, &problems, &mut spans)?;
     let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
-        let mut tree = Tree::new(image, &problems, &mut spans, queue, progress);
+        let mut tree = TreeCheck::new(image, &problems, &mut spans, queue, progress);
         tree.check_all()?;
         Ok(tree.into_report())
     })?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
-    #[error("corrupt image: {}{defect}", Place(path, *nid))]
+    #[error("corrupt image: {}{defect}", PathPrefix(path, *nid))]
     Corrupt {
         /// Path inside the image, where known.
         path: Option<Vec<u8>>,
@@ -25,7 +25,7 @@ pub enum ReadError {
         defect: Box<Defect>,
     },
     /// The image may be right, but uses what this program does not know or does not allow.
-    #[error("unsupported image: {}{defect}", Place(path, *nid))]
+    #[error("unsupported image: {}{defect}", PathPrefix(path, *nid))]
     Unsupported {
         /// Path inside the image, where known.
         path: Option<Vec<u8>>,
@@ -35,7 +35,7 @@ pub enum ReadError {
         defect: Box<Defect>,
     },
     /// The bytes under the image could not be read.
-    #[error("cannot read: {}{source}{}", Place(path, None), Range(*range))]
+    #[error("cannot read: {}{source}{}", PathPrefix(path, None), IoRange(*range))]
     Io {
         /// Path inside the image, or of the image itself when it cannot be opened.
         path: Option<Vec<u8>>,
@@ -55,7 +55,7 @@ pub enum ReadError {
         given: usize,
     },
     /// Extra devices were not given, and do not follow in the image's own file either.
-    #[error("needs {}", Devices(tags))]
+    #[error("needs {}", MissingTags(tags))]
     MissingDevices {
         /// What the image calls them: text, often a digest or a path, or nothing.
         tags: Vec<Vec<u8>>,
@@ -233,9 +233,9 @@ pub(crate) fn too_far(record: &'static str, pos: u64) -> ReadError {
 }
 
 /// The place in front of a message: as much of it as is known.
-struct Place<'a>(&'a Option<Vec<u8>>, Option<Nid>);
+struct PathPrefix<'a>(&'a Option<Vec<u8>>, Option<Nid>);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for PathPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (Some(path), Some(nid)) => write!(f, "{} (nid {nid}): ", path.escape_ascii()),
@@ -256,9 +256,9 @@ impl fmt::Display for Subject<'_> {
 }
 
 /// How many devices, and which.
-struct Devices<'a>(&'a [Vec<u8>]);
+struct MissingTags<'a>(&'a [Vec<u8>]);
 
-impl fmt::Display for Devices<'_> {
+impl fmt::Display for MissingTags<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.0.len() == 1 { "" } else { "s" };
         write!(f, "{} extra device{plural}", self.0.len())?;
@@ -271,9 +271,9 @@ impl fmt::Display for Devices<'_> {
 }
 
 /// The range behind a message about I/O.
-struct Range(Option<(u64, u64)>);
+struct IoRange(Option<(u64, u64)>);
 
-impl fmt::Display for Range {
+impl fmt::Display for IoRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some((off, len)) => write!(f, " ({len} bytes at byte {off})"),

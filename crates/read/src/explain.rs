@@ -7,19 +7,19 @@ mod index;
 pub(crate) mod meter;
 pub(crate) mod range_set;
 
-use crate::cache::admission::Touch;
-use crate::data::decode::Way;
-use crate::data::read::Fragments;
+use crate::cache::admission::Access;
+use crate::data::plan::DecodeMode;
+use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
-use crate::map::pcluster::Stored;
+use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use index::Described;
 use meter::way;
-use meter::{Cost, Decoding, Meter};
+use meter::{Cost, CostMeter, Decoding};
 use std::iter::FusedIterator;
 use std::ops::Range;
 
@@ -47,20 +47,20 @@ pub struct Piece {
 /// for every two blocks of the image.
 pub struct Explanation<'a> {
     image: &'a Image,
-    meter: Meter<'a>,
-    file: Frame<'a>,
+    meter: CostMeter<'a>,
+    file: RangeCursor<'a>,
     /// The fragment that is being explained.
-    packed: Option<Fragment<'a>>,
+    packed: Option<FragmentCursor<'a>>,
     /// Extents that are in the cache since a part of them was wanted: at most the first and the last one of a range.
-    cached: Vec<Stored>,
+    cached: Vec<EncodedExtent>,
     /// The same, but left out of the cache so far, and where the part ended.
-    touched: Vec<(Stored, u64)>,
+    accessed: Vec<(EncodedExtent, u64)>,
     cost: Cost,
     is_done: bool,
 }
 
 /// A range of a file on the way.
-struct Frame<'a> {
+struct RangeCursor<'a> {
     inode: Inode,
     map: Map<'a>,
     left: Range<u64>,
@@ -68,8 +68,8 @@ struct Frame<'a> {
 }
 
 /// A range of the packed inode on the way.
-struct Fragment<'a> {
-    frame: Frame<'a>,
+struct FragmentCursor<'a> {
+    cursor: RangeCursor<'a>,
     /// Byte of the file that the start of the range is.
     la: u64,
     /// The same byte in the packed inode.
@@ -84,15 +84,15 @@ impl Image {
     /// Something without contents, a damaged map, a failing source. The pieces have errors of their own.
     pub fn explain(&self, inode: &Inode, range: Range<u64>) -> Result<Explanation<'_>, ReadError> {
         let end = range.end.min(inode.meta.size);
-        let file = Frame::open(self, inode, range.start.min(end)..end)?;
-        let (meter, cost) = (Meter::new(self, self.superblock().block_bits.len()), Cost::default());
+        let file = RangeCursor::open(self, inode, range.start.min(end)..end)?;
+        let (meter, cost) = (CostMeter::new(self, self.superblock().block_bits.len()), Cost::default());
         Ok(Explanation {
             image: self,
             meter,
             file,
             packed: None,
             cached: Vec::new(),
-            touched: Vec::new(),
+            accessed: Vec::new(),
             cost,
             is_done: false,
         })
@@ -117,11 +117,11 @@ impl Explanation<'_> {
     fn advance(&mut self) -> Result<Option<Piece>, ReadError> {
         loop {
             if let Some(fragment) = &mut self.packed {
-                if let Some((extent, part)) = fragment.frame.step()? {
+                if let Some((extent, part)) = fragment.cursor.step()? {
                     let (la, off) = (fragment.la, fragment.off);
                     return self.piece(extent, part, Some((la, off))).map(Some);
                 }
-                self.cost.metadata += fragment.frame.metadata(self.image)?;
+                self.cost.metadata += fragment.cursor.metadata(self.image)?;
                 self.packed = None;
             }
             let Some((extent, part)) = self.file.step()? else {
@@ -132,32 +132,35 @@ impl Explanation<'_> {
             let off = off.saturating_add(part.start - extent.la);
             let len = part.end - part.start;
             let packed = self.image.packed_range(off, len)?;
-            let frame = Frame::open(self.image, packed, off..off + len)?;
-            self.packed = Some(Fragment { frame, la: part.start, off });
+            let cursor = RangeCursor::open(self.image, packed, off..off + len)?;
+            self.packed = Some(FragmentCursor { cursor, la: part.start, off });
         }
     }
 
     /// The piece that bytes `part` of an extent are. `fragment`: of the packed inode, with a byte of the file and the same
     /// byte there.
     fn piece(&mut self, extent: Extent, part: Range<u64>, fragment: Option<(u64, u64)>) -> Result<Piece, ReadError> {
-        let mut charge = self.meter.charge(&extent, part.clone(), Fragments::Refused)?;
-        if let Some((_, first)) = way(self.image, &extent, &part, Touch::First)? {
+        let mut charge = self.meter.charge(&extent, part.clone(), FragmentPolicy::Refused)?;
+        if let Some((_, first)) = way(self.image, &extent, &part, Access::First)? {
             self.cost.wanted_encoded += part.end - part.start;
-            let stored = Stored::of(&extent)?;
+            let stored = EncodedExtent::of(&extent)?;
             charge.decoded -= first;
             if self.cached.contains(&stored) {
                 charge.decoding = Decoding::Cached;
             } else {
                 let wanted = part.start - extent.la..part.end - extent.la;
-                let last = self.touched.iter().rev().find(|(touched, _)| *touched == stored).map(|&(_, end)| end);
-                let touch = Touch::after(last, &wanted, extent.llen);
-                let (way, decoded) = way(self.image, &extent, &part, touch)?.unwrap_or((Way::Scratch, first));
+                let last = self.accessed.iter().rev().find(|(accessed, _)| *accessed == stored).map(|&(_, end)| end);
+                let access = Access::after(last, &wanted, extent.llen);
+                let (way, decoded) =
+                    way(self.image, &extent, &part, access)?.unwrap_or((DecodeMode::IntoScratch, first));
                 charge.decoded += decoded;
                 charge.decoding = Decoding::of(decoded, &extent);
                 if part.end - part.start < extent.llen {
                     match way {
-                        Way::Cache => self.cached.push(stored),
-                        Way::Direct | Way::Scratch => self.touched.push((stored, wanted.end)),
+                        DecodeMode::IntoCache => self.cached.push(stored),
+                        DecodeMode::IntoDestination | DecodeMode::IntoScratch => {
+                            self.accessed.push((stored, wanted.end))
+                        }
                     }
                 }
             }
@@ -191,7 +194,7 @@ impl Iterator for Explanation<'_> {
 
 impl FusedIterator for Explanation<'_> {}
 
-impl<'a> Frame<'a> {
+impl<'a> RangeCursor<'a> {
     fn open(image: &'a Image, inode: &Inode, left: Range<u64>) -> Result<Self, ReadError> {
         Ok(Self { inode: *inode, map: Map::open(image, inode)?, left, described: None })
     }

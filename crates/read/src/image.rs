@@ -1,7 +1,7 @@
 //! Opening an image.
 
-use crate::cache::fork_local::PerProcess;
-use crate::cache::state::Memory;
+use crate::cache::fork_local::ForkLocal;
+use crate::cache::state::ImageState;
 use crate::error::ReadError;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
@@ -55,14 +55,14 @@ pub(crate) struct Core {
     pub reader: Reader,
     cache_bytes: u64,
     pub limits: DecodeLimits,
-    memory: PerProcess<Memory>,
+    state: ForkLocal<ImageState>,
     pub counters: Arc<Counters>,
 }
 
 impl Core {
     /// What this process remembers.
-    pub fn memory(&self) -> &Memory {
-        self.memory.get(|| Memory::new(self.cache_bytes, self.reader, self.limits))
+    pub fn state(&self) -> &ImageState {
+        self.state.get(|| ImageState::new(self.cache_bytes, self.reader, self.limits))
     }
 }
 
@@ -106,7 +106,7 @@ impl Image {
             reader: options.reader,
             cache_bytes: options.cache_bytes,
             limits,
-            memory: PerProcess::new(Memory::new(options.cache_bytes, options.reader, limits)),
+            state: ForkLocal::new(ImageState::new(options.cache_bytes, options.reader, limits)),
             counters,
         };
         // The packed inode first, then the metabox, then what may lie in them.

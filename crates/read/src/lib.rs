@@ -31,7 +31,7 @@ mod tree;
 mod usage;
 
 pub use check::{CheckProblem, CheckReport, Finding, Note, check, check_with};
-pub use data::batch::{FileRange, Part};
+pub use data::batch::{BatchItem, FileRange};
 pub use data::seek::SeekWhat;
 pub use data::view::View;
 pub use error::{Defect, ReadError};
@@ -44,7 +44,7 @@ pub use map::extent::{Extent, ExtentKind};
 pub use map::extents::Extents;
 pub use metadata::composefs::ComposefsObject;
 pub use metadata::inode::Inode;
-pub use metadata::space::Space;
+pub use metadata::space::MetadataSpace;
 pub use metadata::xattr::Xattr;
 pub use options::{OpenOptions, Reader};
 pub use source::conformance;

@@ -3,6 +3,7 @@
 //! They are always on, so they must cost nothing that can be measured: a few relaxed additions for each read, into one of
 //! several sets, chosen by thread, so that threads do not fight for cache lines. A snapshot adds the sets up.
 
+use crate::data::plan::DecodeMode;
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,14 +76,6 @@ impl Stats {
 /// Sets of counters.
 const SHARDS: usize = 8;
 
-/// How a stream was decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoded {
-    Direct,
-    Kept,
-    Scratch,
-}
-
 /// One set, on cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
@@ -91,7 +84,7 @@ struct Shard {
     read_sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
     fetched_bytes: AtomicU64,
     fetch_sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
-    /// By [`Decoded`].
+    /// By [`DecodeMode`].
     decoded: [AtomicU64; 3],
     decoded_bytes: AtomicU64,
     hits: AtomicU64,
@@ -122,7 +115,7 @@ impl Counters {
         add(&shard.fetch_sizes[class(len)], 1);
     }
 
-    pub fn decoded(&self, how: Decoded, len: usize) {
+    pub fn decoded(&self, how: DecodeMode, len: usize) {
         let shard = self.shard();
         add(&shard.decoded[how as usize], 1);
         add(&shard.decoded_bytes, len as u64);
@@ -142,7 +135,7 @@ impl Counters {
         };
         let read_sizes: Sizes = array::from_fn(|class| sum(&|shard| &shard.read_sizes[class]));
         let fetch_sizes: Sizes = array::from_fn(|class| sum(&|shard| &shard.fetch_sizes[class]));
-        let decoded = |how: Decoded| sum(&|shard| &shard.decoded[how as usize]);
+        let decoded = |how: DecodeMode| sum(&|shard| &shard.decoded[how as usize]);
         Stats {
             reads: read_sizes.iter().sum(),
             served_bytes: sum(&|shard| &shard.served_bytes),
@@ -150,9 +143,9 @@ impl Counters {
             fetches: fetch_sizes.iter().sum(),
             fetched_bytes: sum(&|shard| &shard.fetched_bytes),
             fetch_sizes,
-            decoded_direct: decoded(Decoded::Direct),
-            decoded_kept: decoded(Decoded::Kept),
-            decoded_scratch: decoded(Decoded::Scratch),
+            decoded_direct: decoded(DecodeMode::IntoDestination),
+            decoded_kept: decoded(DecodeMode::IntoCache),
+            decoded_scratch: decoded(DecodeMode::IntoScratch),
             decoded_bytes: sum(&|shard| &shard.decoded_bytes),
             hits: sum(&|shard| &shard.hits),
             avoided: sum(&|shard| &shard.avoided),
@@ -199,7 +192,7 @@ mod tests {
                         counters.read(len);
                         counters.fetched(2 * len);
                     }
-                    counters.decoded(Decoded::Scratch, 7);
+                    counters.decoded(DecodeMode::IntoScratch, 7);
                 });
             }
         });

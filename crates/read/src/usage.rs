@@ -37,10 +37,10 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
         sum.add_special(&inode).map_err(|error| error.at_nid(inode.nid))?;
     }
     let root = image.inode(image.root_nid())?;
-    let source =
-        Mutex::new(Source { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
+    let queue =
+        Mutex::new(InodeQueue { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
     std::thread::scope(|scope| {
-        let count = || tally_batches(Tally::new(image, &stored), &source);
+        let count = || tally_batches(Tally::new(image, &stored), &queue);
         // Where the system has no more threads, fewer will do. This one is among them.
         let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
         let workers: Vec<_> = (1..threads).map_while(start).collect();
@@ -51,7 +51,7 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
             Ok::<_, ReadError>(())
         })
     })?;
-    sum.usage.hard_links = lock(&source).hard_links;
+    sum.usage.hard_links = lock(&queue).hard_links;
     sum.usage.metadata.superblock = superblock_len(image)?;
     let mut usage = sum.finish()?;
     stored.report(&mut usage);
@@ -59,7 +59,7 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
 }
 
 /// Where the threads take inodes from.
-struct Source {
+struct InodeQueue {
     walk: Walk,
     seen: HashSet<Nid>,
     hard_links: u64,
@@ -67,7 +67,7 @@ struct Source {
     failed: bool,
 }
 
-impl Source {
+impl InodeQueue {
     /// Inodes that were not met before, with paths; none at the end.
     fn next_batch(&mut self) -> Result<Vec<(Vec<u8>, Inode)>, ReadError> {
         let mut batch = Vec::new();
@@ -84,17 +84,17 @@ impl Source {
 }
 
 /// Count inodes until there are none, or another thread has failed.
-fn tally_batches<'i>(mut tally: Tally<'i>, source: &Mutex<Source>) -> Result<Tally<'i>, ReadError> {
-    let counted = tally_all(&mut tally, source);
+fn tally_batches<'i>(mut tally: Tally<'i>, queue: &Mutex<InodeQueue>) -> Result<Tally<'i>, ReadError> {
+    let counted = tally_all(&mut tally, queue);
     if counted.is_err() {
-        lock(source).failed = true;
+        lock(queue).failed = true;
     }
     counted.map(|()| tally)
 }
 
-fn tally_all(tally: &mut Tally<'_>, source: &Mutex<Source>) -> Result<(), ReadError> {
+fn tally_all(tally: &mut Tally<'_>, queue: &Mutex<InodeQueue>) -> Result<(), ReadError> {
     loop {
-        let batch = lock(source).next_batch()?;
+        let batch = lock(queue).next_batch()?;
         if batch.is_empty() {
             return Ok(());
         }

@@ -91,7 +91,7 @@ fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
                 let skip = piece.fragment.unwrap_or(piece.wanted.start) - piece.extent.la;
                 (pa + skip, piece.wanted.end - piece.wanted.start)
             }
-            ExtentKind::Encoded { inline: Some(kiln_read::Space::Metabox), .. } => return None,
+            ExtentKind::Encoded { inline: Some(kiln_read::MetadataSpace::Metabox), .. } => return None,
             ExtentKind::Encoded { pa, plen, .. } => (pa, plen.into()),
             _ => return None,
         };

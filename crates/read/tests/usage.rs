@@ -5,8 +5,8 @@ mod common;
 use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    DirUsage, DiskUsage, Extent, ExtentKind, Image, Inode, MemorySource, Nid, OpenOptions, Space, StoredAs, TreeUsage,
-    Usage, WalkEntry, usage,
+    DirUsage, DiskUsage, Extent, ExtentKind, Image, Inode, MemorySource, MetadataSpace, Nid, OpenOptions, StoredAs,
+    TreeUsage, Usage, WalkEntry, usage,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -261,8 +261,8 @@ impl NaiveDisk<'_> {
                 self.flags.set_blocks(self.image, device, from..from + len)
             }
             ExtentKind::Meta { pa, .. } => self.flags.set(0, pa..pa + len),
-            ExtentKind::Plain { pa, plen, inline: Some(Space::Primary), .. }
-            | ExtentKind::Encoded { pa, plen, inline: Some(Space::Primary), .. } => {
+            ExtentKind::Plain { pa, plen, inline: Some(MetadataSpace::Primary), .. }
+            | ExtentKind::Encoded { pa, plen, inline: Some(MetadataSpace::Primary), .. } => {
                 self.flags.set(0, pa..pa + u64::from(plen))
             }
             // One block, in the golden images.

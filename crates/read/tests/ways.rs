@@ -6,8 +6,8 @@ use common::noting::Noting;
 use common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions, Part, ReadAt,
-    ReadError, Reader, View, conformance,
+    BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions,
+    ReadAt, ReadError, Reader, View, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -84,7 +84,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
         let at_hand = || -> Vec<Option<View<'_>>> {
-            expected.iter().map(|(inode, _)| image.at_hand(inode.nid, u64::MAX).unwrap()).collect()
+            expected.iter().map(|(inode, _)| image.get_if_cached(inode.nid, u64::MAX).unwrap()).collect()
         };
         let is_encoded = |inode: &Inode| !matches!(image.extent_at(inode, 0).unwrap().kind, ExtentKind::Meta { .. });
         let encoded_at_hand = || {
@@ -101,10 +101,10 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
             assert!(view.as_ref().is_none_or(|view| **view == **bytes), "{name}: nid {}", inode.nid);
         }
         assert!(encoded_at_hand() > 3 || !name.ends_with("frag"), "{name}");
-        taken.into_iter().flatten().for_each(|view| image.release(view));
+        taken.into_iter().flatten().for_each(|view| image.mark_consumed(view));
         // An extent goes when as much as it holds was taken, by whomever.
         for _ in 0..1000 {
-            at_hand().into_iter().flatten().for_each(|view| image.release(view));
+            at_hand().into_iter().flatten().for_each(|view| image.mark_consumed(view));
         }
         assert_eq!(encoded_at_hand(), 0, "{name}");
     }
@@ -123,7 +123,7 @@ fn plain_data_in_memory_is_not_copied() {
 /// What `read_many` gives for each range, put together.
 fn many(image: &Image, ranges: &[FileRange], threads: usize) -> Vec<Result<Vec<u8>, ReadError>> {
     let parts = Mutex::new(vec![BTreeMap::new(); ranges.len()]);
-    image.read_many(ranges, threads, &|Part { idx, off, bytes }| {
+    image.read_many(ranges, threads, &|BatchItem { idx, off, bytes }| {
         let again = parts.lock().unwrap()[idx].insert(off, bytes.map(<[u8]>::to_vec));
         assert!(again.is_none(), "range {idx}, byte {off}: twice");
     });

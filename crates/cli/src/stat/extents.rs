@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::report::Out;
-use kiln_read::{Extent, ExtentKind, Image, Inode, ReadError, Space, StoredAs};
+use kiln_read::{Extent, ExtentKind, Image, Inode, MetadataSpace, ReadError, StoredAs};
 use serde::Serialize;
 use std::io::Write;
 
@@ -23,16 +23,16 @@ pub struct PlaceJson {
 
 impl PlaceJson {
     pub fn new(extent: &Extent) -> Self {
-        let in_space = |inline: Option<Space>, device: u16| match inline {
+        let in_space = |inline: Option<MetadataSpace>, device: u16| match inline {
             None => device.to_string(),
-            Some(Space::Primary) => "metadata".into(),
-            Some(Space::Metabox) => "metabox".into(),
+            Some(MetadataSpace::Primary) => "metadata".into(),
+            Some(MetadataSpace::Metabox) => "metabox".into(),
         };
         let (space, address, stored_bytes) = match extent.kind {
             ExtentKind::Hole => (None, None, None),
             ExtentKind::Raw { device, pa } => (Some(in_space(None, device)), Some(pa), Some(extent.llen)),
             ExtentKind::Meta { pa, in_metabox } => {
-                let space = if in_metabox { Space::Metabox } else { Space::Primary };
+                let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
                 (Some(in_space(Some(space), 0)), Some(pa), Some(extent.llen))
             }
             ExtentKind::Plain { device, pa, plen, inline, .. }

@@ -137,7 +137,7 @@ impl Giver {
         let mut misses = 0;
         for &file in near {
             // Who asks for a damaged file is told.
-            match server.image.at_hand(node::nid(&server.image, INodeNo(file)), FILE_MAX).ok().flatten() {
+            match server.image.get_if_cached(node::nid(&server.image, INodeNo(file)), FILE_MAX).ok().flatten() {
                 Some(view) => {
                     files.push(file);
                     views.push(view);
@@ -152,7 +152,7 @@ impl Giver {
             if !self.give_file(Given::Beside, file, &view) {
                 break;
             }
-            server.image.release(view);
+            server.image.mark_consumed(view);
             given += 1;
         }
         if given < files.len() {
@@ -186,7 +186,7 @@ impl Giver {
 
     /// After bytes `answered` of `file` were, which has `size`: give what was decoded around them.
     pub fn around(&self, server: &Server, team: &Team, file: INodeNo, size: u64, answered: Range<u64>, view: View<'_>) {
-        let Some((la, bytes)) = view.around().filter(|_| !server.image.is_slow()) else { return };
+        let Some((la, bytes)) = view.containing_extent().filter(|_| !server.image.is_slow()) else { return };
         let mut is_given = false;
         team.covered(|| {
             let parts = whole_pages(la..la + bytes.len() as u64, &answered, size);
@@ -197,7 +197,7 @@ impl Giver {
             });
         });
         if is_given {
-            server.image.release(view);
+            server.image.mark_consumed(view);
         }
     }
 

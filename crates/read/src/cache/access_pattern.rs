@@ -25,26 +25,26 @@ const _: () = assert!(READS < 1 << READS_BITS);
 
 /// How a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Course {
+pub(crate) enum AccessPattern {
     /// On and on, as far as we know.
     #[default]
-    Ahead,
+    Sequential,
     /// Here and there.
-    AtRandom,
+    Random,
 }
 
-pub(crate) struct Courses {
+pub(crate) struct AccessPatterns {
     slots: Box<[AtomicU64]>,
 }
 
-impl Courses {
+impl AccessPatterns {
     pub fn new() -> Self {
         Self { slots: (0..1 << SLOTS_BITS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Remember a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the file is read. Threads that read
     /// one file at the same time may overwrite what the other remembers: that costs a guess, nothing else.
-    pub fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> Course {
+    pub fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> AccessPattern {
         // 2^64 divided by the golden ratio; its highest bits are a hash.
         let hash = nid.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let slot = &self.slots[(hash << (64 - READS_BITS - END_BITS) >> (64 - SLOTS_BITS)) as usize];
@@ -61,7 +61,7 @@ impl Courses {
         reads = if is_far && !is_over { READS } else { reads.saturating_sub(1) };
         let end = (wanted.end >> UNIT_BITS << READS_BITS) & !HASH;
         slot.store(hash & HASH | end | reads, Ordering::Relaxed);
-        if reads > 0 { Course::AtRandom } else { Course::Ahead }
+        if reads > 0 { AccessPattern::Random } else { AccessPattern::Sequential }
     }
 }
 
@@ -72,36 +72,38 @@ mod tests {
     const SIZE: u64 = 64 << 20;
 
     /// Reads of a page at each of these places, in MiB.
-    fn courses(places: &[u64]) -> Vec<Course> {
-        let courses = Courses::new();
-        places.iter().map(|place| courses.step(7, &(place << 20..(place << 20) + 4096), SIZE)).collect()
+    fn access_patterns(places: &[u64]) -> Vec<AccessPattern> {
+        let access_patterns = AccessPatterns::new();
+        places.iter().map(|place| access_patterns.step(7, &(place << 20..(place << 20) + 4096), SIZE)).collect()
     }
 
     #[test]
     fn who_goes_on_is_not_at_random() {
-        assert!(courses(&(0..64).collect::<Vec<_>>()).iter().all(|course| *course == Course::Ahead));
+        assert!(
+            access_patterns(&(0..64).collect::<Vec<_>>()).iter().all(|pattern| *pattern == AccessPattern::Sequential)
+        );
         // Nor who starts over, nor threads that overtake each other a little.
         let twice: Vec<_> = (0..64).chain(0..64).collect();
-        assert!(courses(&twice).iter().all(|course| *course == Course::Ahead));
-        assert_eq!(courses(&[0, 2, 1, 4, 3, 7, 5]), [Course::Ahead; 7]);
+        assert!(access_patterns(&twice).iter().all(|pattern| *pattern == AccessPattern::Sequential));
+        assert_eq!(access_patterns(&[0, 2, 1, 4, 3, 7, 5]), [AccessPattern::Sequential; 7]);
     }
 
     #[test]
     fn a_jump_back_counts_for_a_while() {
-        let found = courses(&[40, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-        assert_eq!(found[0], Course::Ahead);
-        assert_eq!(found[1..9], [Course::AtRandom; 8]);
-        assert_eq!(found[9..], [Course::Ahead; 2]);
+        let found = access_patterns(&[40, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(found[0], AccessPattern::Sequential);
+        assert_eq!(found[1..9], [AccessPattern::Random; 8]);
+        assert_eq!(found[9..], [AccessPattern::Sequential; 2]);
     }
 
     #[test]
     fn files_have_courses_of_their_own() {
-        let courses = Courses::new();
+        let access_patterns = AccessPatterns::new();
         for place in (0..64 << 20).step_by(1 << 20) {
-            assert_eq!(courses.step(1, &(place..place + 4096), SIZE), Course::Ahead);
+            assert_eq!(access_patterns.step(1, &(place..place + 4096), SIZE), AccessPattern::Sequential);
             let elsewhere = place * 37 % SIZE;
-            courses.step(2, &(elsewhere..elsewhere + 4096), SIZE);
+            access_patterns.step(2, &(elsewhere..elsewhere + 4096), SIZE);
         }
-        assert_eq!(courses.step(2, &(0..4096), SIZE), Course::AtRandom);
+        assert_eq!(access_patterns.step(2, &(0..4096), SIZE), AccessPattern::Random);
     }
 }

@@ -19,29 +19,29 @@ const _: () = assert!(EXTENT_MAX_LEN as u64 <= END);
 
 /// Whether an extent was touched lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
+pub(crate) enum Access {
     First,
-    Again,
+    Repeated,
     /// Again, as a step of a stride that now leaves the extent.
-    Leaving,
+    StridePast,
     /// By who reads its file here and there, for the first time or not.
-    AtRandom,
+    Random,
 }
 
-impl Touch {
+impl Access {
     /// A touch of bytes `wanted` of an extent of `llen` bytes, after one that ended at byte `last`.
     pub fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
         match last {
-            None => Touch::First,
-            Some(last) if wanted.end + wanted.start.saturating_sub(last) > llen => Touch::Leaving,
-            Some(_) => Touch::Again,
+            None => Access::First,
+            Some(last) if wanted.end + wanted.start.saturating_sub(last) > llen => Access::StridePast,
+            Some(_) => Access::Repeated,
         }
     }
 }
 
 /// Touches of an extent before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Before {
+pub(crate) struct PastAccesses {
     /// Where the part ended that was wanted last.
     pub end: u64,
     /// Bytes that were wanted in all.
@@ -49,27 +49,27 @@ pub(crate) struct Before {
 }
 
 #[derive(Default)]
-struct Slot {
+struct AccessSlot {
     /// See [`END`].
     last: AtomicU64,
     /// Bytes that were wanted of the extent.
     len: AtomicU32,
 }
 
-pub(crate) struct Touched {
-    slots: Box<[Slot]>,
+pub(crate) struct AccessHistory {
+    slots: Box<[AccessSlot]>,
     hasher: RandomState,
 }
 
-impl Touched {
+impl AccessHistory {
     /// A table for a cache of so many bytes.
     pub fn new(cache_bytes: u64) -> Self {
         let count = (cache_bytes / BYTES_PER_SLOT).clamp(16, SLOTS_MAX).next_power_of_two();
-        Self { slots: (0..count).map(|_| Slot::default()).collect(), hasher: RandomState::new() }
+        Self { slots: (0..count).map(|_| AccessSlot::default()).collect(), hasher: RandomState::new() }
     }
 
     /// Remember that bytes `wanted` of `key`'s extent are wanted. Returns what is remembered of it.
-    pub fn touch(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<Before> {
+    pub fn record(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<PastAccesses> {
         let hash = self.hasher.hash_one(key);
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];
         let len = (wanted.end - wanted.start) as u32;
@@ -78,7 +78,7 @@ impl Touched {
             slot.len.store(len, Ordering::Relaxed);
             return None;
         }
-        Some(Before { end: last & END, len: slot.len.fetch_add(len, Ordering::Relaxed) })
+        Some(PastAccesses { end: last & END, len: slot.len.fetch_add(len, Ordering::Relaxed) })
     }
 }
 
@@ -89,26 +89,26 @@ mod tests {
     #[test]
     fn the_second_touch_is_known_until_others_came() {
         // Nothing between two touches: which keys share a slot differs from run to run.
-        let touched = Touched::new(1 << 20);
-        assert_eq!(touched.touch(&7, &(0..5)), None);
-        assert_eq!(touched.touch(&7, &(8..9)), Some(Before { end: 5, len: 5 }));
-        assert_eq!(touched.touch(&7, &(0..5)), Some(Before { end: 9, len: 6 }));
+        let history = AccessHistory::new(1 << 20);
+        assert_eq!(history.record(&7, &(0..5)), None);
+        assert_eq!(history.record(&7, &(8..9)), Some(PastAccesses { end: 5, len: 5 }));
+        assert_eq!(history.record(&7, &(0..5)), Some(PastAccesses { end: 9, len: 6 }));
         for key in 100..10_000 {
-            touched.touch(&key, &(0..END));
+            history.record(&key, &(0..END));
         }
-        assert_eq!(touched.touch(&7, &(0..1)), None);
+        assert_eq!(history.record(&7, &(0..1)), None);
     }
 
     #[test]
     fn steps_that_leave_the_extent_are_known() {
-        let touch = |last, start, end| Touch::after(last, &(start..end), 100);
-        assert_eq!(touch(None, 90, 100), Touch::First);
+        let after = |last, start, end| Access::after(last, &(start..end), 100);
+        assert_eq!(after(None, 90, 100), Access::First);
         // On and on, back, a short step ahead.
         for (last, start, end) in [(40, 40, 50), (90, 10, 20), (10, 30, 50), (10, 50, 60), (90, 90, 100)] {
-            assert_eq!(touch(Some(last), start, end), Touch::Again, "{last} {start}..{end}");
+            assert_eq!(after(Some(last), start, end), Access::Repeated, "{last} {start}..{end}");
         }
         for (last, start, end) in [(10, 51, 60), (10, 60, 70), (0, 90, 100)] {
-            assert_eq!(touch(Some(last), start, end), Touch::Leaving, "{last} {start}..{end}");
+            assert_eq!(after(Some(last), start, end), Access::StridePast, "{last} {start}..{end}");
         }
     }
 }

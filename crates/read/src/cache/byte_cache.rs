@@ -9,32 +9,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that several threads read.
-pub(crate) type Bytes = Arc<Text>;
+pub(crate) type SharedBytes = Arc<CachedBytes>;
 
 /// Bytes, and how many were handed out.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct CachedBytes {
     bytes: Box<[u8]>,
-    handed_out: AtomicU64,
+    consumed: AtomicU64,
 }
 
-impl Text {
-    pub fn new(bytes: Box<[u8]>) -> Bytes {
-        Self::handed_out(bytes, 0)
+impl CachedBytes {
+    pub fn new(bytes: Box<[u8]>) -> SharedBytes {
+        Self::with_consumed(bytes, 0)
     }
 
     /// Bytes of which so many were handed out by other ways.
-    pub fn handed_out(bytes: Box<[u8]>, len: u64) -> Bytes {
-        Arc::new(Text { bytes, handed_out: AtomicU64::new(len) })
+    pub fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
+        Arc::new(CachedBytes { bytes, consumed: AtomicU64::new(len) })
     }
 
     /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.
-    pub fn hand_out(&self, len: usize) -> bool {
-        self.handed_out.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
+    pub fn consume(&self, len: usize) -> bool {
+        self.consumed.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
     }
 }
 
-impl Deref for Text {
+impl Deref for CachedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -43,7 +43,7 @@ impl Deref for Text {
 }
 
 /// A load's outcome: an error is in the cache only for as long as its waiters need to take it.
-type Outcome = Result<Bytes, Arc<ReadError>>;
+type LoadResult = Result<SharedBytes, Arc<ReadError>>;
 
 /// What an entry costs beside its bytes: key, slot and allocation headers.
 const ENTRY_COST: u64 = 128;
@@ -54,8 +54,8 @@ const SHARDS_MAX: u64 = 64;
 #[derive(Clone)]
 struct ByLen;
 
-impl<K> Weighter<K, Outcome> for ByLen {
-    fn weight(&self, _: &K, outcome: &Outcome) -> u64 {
+impl<K> Weighter<K, LoadResult> for ByLen {
+    fn weight(&self, _: &K, outcome: &LoadResult) -> u64 {
         ENTRY_COST + outcome.as_ref().map_or(0, |bytes| bytes.len() as u64)
     }
 }
@@ -66,7 +66,7 @@ impl<K> Weighter<K, Outcome> for ByLen {
 /// else is free. So there are only as many shards as leave each a share of eight times the largest value; where even
 /// the whole is smaller than that, there is one.
 pub(crate) struct ByteCache<K> {
-    inner: Cache<K, Outcome, ByLen>,
+    inner: Cache<K, LoadResult, ByLen>,
     largest: u64,
     capacity: AtomicU64,
 }
@@ -109,7 +109,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     }
 
     /// The value, if it is there.
-    pub fn get(&self, key: &K) -> Option<Bytes> {
+    pub fn get(&self, key: &K) -> Option<SharedBytes> {
         self.inner.get(key)?.ok()
     }
 
@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     }
 
     /// Keep a value that came with another one.
-    pub fn put(&self, key: K, bytes: Bytes) {
+    pub fn put(&self, key: K, bytes: SharedBytes) {
         self.inner.insert(key, Ok(bytes));
     }
 
@@ -127,7 +127,11 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     ///
     /// If `load` fails, all who wait for it get its error, and the next who asks tries again. (Left to the cache, each
     /// of the waiters would repeat the load, one after the other.)
-    pub fn get_or_load(&self, key: &K, load: impl FnOnce() -> Result<Bytes, ReadError>) -> Result<Bytes, ReadError> {
+    pub fn get_or_load(
+        &self,
+        key: &K,
+        load: impl FnOnce() -> Result<SharedBytes, ReadError>,
+    ) -> Result<SharedBytes, ReadError> {
         match self.inner.get_value_or_guard(key, None) {
             GuardResult::Value(outcome) => outcome.map_err(|error| (*error).clone()),
             GuardResult::Guard(guard) => match load() {
@@ -154,12 +158,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    fn bytes(len: usize) -> Bytes {
-        Text::new(vec![0; len].into_boxed_slice())
+    fn bytes(len: usize) -> SharedBytes {
+        CachedBytes::new(vec![0; len].into_boxed_slice())
     }
 
     /// How often the load runs if eight threads ask for one key at once, and what they get.
-    fn race(load: impl Fn() -> Result<Bytes, ReadError> + Sync) -> (usize, Vec<Result<Bytes, ReadError>>) {
+    fn race(load: impl Fn() -> Result<SharedBytes, ReadError> + Sync) -> (usize, Vec<Result<SharedBytes, ReadError>>) {
         let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
         let (loads, barrier) = (AtomicUsize::new(0), Barrier::new(8));
         let results = std::thread::scope(|scope| {

@@ -11,14 +11,14 @@ use std::sync::{Once, OnceLock};
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A value for each process: the one it was made in, and those that are forked off.
-pub(crate) struct PerProcess<T> {
+pub(crate) struct ForkLocal<T> {
     forks: u64,
     value: T,
     /// That of a child, in the child's memory.
-    child: OnceLock<Box<PerProcess<T>>>,
+    child: OnceLock<Box<ForkLocal<T>>>,
 }
 
-impl<T> PerProcess<T> {
+impl<T> ForkLocal<T> {
     pub fn new(value: T) -> Self {
         count_forks();
         Self { forks: FORKS.load(Ordering::Relaxed), value, child: OnceLock::new() }
@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn a_child_has_its_own() {
-        let value = PerProcess::new(1);
+        let value = ForkLocal::new(1);
         assert_eq!(value.get(|| 2), &1);
-        let child = PerProcess { forks: value.forks.wrapping_sub(1), value: 1, child: OnceLock::new() };
+        let child = ForkLocal { forks: value.forks.wrapping_sub(1), value: 1, child: OnceLock::new() };
         assert_eq!((child.get(|| 2), child.get(|| 3)), (&2, &2));
     }
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-const TRAILS: usize = 8;
+const STREAMS: usize = 8;
 /// Of what is not announced, a fetch may leave out so many bytes.
 const GAP_MAX: u64 = 8 << 10;
 /// A byte that is left out outweighs so many that were fetched: strides through long extents leave out less than they fetch.
@@ -22,7 +22,7 @@ const DISORDER: u64 = 1 << 20;
 
 /// Of one device.
 #[derive(Clone, Copy, Default)]
-struct Trail {
+struct ReadaheadStream {
     device: u16,
     /// Byte address behind the last fetch, and behind what is announced.
     end: u64,
@@ -33,42 +33,42 @@ struct Trail {
 }
 
 #[derive(Default)]
-pub(crate) struct Trails {
+pub(crate) struct ReadaheadStreams {
     /// The one that was continued last is the first.
-    list: Mutex<[Trail; TRAILS]>,
+    list: Mutex<[ReadaheadStream; STREAMS]>,
 }
 
-impl Trails {
+impl ReadaheadStreams {
     /// Remember that `len` bytes from `pa` on are fetched. Returns what will be wanted soon.
     pub fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
         // Nothing panics while it is locked.
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let follows = |trail: &Trail| {
-            let near = trail.announced.max(trail.end.saturating_add(GAP_MAX));
-            trail.len > 0 && trail.device == device && pa <= near && pa.saturating_add(DISORDER) >= trail.end
+        let follows = |stream: &ReadaheadStream| {
+            let near = stream.announced.max(stream.end.saturating_add(GAP_MAX));
+            stream.len > 0 && stream.device == device && pa <= near && pa.saturating_add(DISORDER) >= stream.end
         };
         let found = list.iter().position(follows);
         // The one that was not continued for longest makes room.
-        let idx = found.unwrap_or(TRAILS - 1);
+        let idx = found.unwrap_or(STREAMS - 1);
         list[..=idx].rotate_right(1);
-        let trail = &mut list[0];
+        let stream = &mut list[0];
         if found.is_none() {
-            *trail = Trail { device, end: pa, announced: pa, len: 0, left_out: 0 };
+            *stream = ReadaheadStream { device, end: pa, announced: pa, len: 0, left_out: 0 };
         }
-        trail.len = trail.len.saturating_add(len).min(AHEAD_MAX * SHARE);
+        stream.len = stream.len.saturating_add(len).min(AHEAD_MAX * SHARE);
         // What was left out may come late.
-        let late = trail.end.saturating_sub(pa).min(len) * GAP_WEIGHT;
-        let gap = pa.saturating_sub(trail.end) * GAP_WEIGHT;
-        trail.left_out = trail.left_out.saturating_sub(late).saturating_add(gap).min(2 * AHEAD_MAX * SHARE);
-        trail.end = trail.end.max(pa.saturating_add(len));
-        trail.announced = trail.announced.max(trail.end);
-        let ahead = trail.len.saturating_sub(trail.left_out) / SHARE;
-        let wanted = trail.announced..trail.end.saturating_add(ahead);
+        let late = stream.end.saturating_sub(pa).min(len) * GAP_WEIGHT;
+        let gap = pa.saturating_sub(stream.end) * GAP_WEIGHT;
+        stream.left_out = stream.left_out.saturating_sub(late).saturating_add(gap).min(2 * AHEAD_MAX * SHARE);
+        stream.end = stream.end.max(pa.saturating_add(len));
+        stream.announced = stream.announced.max(stream.end);
+        let ahead = stream.len.saturating_sub(stream.left_out) / SHARE;
+        let wanted = stream.announced..stream.end.saturating_add(ahead);
         // In pieces, not with each fetch.
         if ahead < AHEAD_MIN || wanted.start.saturating_add(ahead / 2) > wanted.end {
             return None;
         }
-        trail.announced = wanted.end;
+        stream.announced = wanted.end;
         Some(wanted)
     }
 }
@@ -79,8 +79,8 @@ mod tests {
 
     /// What is announced for fetches of these ranges: bytes, and the last end.
     fn announced(fetches: impl IntoIterator<Item = Range<u64>>) -> (u64, u64) {
-        let trails = Trails::default();
-        let ranges = fetches.into_iter().filter_map(|fetch| trails.step(0, fetch.start, fetch.end - fetch.start));
+        let readahead = ReadaheadStreams::default();
+        let ranges = fetches.into_iter().filter_map(|fetch| readahead.step(0, fetch.start, fetch.end - fetch.start));
         ranges.fold((0, 0), |(sum, _), range| (sum + range.end - range.start, range.end))
     }
 
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn addresses_at_the_end_of_the_world() {
-        let trails = Trails::default();
+        let readahead = ReadaheadStreams::default();
         for _ in 0..10 {
-            trails.step(0, u64::MAX - 100, u64::MAX);
+            readahead.step(0, u64::MAX - 100, u64::MAX);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What an image remembers of what was read: caches, and tables that tell how files are read.
 
-use super::access_pattern::Courses;
-use super::admission::Touched;
+use super::access_pattern::AccessPatterns;
+use super::admission::AccessHistory;
 use super::byte_cache::ByteCache;
-use super::readahead::Trails;
+use super::readahead::ReadaheadStreams;
 use super::start_sums::StartSums;
 use super::stride::Strides;
 use super::workspaces::{Buffers, Workspaces};
-use crate::map::pcluster::Stored;
+use crate::map::pcluster::EncodedExtent;
 use crate::metadata::space::WindowKey;
 use crate::options::Reader;
 use kiln_codec::DecodeLimits;
@@ -25,15 +25,15 @@ const STEPS: u64 = 64;
 const DECODING_MIN_LEN: u64 = 12 << 20;
 
 /// Shared by the clones of an image in one process.
-pub(crate) struct Memory {
+pub(crate) struct ImageState {
     /// Metadata, by window.
     pub windows: ByteCache<WindowKey>,
     /// Decoded extents.
-    pub decoded: ByteCache<Stored>,
+    pub decoded: ByteCache<EncodedExtent>,
     /// Those that were wanted in part.
-    pub touched: Touched,
-    pub courses: Courses,
-    pub trails: Trails,
+    pub access_history: AccessHistory,
+    pub access_patterns: AccessPatterns,
+    pub readahead: ReadaheadStreams,
     pub strides: Strides,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
@@ -46,7 +46,7 @@ pub(crate) struct Memory {
     metadata_loaded: AtomicU64,
 }
 
-impl Memory {
+impl ImageState {
     /// For `cache_bytes` of metadata and decoded data.
     pub fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
         // A program has as many threads as it wants; a server answers for those of others.
@@ -57,9 +57,9 @@ impl Memory {
         Self {
             windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
-            touched: Touched::new(cache_bytes),
-            courses: Courses::new(),
-            trails: Trails::default(),
+            access_history: AccessHistory::new(cache_bytes),
+            access_patterns: AccessPatterns::new(),
+            readahead: ReadaheadStreams::default(),
             strides: Strides::new(),
             start_sums: StartSums::default(),
             workspaces: Workspaces::new(limits, decoding_bytes),

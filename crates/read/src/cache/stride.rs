@@ -23,7 +23,7 @@ const STEPS_AHEAD: u64 = 8;
 
 /// The last read of a file.
 #[derive(Clone, Copy, Default)]
-struct Last {
+struct LastRead {
     nid: u64,
     off: u64,
     /// From the read before to this one, and how many like it came one after the other.
@@ -32,7 +32,7 @@ struct Last {
 }
 
 pub(crate) struct Strides {
-    slots: Box<[Mutex<Last>]>,
+    slots: Box<[Mutex<LastRead>]>,
     /// Whether the last fetch was.
     is_slow: AtomicBool,
     start: Instant,
@@ -87,7 +87,7 @@ impl Strides {
         let mut last = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);
         let steps = if step > 0 && step == last.step { last.steps.saturating_add(1) } else { u32::from(step > 0) };
-        *last = Last { nid, off, step, steps };
+        *last = LastRead { nid, off, step, steps };
         // At first all that are ahead, then one more with each.
         let first = if steps == STEPS_MIN { 1 } else { STEPS_AHEAD };
         (steps >= STEPS_MIN)

@@ -31,12 +31,12 @@ impl Workspace {
 pub(crate) struct Workspaces {
     limits: DecodeLimits,
     budget: u64,
-    state: Mutex<State>,
+    pool: Mutex<Pool>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Pool {
     /// The one that was used last is at the end.
     free: VecDeque<Workspace>,
     /// Bytes that those in use may take, and how many there are.
@@ -57,7 +57,7 @@ struct Taken<'a> {
 impl Workspaces {
     /// Workspaces that take at most `budget` bytes, unless a single decode needs more.
     pub fn new(limits: DecodeLimits, budget: u64) -> Self {
-        Self { limits, budget, state: Mutex::default(), changed: Condvar::new() }
+        Self { limits, budget, pool: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len`
@@ -75,39 +75,39 @@ impl Workspaces {
 
     fn take(&self, decoder_len: u64, plain_len: u64) -> Taken<'_> {
         let needed = decoder_len + plain_len;
-        let mut state = self.state();
-        let turn = state.turns;
-        state.turns += 1;
-        while state.turn != turn || !state.has_room(needed, self.budget) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool();
+        let turn = pool.turns;
+        pool.turns += 1;
+        while pool.turn != turn || !pool.has_room(needed, self.budget) {
+            pool = self.changed.wait(pool).unwrap_or_else(PoisonError::into_inner);
         }
-        state.turn += 1;
-        let workspace = state.free.pop_back();
+        pool.turn += 1;
+        let workspace = pool.free.pop_back();
         let len = needed.max(workspace.as_ref().map_or(0, Workspace::len));
-        state.taken += 1;
-        state.taken_len += len;
-        let dropped = state.shrink(self.budget);
-        self.leave(state);
+        pool.taken += 1;
+        pool.taken_len += len;
+        let dropped = pool.shrink(self.budget);
+        self.leave(pool);
         drop(dropped);
         Taken { of: self, workspace, len }
     }
 
     /// Unlock, and tell those that wait for their turn or for room.
-    fn leave(&self, state: MutexGuard<'_, State>) {
-        let has_waiting = state.turn != state.turns;
-        drop(state);
+    fn leave(&self, pool: MutexGuard<'_, Pool>) {
+        let has_waiting = pool.turn != pool.turns;
+        drop(pool);
         if has_waiting {
             self.changed.notify_all();
         }
     }
 
     /// Nothing panics while it is locked.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Pool {
     /// Whether one more may be taken that needs so many bytes.
     fn has_room(&self, needed: u64, budget: u64) -> bool {
         self.taken == 0 || self.taken_len + needed <= budget
@@ -130,12 +130,12 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // In what state a panic leaves a decoder, nobody can tell.
         let workspace = self.workspace.take().filter(|_| !thread::panicking());
-        let mut state = self.of.state();
-        state.taken -= 1;
-        state.taken_len -= self.len;
-        state.free.extend(workspace);
-        let dropped = state.shrink(self.of.budget);
-        self.of.leave(state);
+        let mut pool = self.of.pool();
+        pool.taken -= 1;
+        pool.taken_len -= self.len;
+        pool.free.extend(workspace);
+        let dropped = pool.shrink(self.of.budget);
+        self.of.leave(pool);
         drop(dropped);
     }
 }
@@ -173,7 +173,7 @@ impl Buffers {
 }
 
 /// The first `len` bytes of a buffer that only grows. Their content is unspecified.
-pub(crate) fn sized(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
+pub(crate) fn grow_to(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buf.len() < len {
         buf.resize(len, 0);
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn kept(workspaces: &Workspaces) -> u64 {
-        workspaces.state().free.iter().map(Workspace::len).sum()
+        workspaces.pool().free.iter().map(Workspace::len).sum()
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         });
         assert!((2 << 20..=BUDGET).contains(&most.into_inner()));
         assert!((1..=BUDGET).contains(&kept(&workspaces)));
-        assert_eq!(workspaces.state().taken_len, 0);
+        assert_eq!(workspaces.pool().taken_len, 0);
     }
 
     #[test]
@@ -235,6 +235,6 @@ mod tests {
             thread::scope(|scope| scope.spawn(|| workspaces.with(BUDGET, 0, |_| panic!("on purpose"))).join());
         assert!(panicked.is_err());
         workspaces.with(BUDGET, BUDGET, |_| ());
-        assert_eq!(workspaces.state().taken, 0);
+        assert_eq!(workspaces.pool().taken, 0);
     }
 }

@@ -22,13 +22,13 @@ struct Batch {
 }
 
 /// Where encoded extents go to be decoded.
-pub(super) struct Queue {
+pub(super) struct DecodeQueue {
     sender: SyncSender<Batch>,
 }
 
 /// Collects the extents of one file.
 pub(super) struct FileQueue<'q> {
-    queue: &'q Queue,
+    queue: &'q DecodeQueue,
     batch: Batch,
     len: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct FileQueue<'q> {
 /// A failing source is gone for everybody.
 struct Stopped;
 
-impl Queue {
+impl DecodeQueue {
     pub fn file(&self, path: &[u8], nid: Nid) -> FileQueue<'_> {
         FileQueue { queue: self, batch: Batch { path: path.into(), nid, extents: Vec::new() }, len: 0 }
     }
@@ -73,7 +73,7 @@ pub(super) fn with_decoders<T>(
     image: &Image,
     problems: &Problems,
     threads: usize,
-    produce: impl FnOnce(&Queue) -> Result<T, ReadError>,
+    produce: impl FnOnce(&DecodeQueue) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
     let (sender, receiver) = sync_channel(threads * QUEUED);
     let receiver = Arc::new(Mutex::new(receiver));
@@ -89,7 +89,7 @@ pub(super) fn with_decoders<T>(
         decoders.extend((1..threads).map_while(|_| decode().ok()));
         // Only the decoders hold the receiver: once all of them have stopped, nobody waits to send.
         drop(receiver);
-        let queue = Queue { sender };
+        let queue = DecodeQueue { sender };
         let produced = produce(&queue);
         if produced.is_err() {
             stop.store(true, Ordering::Relaxed);

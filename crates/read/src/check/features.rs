@@ -76,11 +76,11 @@ impl Features {
         if let ExtentKind::Plain { inline: Some(_), .. } | ExtentKind::Encoded { inline: Some(_), .. } = extent.kind {
             needs(Incompat::ZTAILPACKING, "inline pcluster");
         }
-        if let Some(zmap) = map.zmap() {
-            if zmap.has_records() {
+        if let Some(compressed) = map.compressed() {
+            if compressed.has_records() {
                 needs(Incompat::ADDR_48BIT, "encoded extents");
             }
-            if matches!(extent.kind, ExtentKind::Encoded { .. }) && zmap.uses_head2(extent.la)? {
+            if matches!(extent.kind, ExtentKind::Encoded { .. }) && compressed.uses_head2(extent.la)? {
                 needs(Incompat::DEVICE_TABLE, "lcluster of type HEAD2");
             }
         }

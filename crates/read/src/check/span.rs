@@ -14,7 +14,7 @@ struct Span {
     start: u64,
     /// Length in bytes; longer ranges are several spans.
     len: u32,
-    /// Device number, or [`METABOX`], and [`Kind`].
+    /// Device number, or [`METABOX`], and [`SpanKind`].
     tag: u32,
 }
 
@@ -25,14 +25,14 @@ const SPANS_MIN: usize = 1 << 16;
 const BYTES_PER_SPAN: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SpanKind {
     Data = 0,
     Pcluster = 1,
     Metadata = 2,
 }
 
-const KINDS: [(Kind, &str); 3] =
-    [(Kind::Data, "plain data"), (Kind::Pcluster, "a pcluster"), (Kind::Metadata, "metadata")];
+const KINDS: [(SpanKind, &str); 3] =
+    [(SpanKind::Data, "plain data"), (SpanKind::Pcluster, "a pcluster"), (SpanKind::Metadata, "metadata")];
 
 impl Span {
     fn space(&self) -> u32 {
@@ -70,29 +70,29 @@ impl Spans {
 
     /// Bytes stored as they are.
     pub fn add_data(&mut self, device: u16, start: u64, len: u64) {
-        self.add(device.into(), Kind::Data, start, len);
+        self.add(device.into(), SpanKind::Data, start, len);
     }
 
     /// An encoded pcluster.
     pub fn add_pcluster(&mut self, device: u16, start: u64, len: u64) {
-        self.add(device.into(), Kind::Pcluster, start, len);
+        self.add(device.into(), SpanKind::Pcluster, start, len);
     }
 
     /// Metadata on a device.
     pub fn add_metadata(&mut self, device: u16, start: u64, len: u64) {
-        self.add(device.into(), Kind::Metadata, start, len);
+        self.add(device.into(), SpanKind::Metadata, start, len);
     }
 
     /// Metadata in the metabox.
     pub fn add_in_metabox(&mut self, start: u64, len: u64) {
-        self.add(METABOX, Kind::Metadata, start, len);
+        self.add(METABOX, SpanKind::Metadata, start, len);
     }
 
-    fn add(&mut self, space: u32, kind: Kind, start: u64, len: u64) {
+    fn add(&mut self, space: u32, kind: SpanKind, start: u64, len: u64) {
         let tag = space << 2 | kind as u32;
         let (mut start, mut len) = (start, len);
         if let Some(last) = self.list.last_mut()
-            && kind != Kind::Pcluster
+            && kind != SpanKind::Pcluster
             && (last.tag, last.end()) == (tag, start)
             && let Ok(joined) = u32::try_from(u64::from(last.len) + len)
         {
@@ -129,7 +129,7 @@ impl Spans {
         let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
         for &span in &self.list {
             let conflicts = |other: &&Span| {
-                let both_plain = span.kind() == Kind::Data as usize && other.kind() == Kind::Data as usize;
+                let both_plain = span.kind() == SpanKind::Data as usize && other.kind() == SpanKind::Data as usize;
                 other.space() == span.space() && span.start < other.end() && !both_plain
             };
             if let Some(other) = furthest.iter().flatten().find(conflicts) {
@@ -149,7 +149,7 @@ impl Spans {
     /// spans must be sorted, as [`Spans::report_overlaps`] leaves them.
     pub fn plain_data(&self) -> impl Iterator<Item = (u16, Range<u64>)> {
         let mut known = (0, 0);
-        self.list.iter().filter(|span| span.kind() == Kind::Data as usize).filter_map(move |span| {
+        self.list.iter().filter(|span| span.kind() == SpanKind::Data as usize).filter_map(move |span| {
             let device = u16::try_from(span.space()).ok()?;
             let start = if known.0 == device { span.start.max(known.1) } else { span.start };
             known = (device, span.end().max(start));

@@ -1,6 +1,6 @@
 //! Every inode, every name.
 
-use super::data::Queue;
+use super::data::DecodeQueue;
 use super::features::Features;
 use super::problems::Problems;
 use super::report::{CheckReport, Finding};
@@ -11,8 +11,8 @@ use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
 use crate::tree::digest::DigestCheck;
 use crate::tree::dir::DirReader;
 use crate::tree::resolve::TARGET_MAX_LEN;
@@ -30,16 +30,16 @@ const PACKED: &[u8] = b"<packed inode>";
 const METABOX: &[u8] = b"<metabox>";
 
 /// The check of a tree.
-pub(super) struct Tree<'c> {
+pub(super) struct TreeCheck<'c> {
     image: &'c Image,
     problems: &'c Problems,
     spans: &'c mut Spans,
-    queue: &'c Queue,
+    queue: &'c DecodeQueue,
     progress: &'c dyn Fn(u64),
     features: Features,
     report: CheckReport,
     directories: HashSet<Nid>,
-    others: HashMap<Nid, Links>,
+    others: HashMap<Nid, NameCount>,
     shared_xattrs: HashSet<u32>,
     pending: Vec<Pending>,
 }
@@ -52,7 +52,7 @@ struct Pending {
 }
 
 /// Names of something that is no directory.
-struct Links {
+struct NameCount {
     names: u32,
     nlink: u32,
     /// First path, where one name will not be enough.
@@ -68,12 +68,12 @@ struct Listing {
     dotdot: bool,
 }
 
-impl<'c> Tree<'c> {
+impl<'c> TreeCheck<'c> {
     pub fn new(
         image: &'c Image,
         problems: &'c Problems,
         spans: &'c mut Spans,
-        queue: &'c Queue,
+        queue: &'c DecodeQueue,
         progress: &'c dyn Fn(u64),
     ) -> Self {
         Self {
@@ -192,7 +192,7 @@ impl<'c> Tree<'c> {
                 self.check_inode(&path, &inode)?;
                 let nlink = inode.meta.nlink;
                 let path = (nlink != 1).then(|| path.into());
-                self.others.insert(inode.nid, Links { names: 1, nlink, path });
+                self.others.insert(inode.nid, NameCount { names: 1, nlink, path });
             }
         }
         Ok(false)
@@ -300,8 +300,8 @@ impl<'c> Tree<'c> {
             if self.shared_xattrs.insert(id) {
                 let (at, len) = self.image.shared_range(id)?;
                 match self.image.shared_xattr_space() {
-                    Space::Primary => self.spans.add_metadata(0, at, len),
-                    Space::Metabox => self.spans.add_in_metabox(at, len),
+                    MetadataSpace::Primary => self.spans.add_metadata(0, at, len),
+                    MetadataSpace::Metabox => self.spans.add_in_metabox(at, len),
                 }
             }
         }
@@ -315,8 +315,8 @@ impl<'c> Tree<'c> {
         }
         let mut map = Map::open(self.image, inode)?;
         self.add_metadata(inode, pos, map.metadata_end()?)?;
-        if let Some(zmap) = map.zmap() {
-            zmap.verify()?;
+        if let Some(compressed) = map.compressed() {
+            compressed.verify()?;
         }
         let mut queue = self.queue.file(path, inode.nid);
         let mut off = 0;
@@ -350,10 +350,10 @@ impl<'c> Tree<'c> {
     /// A range that is not wholly in the inode's space: a table may be as long as a hostile size makes it.
     fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) -> Result<(), ReadError> {
         let len = end.saturating_sub(start);
-        MetaReader::new(self.image, inode.space()).check_range("erofs_inode", start, len)?;
+        MetadataReader::new(self.image, inode.space()).check_range("erofs_inode", start, len)?;
         match inode.space() {
-            Space::Primary => self.spans.add_metadata(0, start, len),
-            Space::Metabox => self.spans.add_in_metabox(start, len),
+            MetadataSpace::Primary => self.spans.add_metadata(0, start, len),
+            MetadataSpace::Metabox => self.spans.add_in_metabox(start, len),
         }
         Ok(())
     }

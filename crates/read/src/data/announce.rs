@@ -4,19 +4,19 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
-use crate::map::pcluster::Stored;
+use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use std::ops::Range;
 
 impl Image {
     /// Whether the last fetch did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
     pub fn is_slow(&self) -> bool {
-        self.core.memory().strides.is_slow()
+        self.core.state().strides.is_slow()
     }
 
     /// Whether a fetch was [slow](Image::is_slow) just now: then nothing should be fetched that is not asked for.
     pub fn is_cold(&self) -> bool {
-        self.core.memory().strides.is_cold()
+        self.core.state().strides.is_cold()
     }
 
     /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
@@ -31,7 +31,7 @@ impl Image {
         }
         let core = &self.core;
         let len = wanted.end - wanted.start;
-        let Some(steps) = core.memory().strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
+        let Some(steps) = core.state().strides.step(inode.nid.0, wanted.start, len) else { return Ok(()) };
         for off in steps.take_while(|off| off.saturating_add(len) <= inode.meta.size) {
             let extent = map.extent_at(off)?;
             let end = (off + len).min(extent.end()) - extent.la;
@@ -40,7 +40,7 @@ impl Image {
                     core.devices.will_need(device, pa.saturating_add(off - extent.la), len)
                 }
                 ExtentKind::Encoded { device, pa, inline: None, .. } => {
-                    core.devices.will_need(device, pa, Stored::of(&extent)?.fetched_for(end as usize));
+                    core.devices.will_need(device, pa, EncodedExtent::of(&extent)?.fetched_for(end as usize));
                 }
                 _ => {}
             }

@@ -12,70 +12,39 @@
 //!    extent too long for the cache takes way 3. At random, 4 KiB at a time, that halves what is decoded: the library's CPU
 //!    seconds are 0.60 (zstd) and 0.89 (lz4, where a page fault of the cache costs as much as decoding a page) of those without.
 
-use crate::cache::access_pattern::Course;
-use crate::cache::admission::Touch;
-use crate::cache::byte_cache::{Bytes, Text};
-use crate::cache::state::Memory;
-use crate::cache::workspaces::sized;
+use super::plan::DecodeMode;
+use crate::cache::access_pattern::AccessPattern;
+use crate::cache::admission::Access;
+use crate::cache::byte_cache::{CachedBytes, SharedBytes};
+use crate::cache::state::ImageState;
+use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::{Core, Image};
 use crate::map::extent::Extent;
-use crate::map::pcluster::{Pcluster, Stored};
+use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::options::Reader;
-use crate::stats::Decoded;
 use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
 
-/// A front of at most one part in this many of an extent is decoded alone.
-const SMALL_FRONT: u64 = 8;
 /// A part of an extent that ends this far from its start at most is decoded with what is before it into the reader's buffer; else
 /// into a workspace first, for buffers of readers are not shared, and stay as long as they once were.
 const BUFFER_MAX: usize = 256 << 10;
 
-/// How part of an encoded extent is decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// The front, into the destination.
-    Direct,
-    /// The whole extent, into the cache.
-    Cache,
-    /// All up to the last byte wanted, into scratch memory.
-    Scratch,
-}
-
-impl Way {
-    /// Bytes that are decoded for bytes up to `end` of an extent.
-    pub fn decoded(self, stored: &Stored, end: u64) -> u64 {
-        match self {
-            Way::Direct | Way::Scratch => end,
-            Way::Cache => stored.llen.into(),
-        }
-    }
-
-    fn decoded_how(self) -> Decoded {
-        match self {
-            Way::Direct => Decoded::Direct,
-            Way::Cache => Decoded::Kept,
-            Way::Scratch => Decoded::Scratch,
-        }
-    }
-}
-
 /// Where an encoded extent is.
-enum Found {
+enum CacheLookup {
     Cached {
-        bytes: Bytes,
+        bytes: SharedBytes,
         is_hit: bool,
     },
     /// It must be decoded, in this way, by who wants it.
-    Nowhere(Decoded),
+    Absent(DecodeMode),
 }
 
 /// Decoded bytes.
 pub(crate) enum Encoded<'b> {
     /// This part of them; whether they were decoded before.
-    Cached { bytes: Bytes, range: Range<usize>, is_hit: bool },
+    Cached { bytes: SharedBytes, range: Range<usize>, is_hit: bool },
     /// In the reader's memory.
     Buffer(&'b [u8]),
 }
@@ -95,23 +64,23 @@ impl Image {
     /// what that takes.
     pub(crate) fn encoded<'b>(
         &self,
-        stored: &Stored,
+        encoded: &EncodedExtent,
         wanted: Range<u64>,
         buf: &'b mut Vec<u8>,
-        course: Course,
+        pattern: AccessPattern,
     ) -> Result<Encoded<'b>, ReadError> {
         let (start, end) = (wanted.start as usize, wanted.end as usize);
-        match self.find(stored, &wanted, course)? {
-            Found::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
+        match self.find(encoded, &wanted, pattern)? {
+            CacheLookup::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
-            Found::Nowhere(how) if start == 0 || end <= BUFFER_MAX => {
-                let prefix = sized(buf, end);
-                self.decode_front(stored, prefix, how)?;
+            CacheLookup::Absent(how) if start == 0 || end <= BUFFER_MAX => {
+                let prefix = grow_to(buf, end);
+                self.decode_front(encoded, prefix, how)?;
                 Ok(Encoded::Buffer(&prefix[start..]))
             }
-            Found::Nowhere(how) => {
-                let part = sized(buf, end - start);
-                self.decode(stored, Plain::From { start, part }, how)?;
+            CacheLookup::Absent(how) => {
+                let part = grow_to(buf, end - start);
+                self.decode(encoded, Plain::From { start, part }, how)?;
                 Ok(Encoded::Buffer(part))
             }
         }
@@ -120,71 +89,73 @@ impl Image {
     /// Fill `buf` from byte `skip` of an encoded extent on.
     pub(crate) fn read_encoded(
         &self,
-        stored: &Stored,
+        encoded: &EncodedExtent,
         buf: &mut [u8],
         skip: u64,
-        course: Course,
+        pattern: AccessPattern,
     ) -> Result<(), ReadError> {
         let wanted = skip..skip + buf.len() as u64;
         let part = wanted.start as usize..wanted.end as usize;
-        match self.find(stored, &wanted, course)? {
-            Found::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
-            Found::Nowhere(Decoded::Direct) => self.decode_front(stored, buf, Decoded::Direct)?,
-            Found::Nowhere(how) => self.decode(stored, Plain::From { start: part.start, part: buf }, how)?,
+        match self.find(encoded, &wanted, pattern)? {
+            CacheLookup::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
+            CacheLookup::Absent(DecodeMode::IntoDestination) => {
+                self.decode_front(encoded, buf, DecodeMode::IntoDestination)?
+            }
+            CacheLookup::Absent(how) => self.decode(encoded, Plain::From { start: part.start, part: buf }, how)?,
         }
         Ok(())
     }
 
     /// Look for an extent in the cache, or decode it there if that is its way.
-    fn find(&self, stored: &Stored, wanted: &Range<u64>, course: Course) -> Result<Found, ReadError> {
-        let Memory { decoded: cache, touched, .. } = self.core.memory();
-        if !self.fits_cache(stored) {
-            return Ok(Found::Nowhere(self.way(stored, wanted, Touch::First).decoded_how()));
+    fn find(
+        &self,
+        encoded: &EncodedExtent,
+        wanted: &Range<u64>,
+        pattern: AccessPattern,
+    ) -> Result<CacheLookup, ReadError> {
+        let ImageState { decoded: cache, access_history, .. } = self.core.state();
+        if !self.fits_cache(encoded) {
+            return Ok(CacheLookup::Absent(DecodeMode::of(encoded, false, wanted, Access::First)));
         }
         let len = (wanted.end - wanted.start) as usize;
-        if let Some(bytes) = cache.get(stored) {
+        if let Some(bytes) = cache.get(encoded) {
             self.core.counters.hit();
-            self.count_handed_out(stored, &bytes, len);
-            return Ok(Found::Cached { bytes, is_hit: true });
+            self.consume(encoded, &bytes, len);
+            return Ok(CacheLookup::Cached { bytes, is_hit: true });
         }
-        let whole = wanted.start == 0 && wanted.end == u64::from(stored.llen);
-        let before = if whole { None } else { touched.touch(stored, wanted) };
-        let touch = match course {
-            Course::Ahead => Touch::after(before.map(|before| before.end), wanted, stored.llen.into()),
-            Course::AtRandom => Touch::AtRandom,
+        let whole = wanted.start == 0 && wanted.end == u64::from(encoded.llen);
+        let past = if whole { None } else { access_history.record(encoded, wanted) };
+        let access = match pattern {
+            AccessPattern::Sequential => Access::after(past.map(|past| past.end), wanted, encoded.llen.into()),
+            AccessPattern::Random => Access::Random,
         };
-        match self.way(stored, wanted, touch) {
-            Way::Cache => {
-                let handed_out = before.map_or(0, |before| before.len.into());
-                let bytes = self.kept(stored, handed_out)?;
-                self.count_handed_out(stored, &bytes, len);
-                Ok(Found::Cached { bytes, is_hit: false })
+        match DecodeMode::of(encoded, true, wanted, access) {
+            DecodeMode::IntoCache => {
+                let consumed = past.map_or(0, |past| past.len.into());
+                let bytes = self.decode_into_cache(encoded, consumed)?;
+                self.consume(encoded, &bytes, len);
+                Ok(CacheLookup::Cached { bytes, is_hit: false })
             }
-            way => Ok(Found::Nowhere(way.decoded_how())),
+            way => Ok(CacheLookup::Absent(way)),
         }
     }
 
     /// Note that `len` bytes of an extent in the cache are handed out. It leaves the cache with the last of them, if who reads keeps
     /// what he gets: its memory is warm, and used again for the next.
-    pub(crate) fn count_handed_out(&self, stored: &Stored, bytes: &Bytes, len: usize) {
-        if self.core.reader == Reader::Kernel && bytes.hand_out(len) {
-            self.core.memory().decoded.remove(stored);
+    pub(crate) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
+        if self.core.reader == Reader::Kernel && bytes.consume(len) {
+            self.core.state().decoded.remove(encoded);
         }
     }
 
-    /// The extent, from the cache or decoded into it, unless it is too long for that.
-    pub(crate) fn shared(&self, stored: &Stored) -> Result<Option<Bytes>, ReadError> {
-        self.fits_cache(stored).then(|| self.kept(stored, 0)).transpose()
-    }
-
     /// The extent, from the cache or decoded into it, by one for all who ask. So many bytes of it were handed out before.
-    fn kept(&self, stored: &Stored, handed_out: u64) -> Result<Bytes, ReadError> {
+    pub(super) fn decode_into_cache(&self, encoded: &EncodedExtent, consumed: u64) -> Result<SharedBytes, ReadError> {
         let mut is_ours = false;
-        let bytes = self.core.memory().decoded.get_or_load(stored, || {
+        let bytes = self.core.state().decoded.get_or_load(encoded, || {
             is_ours = true;
             let mut bytes = Box::default();
-            self.decode(stored, Plain::New(&mut bytes), Decoded::Kept)?;
-            Ok(Text::handed_out(bytes, handed_out))
+            self.decode(encoded, Plain::New(&mut bytes), DecodeMode::IntoCache)?;
+            Ok(CachedBytes::with_consumed(bytes, consumed))
         })?;
         if !is_ours {
             self.core.counters.avoided();
@@ -192,82 +163,74 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The way to bytes `wanted` of an extent that is not in the cache.
-    pub(crate) fn way(&self, stored: &Stored, wanted: &Range<u64>, touch: Touch) -> Way {
-        let llen = u64::from(stored.llen);
-        let is_whole = wanted.end == llen;
-        let is_small_front = wanted.end * SMALL_FRONT <= llen;
-        match (wanted.start, touch) {
-            (0, _) if is_whole => Way::Direct,
-            (0, Touch::First) if is_small_front => Way::Direct,
-            _ if !self.fits_cache(stored) => Way::Scratch,
-            (0, _) | (_, Touch::Again | Touch::AtRandom) => Way::Cache,
-            (_, Touch::First | Touch::Leaving) => Way::Scratch,
-        }
-    }
-
-    fn fits_cache(&self, stored: &Stored) -> bool {
-        u64::from(stored.llen) <= self.core.memory().decoded.largest()
+    /// Whether an extent of this length may enter the cache.
+    pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
+        u64::from(encoded.llen) <= self.core.state().decoded.largest()
     }
 
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
-        let stored = Stored::of(extent)?;
-        self.decode(&stored, Plain::From { start: stored.len(), part: &mut [] }, Decoded::Scratch)?;
-        self.core.memory().sources.with(|source| {
-            let Pcluster { pa, plen, .. } = stored.pcluster;
-            let stream = self.stream(&stored, self.pcluster(&stored, source)?)?;
-            Decoder::verify(stored.algorithm, stream, stored.llen as usize)
+        let encoded = EncodedExtent::of(extent)?;
+        self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeMode::IntoScratch)?;
+        self.core.state().sources.with(|source| {
+            let Pcluster { pa, plen, .. } = encoded.pcluster;
+            let stream = self.stream(&encoded, self.pcluster(&encoded, source)?)?;
+            Decoder::verify(encoded.algorithm, stream, encoded.llen as usize)
                 .map_err(|error| ReadError::stream(pa, plen, error))
         })
     }
 
     /// Decode the first `dst.len()` bytes of an extent, past the cache.
-    pub(crate) fn decode_front(&self, stored: &Stored, dst: &mut [u8], how: Decoded) -> Result<(), ReadError> {
-        self.decode(stored, Plain::Front(dst), how)
+    pub(crate) fn decode_front(
+        &self,
+        encoded: &EncodedExtent,
+        dst: &mut [u8],
+        how: DecodeMode,
+    ) -> Result<(), ReadError> {
+        self.decode(encoded, Plain::Front(dst), how)
     }
 
     /// Decode an extent as far as `plain` wants it.
-    fn decode(&self, stored: &Stored, mut plain: Plain<'_>, how: Decoded) -> Result<(), ReadError> {
-        let len = plain.end(stored);
+    fn decode(&self, encoded: &EncodedExtent, mut plain: Plain<'_>, how: DecodeMode) -> Result<(), ReadError> {
+        let len = plain.end(encoded);
         self.core.counters.decoded(how, len);
-        if let Some(bytes) = self.borrow_pcluster(&stored.pcluster)? {
-            return self.decode_from(stored, bytes, &mut plain);
+        if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
+            return self.decode_from(encoded, bytes, &mut plain);
         }
-        self.core.memory().sources.with(|source| {
-            let front_len = if self.is_unpadded(stored) { 0 } else { stored.front_len(len) };
+        self.core.state().sources.with(|source| {
+            let front_len = if self.is_unpadded(encoded) { 0 } else { encoded.front_len(len) };
             if front_len > 0 {
-                let front = sized(source, front_len);
-                self.read_pcluster(&stored.pcluster, 0, front)?;
+                let front = grow_to(source, front_len);
+                self.read_pcluster(&encoded.pcluster, 0, front)?;
                 // If they are not enough, that says nothing about the stream.
-                if self.decode_from(stored, front, &mut plain).is_ok() {
+                if self.decode_from(encoded, front, &mut plain).is_ok() {
                     return Ok(());
                 }
             }
-            let bytes = sized(source, stored.pcluster.plen as usize);
-            self.read_pcluster(&stored.pcluster, front_len as u64, &mut bytes[front_len..])?;
-            self.decode_from(stored, bytes, &mut plain)
+            let bytes = grow_to(source, encoded.pcluster.plen as usize);
+            self.read_pcluster(&encoded.pcluster, front_len as u64, &mut bytes[front_len..])?;
+            self.decode_from(encoded, bytes, &mut plain)
         })
     }
 
     /// Decode an extent as far as `plain` wants it from the bytes of its pcluster, or from the first ones.
-    fn decode_from(&self, stored: &Stored, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
-        let Pcluster { pa, plen, .. } = stored.pcluster;
+    fn decode_from(&self, encoded: &EncodedExtent, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
+        let Pcluster { pa, plen, .. } = encoded.pcluster;
         let Core { limits, .. } = &*self.core;
-        let stream = self.stream(stored, pcluster)?;
-        let len = plain.end(stored);
-        let is_whole = len == stored.len() && !stored.partial && pcluster.len() == plen as usize;
+        let stream = self.stream(encoded, pcluster)?;
+        let len = plain.end(encoded);
+        let is_whole = len == encoded.len() && !encoded.partial && pcluster.len() == plen as usize;
         let want = if is_whole { Want::Whole } else { Want::Prefix };
-        let decode = |decoder: &mut Decoder, dst: &mut [u8]| match self.is_unpadded(stored) {
+        let decode = |decoder: &mut Decoder, dst: &mut [u8]| match self.is_unpadded(encoded) {
             true => decoder.decode_lz4_unpadded(stream, dst),
-            false => decoder.decode(stored.algorithm, stream, dst, want),
+            false => decoder.decode(encoded.algorithm, stream, dst, want),
         };
-        let decoder_len = limits.memory_for(stored.algorithm, len);
+        let decoder_len = limits.memory_for(encoded.algorithm, len);
         let plain_len = if let Plain::Front(_) = plain { 0 } else { len as u64 };
-        let decoded = self.core.memory().workspaces.with(decoder_len, plain_len, |workspace| match plain {
+        let decoded = self.core.state().workspaces.with(decoder_len, plain_len, |workspace| match plain {
             Plain::Front(dst) => decode(&mut workspace.decoder, dst),
             Plain::From { start, part } => {
-                let prefix = sized(&mut workspace.scratch, len);
+                let prefix = grow_to(&mut workspace.scratch, len);
                 decode(&mut workspace.decoder, prefix)?;
                 part.copy_from_slice(&prefix[*start..]);
                 Ok(())
@@ -283,37 +246,37 @@ impl Image {
 
 impl Plain<'_> {
     /// How many bytes of an extent are decoded.
-    fn end(&self, stored: &Stored) -> usize {
+    fn end(&self, encoded: &EncodedExtent) -> usize {
         match self {
             Plain::Front(dst) => dst.len(),
             Plain::From { start, part } => start + part.len(),
-            Plain::New(_) => stored.len(),
+            Plain::New(_) => encoded.len(),
         }
     }
 }
 
 impl Image {
     /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
-    fn is_unpadded(&self, stored: &Stored) -> bool {
-        stored.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
+    fn is_unpadded(&self, encoded: &EncodedExtent) -> bool {
+        encoded.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
     }
 
     /// The bytes of a pcluster: in its source's memory, or read into `buf`.
-    fn pcluster<'b>(&'b self, stored: &Stored, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
-        if let Some(bytes) = self.borrow_pcluster(&stored.pcluster)? {
+    fn pcluster<'b>(&'b self, encoded: &EncodedExtent, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
+        if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
             return Ok(bytes);
         }
-        let bytes = sized(buf, stored.pcluster.plen as usize);
-        self.read_pcluster(&stored.pcluster, 0, bytes)?;
+        let bytes = grow_to(buf, encoded.pcluster.plen as usize);
+        self.read_pcluster(&encoded.pcluster, 0, bytes)?;
         Ok(bytes)
     }
 
     /// The stream in the bytes of its pcluster.
-    fn stream<'a>(&self, stored: &Stored, pcluster: &'a [u8]) -> Result<&'a [u8], ReadError> {
-        if self.is_unpadded(stored) {
+    fn stream<'a>(&self, encoded: &EncodedExtent, pcluster: &'a [u8]) -> Result<&'a [u8], ReadError> {
+        if self.is_unpadded(encoded) {
             return Ok(pcluster);
         }
-        let Pcluster { pa, plen, .. } = stored.pcluster;
+        let Pcluster { pa, plen, .. } = encoded.pcluster;
         let block_bits = self.superblock().block_bits;
         strip_padding(pcluster, block_bits.len() - block_bits.within(pa))
             .ok_or_else(|| ReadError::corrupt("pcluster", pa, "plen", plen.into(), "only zeros in its first block"))

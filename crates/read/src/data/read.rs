@@ -3,15 +3,15 @@
 //! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
 //! is goes from the device straight into the destination; encoded extents go through [`decode`](super::decode).
 
-use crate::cache::access_pattern::Course;
+use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
-use crate::map::pcluster::{Pcluster, Stored};
+use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
 use crate::options::Reader;
 use kiln_format::inode::FileType;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const PCLUSTER: &str = "pcluster";
 
 /// Whether fragments may occur: not in the packed inode, which holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fragments {
+pub(crate) enum FragmentPolicy {
     Allowed,
     Refused,
 }
@@ -46,19 +46,23 @@ impl Image {
             return Ok(());
         }
         let wanted = off..off + buf.len() as u64;
-        let (mut map, course) = self.map_for_read(inode, &wanted)?;
-        self.fill_by(&mut map, buf, off, Fragments::Allowed, course).map_err(|error| error.at_nid(inode.nid))
+        let (mut map, pattern) = self.map_for_read(inode, &wanted)?;
+        self.fill_by(&mut map, buf, off, FragmentPolicy::Allowed, pattern).map_err(|error| error.at_nid(inode.nid))
     }
 
     /// The map of `inode` for a read of bytes `wanted`, and the access pattern that this read is part of. A file that does not fit
     /// into the cache counts as read sequentially: its extents leave the cache before a random read comes back to them.
-    pub(super) fn map_for_read(&self, inode: &Inode, wanted: &Range<u64>) -> Result<(Map<'_>, Course), ReadError> {
-        let (map, size, memory) = (Map::open(self, inode)?, inode.meta.size, self.core.memory());
-        let course = match map.is_compressed() && size <= memory.decoded.capacity() {
-            true => memory.courses.step(inode.nid.0, wanted, size),
-            false => Course::default(),
+    pub(super) fn map_for_read(
+        &self,
+        inode: &Inode,
+        wanted: &Range<u64>,
+    ) -> Result<(Map<'_>, AccessPattern), ReadError> {
+        let (map, size, memory) = (Map::open(self, inode)?, inode.meta.size, self.core.state());
+        let pattern = match map.is_compressed() && size <= memory.decoded.capacity() {
+            true => memory.access_patterns.step(inode.nid.0, wanted, size),
+            false => AccessPattern::default(),
         };
-        Ok((map, course))
+        Ok((map, pattern))
     }
 
     /// [`Image::fill`] with the file's map and access pattern.
@@ -67,8 +71,8 @@ impl Image {
         map: &mut Map<'_>,
         buf: &mut [u8],
         off: u64,
-        fragments: Fragments,
-        course: Course,
+        fragments: FragmentPolicy,
+        pattern: AccessPattern,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
         let mut is_announced = self.core.reader == Reader::Programs;
@@ -84,7 +88,7 @@ impl Image {
             }
             let len = (extent.end() - off).min(buf.len() as u64) as usize;
             let (part, rest) = buf.split_at_mut(len);
-            self.read_extent(&extent, part, off - extent.la, fragments, course)?;
+            self.read_extent(&extent, part, off - extent.la, fragments, pattern)?;
             (buf, off) = (rest, off + len as u64);
         }
         Ok(())
@@ -96,14 +100,14 @@ impl Image {
         extent: &Extent,
         buf: &mut [u8],
         skip: u64,
-        fragments: Fragments,
-        course: Course,
+        fragments: FragmentPolicy,
+        pattern: AccessPattern,
     ) -> Result<(), ReadError> {
         match extent.kind {
             ExtentKind::Hole => buf.fill(0),
             ExtentKind::Raw { device, pa } => self.read_raw("data", device, pa, skip, buf)?,
             ExtentKind::Meta { pa, in_metabox } => {
-                let space = if in_metabox { Space::Metabox } else { Space::Primary };
+                let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
                 self.read_meta("inline data", space, pa, skip, buf)?;
             }
             ExtentKind::Plain { device, pa, plen, interlaced: true, inline } => {
@@ -112,7 +116,7 @@ impl Image {
             ExtentKind::Plain { device, pa, plen, interlaced: false, inline } => {
                 self.read_pcluster(&Pcluster { device, inline, pa, plen }, skip, buf)?;
             }
-            ExtentKind::Encoded { .. } => self.read_encoded(&Stored::of(extent)?, buf, skip, course)?,
+            ExtentKind::Encoded { .. } => self.read_encoded(&EncodedExtent::of(extent)?, buf, skip, pattern)?,
             ExtentKind::Fragment { off } => self.read_fragment(off, skip, buf, fragments)?,
         }
         Ok(())
@@ -125,8 +129,8 @@ impl Image {
         if self.core.reader == Reader::Programs {
             return devices.read(device, buf, from);
         }
-        let memory = self.core.memory();
-        if let Some(soon) = memory.trails.step(device, from, buf.len() as u64) {
+        let memory = self.core.state();
+        if let Some(soon) = memory.readahead.step(device, from, buf.len() as u64) {
             devices.will_need(device, soon.start, soon.end - soon.start);
         }
         memory.strides.fetch(buf.len(), || devices.read(device, buf, from))
@@ -135,12 +139,12 @@ impl Image {
     fn read_meta(
         &self,
         record: &'static str,
-        space: Space,
+        space: MetadataSpace,
         pa: u64,
         skip: u64,
         buf: &mut [u8],
     ) -> Result<(), ReadError> {
-        MetaReader::new(self, space).fill_contents(record, buf, pa.saturating_add(skip))
+        MetadataReader::new(self, space).fill_contents(record, buf, pa.saturating_add(skip))
     }
 
     /// Fill `buf` with stored bytes from byte `skip` of a pcluster on.
@@ -190,14 +194,14 @@ impl Image {
         Ok(())
     }
 
-    fn read_fragment(&self, off: u64, skip: u64, buf: &mut [u8], fragments: Fragments) -> Result<(), ReadError> {
-        if fragments == Fragments::Refused {
+    fn read_fragment(&self, off: u64, skip: u64, buf: &mut [u8], fragments: FragmentPolicy) -> Result<(), ReadError> {
+        if fragments == FragmentPolicy::Refused {
             return Err(fragment_error(off, "a fragment inside the packed inode"));
         }
         let from = off.saturating_add(skip);
         let packed = self.packed_range(from, buf.len() as u64)?;
-        let (mut map, course) = self.map_for_read(packed, &(from..from + buf.len() as u64))?;
-        self.fill_by(&mut map, buf, from, Fragments::Refused, course).map_err(|error| error.at_nid(packed.nid))
+        let (mut map, pattern) = self.map_for_read(packed, &(from..from + buf.len() as u64))?;
+        self.fill_by(&mut map, buf, from, FragmentPolicy::Refused, pattern).map_err(|error| error.at_nid(packed.nid))
     }
 
     /// The packed inode, which must hold the range.

@@ -1,18 +1,18 @@
 //! Contents without a copy, where that is possible.
 
 use super::decode::Encoded;
-use super::read::{Fragments, fragment_error, readable};
-use crate::cache::access_pattern::Course;
-use crate::cache::byte_cache::Bytes;
-use crate::cache::workspaces::sized;
+use super::read::{FragmentPolicy, fragment_error, readable};
+use crate::cache::access_pattern::AccessPattern;
+use crate::cache::byte_cache::SharedBytes;
+use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::{Fetch, Image};
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
-use crate::map::pcluster::Stored;
+use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
 use crate::options::Reader;
 use kiln_format::Nid;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's buffer.
 #[derive(Debug)]
 pub struct View<'a> {
-    place: Place<'a>,
+    bytes_at: ViewBytes<'a>,
     origin: Origin,
     is_hit: bool,
 }
@@ -34,38 +34,38 @@ enum Origin {
     /// It is in the cache, of the file's own, and begins at this byte of it.
     Own {
         la: u64,
-        stored: Stored,
+        encoded: EncodedExtent,
     },
     /// It is in the cache; it is not counted yet that these bytes are handed out.
     Uncounted {
-        stored: Stored,
+        encoded: EncodedExtent,
     },
 }
 
 #[derive(Debug)]
-enum Place<'a> {
+enum ViewBytes<'a> {
     Borrowed(&'a [u8]),
-    Shared(Bytes, Range<usize>),
+    Shared(SharedBytes, Range<usize>),
 }
 
 impl Deref for View<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            Place::Borrowed(bytes) => bytes,
-            Place::Shared(bytes, range) => &bytes[range.clone()],
+        match &self.bytes_at {
+            ViewBytes::Borrowed(bytes) => bytes,
+            ViewBytes::Shared(bytes, range) => &bytes[range.clone()],
         }
     }
 }
 
 impl<'a> View<'a> {
     fn borrowed(bytes: &'a [u8]) -> Self {
-        View { place: Place::Borrowed(bytes), origin: Origin::Any, is_hit: false }
+        View { bytes_at: ViewBytes::Borrowed(bytes), origin: Origin::Any, is_hit: false }
     }
 
-    fn shared(bytes: Bytes, range: Range<usize>) -> Self {
-        View { place: Place::Shared(bytes, range), origin: Origin::Any, is_hit: false }
+    fn shared(bytes: SharedBytes, range: Range<usize>) -> Self {
+        View { bytes_at: ViewBytes::Shared(bytes, range), origin: Origin::Any, is_hit: false }
     }
 
     /// Whether these bytes were decoded already, because somebody wanted others of their extent.
@@ -74,10 +74,10 @@ impl<'a> View<'a> {
     }
 
     /// All bytes of the extent that these come from, and where in the file they begin. Only for a [`Reader::Kernel`], if they were
-    /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::release`] them.
-    pub fn around(&self) -> Option<(u64, &[u8])> {
-        match (&self.place, &self.origin) {
-            (Place::Shared(bytes, _), Origin::Own { la, .. }) => Some((*la, bytes)),
+    /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::mark_consumed`] them.
+    pub fn containing_extent(&self) -> Option<(u64, &[u8])> {
+        match (&self.bytes_at, &self.origin) {
+            (ViewBytes::Shared(bytes, _), Origin::Own { la, .. }) => Some((*la, bytes)),
             _ => None,
         }
     }
@@ -102,17 +102,17 @@ impl Image {
         if len == 0 {
             return Ok(View::borrowed(&[]));
         }
-        self.look(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
+        self.view_range(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
     }
 
     /// All of a file of at most `len_max` bytes, if it is at hand and nothing must be fetched: its inode is kept, and its contents beside
-    /// that, or as part of one extent that was decoded for other bytes. [`Image::release`] it when somebody else has it.
+    /// that, or as part of one extent that was decoded for other bytes. [`Image::mark_consumed`] it when somebody else has it.
     ///
     /// # Errors
     /// As [`Image::inode`] and [`Image::read_at`].
-    pub fn at_hand(&self, nid: Nid, len_max: u64) -> Result<Option<View<'_>>, ReadError> {
+    pub fn get_if_cached(&self, nid: Nid, len_max: u64) -> Result<Option<View<'_>>, ReadError> {
         let kept = Image { core: Arc::clone(&self.core), fetch: Fetch::Refused };
-        let found = match kept.find_at_hand(nid, len_max) {
+        let found = match kept.find_cached(nid, len_max) {
             Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::WouldBlock => None,
             found => found.map_err(|error| error.at_nid(nid))?,
         };
@@ -122,7 +122,7 @@ impl Image {
         Ok(found)
     }
 
-    fn find_at_hand(&self, nid: Nid, len_max: u64) -> Result<Option<View<'static>>, ReadError> {
+    fn find_cached(&self, nid: Nid, len_max: u64) -> Result<Option<View<'static>>, ReadError> {
         let inode = self.inode(nid)?;
         if inode.meta.size > len_max {
             return Ok(None);
@@ -139,10 +139,10 @@ impl Image {
         let skip = (off - extent.la) as usize;
         match extent.kind {
             ExtentKind::Encoded { .. } => {
-                let stored = Stored::of(&extent)?;
-                let found = self.core.memory().decoded.get(&stored).map(|bytes| View {
-                    place: Place::Shared(bytes, skip..skip + len),
-                    origin: Origin::Uncounted { stored },
+                let encoded = EncodedExtent::of(&extent)?;
+                let found = self.core.state().decoded.get(&encoded).map(|bytes| View {
+                    bytes_at: ViewBytes::Shared(bytes, skip..skip + len),
+                    origin: Origin::Uncounted { encoded },
                     is_hit: true,
                 });
                 Ok(found)
@@ -153,11 +153,11 @@ impl Image {
     }
 
     /// Keep an extent no longer than needed: somebody else has the bytes of this view now, and those [around](View::around) it.
-    pub fn release(&self, view: View<'_>) {
-        match (&view.origin, &view.place) {
-            (Origin::Own { stored, .. }, _) => self.core.memory().decoded.remove(stored),
-            (Origin::Uncounted { stored }, Place::Shared(bytes, range)) => {
-                self.count_handed_out(stored, bytes, range.len())
+    pub fn mark_consumed(&self, view: View<'_>) {
+        match (&view.origin, &view.bytes_at) {
+            (Origin::Own { encoded, .. }, _) => self.core.state().decoded.remove(encoded),
+            (Origin::Uncounted { encoded }, ViewBytes::Shared(bytes, range)) => {
+                self.consume(encoded, bytes, range.len())
             }
             _ => {}
         }
@@ -165,14 +165,20 @@ impl Image {
 
     /// Contents beside an inode, if they are in one window that is kept.
     fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'static>>, ReadError> {
-        let space = if in_metabox { Space::Metabox } else { Space::Primary };
-        let found = MetaReader::new(self, space).likely_contents(pa, len as u64)?;
+        let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
+        let found = MetadataReader::new(self, space).likely_contents(pa, len as u64)?;
         Ok(found.map(|(window, start)| View::shared(window, start..start + len)))
     }
 
-    fn look<'a>(&'a self, inode: &Inode, off: u64, len: usize, buf: &'a mut Vec<u8>) -> Result<View<'a>, ReadError> {
+    fn view_range<'a>(
+        &'a self,
+        inode: &Inode,
+        off: u64,
+        len: usize,
+        buf: &'a mut Vec<u8>,
+    ) -> Result<View<'a>, ReadError> {
         let wanted = off..off + len as u64;
-        let (mut map, course) = self.map_for_read(inode, &wanted)?;
+        let (mut map, pattern) = self.map_for_read(inode, &wanted)?;
         if self.core.reader == Reader::Kernel {
             self.announce_stride(inode, &mut map, wanted)?;
         }
@@ -181,44 +187,49 @@ impl Image {
             let from = start.saturating_add(off - extent.la);
             let packed = self.packed_range(from, len as u64)?;
             // The packed inode has no fragments, so this ends.
-            let (mut map, course) = self.map_for_read(packed, &(from..from + len as u64))?;
+            let (mut map, pattern) = self.map_for_read(packed, &(from..from + len as u64))?;
             let extent = map.extent_at(from)?;
             return match matches!(extent.kind, ExtentKind::Fragment { .. }) {
                 true => Err(fragment_error(from, "a fragment inside the packed inode")),
                 false => {
-                    let viewed =
-                        self.look_into((&mut map, course), &extent, from..from + len as u64, buf, Fragments::Refused);
+                    let viewed = self.view_extent(
+                        (&mut map, pattern),
+                        &extent,
+                        from..from + len as u64,
+                        buf,
+                        FragmentPolicy::Refused,
+                    );
                     viewed.map_err(|error| error.at_nid(packed.nid))
                 }
             };
         }
-        self.look_into((&mut map, course), &extent, off..off + len as u64, buf, Fragments::Allowed)
+        self.view_extent((&mut map, pattern), &extent, off..off + len as u64, buf, FragmentPolicy::Allowed)
     }
 
     /// Bytes from `off` on, which is in `extent`.
-    fn look_into<'a>(
+    fn view_extent<'a>(
         &'a self,
-        (map, course): (&mut Map<'_>, Course),
+        (map, pattern): (&mut Map<'_>, AccessPattern),
         extent: &Extent,
         wanted: Range<u64>,
         buf: &'a mut Vec<u8>,
-        fragments: Fragments,
+        fragments: FragmentPolicy,
     ) -> Result<View<'a>, ReadError> {
         let (off, len) = (wanted.start, (wanted.end - wanted.start) as usize);
         let skip = off - extent.la;
         if extent.end() >= wanted.end {
             match extent.kind {
                 ExtentKind::Encoded { .. } => {
-                    let stored = Stored::of(extent)?;
-                    return Ok(match self.encoded(&stored, skip..skip + len as u64, buf, course)? {
+                    let encoded = EncodedExtent::of(extent)?;
+                    return Ok(match self.encoded(&encoded, skip..skip + len as u64, buf, pattern)? {
                         Encoded::Buffer(bytes) => View::borrowed(bytes),
                         Encoded::Cached { bytes, range, is_hit } => {
                             // What surrounds a fragment belongs to other files.
-                            let is_own = fragments == Fragments::Allowed;
-                            let is_for_all = self.core.reader == Reader::Kernel && course == Course::AtRandom;
+                            let is_own = fragments == FragmentPolicy::Allowed;
+                            let is_for_all = self.core.reader == Reader::Kernel && pattern == AccessPattern::Random;
                             let origin =
-                                if is_own && is_for_all { Origin::Own { la: extent.la, stored } } else { Origin::Any };
-                            View { place: Place::Shared(bytes, range), origin, is_hit }
+                                if is_own && is_for_all { Origin::Own { la: extent.la, encoded } } else { Origin::Any };
+                            View { bytes_at: ViewBytes::Shared(bytes, range), origin, is_hit }
                         }
                     });
                 }
@@ -236,8 +247,8 @@ impl Image {
                 _ => {}
             }
         }
-        let part = sized(buf, len);
-        self.fill_by(map, part, off, fragments, course)?;
+        let part = grow_to(buf, len);
+        self.fill_by(map, part, off, fragments, pattern)?;
         Ok(View::borrowed(part))
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
 use crate::map::extent::Extent;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::MetadataReader;
 use kiln_format::chunk::ChunkFormat;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{
@@ -43,7 +43,7 @@ impl Described {
             }
             DataLayout::CompressedFull | DataLayout::CompressedCompact => {
                 let at = aligned(body, MAP_HEADER_LEN)?;
-                let bytes = MetaReader::new(image, inode.space()).array(HEADER, at)?;
+                let bytes = MetadataReader::new(image, inode.space()).array(HEADER, at)?;
                 let is_full = inode.meta.layout == DataLayout::CompressedFull;
                 match ZmapHeader::decode(&bytes, at, image.superblock().block_bits, is_full)? {
                     ZmapHeader::Fragment(_) => Ok(MAP_HEADER_LEN),

@@ -1,18 +1,18 @@
 //! What a part of an extent costs: blocks to fetch, bytes to decode.
 
 use super::range_set::RangeSet;
-use crate::cache::admission::Touch;
-use crate::data::decode::Way;
-use crate::data::read::{Fragments, fragment_error};
+use crate::cache::admission::Access;
+use crate::data::plan::DecodeMode;
+use crate::data::read::{FragmentPolicy, fragment_error};
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
-use crate::map::pcluster::{Pcluster, Stored};
+use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
 use kiln_format::addr::align_up;
 use std::ops::Range;
 
@@ -88,15 +88,15 @@ pub(super) fn way(
     image: &Image,
     extent: &Extent,
     part: &Range<u64>,
-    touch: Touch,
-) -> Result<Option<(Way, u64)>, ReadError> {
+    access: Access,
+) -> Result<Option<(DecodeMode, u64)>, ReadError> {
     if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
         return Ok(None);
     }
-    let stored = Stored::of(extent)?;
+    let stored = EncodedExtent::of(extent)?;
     let wanted = part.start - extent.la..part.end - extent.la;
-    let way = image.way(&stored, &wanted, touch);
-    Ok(Some((way, way.decoded(&stored, wanted.end))))
+    let way = DecodeMode::of(&stored, image.fits_cache(&stored), &wanted, access);
+    Ok(Some((way, way.decoded_len(&stored, wanted.end))))
 }
 
 /// The cost of one piece.
@@ -107,20 +107,25 @@ pub(crate) struct Charge {
 }
 
 /// Counts what reads fetch, each block once.
-pub(crate) struct Meter<'a> {
+pub(crate) struct CostMeter<'a> {
     image: &'a Image,
     blocks: RangeSet,
     metadata_unit: u64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> CostMeter<'a> {
     /// Data counts in whole blocks; metadata, which files share blocks of, in units of so many bytes.
     pub fn new(image: &'a Image, metadata_unit: u64) -> Self {
         Self { image, blocks: RangeSet::default(), metadata_unit }
     }
 
     /// The cost of bytes `part` of the file from this extent of it, which holds them.
-    pub fn charge(&mut self, extent: &Extent, part: Range<u64>, fragments: Fragments) -> Result<Charge, ReadError> {
+    pub fn charge(
+        &mut self,
+        extent: &Extent,
+        part: Range<u64>,
+        fragments: FragmentPolicy,
+    ) -> Result<Charge, ReadError> {
         let (skip, len) = (part.start - extent.la, part.end - part.start);
         match extent.kind {
             ExtentKind::Hole => Ok(charge(0, Decoding::Zeros)),
@@ -129,7 +134,7 @@ impl<'a> Meter<'a> {
                 Ok(charge(fetched, Decoding::Copy))
             }
             ExtentKind::Meta { pa, in_metabox } => {
-                let space = if in_metabox { Space::Metabox } else { Space::Primary };
+                let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
                 self.fetch_metadata(space, pa.saturating_add(skip), len, Decoding::Copy)
             }
             ExtentKind::Plain { device, pa, plen, interlaced, inline } => {
@@ -140,29 +145,37 @@ impl<'a> Meter<'a> {
                 }
             }
             ExtentKind::Encoded { device, pa, plen, inline, .. } => {
-                let decoded = way(self.image, extent, &part, Touch::First)?.map_or(0, |(_, decoded)| decoded);
+                let decoded = way(self.image, extent, &part, Access::First)?.map_or(0, |(_, decoded)| decoded);
                 let decoding = Decoding::of(decoded, extent);
                 let pcluster = Pcluster { device, inline, pa, plen };
                 let mut charge = self.fetch_pcluster(&pcluster, 0, plen.into(), decoding)?;
                 charge.decoded += decoded;
                 Ok(charge)
             }
-            ExtentKind::Fragment { off } if fragments == Fragments::Refused => {
+            ExtentKind::Fragment { off } if fragments == FragmentPolicy::Refused => {
                 Err(fragment_error(off, "a fragment inside the packed inode"))
             }
             ExtentKind::Fragment { off } => {
                 let from = off.saturating_add(skip);
                 let packed = self.image.packed_range(from, len)?;
-                self.charge_range(packed, from..from + len, Decoding::Copy, Fragments::Refused)
+                self.charge_range(packed, from..from + len, Decoding::Copy, FragmentPolicy::Refused)
             }
         }
     }
 
     /// The cost of `len` bytes at `pa` of a metadata space: of themselves, or of the metabox's own extents.
-    pub fn fetch_metadata(&mut self, space: Space, pa: u64, len: u64, decoding: Decoding) -> Result<Charge, ReadError> {
-        MetaReader::new(self.image, space).check_range("inline data", pa, len)?;
+    pub fn fetch_metadata(
+        &mut self,
+        space: MetadataSpace,
+        pa: u64,
+        len: u64,
+        decoding: Decoding,
+    ) -> Result<Charge, ReadError> {
+        MetadataReader::new(self.image, space).check_range("inline data", pa, len)?;
         match (space, &self.image.core.metabox) {
-            (Space::Metabox, Some(metabox)) => self.charge_range(metabox, pa..pa + len, decoding, Fragments::Allowed),
+            (MetadataSpace::Metabox, Some(metabox)) => {
+                self.charge_range(metabox, pa..pa + len, decoding, FragmentPolicy::Allowed)
+            }
             _ => Ok(charge(self.fetch("inline data", 0, pa, len, self.metadata_unit)?, decoding)),
         }
     }
@@ -173,7 +186,7 @@ impl<'a> Meter<'a> {
         inode: &Inode,
         range: Range<u64>,
         decoding: Decoding,
-        fragments: Fragments,
+        fragments: FragmentPolicy,
     ) -> Result<Charge, ReadError> {
         let mut map = Map::open(self.image, inode)?;
         let mut sum = charge(0, decoding);

@@ -4,35 +4,35 @@
 //! forward to the next head, both in strides of up to 2047 lclusters, or finds its record directly or by bisection.
 
 use super::compressed_file::{CompressedFile, HEADER, inline_len};
-use super::encoded_extents::Records;
+use super::encoded_extents::ExtentRecords;
 use super::extent::{Extent, ExtentKind};
-use super::lcluster_index::Lclusters;
+use super::lcluster_index::LclusterIndex;
 use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::MetadataReader;
 use kiln_format::Incompat;
 use kiln_format::inode::DataLayout;
 use kiln_format::zmap::{Advise, HeadKind, MAP_HEADER_LEN, MapHeader, ZmapHeader};
 
 /// The map of one compressed inode.
-pub(crate) struct Zmap<'a> {
+pub(crate) struct CompressedMap<'a> {
     file: CompressedFile<'a>,
-    index: Index,
+    index: CompressedIndex,
 }
 
 #[allow(clippy::large_enum_variant)] // on the stack, see `Kind`
-enum Index {
+enum CompressedIndex {
     /// The whole file is a fragment.
     Fragment(u64),
-    Lclusters(MapHeader, Lclusters),
-    Records(MapHeader, Records),
+    Lclusters(MapHeader, LclusterIndex),
+    Records(MapHeader, ExtentRecords),
 }
 
-impl<'a> Zmap<'a> {
+impl<'a> CompressedMap<'a> {
     /// The map of `inode`, which is compressed and not empty.
     pub fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
-        let mut meta = MetaReader::new(image, inode.space());
+        let mut meta = MetadataReader::new(image, inode.space());
         let header_off = aligned(image.body_pos(inode)?, MAP_HEADER_LEN)?;
         let bytes = meta.array(HEADER, header_off)?;
         let full = inode.meta.layout == DataLayout::CompressedFull;
@@ -40,13 +40,13 @@ impl<'a> Zmap<'a> {
         let header = ZmapHeader::decode(&bytes, header_off, block_bits, full)?;
         let file = CompressedFile { image, inode: *inode, header_off, meta };
         let index = match header {
-            ZmapHeader::Fragment(off) => Index::Fragment(off),
+            ZmapHeader::Fragment(off) => CompressedIndex::Fragment(off),
             ZmapHeader::Map(header) if full && header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS) => {
-                Index::Records(header, Records::new(&file, &header)?)
+                CompressedIndex::Records(header, ExtentRecords::new(&file, &header)?)
             }
             ZmapHeader::Map(header) => {
                 check_big_pclusters(image, &header, header_off, full)?;
-                Index::Lclusters(header, Lclusters::new(&file, &header)?)
+                CompressedIndex::Lclusters(header, LclusterIndex::new(&file, &header)?)
             }
         };
         Ok(Self { file, index })
@@ -54,16 +54,18 @@ impl<'a> Zmap<'a> {
 
     /// Whether the map is made of encoded extents.
     pub fn has_records(&self) -> bool {
-        matches!(self.index, Index::Records(..))
+        matches!(self.index, CompressedIndex::Records(..))
     }
 
     /// The extent that holds byte `off`, which must be in the file.
     pub fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.file.inode.meta.size;
         match &mut self.index {
-            Index::Fragment(start) => Ok(Extent { la: 0, llen: size, kind: ExtentKind::Fragment { off: *start } }),
-            Index::Records(header, records) => records.extent_at(&mut self.file, header, off),
-            Index::Lclusters(header, lclusters) => {
+            CompressedIndex::Fragment(start) => {
+                Ok(Extent { la: 0, llen: size, kind: ExtentKind::Fragment { off: *start } })
+            }
+            CompressedIndex::Records(header, records) => records.extent_at(&mut self.file, header, off),
+            CompressedIndex::Lclusters(header, lclusters) => {
                 let found = lclusters.find(&mut self.file, header, off)?;
                 let kind = self.file.resolve(header, lclusters.end_off(), &found)?;
                 Ok(Extent { la: found.la, llen: found.end - found.la, kind })
@@ -74,7 +76,7 @@ impl<'a> Zmap<'a> {
     /// Whether the extent at `off` is of the second algorithm's kind.
     pub fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
         match &mut self.index {
-            Index::Lclusters(header, lclusters) => {
+            CompressedIndex::Lclusters(header, lclusters) => {
                 Ok(lclusters.find(&mut self.file, header, off)?.kind == HeadKind::Head2)
             }
             _ => Ok(false),
@@ -84,18 +86,18 @@ impl<'a> Zmap<'a> {
     /// Look at the whole index for what single lookups do not see. It must be in the metadata space.
     pub fn verify(&mut self) -> Result<(), ReadError> {
         match &mut self.index {
-            Index::Fragment(_) => Ok(()),
-            Index::Records(_, records) => records.verify(&mut self.file),
-            Index::Lclusters(_, lclusters) => lclusters.verify(&mut self.file),
+            CompressedIndex::Fragment(_) => Ok(()),
+            CompressedIndex::Records(_, records) => records.verify(&mut self.file),
+            CompressedIndex::Lclusters(_, lclusters) => lclusters.verify(&mut self.file),
         }
     }
 
     /// Byte offset in the metadata space behind the index and an inline pcluster.
     pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
         match &self.index {
-            Index::Fragment(_) => Ok(self.file.header_off + MAP_HEADER_LEN),
-            Index::Records(_, records) => records.end_off(),
-            Index::Lclusters(header, lclusters) => {
+            CompressedIndex::Fragment(_) => Ok(self.file.header_off + MAP_HEADER_LEN),
+            CompressedIndex::Records(_, records) => records.end_off(),
+            CompressedIndex::Lclusters(header, lclusters) => {
                 let inline = inline_len(header).map_or(0, u64::from);
                 lclusters.end_off().checked_add(inline).ok_or_else(|| too_far(HEADER, self.file.header_off))
             }

@@ -4,9 +4,9 @@ use super::extent::ExtentKind;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
-use crate::source::devices::Place;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
+use crate::source::devices::PhysicalRange;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::DataLayout;
@@ -21,7 +21,7 @@ pub(super) struct CompressedFile<'a> {
     pub inode: Inode,
     /// Byte offset of the map header in the metadata space.
     pub header_off: u64,
-    pub meta: MetaReader<'a>,
+    pub meta: MetadataReader<'a>,
 }
 
 /// An extent as an lcluster index gives it, before its kind is resolved.
@@ -79,7 +79,7 @@ impl CompressedFile<'_> {
 
     /// The device and address of `plen` bytes at `addr` of the flat space.
     pub fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
-        let Place { device, pa, run } = self.image.core.devices.in_flat_space(addr);
+        let PhysicalRange { device, pa, run } = self.image.core.devices.in_flat_space(addr);
         match run >= plen {
             true => Ok((device, pa)),
             false => Err(self.corrupt("blkaddr", addr, "pcluster crosses a border of devices")),
@@ -93,7 +93,7 @@ impl CompressedFile<'_> {
         pa: u64,
         plen: u32,
         interlaced: bool,
-        inline: Option<Space>,
+        inline: Option<MetadataSpace>,
     ) -> Result<ExtentKind, ReadError> {
         if llen > plen.into() {
             return Err(self.corrupt("plen", plen.into(), "plain extent longer than its pcluster"));

@@ -3,14 +3,14 @@
 use super::compressed_file::{CompressedFile, HEADER};
 use super::extent::{Extent, ExtentKind};
 use crate::error::{ReadError, aligned, too_far};
-use crate::metadata::reader::MetaReader;
+use crate::metadata::reader::MetadataReader;
 use kiln_format::addr::BlockBits;
 use kiln_format::zmap::{Advise, ExtentRecord, MAP_HEADER_LEN, MapHeader, RecordSize};
 
 const RECORD: &str = "z_erofs_extent";
 
 /// A table of encoded extents.
-pub(super) struct Records {
+pub(super) struct ExtentRecords {
     size: RecordSize,
     /// Byte offset of the first record.
     table: u64,
@@ -24,7 +24,7 @@ const STRIDE: u64 = 4096;
 /// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
 const SUMMED_MAX: u64 = 1 << 28;
 
-impl Records {
+impl ExtentRecords {
     pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let size = RecordSize::from_advise(header.advise);
         let bits = header.lcluster_bits;
@@ -152,7 +152,7 @@ impl Records {
         if idx >= SUMMED_MAX {
             return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
         }
-        let (nid, sums) = (file.inode.nid, &file.image.core.memory().start_sums.sums);
+        let (nid, sums) = (file.inode.nid, &file.image.core.state().start_sums.sums);
         let wanted = idx / STRIDE;
         let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
         let (mut stride, mut sum) = match known {
@@ -168,7 +168,7 @@ impl Records {
     }
 
     /// `sum` and the stored lengths of `count` (at most [`STRIDE`]) records from `first` on.
-    fn add_lengths(&self, meta: &mut MetaReader<'_>, sum: u64, first: u64, count: u64) -> Result<u64, ReadError> {
+    fn add_lengths(&self, meta: &mut MetadataReader<'_>, sum: u64, first: u64, count: u64) -> Result<u64, ReadError> {
         const BATCH: u64 = 256;
         let mut bytes = [0; 4 * BATCH as usize];
         let mut sum = sum;

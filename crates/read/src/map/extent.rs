@@ -1,6 +1,6 @@
 //! Extents: ranges of files, and where their bytes come from.
 
-use crate::metadata::space::Space;
+use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 
 /// A range of a file whose bytes have one origin.
@@ -45,7 +45,7 @@ pub enum ExtentKind {
         /// Rotated, so that bytes keep their offset within blocks.
         interlaced: bool,
         /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
-        inline: Option<Space>,
+        inline: Option<MetadataSpace>,
     },
     /// Compressed in a pcluster.
     Encoded {
@@ -60,7 +60,7 @@ pub enum ExtentKind {
         /// The pcluster decodes to more than the extent.
         partial: bool,
         /// An inline pcluster: `pa` is in this metadata space, and `device` says nothing.
-        inline: Option<Space>,
+        inline: Option<MetadataSpace>,
     },
     /// Part of the packed inode.
     Fragment {

@@ -1,12 +1,12 @@
 //! From offsets in a file to where the bytes come from, for every layout.
 
-use super::compressed::Zmap;
+use super::compressed::CompressedMap;
 use super::extent::{Extent, ExtentKind};
 use crate::error::{ReadError, aligned, too_far};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::source::devices::Place;
+use crate::metadata::reader::MetadataReader;
+use crate::source::devices::PhysicalRange;
 use kiln_format::Blkaddr;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::DataLayout;
@@ -25,12 +25,12 @@ impl Image {
 pub(crate) struct Map<'a> {
     image: &'a Image,
     inode: Inode,
-    kind: Kind<'a>,
+    kind: MapKind<'a>,
 }
 
 // A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
 #[allow(clippy::large_enum_variant)]
-enum Kind<'a> {
+enum MapKind<'a> {
     Empty,
     Hole,
     /// Contiguous from byte `start` of the flat space.
@@ -46,9 +46,9 @@ enum Kind<'a> {
     Chunks {
         format: ChunkFormat,
         table: u64,
-        meta: MetaReader<'a>,
+        meta: MetadataReader<'a>,
     },
-    Compressed(Zmap<'a>),
+    Compressed(CompressedMap<'a>),
 }
 
 impl<'a> Map<'a> {
@@ -61,25 +61,25 @@ impl<'a> Map<'a> {
         Ok(Self { image, inode: *inode, kind })
     }
 
-    fn kind(image: &'a Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
+    fn kind(image: &'a Image, inode: &Inode) -> Result<MapKind<'a>, ReadError> {
         let meta = &inode.meta;
         if meta.size == 0 {
-            return Ok(Kind::Empty);
+            return Ok(MapKind::Empty);
         }
         match meta.layout {
             DataLayout::FlatPlain => match meta.start_block() {
-                Some(addr) => Ok(Kind::Flat { start: image.byte_off(addr) }),
-                None => Ok(Kind::Hole),
+                Some(addr) => Ok(MapKind::Flat { start: image.byte_off(addr) }),
+                None => Ok(MapKind::Hole),
             },
             DataLayout::FlatInline => inline(image, inode),
             DataLayout::ChunkBased => {
                 let body = image.body_pos(inode)?;
                 let format = ChunkFormat::decode(meta.i_u, image.superblock().block_bits, body)?;
                 let table = aligned(body, format.entry.len())?;
-                Ok(Kind::Chunks { format, table, meta: MetaReader::new(image, inode.space()) })
+                Ok(MapKind::Chunks { format, table, meta: MetadataReader::new(image, inode.space()) })
             }
             DataLayout::CompressedFull | DataLayout::CompressedCompact => {
-                Ok(Kind::Compressed(Zmap::open(image, inode)?))
+                Ok(MapKind::Compressed(CompressedMap::open(image, inode)?))
             }
         }
     }
@@ -96,16 +96,16 @@ impl<'a> Map<'a> {
     fn lookup(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.inode.meta.size;
         match &mut self.kind {
-            Kind::Empty => Ok(Extent::behind(size)),
-            Kind::Hole => Ok(Extent { la: 0, llen: size, kind: ExtentKind::Hole }),
-            Kind::Flat { start } => flat_extent(self.image, *start, size, off),
-            Kind::Inline { start, head, .. } if off < *head => flat_extent(self.image, *start, *head, off),
-            Kind::Inline { head, tail, .. } => {
+            MapKind::Empty => Ok(Extent::behind(size)),
+            MapKind::Hole => Ok(Extent { la: 0, llen: size, kind: ExtentKind::Hole }),
+            MapKind::Flat { start } => flat_extent(self.image, *start, size, off),
+            MapKind::Inline { start, head, .. } if off < *head => flat_extent(self.image, *start, *head, off),
+            MapKind::Inline { head, tail, .. } => {
                 let kind = ExtentKind::Meta { pa: *tail, in_metabox: self.inode.nid.in_metabox() };
                 Ok(Extent { la: *head, llen: size - *head, kind })
             }
-            Kind::Chunks { format, table, meta } => chunk_extent(self.image, *format, *table, meta, size, off),
-            Kind::Compressed(zmap) => zmap.extent_at(off),
+            MapKind::Chunks { format, table, meta } => chunk_extent(self.image, *format, *table, meta, size, off),
+            MapKind::Compressed(compressed) => compressed.extent_at(off),
         }
     }
 
@@ -113,26 +113,26 @@ impl<'a> Map<'a> {
     pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
         let size = self.inode.meta.size;
         match &mut self.kind {
-            Kind::Empty | Kind::Hole | Kind::Flat { .. } => self.image.body_pos(&self.inode),
-            Kind::Inline { head, tail, .. } => Ok(*tail + (size - *head)),
-            Kind::Chunks { format, table, .. } => {
+            MapKind::Empty | MapKind::Hole | MapKind::Flat { .. } => self.image.body_pos(&self.inode),
+            MapKind::Inline { head, tail, .. } => Ok(*tail + (size - *head)),
+            MapKind::Chunks { format, table, .. } => {
                 // The count may be as large as a hostile size makes it; a table that cannot be there is an error.
                 let len = format.count(size).checked_mul(format.entry.len());
                 len.and_then(|len| table.checked_add(len)).ok_or_else(|| too_far("erofs_inode_chunk_info", *table))
             }
-            Kind::Compressed(zmap) => zmap.metadata_end(),
+            MapKind::Compressed(compressed) => compressed.metadata_end(),
         }
     }
 
     /// Whether the file's data is compressed.
     pub fn is_compressed(&self) -> bool {
-        matches!(self.kind, Kind::Compressed(_))
+        matches!(self.kind, MapKind::Compressed(_))
     }
 
     /// The map of a compressed file.
-    pub fn zmap(&mut self) -> Option<&mut Zmap<'a>> {
+    pub fn compressed(&mut self) -> Option<&mut CompressedMap<'a>> {
         match &mut self.kind {
-            Kind::Compressed(zmap) => Some(zmap),
+            MapKind::Compressed(compressed) => Some(compressed),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ impl Image {
     }
 }
 
-fn inline<'a>(image: &Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
+fn inline<'a>(image: &Image, inode: &Inode) -> Result<MapKind<'a>, ReadError> {
     let block_bits = image.superblock().block_bits;
     let tail = image.body_pos(inode)?;
     let head = (block_bits.blocks_for(inode.meta.size) - 1) * block_bits.len();
@@ -154,7 +154,7 @@ fn inline<'a>(image: &Image, inode: &Inode) -> Result<Kind<'a>, ReadError> {
         return Err(ReadError::corrupt("erofs_inode", tail, "i_size", inode.meta.size, "inline tail crosses a block"));
     }
     let addr = u64::from(inode.meta.i_u) | u64::from(inode.meta.startblk_hi) << 32;
-    Ok(Kind::Inline { start: image.byte_off(Blkaddr(addr)), head, tail })
+    Ok(MapKind::Inline { start: image.byte_off(Blkaddr(addr)), head, tail })
 }
 
 /// The extent at `off` of bytes `0..end` that lie contiguous from `start` of the flat space: all of them, unless a
@@ -163,7 +163,7 @@ fn flat_extent(image: &Image, start: u64, end: u64, off: u64) -> Result<Extent, 
     start.checked_add(end).ok_or_else(|| too_far("erofs_inode", start))?;
     let mut la = 0;
     loop {
-        let Place { device, pa, run } = image.core.devices.in_flat_space(start + la);
+        let PhysicalRange { device, pa, run } = image.core.devices.in_flat_space(start + la);
         let llen = run.min(end - la);
         if off - la < llen {
             return Ok(Extent { la, llen, kind: ExtentKind::Raw { device, pa } });
@@ -176,7 +176,7 @@ fn chunk_extent(
     image: &Image,
     format: ChunkFormat,
     table: u64,
-    meta: &mut MetaReader<'_>,
+    meta: &mut MetadataReader<'_>,
     size: u64,
     off: u64,
 ) -> Result<Extent, ReadError> {

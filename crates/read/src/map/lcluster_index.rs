@@ -12,7 +12,7 @@ use kiln_format::zmap::{
 const PACK_MAX: usize = 16;
 
 /// An lcluster index.
-pub(super) struct Lclusters {
+pub(super) struct LclusterIndex {
     /// log2 of the lcluster size.
     bits: u8,
     /// Any pcluster may have several blocks.
@@ -29,12 +29,12 @@ enum Format {
     /// Entries come in packs; the last one decoded is kept.
     Compact {
         layout: CompactLayout,
-        held: Option<(Pack, [Lcluster; PACK_MAX])>,
+        last_pack: Option<(Pack, [Lcluster; PACK_MAX])>,
     },
 }
 
 /// A head, and the lcluster that it is in.
-struct Head {
+struct HeadEntry {
     lcn: u64,
     kind: HeadKind,
     clusterofs: u32,
@@ -42,7 +42,7 @@ struct Head {
     partial: bool,
 }
 
-impl Lclusters {
+impl LclusterIndex {
     pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let (size, bits) = (file.inode.meta.size, header.lcluster_bits);
         let count = size.div_ceil(1 << bits);
@@ -58,7 +58,7 @@ impl Lclusters {
         let dense = header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
         let blocks = file.block_bits().blocks_for(size);
         let layout = CompactLayout::new(at(COMPACT_INDEX_OFF)?, blocks, count, bits, dense, big)?;
-        Ok(Self { bits, big, format: Format::Compact { layout, held: None }, end_off: layout.end_off() })
+        Ok(Self { bits, big, format: Format::Compact { layout, last_pack: None }, end_off: layout.end_off() })
     }
 
     /// Byte offset behind the last entry or pack.
@@ -108,7 +108,7 @@ impl Lclusters {
     }
 
     /// The last head at or before `off`.
-    fn head_of(&mut self, file: &mut CompressedFile<'_>, off: u64) -> Result<Head, ReadError> {
+    fn head_of(&mut self, file: &mut CompressedFile<'_>, off: u64) -> Result<HeadEntry, ReadError> {
         let first = off >> self.bits;
         let mut lcn = first;
         for _ in 0..self.steps_max() {
@@ -116,7 +116,7 @@ impl Lclusters {
                 Lcluster::Head { kind, clusterofs, blkaddr, partial } => {
                     // In the lcluster of `off` itself the extent may start behind it.
                     if lcn < first || off >= (lcn << self.bits) + u64::from(clusterofs) {
-                        return Ok(Head { lcn, kind, clusterofs, blkaddr: blkaddr.0, partial });
+                        return Ok(HeadEntry { lcn, kind, clusterofs, blkaddr: blkaddr.0, partial });
                     }
                     1
                 }
@@ -179,9 +179,13 @@ impl Lclusters {
                     _ => Ok(entry),
                 }
             }
-            Format::Compact { layout, held } => {
-                let (pack, entries) = match held.take() {
-                    Some(held) if (held.0.first..held.0.first + held.0.entries as u64).contains(&lcn) => held,
+            Format::Compact { layout, last_pack } => {
+                let (pack, entries) = match last_pack.take() {
+                    Some(last_pack)
+                        if (last_pack.0.first..last_pack.0.first + last_pack.0.entries as u64).contains(&lcn) =>
+                    {
+                        last_pack
+                    }
                     _ => {
                         let pack = layout.pack_of(lcn);
                         let mut bytes = [0; 32];
@@ -190,7 +194,7 @@ impl Lclusters {
                         (pack, std::array::from_fn(|idx| entries.get(idx)))
                     }
                 };
-                *held = Some((pack, entries));
+                *last_pack = Some((pack, entries));
                 Ok(entries[(lcn - pack.first) as usize])
             }
         }

@@ -2,7 +2,7 @@
 
 use super::extent::{Extent, ExtentKind};
 use crate::error::ReadError;
-use crate::metadata::space::Space;
+use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 
@@ -15,14 +15,14 @@ const FRONT_UNIT: usize = 4096;
 pub(crate) struct Pcluster {
     pub device: u16,
     /// In this metadata space instead of on a device.
-    pub inline: Option<Space>,
+    pub inline: Option<MetadataSpace>,
     pub pa: u64,
     pub plen: u32,
 }
 
 /// An encoded extent, completely: equal ones have equal bytes. The key of decoded data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stored {
+pub(crate) struct EncodedExtent {
     pub pcluster: Pcluster,
     pub algorithm: Algorithm,
     /// The pcluster decodes to more than the extent.
@@ -30,7 +30,7 @@ pub(crate) struct Stored {
     pub llen: u32,
 }
 
-impl Stored {
+impl EncodedExtent {
     /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
     pub fn of(extent: &Extent) -> Result<Self, ReadError> {
         let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {

@@ -1,6 +1,6 @@
 //! An inode, as the image's users see it.
 
-use super::space::Space;
+use super::space::MetadataSpace;
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
 
@@ -15,8 +15,8 @@ pub struct Inode {
 
 impl Inode {
     /// Where the inode's metadata lies.
-    pub fn space(&self) -> Space {
-        if self.nid.in_metabox() { Space::Metabox } else { Space::Primary }
+    pub fn space(&self) -> MetadataSpace {
+        if self.nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary }
     }
 
     /// Whether the inode is a directory.

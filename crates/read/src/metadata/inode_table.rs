@@ -1,8 +1,8 @@
 //! Inodes: from nid to checked metadata.
 
 use super::inode::Inode;
-use super::reader::MetaReader;
-use super::space::Space;
+use super::reader::MetadataReader;
+use super::space::MetadataSpace;
 use crate::error::ReadError;
 use crate::image::Image;
 use kiln_format::Nid;
@@ -20,12 +20,12 @@ impl Image {
     fn read_inode(&self, nid: Nid) -> Result<Inode, ReadError> {
         let sb = self.superblock();
         let pos = self.inode_pos(nid)?;
-        let space = if nid.in_metabox() { Space::Metabox } else { Space::Primary };
+        let space = if nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary };
         // The last inode of a space may be a compact one: its decoder finds out whether the bytes suffice.
         let have = self.space_len(space).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
         let mut bytes = [0; EXTENDED_LEN];
         let wanted = have.max(COMPACT_LEN);
-        MetaReader::new(self, space).fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
+        MetadataReader::new(self, space).fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
         let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
         let meta = kiln_format::inode::Inode::decode(&bytes[..wanted], pos, epoch)?;
         Ok(Inode { nid, meta })

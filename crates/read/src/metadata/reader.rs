@@ -1,34 +1,34 @@
 //! Metadata is read through a cache of aligned [windows](super::window), so that opening an inode, its map and its attributes costs
 //! one read of the device, and the inodes beside it none.
 
-use super::space::{Space, WindowKey};
-use crate::cache::byte_cache::Bytes;
+use super::space::{MetadataSpace, WindowKey};
+use crate::cache::byte_cache::SharedBytes;
 use crate::error::ReadError;
 use crate::image::Image;
 
 impl Image {
     /// Length of a metadata space in bytes.
-    pub(crate) fn space_len(&self, space: Space) -> u64 {
+    pub(crate) fn space_len(&self, space: MetadataSpace) -> u64 {
         match space {
-            Space::Primary => self.core.devices.primary_len(),
-            Space::Metabox => self.core.metabox.map_or(0, |inode| inode.meta.size),
+            MetadataSpace::Primary => self.core.devices.primary_len(),
+            MetadataSpace::Metabox => self.core.metabox.map_or(0, |inode| inode.meta.size),
         }
     }
 }
 
 /// Reads one metadata space, holding on to the window it read last.
-pub(crate) struct MetaReader<'a> {
+pub(crate) struct MetadataReader<'a> {
     image: &'a Image,
-    space: Space,
-    held: Option<(u64, Bytes)>,
+    space: MetadataSpace,
+    held: Option<(u64, SharedBytes)>,
 }
 
-impl<'a> MetaReader<'a> {
-    pub fn new(image: &'a Image, space: Space) -> Self {
+impl<'a> MetadataReader<'a> {
+    pub fn new(image: &'a Image, space: MetadataSpace) -> Self {
         Self { image, space, held: None }
     }
 
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> MetadataSpace {
         self.space
     }
 
@@ -54,7 +54,7 @@ impl<'a> MetaReader<'a> {
         Ok(bytes)
     }
 
-    /// [`MetaReader::fill`] with contents beside an inode, which are not kept for themselves.
+    /// [`MetadataReader::fill`] with contents beside an inode, which are not kept for themselves.
     pub fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         let len = buf.len() as u64;
         self.check_range(record, off, len)?;
@@ -69,7 +69,7 @@ impl<'a> MetaReader<'a> {
     }
 
     /// `len` bytes from `off` on, where they lie in one window: without a copy.
-    pub fn within_window(&mut self, off: u64, len: u64) -> Result<Option<(Bytes, usize)>, ReadError> {
+    pub fn within_window(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
         if !self.is_in_one_window(off, len) {
             return Ok(None);
         }
@@ -77,8 +77,8 @@ impl<'a> MetaReader<'a> {
         Ok(Some((window.clone(), start)))
     }
 
-    /// [`MetaReader::within_window`] for contents beside an inode: none if their window is not kept, and they are to be read alone.
-    pub fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(Bytes, usize)>, ReadError> {
+    /// [`MetadataReader::within_window`] for contents beside an inode: none if their window is not kept, and they are to be read alone.
+    pub fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
         if !self.is_in_one_window(off, len) {
             return Ok(None);
         }
@@ -103,7 +103,7 @@ impl<'a> MetaReader<'a> {
     }
 
     /// The window with byte `off`, which must be in the space, and the byte's place in it.
-    fn window_at(&mut self, off: u64) -> Result<(&Bytes, usize), ReadError> {
+    fn window_at(&mut self, off: u64) -> Result<(&SharedBytes, usize), ReadError> {
         let (idx, start) = self.place(off);
         let held = match self.held.take() {
             Some(held) if held.0 == idx => held,

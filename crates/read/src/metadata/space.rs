@@ -2,7 +2,7 @@
 
 /// Where an inode's metadata lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Space {
+pub enum MetadataSpace {
     /// Bytes of the image itself.
     Primary,
     /// Decoded contents of the metabox inode.
@@ -12,6 +12,6 @@ pub enum Space {
 /// A window of a metadata space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WindowKey {
-    pub space: Space,
+    pub space: MetadataSpace,
     pub idx: u64,
 }

@@ -10,9 +10,9 @@
 //!   copied from the window of their inode, if that is kept, and fetched alone if not.
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
 
-use super::space::{Space, WindowKey};
-use crate::cache::byte_cache::{Bytes, Text};
-use crate::cache::workspaces::sized;
+use super::space::{MetadataSpace, WindowKey};
+use crate::cache::byte_cache::{CachedBytes, SharedBytes};
+use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::{Fetch, Image};
 use crate::options::Reader;
@@ -35,40 +35,40 @@ const CACHE_SHARE: u64 = 8;
 
 impl Image {
     /// log2 of the length of a space's windows in bytes; the last window may be shorter.
-    pub(crate) fn window_bits(&self, space: Space) -> u32 {
+    pub(crate) fn window_bits(&self, space: MetadataSpace) -> u32 {
         match space {
-            Space::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
-            Space::Metabox => METABOX_BITS,
+            MetadataSpace::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
+            MetadataSpace::Metabox => METABOX_BITS,
         }
     }
 
-    pub(crate) fn window(&self, key: WindowKey) -> Result<Bytes, ReadError> {
-        let windows = &self.core.memory().windows;
+    pub(crate) fn window(&self, key: WindowKey) -> Result<SharedBytes, ReadError> {
+        let windows = &self.core.state().windows;
         if self.fetch == Fetch::Refused {
             let len = 1 << self.window_bits(key.space);
             let missing = || ReadError::io(key.idx * len, len, io::ErrorKind::WouldBlock.into());
             return windows.get(&key).ok_or_else(missing);
         }
         windows.get_or_load(&key, || match (key.space, &self.core.metabox) {
-            (Space::Primary, _) => self.fetch_windows(key.idx),
-            (Space::Metabox, Some(metabox)) => {
+            (MetadataSpace::Primary, _) => self.fetch_windows(key.idx),
+            (MetadataSpace::Metabox, Some(metabox)) => {
                 let start = key.idx << METABOX_BITS;
                 let mut bytes = vec![0; (self.space_len(key.space) - start).min(1 << METABOX_BITS) as usize];
                 self.fill(metabox, &mut bytes, start)?;
-                self.core.memory().metadata_loaded(bytes.len());
-                Ok(Text::new(bytes.into_boxed_slice()))
+                self.core.state().metadata_loaded(bytes.len());
+                Ok(CachedBytes::new(bytes.into_boxed_slice()))
             }
-            (Space::Metabox, None) => Err(ReadError::Internal { what: "no metabox".into() }),
+            (MetadataSpace::Metabox, None) => Err(ReadError::Internal { what: "no metabox".into() }),
         })
     }
 
     /// The window, if it is kept, or would be fetched together with many others.
-    pub(crate) fn likely_window(&self, key: WindowKey) -> Result<Option<Bytes>, ReadError> {
-        if let Some(bytes) = self.core.memory().windows.get(&key) {
+    pub(crate) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
+        if let Some(bytes) = self.core.state().windows.get(&key) {
             return Ok(Some(bytes));
         }
         let is_likely = || self.span(key.idx).count() as u64 >= CLOSE;
-        (key.space == Space::Metabox || is_likely()).then(|| self.window(key)).transpose()
+        (key.space == MetadataSpace::Metabox || is_likely()).then(|| self.window(key)).transpose()
     }
 
     /// Fill `buf` with contents that lie in the primary space in one window that is not kept, and keep nothing.
@@ -77,29 +77,29 @@ impl Image {
     }
 
     /// Fetch window `idx` of the primary space, and those around it that are likely to be wanted.
-    fn fetch_windows(&self, idx: u64) -> Result<Bytes, ReadError> {
-        let memory = self.core.memory();
-        let bits = self.window_bits(Space::Primary);
+    fn fetch_windows(&self, idx: u64) -> Result<SharedBytes, ReadError> {
+        let memory = self.core.state();
+        let bits = self.window_bits(MetadataSpace::Primary);
         let span = self.span(idx);
-        let (start, end) = (span.start << bits, (span.end << bits).min(self.space_len(Space::Primary)));
+        let (start, end) = (span.start << bits, (span.end << bits).min(self.space_len(MetadataSpace::Primary)));
         let len = (end - start) as usize;
         if span.end == span.start + 1 {
             let mut bytes = vec![0; len].into_boxed_slice();
             self.fetch_metadata(&mut bytes, start)?;
             memory.metadata_loaded(len);
-            return Ok(Text::new(bytes));
+            return Ok(CachedBytes::new(bytes));
         }
         let mut wanted = None;
         // The buffer is one that is kept: a new one for each fetch would cost its page faults each time.
         memory.window_source.with(|buf| {
-            let bytes = sized(buf, len);
+            let bytes = grow_to(buf, len);
             self.fetch_metadata(bytes, start)?;
             memory.metadata_loaded(len);
             for (part, at) in bytes.chunks(1 << bits).zip(span.start..) {
-                let text = Text::new(part.into());
+                let text = CachedBytes::new(part.into());
                 match at == idx {
                     true => wanted = Some(text),
-                    false => memory.windows.put(WindowKey { space: Space::Primary, idx: at }, text),
+                    false => memory.windows.put(WindowKey { space: MetadataSpace::Primary, idx: at }, text),
                 }
             }
             Ok::<_, ReadError>(())
@@ -109,10 +109,10 @@ impl Image {
 
     /// The windows of the primary space that are fetched if window `idx` is missing, which is one of them.
     fn span(&self, idx: u64) -> Range<u64> {
-        let windows = &self.core.memory().windows;
-        let bits = self.window_bits(Space::Primary);
-        let count = self.space_len(Space::Primary).div_ceil(1 << bits);
-        let is_kept = |&idx: &u64| windows.has(&WindowKey { space: Space::Primary, idx });
+        let windows = &self.core.state().windows;
+        let bits = self.window_bits(MetadataSpace::Primary);
+        let count = self.space_len(MetadataSpace::Primary).div_ceil(1 << bits);
+        let is_kept = |&idx: &u64| windows.has(&WindowKey { space: MetadataSpace::Primary, idx });
         let most = REACH_MAX.min(windows.capacity() / CACHE_SHARE) >> bits;
         let (mut reach, mut kept, mut checked, mut distance) = (0, 0, 0, 1);
         while distance <= most {
@@ -136,7 +136,7 @@ impl Image {
         let devices = &self.core.devices;
         match self.core.reader {
             Reader::Programs => devices.read(0, buf, off),
-            Reader::Kernel => self.core.memory().strides.fetch(buf.len(), || devices.read(0, buf, off)),
+            Reader::Kernel => self.core.state().strides.fetch(buf.len(), || devices.read(0, buf, off)),
         }
     }
 }

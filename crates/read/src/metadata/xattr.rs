@@ -3,8 +3,8 @@
 use super::inode::Inode;
 use super::long_prefixes;
 use super::long_prefixes::LongPrefixes;
-use super::reader::MetaReader;
-use super::space::Space;
+use super::reader::MetadataReader;
+use super::space::MetadataSpace;
 use crate::error::ReadError;
 use crate::image::Image;
 use kiln_format::xattr::{
@@ -28,7 +28,7 @@ pub struct Xattr {
 }
 
 /// An entry as stored: its name is in three parts.
-pub(crate) struct Entry<'a> {
+pub(crate) struct StoredXattr<'a> {
     prefix: &'static [u8],
     infix: &'a [u8],
     suffix: &'a [u8],
@@ -37,7 +37,7 @@ pub(crate) struct Entry<'a> {
     pub is_long: bool,
 }
 
-impl Entry<'_> {
+impl StoredXattr<'_> {
     pub fn name(&self) -> Vec<u8> {
         [self.prefix, self.infix, self.suffix].concat()
     }
@@ -106,7 +106,7 @@ impl Image {
 
     fn xattr_header(&self, inode: &Inode) -> Result<RawXattrBodyHeader, ReadError> {
         let at = self.inode_pos(inode.nid)? + inode.meta.form.len() as u64;
-        let bytes = MetaReader::new(self, inode.space()).array::<BODY_HEADER_LEN>(BODY, at)?;
+        let bytes = MetadataReader::new(self, inode.space()).array::<BODY_HEADER_LEN>(BODY, at)?;
         Ok(RawXattrBodyHeader::read_from_bytes(&bytes).expect("exact length"))
     }
 
@@ -114,7 +114,7 @@ impl Image {
     pub(crate) fn each_xattr(
         &self,
         inode: &Inode,
-        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+        each: &mut dyn FnMut(&StoredXattr<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         if inode.meta.xattr_icount == 0 {
             return Ok(());
@@ -125,7 +125,7 @@ impl Image {
     fn visit_xattrs(
         &self,
         inode: &Inode,
-        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+        each: &mut dyn FnMut(&StoredXattr<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         self.visit_entries(inode, &mut |bytes| match self.entry(bytes) {
             Some(entry) => each(&entry),
@@ -166,7 +166,7 @@ impl Image {
             return Err(ReadError::unsupported("erofs_inode", at, "i_xattr_icount", 1, "reserved"));
         }
         // At most 256 KiB; and it must be there before memory is taken for it.
-        let mut meta = MetaReader::new(self, inode.space());
+        let mut meta = MetadataReader::new(self, inode.space());
         meta.check_range(BODY, at, len)?;
         let mut bytes = vec![0; len as usize];
         meta.fill(BODY, &mut bytes, at)?;
@@ -186,7 +186,7 @@ impl Image {
         let sb = self.superblock();
         // 32 + 16 bits, and 34.
         let at = (sb.xattr_blkaddr.0 << sb.block_bits.bits()) + 4 * u64::from(id);
-        let head = MetaReader::new(self, self.shared_xattr_space()).array::<ENTRY_HEADER_LEN>(ENTRY, at)?;
+        let head = MetadataReader::new(self, self.shared_xattr_space()).array::<ENTRY_HEADER_LEN>(ENTRY, at)?;
         let raw = RawXattrEntry::read_from_bytes(&head).expect("exact length");
         Ok((at, (ENTRY_HEADER_LEN + usize::from(raw.e_name_len) + usize::from(raw.e_value_size.get())) as u64))
     }
@@ -194,11 +194,11 @@ impl Image {
     fn read_shared(&self, id: u32, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
         let (at, len) = self.shared_range(id)?;
         bytes.resize(len as usize, 0);
-        MetaReader::new(self, self.shared_xattr_space()).fill(ENTRY, bytes, at)
+        MetadataReader::new(self, self.shared_xattr_space()).fill(ENTRY, bytes, at)
     }
 
     /// The entry that `bytes` start with and hold whole; `None` for one that Linux does not show.
-    fn entry<'a>(&'a self, bytes: &'a [u8]) -> Option<Entry<'a>> {
+    fn entry<'a>(&'a self, bytes: &'a [u8]) -> Option<StoredXattr<'a>> {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes).expect("checked");
         let (suffix, rest) = rest.split_at(raw.e_name_len.into());
         let value = &rest[..usize::from(raw.e_value_size.get())];
@@ -208,14 +208,14 @@ impl Image {
             false => (Some(raw.e_name_index), &[][..]),
             true => (long().map(|long| long.base), long().map_or(&[][..], |long| &long.infix)),
         };
-        base.and_then(prefix).map(|prefix| Entry { prefix, infix, suffix, value, is_long })
+        base.and_then(prefix).map(|prefix| StoredXattr { prefix, infix, suffix, value, is_long })
     }
 
     /// The space in which shared xattrs lie.
-    pub(crate) fn shared_xattr_space(&self) -> Space {
+    pub(crate) fn shared_xattr_space(&self) -> MetadataSpace {
         match self.core.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
-            true => Space::Metabox,
-            false => Space::Primary,
+            true => MetadataSpace::Metabox,
+            false => MetadataSpace::Primary,
         }
     }
 
@@ -252,14 +252,14 @@ impl Image {
     pub(crate) fn read_long_prefixes(&self) -> Result<LongPrefixes, ReadError> {
         let sb = self.superblock();
         let source = match (&self.core.metabox, &self.core.packed) {
-            _ if sb.compat.contains(Compat::PLAIN_XATTR_PFX) => PrefixSource::Space(Space::Primary),
-            (Some(_), _) => PrefixSource::Space(Space::Metabox),
+            _ if sb.compat.contains(Compat::PLAIN_XATTR_PFX) => PrefixSource::Space(MetadataSpace::Primary),
+            (Some(_), _) => PrefixSource::Space(MetadataSpace::Metabox),
             (None, Some(packed)) => PrefixSource::Contents(*packed),
-            (None, None) => PrefixSource::Space(Space::Primary),
+            (None, None) => PrefixSource::Space(MetadataSpace::Primary),
         };
         let (start, count) = (sb.xattr_prefix_off, sb.xattr_prefix_count);
         let (mut table, end) = LongPrefixes::read(count.into(), start, |buf, off| source.fill(self, buf, off))?;
-        let is_in_image = matches!(source, PrefixSource::Space(Space::Primary)) && count > 0;
+        let is_in_image = matches!(source, PrefixSource::Space(MetadataSpace::Primary)) && count > 0;
         table.in_image = is_in_image.then_some((start, end));
         Ok(table)
     }
@@ -267,7 +267,7 @@ impl Image {
 
 /// Where the table of long prefixes is.
 enum PrefixSource {
-    Space(Space),
+    Space(MetadataSpace),
     /// Decoded contents of the packed inode.
     Contents(Inode),
 }
@@ -275,7 +275,7 @@ enum PrefixSource {
 impl PrefixSource {
     fn fill(&self, image: &Image, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         match self {
-            PrefixSource::Space(space) => MetaReader::new(image, *space).fill(long_prefixes::RECORD, buf, off),
+            PrefixSource::Space(space) => MetadataReader::new(image, *space).fill(long_prefixes::RECORD, buf, off),
             PrefixSource::Contents(inode) if off + buf.len() as u64 <= inode.meta.size => image.fill(inode, buf, off),
             PrefixSource::Contents(Inode { nid: Nid(nid), .. }) => Err(ReadError::corrupt(
                 long_prefixes::RECORD,

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 /// A place on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PhysicalRange {
     /// 0 for the primary device, else the number of an extra device.
     pub device: u16,
     /// Byte address on it.
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 /// All devices of an image.
 pub(crate) struct Devices {
     /// The primary device, then the extra devices that were given.
-    list: Vec<Device>,
+    list: Vec<OpenDevice>,
     slots: Vec<DeviceSlot>,
     /// Parts of the flat space that lie on extra devices: sorted, without overlaps. Empty without extra devices, and
     /// where they are all part of the primary one.
@@ -34,7 +34,7 @@ pub(crate) struct Devices {
     counters: Arc<Counters>,
 }
 
-struct Device {
+struct OpenDevice {
     source: Arc<dyn ReadAt>,
     len: u64,
 }
@@ -46,7 +46,7 @@ struct Mapping {
     device: u16,
 }
 
-impl Device {
+impl OpenDevice {
     fn new(source: Arc<dyn ReadAt>) -> Result<Self, ReadError> {
         let len = source.len().map_err(|error| ReadError::io(0, 0, error))?;
         Ok(Self { source, len })
@@ -56,7 +56,7 @@ impl Device {
 impl Devices {
     /// The primary device alone: enough to read the superblock.
     pub fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
-        let list = vec![Device::new(source)?];
+        let list = vec![OpenDevice::new(source)?];
         let (slots, mapped, missing) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters })
     }
@@ -71,7 +71,7 @@ impl Devices {
         self.slots = self.read_table(sb)?;
         let is_flat = extra.is_empty();
         for source in extra {
-            self.list.push(Device::new(source)?);
+            self.list.push(OpenDevice::new(source)?);
         }
         for (slot, device) in self.slots.iter().zip(1..) {
             let mapping = mapping(slot, device, sb)?;
@@ -141,19 +141,19 @@ impl Devices {
     }
 
     /// Where byte `addr` of the flat space is.
-    pub fn in_flat_space(&self, addr: u64) -> Place {
+    pub fn in_flat_space(&self, addr: u64) -> PhysicalRange {
         let behind = self.mapped.partition_point(|m| m.start <= addr);
         match behind.checked_sub(1).map(|idx| &self.mapped[idx]) {
-            Some(m) if addr < m.end => Place { device: m.device, pa: addr - m.start, run: m.end - addr },
+            Some(m) if addr < m.end => PhysicalRange { device: m.device, pa: addr - m.start, run: m.end - addr },
             _ => {
                 let run = self.mapped.get(behind).map_or(u64::MAX, |next| next.start) - addr;
-                Place { device: 0, pa: addr, run }
+                PhysicalRange { device: 0, pa: addr, run }
             }
         }
     }
 
     /// Where byte `off` of what `device_id` names in a chunk index is.
-    pub fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<Place, ReadError> {
+    pub fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<PhysicalRange, ReadError> {
         // The id is masked with the smallest 2^k - 1 that holds every device's number.
         let mask = (1u32 << (32 - (self.slots.len() as u32).leading_zeros())) - 1;
         let id = (u32::from(device_id) & mask) as u16;
@@ -161,12 +161,12 @@ impl Devices {
         let unknown = |reason| ReadError::corrupt("erofs_inode_chunk_index", off, "device_id", id.into(), reason);
         let slot = self.slots.get(idx).ok_or_else(|| unknown("no such device"))?;
         if self.list.len() > 1 || self.missing.contains(&id) {
-            return Ok(Place { device: id, pa: off, run: u64::MAX - off });
+            return Ok(PhysicalRange { device: id, pa: off, run: u64::MAX - off });
         }
         // All devices in one file: what would be on the device follows at its address in the flat space.
         let start = slot.uniaddr.map_or(Some(0), |addr| self.block_bits.byte_off(addr));
         let pa = start.and_then(|start| start.checked_add(off)).ok_or_else(|| unknown("address over 64 bits"))?;
-        Ok(Place { device: 0, pa, run: u64::MAX - pa })
+        Ok(PhysicalRange { device: 0, pa, run: u64::MAX - pa })
     }
 
     /// Refuse a range that is not wholly on its device, or whose device is missing: it is going to be read.

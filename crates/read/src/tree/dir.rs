@@ -1,15 +1,15 @@
 //! Directories: lookup by bisection, listing in stored order.
 
-use crate::cache::access_pattern::Course;
-use crate::cache::byte_cache::Bytes;
-use crate::data::read::Fragments;
+use crate::cache::access_pattern::AccessPattern;
+use crate::cache::byte_cache::SharedBytes;
+use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::MetaReader;
-use crate::metadata::space::Space;
+use crate::metadata::reader::MetadataReader;
+use crate::metadata::space::MetadataSpace;
 use kiln_format::Nid;
 use kiln_format::dirent::{DIRENT_LEN, DirBlock};
 use kiln_format::inode::FileType;
@@ -38,13 +38,13 @@ impl DirEntry {
 pub(crate) struct DirReader<'a> {
     image: &'a Image,
     map: Map<'a>,
-    meta: MetaReader<'a>,
+    meta: MetadataReader<'a>,
     size: u64,
 }
 
 /// A directory block: in place in a window of metadata, or a copy.
 pub(crate) enum BlockBytes {
-    Window(Bytes, usize, usize),
+    Window(SharedBytes, usize, usize),
     Copy(Vec<u8>),
 }
 
@@ -67,7 +67,7 @@ impl<'a> DirReader<'a> {
         if !dir.is_dir() {
             return Err(ReadError::NotADirectory { path: Vec::new() });
         }
-        let meta = MetaReader::new(image, Space::Primary);
+        let meta = MetadataReader::new(image, MetadataSpace::Primary);
         Ok(Self { image, map: Map::open(image, dir)?, meta, size: dir.meta.size })
     }
 
@@ -87,21 +87,21 @@ impl<'a> DirReader<'a> {
         // Blocks on the primary device are read as metadata, so that looking up names again costs no read.
         let place = match extent.kind {
             _ if extent.end() < off + len => None,
-            ExtentKind::Raw { device: 0, pa } => Some((Space::Primary, pa)),
-            ExtentKind::Meta { pa, in_metabox: true } => Some((Space::Metabox, pa)),
-            ExtentKind::Meta { pa, in_metabox: false } => Some((Space::Primary, pa)),
+            ExtentKind::Raw { device: 0, pa } => Some((MetadataSpace::Primary, pa)),
+            ExtentKind::Meta { pa, in_metabox: true } => Some((MetadataSpace::Metabox, pa)),
+            ExtentKind::Meta { pa, in_metabox: false } => Some((MetadataSpace::Primary, pa)),
             _ => None,
         };
         if let Some((space, pa)) = place {
             if self.meta.space() != space {
-                self.meta = MetaReader::new(self.image, space);
+                self.meta = MetadataReader::new(self.image, space);
             }
             if let Some((window, start)) = self.meta.within_window(pa.saturating_add(off - extent.la), len)? {
                 return Ok(BlockBytes::Window(window, start, len as usize));
             }
         }
         let mut bytes = vec![0; len as usize];
-        self.image.fill_by(&mut self.map, &mut bytes, off, Fragments::Allowed, Course::default())?;
+        self.image.fill_by(&mut self.map, &mut bytes, off, FragmentPolicy::Allowed, AccessPattern::default())?;
         Ok(BlockBytes::Copy(bytes))
     }
 }

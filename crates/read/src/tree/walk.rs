@@ -27,13 +27,13 @@ pub struct Walk {
     image: Image,
     /// The start, until it is given out.
     start: Option<WalkEntry>,
-    stack: Vec<Frame>,
+    stack: Vec<DirCursor>,
     /// Directories that were met: each has one name, or the tree has a cycle.
     seen: HashSet<Nid>,
 }
 
 /// A directory on the way.
-struct Frame {
+struct DirCursor {
     dir: Inode,
     path: Vec<u8>,
     /// Where the next batch starts; `None` behind the last.
@@ -99,16 +99,16 @@ impl Walk {
                 return Err(error.at_nid(nid).at_path(&entry.path));
             }
             let (path, batch) = (entry.path.clone(), Vec::new());
-            self.stack.push(Frame { dir: entry.inode, path, next: Some(0), batch });
+            self.stack.push(DirCursor { dir: entry.inode, path, next: Some(0), batch });
         }
         Ok(entry)
     }
 }
 
-impl Frame {
+impl DirCursor {
     /// Read the entries from position `from` on. What comes before an error is kept.
     fn read_batch(&mut self, image: &Image, from: u64) -> Result<(), ReadError> {
-        let Frame { dir, next, batch, .. } = self;
+        let DirCursor { dir, next, batch, .. } = self;
         let result = image.read_dir(dir, from, &mut |entry, behind| {
             if !is_dot(&entry.name) {
                 batch.push(entry);

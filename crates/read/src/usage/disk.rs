@@ -1,8 +1,8 @@
 //! What directories take, as du(1) tells it.
 
-use crate::data::read::Fragments;
+use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
-use crate::explain::meter::{Decoding, Meter};
+use crate::explain::meter::{CostMeter, Decoding};
 use crate::image::Image;
 use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
@@ -41,12 +41,12 @@ pub struct DirUsage<'a> {
 /// adjacent blocks.
 pub struct DiskUsage<'a> {
     image: &'a Image,
-    meter: Meter<'a>,
+    meter: CostMeter<'a>,
     seen: HashSet<Nid>,
 }
 
 /// A directory on the way.
-struct Frame {
+struct DirSums {
     path: Vec<u8>,
     sums: TreeUsage,
 }
@@ -54,7 +54,7 @@ struct Frame {
 impl<'a> DiskUsage<'a> {
     /// Nothing is measured yet.
     pub fn new(image: &'a Image) -> Self {
-        Self { image, meter: Meter::new(image, 1), seen: HashSet::new() }
+        Self { image, meter: CostMeter::new(image, 1), seen: HashSet::new() }
     }
 
     /// Measure the tree from `start` on, which has the path `path`. `each` gets the directories in it, after all that is
@@ -68,7 +68,7 @@ impl<'a> DiskUsage<'a> {
         path: &[u8],
         each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>,
     ) -> Result<TreeUsage, ReadError> {
-        let mut stack = vec![Frame { path: path.to_vec(), sums: TreeUsage::default() }];
+        let mut stack = vec![DirSums { path: path.to_vec(), sums: TreeUsage::default() }];
         for entry in self.image.walk(start, path) {
             let entry = entry?;
             while stack.len() > 1 && !is_below(&entry.path, &stack[stack.len() - 1].path) {
@@ -78,7 +78,7 @@ impl<'a> DiskUsage<'a> {
             }
             let sums = self.inode(&entry.inode).map_err(|error| error.at_nid(entry.inode.nid).at_path(&entry.path))?;
             if entry.inode.is_dir() && entry.inode.nid != start.nid {
-                stack.push(Frame { path: entry.path, sums });
+                stack.push(DirSums { path: entry.path, sums });
             } else if let Some(frame) = stack.last_mut() {
                 frame.sums.add(&sums);
             }
@@ -109,7 +109,7 @@ impl<'a> DiskUsage<'a> {
         while off < inode.meta.size {
             let extent = extent_over(&mut map, inode, off)?;
             // Inline data adds nothing: it is part of the metadata.
-            on_disk += self.meter.charge(&extent, off..extent.end(), Fragments::Allowed)?.fetched;
+            on_disk += self.meter.charge(&extent, off..extent.end(), FragmentPolicy::Allowed)?.fetched;
             off = extent.end();
         }
         Ok(TreeUsage { files: 1, apparent: inode.meta.size, on_disk })
@@ -130,7 +130,7 @@ impl TreeUsage {
 }
 
 /// Tell of the last directory of the stack, and add it to the one above.
-fn leave(stack: &mut Vec<Frame>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
+fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
     let depth = stack.len() - 1;
     let (Some(frame), Some(above)) = (stack.pop(), stack.last_mut()) else { return ControlFlow::Break(()) };
     above.sums.add(&frame.sums);
@@ -138,7 +138,7 @@ fn leave(stack: &mut Vec<Frame>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFl
 }
 
 /// The sum over the directories on the way, where a caller has stopped.
-fn total(stack: Vec<Frame>) -> TreeUsage {
+fn total(stack: Vec<DirSums>) -> TreeUsage {
     let mut sums = TreeUsage::default();
     stack.iter().for_each(|frame| sums.add(&frame.sums));
     sums

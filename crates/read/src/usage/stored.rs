@@ -14,7 +14,7 @@ const RUNS_MIN: usize = 1 << 16;
 
 /// What a part of a file names. Threads collect some before they take the lock.
 #[derive(Clone, Debug)]
-pub(super) enum Named {
+pub(super) enum NamedRange {
     /// Data on a device: bytes that are data, and how many more belong to its pcluster.
     Data { device: u16, bytes: Range<u64>, slack: u64 },
     /// Contents of the packed inode.
@@ -51,7 +51,7 @@ impl StoredRanges {
         Self { sets: Mutex::default(), block_bits: image.superblock().block_bits, runs_max }
     }
 
-    pub fn add(&self, named: &mut Vec<Named>) -> Result<(), ReadError> {
+    pub fn add(&self, named: &mut Vec<NamedRange>) -> Result<(), ReadError> {
         let mut sets = lock(&self.sets);
         for range in named.drain(..) {
             let runs = sets.add(range, self.block_bits);
@@ -75,21 +75,21 @@ impl StoredRanges {
 
 impl Sets {
     /// Add what something names. Returns in how many runs its set is now.
-    fn add(&mut self, named: Named, block_bits: BlockBits) -> usize {
+    fn add(&mut self, named: NamedRange, block_bits: BlockBits) -> usize {
         match named {
-            Named::Data { device, bytes, slack } => {
+            NamedRange::Data { device, bytes, slack } => {
                 let end = bytes.end.checked_add(slack).and_then(|end| align_up(end, block_bits.len()));
                 self.blocks.add(device, block_bits.floor(bytes.start)..end.unwrap_or(u64::MAX));
                 self.data_named = self.data_named.saturating_add(bytes.end - bytes.start);
                 self.data.add(device, bytes);
                 self.data.runs()
             }
-            Named::Fragment(bytes) => {
+            NamedRange::Fragment(bytes) => {
                 self.fragments_named = self.fragments_named.saturating_add(bytes.end - bytes.start);
                 self.fragments.add(0, bytes);
                 self.fragments.runs()
             }
-            Named::Xattr(bytes) => {
+            NamedRange::Xattr(bytes) => {
                 self.xattrs.add(0, bytes);
                 self.xattrs.runs()
             }

@@ -2,7 +2,7 @@
 
 use super::counts::{StoredAs, entry};
 use super::report::Usage;
-use super::stored::{Named, StoredRanges};
+use super::stored::{NamedRange, StoredRanges};
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
@@ -19,7 +19,7 @@ pub(super) struct Tally<'i> {
     image: &'i Image,
     stored: &'i StoredRanges,
     pub usage: Usage,
-    named: Vec<Named>,
+    named: Vec<NamedRange>,
 }
 
 impl<'i> Tally<'i> {
@@ -44,7 +44,7 @@ impl<'i> Tally<'i> {
         self.usage.metadata.xattrs += meta.xattr_len();
         for id in image.shared_xattr_ids(inode)? {
             let (at, len) = image.shared_range(id)?;
-            self.name(Named::Xattr(at..at + len))?;
+            self.name(NamedRange::Xattr(at..at + len))?;
         }
         if inode.has_contents() {
             entry(&mut self.usage.layouts, meta.layout).add(meta.size);
@@ -99,7 +99,7 @@ impl<'i> Tally<'i> {
             }
             ExtentKind::Fragment { off } => {
                 self.image.packed_range(off, extent.llen)?;
-                self.name(Named::Fragment(off..off + extent.llen))?;
+                self.name(NamedRange::Fragment(off..off + extent.llen))?;
             }
             _ => {}
         }
@@ -109,10 +109,10 @@ impl<'i> Tally<'i> {
     fn name_data(&mut self, record: &'static str, device: u16, bytes: Range<u64>, slack: u64) -> Result<(), ReadError> {
         let devices = &self.image.core.devices;
         devices.check_place(record, device, bytes.start, (bytes.end - bytes.start).saturating_add(slack))?;
-        self.name(Named::Data { device, bytes, slack })
+        self.name(NamedRange::Data { device, bytes, slack })
     }
 
-    fn name(&mut self, named: Named) -> Result<(), ReadError> {
+    fn name(&mut self, named: NamedRange) -> Result<(), ReadError> {
         self.named.push(named);
         if self.named.len() >= NAMED_MAX { self.flush() } else { Ok(()) }
     }
