@@ -1,52 +1,33 @@
 //! An image served by FUSE: root mounts directly, users through `fusermount3`.
 
-mod absent;
-mod ahead;
-mod answering;
-mod ask;
 mod attach;
-mod beside;
-mod buffers;
-mod export;
-mod failed;
-mod give;
-mod labels;
-mod listed;
-mod lister;
 mod metrics;
-mod names;
-mod node;
-mod owners;
-mod parents;
-mod served;
-mod server;
-mod store;
-mod team;
-mod wait;
-mod watch;
+mod prefetch;
+mod protocol;
+mod threads;
 
-pub use ask::stats;
-pub use labels::Labels;
-pub use owners::{Ids, Owners};
+pub use metrics::labels::Labels;
+pub use metrics::query::stats;
+pub use protocol::owners::{Ids, Owners};
 
-use crate::{Attributes, MountError, place, unmount};
-use export::Export;
+use crate::{Attributes, MountError, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
-use give::Giver;
 use kiln_read::Image;
-use lister::Lister;
 use metrics::Meters;
+use metrics::file::Export;
+use prefetch::Giver;
+use prefetch::dentry_thread::Lister;
+use protocol::filesystem::Served;
+use protocol::image_fs::Server;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use served::Served;
-use server::Server;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use team::Team;
-use wait::{Watched, wait};
+use threads::leader_followers::Team;
+use threads::watched::{Watched, wait};
 
 /// How long a session may take to end after its mount is gone, before its threads are left alone with what is still open.
 const GRACE: Duration = Duration::from_secs(1);
@@ -136,7 +117,7 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
-    let dir = place::mount_point(dir)?;
+    let dir = mount_source::mount_point(dir)?;
     let device = attach::attach(&dir, options)?;
     let mut mount = Mount { dir, identity: None };
     let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
@@ -150,7 +131,7 @@ pub fn serve(
 
     let config = config(options);
     // Directories are listed for the kernel where that teaches it anything: not if names come without attributes.
-    let (lister, place) = node::are_inode_numbers(&image).then(Lister::new).unzip();
+    let (lister, place) = protocol::node::are_inode_numbers(&image).then(Lister::new).unzip();
     let served = || -> io::Result<Served> {
         let team = Team::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&meters));
         let giver = Giver::new(device.try_clone()?, lister, image.superblock().inos, Arc::clone(&meters));

@@ -6,7 +6,7 @@
 
 mod loop_device;
 
-use crate::place::{self, Source, SourceKind};
+use crate::mount_source::{self, Source, SourceKind};
 use crate::{Attributes, MountError};
 use kiln_read::{Image, OpenOptions};
 use loop_device::LoopDevice;
@@ -57,8 +57,8 @@ pub fn mount_with(
     attributes: Attributes,
 ) -> Result<KernelVia, MountError> {
     let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
-    let sources = sources.map(place::source).collect::<Result<Vec<_>, _>>()?;
-    let dir = place::mount_point(dir)?;
+    let sources = sources.map(mount_source::source).collect::<Result<Vec<_>, _>>()?;
+    let dir = mount_source::mount_point(dir)?;
     let (mount, via) = match create(&sources, offset, attributes) {
         Ok(mount) => (mount, KernelVia::File),
         Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources, offset, attributes)?,

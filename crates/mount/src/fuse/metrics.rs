@@ -3,6 +3,10 @@
 //! A client gets it by an ioctl on the mount's root: whoever may open that directory may ask, without a socket that must be found
 //! or a privilege.
 
+pub mod file;
+pub mod labels;
+pub mod query;
+
 use kiln_read::{SIZE_BOUNDS, Stats};
 use rustix::ioctl::{Opcode, opcode};
 use std::fmt::Write;

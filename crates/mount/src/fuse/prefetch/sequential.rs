@@ -7,7 +7,7 @@
 //! would be asked for. So of every fourth the last file is left out: who reads on asks for it. Whoever asks for a file that was
 //! foretold did not wait for it, as several readers of one directory do not, or came too late: that costs more than many others earn.
 
-use super::listed::{Asked, Listed};
+use super::directory_order::{Asked, Listed};
 
 /// Readers, and directories that one reader has not finished: he may be in their subdirectories.
 const RUNS: usize = 16;

@@ -2,7 +2,7 @@
 //!
 //! They are remembered as links from each file to its neighbours, in a table of hashes, until others fall on their slots.
 
-use super::node;
+use crate::fuse::protocol::node;
 
 /// log2 of how many files and directories are remembered at least and at most, 32 bytes each.
 const LINKS_BITS_MIN: u32 = 6;

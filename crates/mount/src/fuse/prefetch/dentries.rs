@@ -4,9 +4,9 @@
 //! Nobody knows that before, so a directory is listed when the names that were looked up there have cost about as much as listing it does.
 //! Then at most half of the work is in vain, whatever comes. Long directories are listed in parts.
 
-use super::lister::{Lister, Part};
-use super::node;
-use super::server::Server;
+use super::dentry_thread::{Lister, Part};
+use crate::fuse::protocol::image_fs::Server;
+use crate::fuse::protocol::node;
 use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

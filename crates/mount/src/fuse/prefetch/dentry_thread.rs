@@ -5,7 +5,7 @@
 //! of its own, without the connection.
 #![allow(unsafe_code)]
 
-use super::Identity;
+use crate::fuse::Identity;
 use rustix::fd::IntoRawFd;
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 use rustix::io::Errno;

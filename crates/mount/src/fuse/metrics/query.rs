@@ -1,17 +1,17 @@
 //! Asking a server for its counters.
 
-use super::metrics::{FETCH, TEXT_LEN};
+use super::{FETCH, TEXT_LEN};
 use crate::MountError;
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
 use std::fs::File;
 use std::path::Path;
 
-/// Counters of the server that serves `dir`, which is its root, in the text format of Prometheus. [`Labels`](super::Labels) tell them
+/// Counters of the server that serves `dir`, which is its root, in the text format of Prometheus. [`Labels`](crate::fuse::Labels) tell them
 /// from those of other mounts.
 ///
 /// # Errors
-/// `dir` cannot be opened, or is not the root of a mount of [`serve`](super::serve).
+/// `dir` cannot be opened, or is not the root of a mount of [`serve`](crate::fuse::serve).
 #[allow(unsafe_code)]
 pub fn stats(dir: &Path) -> Result<String, MountError> {
     let failed = |source| MountError::Stats { path: dir.to_path_buf(), source };

@@ -1,13 +1,13 @@
 //! What the answers to requests are made of: an image, seen by node ids and names.
 
-use super::FuseOptions;
-use super::absent::Absent;
 use super::buffers::Buffers;
 use super::failed::{About, Failed};
-use super::metrics::{Kind, Meters};
 use super::node;
 use super::owners::Owners;
 use super::parents::Parents;
+use super::unused_features::Absent;
+use crate::fuse::FuseOptions;
+use crate::fuse::metrics::{Kind, Meters};
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectoryPlus};
 use kiln_read::{DirEntry, Image, Inode, Nid, ReadError, View};
 use std::ffi::OsStr;

@@ -5,7 +5,7 @@
 //! was given is not asked for. So of every fourth directory one file is left out: who reads all of them asks for it, some time.
 //! That earns credit; leaving it out cost some.
 
-use super::listed::{Asked, Listed};
+use super::directory_order::{Asked, Listed};
 
 /// Files before and behind the one that is read, as far as they are considered.
 const REACH: usize = 32;

@@ -1,7 +1,7 @@
 //! Requests that failed, in words for the log.
 
+use super::image_fs::Server;
 use super::node;
-use super::server::Server;
 use fuser::INodeNo;
 use kiln_read::ReadError;
 use std::fmt;

@@ -13,8 +13,8 @@
 //! The threads and their loops are fuser's, so they rest in the handler of a request that has been answered. All begin with waiting,
 //! and join the team with the first request they answer.
 
-use super::metrics::Meters;
-use super::watch::Watch;
+use super::spin::Watch;
+use crate::fuse::metrics::Meters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! The counters of a server in a file, for who collects such files.
 
+use super::Meters;
 use super::labels::Labels;
-use super::metrics::Meters;
 use crate::MountError;
 use kiln_read::Image;
 use std::ffi::OsString;

@@ -1,11 +1,11 @@
 //! Answers to the kernel's requests.
 
 use super::failed::About;
-use super::give::Giver;
-use super::metrics::{FETCH, Kind};
+use super::image_fs::{GENERATION, Server};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
-use super::server::{GENERATION, Server};
-use super::team::Team;
+use crate::fuse::metrics::{FETCH, Kind};
+use crate::fuse::prefetch::Giver;
+use crate::fuse::threads::leader_followers::Team;
 use fuser::{
     AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,

@@ -8,21 +8,29 @@
 //! * The rest of an extent that was decoded for a page of a file that is read here and there; the server's own cache does not keep it
 //!   then. It is given after the answer: pages of one file may be locked together, until all that was asked of them is there.
 
-use super::ahead::{Ahead, Foretold};
-use super::answering::{Answering, Noted};
-use super::beside::Beside;
-use super::listed::Listed;
-use super::lister::Lister;
-use super::metrics::{Given, Meters};
-use super::names::Names;
-use super::node;
-use super::server::Server;
-use super::store::PageCache;
-use super::team::Team;
+mod dentries;
+pub mod dentry_thread;
+mod directory_order;
+mod in_flight;
+mod notify_store;
+mod sequential;
+mod siblings;
+
+use crate::fuse::metrics::{Given, Meters};
+use crate::fuse::protocol::image_fs::Server;
+use crate::fuse::protocol::node;
+use crate::fuse::threads::leader_followers::Team;
+use dentries::Names;
+use dentry_thread::Lister;
+use directory_order::Listed;
 use fuser::INodeNo;
+use in_flight::{Answering, Noted};
 use kiln_read::View;
+use notify_store::PageCache;
 use rustix::fd::OwnedFd;
 use rustix::param::page_size;
+use sequential::{Ahead, Foretold};
+use siblings::Beside;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
