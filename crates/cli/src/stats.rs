@@ -53,14 +53,14 @@ struct StatsJson {
     decodes_avoided: u64,
     errors: u64,
     threads_woken: u64,
-    unasked: BTreeMap<String, UnaskedJson>,
-    unasked_names: u64,
+    prefetch: BTreeMap<String, PrefetchJson>,
+    prefetched_dentries: u64,
     requests: BTreeMap<String, RequestJson>,
 }
 
-/// What the kernel was given without asking.
+/// Contents that were pushed into the page cache before a read.
 #[derive(Serialize)]
-struct UnaskedJson {
+struct PrefetchJson {
     count: u64,
     bytes: u64,
 }
@@ -74,7 +74,7 @@ struct RequestJson {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let text = fuse::stats(&args.dir).map_err(Failure::Mount)?;
+    let text = fuse::query_stats(&args.dir).map_err(Failure::Mount)?;
     if args.prometheus {
         let mut out = Out::new();
         let labels = Labels::of_mount(&args.dir).map_err(Failure::Mount)?;
@@ -104,9 +104,9 @@ impl StatsJson {
             (request.to_owned(), RequestJson { count: count as u64, seconds: seconds.unwrap_or_default(), durations })
         });
         let ways = samples.by_label("kiln_decodes_total", "way").map(|(way, count)| (way.to_owned(), count as u64));
-        let unasked = samples.by_label("kiln_unasked_total", "why").map(|(why, count)| {
-            let bytes = samples.with_label("kiln_unasked_bytes_total", "why", why).unwrap_or_default();
-            (why.to_owned(), UnaskedJson { count: count as u64, bytes: bytes as u64 })
+        let prefetch = samples.by_label("kiln_prefetch_total", "kind").map(|(kind, count)| {
+            let bytes = samples.with_label("kiln_prefetch_bytes_total", "kind", kind).unwrap_or_default();
+            (kind.to_owned(), PrefetchJson { count: count as u64, bytes: bytes as u64 })
         });
         Self {
             reads: samples.count("kiln_read_size_bytes_count"),
@@ -123,8 +123,8 @@ impl StatsJson {
             decodes_avoided: samples.count("kiln_decodes_avoided_total"),
             errors: samples.count("kiln_errors_total"),
             threads_woken: samples.count("kiln_threads_woken_total"),
-            unasked: unasked.collect(),
-            unasked_names: samples.count("kiln_unasked_names_total"),
+            prefetch: prefetch.collect(),
+            prefetched_dentries: samples.count("kiln_prefetch_dentries_total"),
             requests: requests.collect(),
         }
     }
@@ -147,9 +147,10 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
         ways.join(", ")
     )?;
     writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
-    let unasked = stats.unasked.iter().map(|(why, given)| format!("{} {why} ({})", given.count, Human(given.bytes)));
-    let unasked: Vec<_> = unasked.chain([format!("{} names", stats.unasked_names)]).collect();
-    writeln!(out, "unasked   {}", unasked.join(", "))?;
+    let pushed =
+        stats.prefetch.iter().map(|(kind, pushed)| format!("{} {kind} ({})", pushed.count, Human(pushed.bytes)));
+    let prefetched: Vec<_> = pushed.chain([format!("{} dentries", stats.prefetched_dentries)]).collect();
+    writeln!(out, "prefetch  {}", prefetched.join(", "))?;
     writeln!(out, "errors    {}", stats.errors)?;
     writeln!(out, "threads   {} times one was woken to receive while others answered", stats.threads_woken)?;
     writeln!(out, "\nrequest          count     mean us   99 % below us")?;

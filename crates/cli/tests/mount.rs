@@ -204,7 +204,7 @@ fn an_idle_server_sleeps() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Whatever the server does for the kernel unasked, by its own mount as well.
+/// A server that prefetches, also through its own mount, can be killed.
 #[test]
 fn a_server_that_is_killed_is_gone() {
     if !has_fuse() {

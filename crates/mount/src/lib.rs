@@ -2,7 +2,7 @@
 //!
 //! [`kernel::mount`] asks Linux's own EROFS, which needs root; [`fuse::serve`] serves an open image by FUSE, which does
 //! not. Where the first cannot work but the second may, [`MountError::falls_back_to_fuse`] says so. [`unmount`] ends
-//! either, [`preload`] warms either up, and [`fuse::stats`] asks a server what it has done.
+//! either, [`preload`] warms either up, and [`fuse::query_stats`] asks a server what it has done.
 #![deny(unsafe_code)]
 
 mod attributes;

@@ -22,10 +22,10 @@ fn sample(text: &str, name: &str) -> u64 {
 
 /// Counters once they rest: a request is counted when it is done, which is just after its answer.
 fn stats(dir: &Path) -> Result<String, MountError> {
-    let mut text = fuse::stats(dir)?;
+    let mut text = fuse::query_stats(dir)?;
     loop {
         thread::sleep(Duration::from_millis(20));
-        let before = std::mem::replace(&mut text, fuse::stats(dir)?);
+        let before = std::mem::replace(&mut text, fuse::query_stats(dir)?);
         if text == before {
             return Ok(text);
         }

@@ -1,6 +1,6 @@
 //! From a directory to the descriptor of a FUSE connection.
 
-use super::FuseOptions;
+use super::options::FuseOptions;
 use crate::{MountError, fusermount};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;

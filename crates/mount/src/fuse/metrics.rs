@@ -1,11 +1,11 @@
 //! What a server has done, as a text that Prometheus and `kiln stats` read.
 //!
-//! A client gets it by an ioctl on the mount's root: whoever may open that directory may ask, without a socket that must be found
-//! or a privilege.
+//! A client gets it by an ioctl on the mount's root: each process that may open that directory may ask. So there is no socket to find,
+//! and no privilege is needed.
 
-pub mod file;
-pub mod labels;
-pub mod query;
+pub(super) mod file;
+pub(super) mod labels;
+pub(super) mod query;
 
 use kiln_read::{SIZE_BOUNDS, Stats};
 use rustix::ioctl::{Opcode, opcode};
@@ -13,17 +13,17 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Room for the text, which ends with a zero.
-pub const TEXT_LEN: usize = 15 << 10;
-/// The ioctl. Its number has no meaning elsewhere: other filesystems answer that they do not know it.
-pub const FETCH: Opcode = opcode::read::<[u8; TEXT_LEN]>(b'k', 1);
+/// Bytes for the text, which ends with a zero byte.
+pub(super) const TEXT_LEN: usize = 15 << 10;
+/// The ioctl that fetches the text. Its number has no meaning elsewhere: other filesystems answer that they do not know it.
+pub(super) const FETCH: Opcode = opcode::read::<[u8; TEXT_LEN]>(b'k', 1);
 
 /// Upper bounds in microseconds of the classes of durations; the last class has none.
 const BOUNDS_US: [u64; 9] = [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
 
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum RequestKind {
     Lookup,
     Getattr,
     Readlink,
@@ -33,50 +33,51 @@ pub enum Kind {
     Lseek,
 }
 
-const KINDS: [(Kind, &str); 7] = [
-    (Kind::Lookup, "lookup"),
-    (Kind::Getattr, "getattr"),
-    (Kind::Readlink, "readlink"),
-    (Kind::Read, "read"),
-    (Kind::Readdir, "readdir"),
-    (Kind::Xattr, "xattr"),
-    (Kind::Lseek, "lseek"),
+const KINDS: [(RequestKind, &str); 7] = [
+    (RequestKind::Lookup, "lookup"),
+    (RequestKind::Getattr, "getattr"),
+    (RequestKind::Readlink, "readlink"),
+    (RequestKind::Read, "read"),
+    (RequestKind::Readdir, "readdir"),
+    (RequestKind::Xattr, "xattr"),
+    (RequestKind::Lseek, "lseek"),
 ];
 
-/// What the kernel gets without asking.
+/// Contents that the kernel gets without a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// Files that will be read next.
-    Ahead,
-    /// What was decoded around a page that is read.
-    Around,
-    /// Files that were decoded together with one that is read.
-    Beside,
+pub(super) enum PrefetchKind {
+    /// Files that will be read next, as their directory is read in its order.
+    Sequential,
+    /// The rest of an extent that was decoded for a page.
+    Extent,
+    /// Files of the same directory that were decoded already.
+    Siblings,
 }
 
-const GIVEN: [(Given, &str); 3] = [(Given::Ahead, "ahead"), (Given::Around, "around"), (Given::Beside, "beside")];
+const PREFETCH_KINDS: [(PrefetchKind, &str); 3] =
+    [(PrefetchKind::Sequential, "sequential"), (PrefetchKind::Extent, "extent"), (PrefetchKind::Siblings, "siblings")];
 
 /// Requests of one kind.
 #[derive(Default)]
-struct Meter {
+struct RequestMetrics {
     classes: [AtomicU64; BOUNDS_US.len() + 1],
     nanoseconds: AtomicU64,
 }
 
 /// Counters of a server.
 #[derive(Default)]
-pub struct Meters {
-    kinds: [Meter; KINDS.len()],
+pub(super) struct Metrics {
+    kinds: [RequestMetrics; KINDS.len()],
     errors: AtomicU64,
     woken: AtomicU64,
-    /// Times and bytes.
-    given: [[AtomicU64; 2]; GIVEN.len()],
-    names: AtomicU64,
+    /// Pushes and their bytes.
+    prefetched: [[AtomicU64; 2]; PREFETCH_KINDS.len()],
+    dentries: AtomicU64,
 }
 
-impl Meters {
+impl Metrics {
     /// Run the handler of a request, and note how long that takes.
-    pub fn timed<T>(&self, kind: Kind, handler: impl FnOnce() -> T) -> (T, Duration) {
+    pub(super) fn timed<T>(&self, kind: RequestKind, handler: impl FnOnce() -> T) -> (T, Duration) {
         let start = Instant::now();
         let result = handler();
         let took = start.elapsed();
@@ -84,38 +85,38 @@ impl Meters {
         (result, took)
     }
 
-    fn note(&self, kind: Kind, took: Duration) {
-        let meter = &self.kinds[kind as usize];
+    fn note(&self, kind: RequestKind, took: Duration) {
+        let request = &self.kinds[kind as usize];
         let micros = took.as_micros();
         let class = BOUNDS_US.iter().position(|&bound| micros <= bound.into()).unwrap_or(BOUNDS_US.len());
-        meter.classes[class].fetch_add(1, Ordering::Relaxed);
-        meter.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        request.classes[class].fetch_add(1, Ordering::Relaxed);
+        request.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Note a request that is answered with an error of the image or its source.
-    pub fn error(&self) {
+    pub(super) fn note_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Note a thread woken to wait for requests while another one answers.
-    pub fn woken(&self) {
+    /// Note a follower that was woken to wait for requests while other threads answer.
+    pub(super) fn note_thread_woken(&self) {
         self.woken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Note bytes that the kernel got without asking.
-    pub fn given(&self, why: Given, len: usize) {
-        let [times, bytes] = &self.given[why as usize];
+    /// Note a push of `len` bytes.
+    pub(super) fn note_prefetch(&self, kind: PrefetchKind, len: usize) {
+        let [times, bytes] = &self.prefetched[kind as usize];
         times.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Note names that the kernel got without asking.
-    pub fn names(&self, count: u32) {
-        self.names.fetch_add(count.into(), Ordering::Relaxed);
+    /// Note dentries that the dentry thread has listed.
+    pub(super) fn note_dentries(&self, count: u32) {
+        self.dentries.fetch_add(count.into(), Ordering::Relaxed);
     }
 
     /// All counters, with those of the image.
-    pub fn text(&self, image: &Stats) -> String {
+    pub(super) fn text(&self, image: &Stats) -> String {
         let mut text = Text(String::new());
         text.sizes("kiln_read_size_bytes", "Reads of contents by callers.", &image.read_sizes, image.served_bytes);
         text.sizes("kiln_fetch_size_bytes", "Reads of the image's source.", &image.fetch_sizes, image.fetched_bytes);
@@ -130,17 +131,17 @@ impl Meters {
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));
         let woken = self.woken.load(Ordering::Relaxed);
         text.counter("kiln_threads_woken_total", "Threads woken to receive requests while others answer.", woken);
-        let names = ["kiln_unasked_total", "kiln_unasked_bytes_total"];
-        let helps = ["Times that the kernel was given contents without asking, by why.", "Bytes of these."];
+        let names = ["kiln_prefetch_total", "kiln_prefetch_bytes_total"];
+        let helps = ["Pushes of contents into the page cache, by kind.", "Bytes of these."];
         for (idx, (name, help)) in names.into_iter().zip(helps).enumerate() {
             text.head(name, "counter", help);
-            for (why, label) in GIVEN {
-                let value = self.given[why as usize][idx].load(Ordering::Relaxed);
-                text.line(format_args!("{name}{{why=\"{label}\"}} {value}"));
+            for (kind, label) in PREFETCH_KINDS {
+                let value = self.prefetched[kind as usize][idx].load(Ordering::Relaxed);
+                text.line(format_args!("{name}{{kind=\"{label}\"}} {value}"));
             }
         }
-        let names = self.names.load(Ordering::Relaxed);
-        text.counter("kiln_unasked_names_total", "Names that were listed without anybody asking.", names);
+        let dentries = self.dentries.load(Ordering::Relaxed);
+        text.counter("kiln_prefetch_dentries_total", "Names that were listed before a lookup.", dentries);
         self.durations(&mut text);
         text.0
     }
@@ -149,14 +150,14 @@ impl Meters {
         const NAME: &str = "kiln_request_duration_seconds";
         text.head(NAME, "histogram", "Time from a request to its answer.");
         for (kind, name) in KINDS {
-            let meter = &self.kinds[kind as usize];
+            let request = &self.kinds[kind as usize];
             let mut count = 0;
-            for (class, requests) in meter.classes.iter().enumerate() {
+            for (class, requests) in request.classes.iter().enumerate() {
                 count += requests.load(Ordering::Relaxed);
                 let bound = BOUNDS_US.get(class).map_or("+Inf".into(), |&us| (us as f64 / 1e6).to_string());
                 text.line(format_args!("{NAME}_bucket{{request=\"{name}\",le=\"{bound}\"}} {count}"));
             }
-            let seconds = meter.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
+            let seconds = request.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
             text.line(format_args!("{NAME}_sum{{request=\"{name}\"}} {seconds}"));
             text.line(format_args!("{NAME}_count{{request=\"{name}\"}} {count}"));
         }
@@ -168,7 +169,7 @@ struct Text(String);
 
 impl Text {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 
@@ -200,14 +201,14 @@ mod tests {
 
     #[test]
     fn the_text_has_room_and_adds_up() {
-        let meters = Meters::default();
+        let metrics = Metrics::default();
         for (kind, _) in KINDS {
             for took in [Duration::from_micros(4), Duration::from_micros(5), Duration::from_secs(u64::MAX >> 32)] {
-                meters.note(kind, took);
+                metrics.note(kind, took);
             }
         }
         let image = Stats { read_sizes: [u64::MAX / 16; 10], served_bytes: u64::MAX, ..Stats::default() };
-        let text = meters.text(&image);
+        let text = metrics.text(&image);
         assert!(text.len() + 1000 < TEXT_LEN, "{}", text.len());
         assert!(text.contains("kiln_request_duration_seconds_bucket{request=\"read\",le=\"0.000004\"} 1\n"), "{text}");
         assert!(text.contains("kiln_request_duration_seconds_bucket{request=\"read\",le=\"0.000016\"} 2\n"), "{text}");

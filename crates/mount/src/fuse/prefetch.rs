@@ -1,151 +1,190 @@
-//! What the kernel gets without asking: each request that is spared saves two switches between processes, which cost more than most
-//! files take to decode.
+//! Push prefetch: contents and names that the kernel gets before it asks. A request that is spared saves two switches between
+//! processes, which cost more than most files take to decode.
 //!
-//! * Small files that will be read next ([`Ahead`]), or that are at hand ([`Beside`]). They are given before the answer: who waits for
-//!   that cannot ask meanwhile for what he is about to get.
-//! * Names of a directory in which some were looked up ([`Names`]), before an answer as well: who waits for it has a file open, so nobody
-//!   finds the mount in use because of the directory that is open meanwhile.
-//! * The rest of an extent that was decoded for a page of a file that is read here and there; the server's own cache does not keep it
-//!   then. It is given after the answer: pages of one file may be locked together, until all that was asked of them is there.
+//! * *Sequential*: small files that will be read next, as a process opens the files of a directory in readdir order ([`sequential`]).
+//! * *Siblings*: small files near the one that is read, which were decoded together with it ([`siblings`]).
+//! * *Extent*: the rest of an extent that was decoded for a page of a file that is read at random. The cache of decoded extents does
+//!   not keep it then.
+//! * *Dentries*: names of a directory in which some were looked up ([`dentries`]). FUSE has no notification that adds dentries, so a
+//!   thread of the server lists the directory through the mount ([`dentry_thread`]), and the answers to READDIRPLUS fill the dcache.
+//!
+//! Files and dentries are pushed before the READ that triggers them is answered: its reader cannot ask for them meanwhile, and has a
+//! file open, so that the directory which the dentry thread opens is never the reason why the mount is in use.
+//!
+//! # Rules against deadlock
+//!
+//! A thread that prefetches waits for the kernel, and the kernel may wait for the server. Each rule forbids one circle.
+//!
+//! 1. **A follower receives requests** ([`LeaderFollowers::with_follower`]). A push locks the pages that it fills, and the kernel keeps
+//!    the pages of a READ locked until it is answered. *Circle:* all threads push, each waits for pages of a READ, and these READs
+//!    wait in the queue for a thread. So a thread prefetches only while another one neither prefetches nor is idle; else it skips that.
+//! 2. **Register, then look** ([`in_flight`]). A thread that pushes before its answer holds the pages of the READ that it answers.
+//!    *Circle:* thread A answers X and pushes Y, thread B answers Y and pushes X. So a thread registers its file before it looks
+//!    whether that which it is about to push is registered, and does not push such a file. A thread can then wait for another one only
+//!    if it looked before the other one had registered; in a circle, each would have looked before it was registered itself.
+//! 3. **Never the own file before the answer.** *Circle:* a thread waits for pages that its own answer unlocks. By rule 2, a file of
+//!    several names, which may follow itself in a listing, is not pushed to its own reader. The rest of an extent belongs to the file
+//!    that is read, and the kernel may lock more of its pages together than one READ asks for: it is pushed after the answer. A thread
+//!    that has answered holds no pages, so no circle leads through it.
+//! 4. **No lock is held over a push.** *Circle:* a thread waits for pages with the predictors locked, and the thread that could unlock
+//!    these pages needs the predictors for its READ. So `predictors` and the set of files in flight are locked for looks and notes only.
+//! 5. **One listing at a time, for a limited time** ([`dentry_thread`]). *Circle:* threads wait for the dentry thread, which waits for
+//!    answers to READDIRPLUS. Besides rule 1, one thread at most waits for the dentry thread, and no longer than its time limit.
+//! 6. **The dentry thread does not hold the connection.** *Circle:* the server is killed while that thread waits for an answer, which
+//!    only the end of the connection ends, and the connection ends when no descriptor of it is left, of that thread either. So the
+//!    thread's table of descriptors is its own, and empty. The image cannot be read there: other threads make paths for it.
+//! 7. **Only this mount is listed.** *Circle:* the mount point leads to another server by now, which waits for files of ours. So the
+//!    dentry thread compares the identity of the directory that it has opened with that of the mount, and stops for good if they differ.
 
 mod dentries;
-pub mod dentry_thread;
+pub(super) mod dentry_thread;
 mod directory_order;
 mod in_flight;
 mod notify_store;
 mod sequential;
 mod siblings;
 
-use crate::fuse::metrics::{Given, Meters};
-use crate::fuse::protocol::image_fs::Server;
-use crate::fuse::protocol::node;
-use crate::fuse::threads::leader_followers::Team;
-use dentries::Names;
-use dentry_thread::Lister;
-use directory_order::Listed;
+use super::metrics::{Metrics, PrefetchKind};
+use super::protocol::image_fs::ImageFs;
+use super::protocol::node;
+use super::threads::leader_followers::LeaderFollowers;
+use dentries::Dentries;
+use dentry_thread::ReaddirThread;
+use directory_order::DirectoryOrder;
 use fuser::INodeNo;
-use in_flight::{Answering, Noted};
+use in_flight::{InFlight, InFlightGuard};
 use kiln_read::View;
 use notify_store::PageCache;
 use rustix::fd::OwnedFd;
 use rustix::param::page_size;
-use sequential::{Ahead, Foretold};
-use siblings::Beside;
+use sequential::{Predicted, Sequential};
+use siblings::Siblings;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longer files are not given ahead: the kernel reads ahead in them.
+/// Bytes of the longest file that is pushed whole: in longer ones, the kernel reads ahead itself.
 const FILE_MAX: u64 = 128 << 10;
-/// Bytes of files that are given ahead at a time.
-const AHEAD_MAX: u64 = 256 << 10;
-/// Files that may not be at hand among those that are looked at.
+/// Bytes of files that are pushed in a sequence for one request.
+const SEQUENCE_MAX: u64 = 256 << 10;
+/// The search for siblings ends after so many that are not in the cache of decoded extents.
 const MISSES_MAX: u32 = 16;
 
-/// Gives, and knows what is worth it.
-pub struct Giver {
+/// Decides what to push, and pushes it.
+pub(super) struct Prefetcher {
     cache: PageCache,
-    names: Option<Names>,
-    foresight: Mutex<Foresight>,
-    answering: Answering,
-    meters: Arc<Meters>,
+    dentries: Option<Dentries>,
+    predictors: Mutex<Predictors>,
+    in_flight: InFlight,
+    metrics: Arc<Metrics>,
 }
 
-/// What is known of files and readers.
-struct Foresight {
-    listed: Listed,
-    ahead: Ahead,
-    beside: Beside,
+/// What is known of listings and of the requests for their files.
+struct Predictors {
+    order: DirectoryOrder,
+    sequential: Sequential,
+    siblings: Siblings,
 }
 
-/// Files that may be worth giving.
-enum Guess {
-    Nothing,
-    Ahead(Foretold),
-    Near(Vec<u64>),
+/// Files that may be worth a push.
+enum Candidates {
+    None,
+    Sequential(Predicted),
+    Siblings(Vec<u64>),
 }
 
-impl Foresight {
-    /// Remember that somebody reads `file`, and guess what comes of it.
-    fn guess(&mut self, file: u64, is_hit: bool) -> Guess {
-        let asked = self.listed.ask(file);
-        self.beside.asked(asked);
-        let foretold = self.ahead.read(&mut self.listed, file, asked);
-        if !foretold.files.is_empty() {
-            return Guess::Ahead(foretold);
+impl Predictors {
+    /// Note a request for `file`, and choose candidates.
+    fn note_request(&mut self, file: u64, is_hit: bool) -> Candidates {
+        let request = self.order.note_request(file);
+        self.siblings.note_request(request);
+        let predicted = self.sequential.predict(&mut self.order, file, request);
+        if !predicted.files.is_empty() {
+            return Candidates::Sequential(predicted);
         }
-        let near = self.beside.near(&mut self.listed, file, is_hit);
-        if near.is_empty() { Guess::Nothing } else { Guess::Near(near) }
+        let siblings = self.siblings.candidates(&mut self.order, file, is_hit);
+        if siblings.is_empty() { Candidates::None } else { Candidates::Siblings(siblings) }
     }
 
-    /// Files that are at hand will be given, but for those that are left out.
-    fn choose(&mut self, files: &mut Vec<u64>) {
-        files.truncate(self.beside.given(&mut self.listed, files));
-        self.ahead.pass_over_given(&mut self.listed);
+    /// Note that the siblings `files` are about to be pushed, and leave the holdout out of them.
+    fn note_siblings(&mut self, files: &mut Vec<u64>) {
+        files.truncate(self.siblings.note_pushed(&mut self.order, files));
+        self.sequential.skip_cached(&mut self.order);
     }
 }
 
-impl Giver {
-    /// For the kernel at the other end of `connection`, which learns names of `lister`, and an image with so many inodes.
-    pub fn new(connection: OwnedFd, lister: Option<Lister>, inodes: u64, meters: Arc<Meters>) -> Self {
-        let foresight = Foresight { listed: Listed::new(inodes), ahead: Ahead::default(), beside: Beside::new() };
-        let (cache, names) = (PageCache::new(connection), lister.map(|lister| Names::new(lister, inodes)));
-        Self { cache, names, foresight: Mutex::new(foresight), answering: Answering::default(), meters }
+impl Prefetcher {
+    /// For the kernel at the other end of `connection`, and an image of `inodes` inodes. With `thread`, dentries are prefetched.
+    pub(super) fn new(connection: OwnedFd, thread: Option<ReaddirThread>, inodes: u64, metrics: Arc<Metrics>) -> Self {
+        let (sequential, siblings) = (Sequential::default(), Siblings::new());
+        Self {
+            cache: PageCache::new(connection),
+            dentries: thread.map(|thread| Dentries::new(thread, inodes)),
+            predictors: Mutex::new(Predictors { order: DirectoryOrder::new(inodes), sequential, siblings }),
+            in_flight: InFlight::default(),
+            metrics,
+        }
     }
 
-    /// Remember files that are listed in `dir`: `from_start`, or behind those listed before.
-    pub fn listed(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
+    /// Note `files` of an answer to READDIRPLUS for `dir`: `from_start`, or behind those of earlier answers.
+    pub(super) fn note_listing(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
         if !files.is_empty() {
-            self.foresight().listed.list(dir.0, from_start, files);
+            self.predictors().order.note_listing(dir.0, from_start, files);
         }
     }
 
-    /// Remember that a file in `dir`, which has `size` bytes, was looked up.
-    pub fn looked_up(&self, dir: INodeNo, size: u64) {
-        if let Some(names) = &self.names {
-            names.looked_up(dir, size);
+    /// Note a LOOKUP of a file in `dir`, a directory of `size` bytes.
+    pub(super) fn note_lookup(&self, dir: INodeNo, size: u64) {
+        if let Some(dentries) = &self.dentries {
+            dentries.note_lookup(dir, size);
         }
     }
 
-    /// Before `file` is answered for, which is read from its start on: give names, and files that will be read next, or else those that
-    /// are at hand. `is_hit`: its own bytes were, for they were decoded for others. What is returned is to be dropped after the answer.
-    pub fn files(&self, server: &Server, team: &Team, file: INodeNo, is_hit: bool) -> Noted<'_> {
-        let noted = self.answering.note(file.0);
-        if let Some(names) = self.names.as_ref().filter(|names| names.is_due() && !server.image.is_cold()) {
-            self.unless_slow(server, team, || self.meters.names(names.list(server)));
+    /// Before a READ from the start of `file` is answered: prefetch dentries, and push files that will be read next, or else siblings.
+    /// `is_hit`: the bytes of the file itself had been decoded for another one. The guard is to be dropped after the answer.
+    pub(super) fn before_answer(
+        &self,
+        fs: &ImageFs,
+        threads: &LeaderFollowers,
+        file: INodeNo,
+        is_hit: bool,
+    ) -> InFlightGuard<'_> {
+        let guard = self.in_flight.register(file.0);
+        if let Some(dentries) = self.dentries.as_ref().filter(|dentries| dentries.is_due() && !fs.image.is_cold()) {
+            with_follower_unless_slow(fs, threads, || self.metrics.note_dentries(dentries.list(fs)));
         }
-        let guess = self.foresight().guess(file.0, is_hit);
-        match guess {
-            Guess::Ahead(foretold) => self.ahead(server, team, &foretold),
-            Guess::Near(files) => self.unless_slow(server, team, || self.beside(server, &files)),
-            Guess::Nothing => {}
+        let candidates = self.predictors().note_request(file.0, is_hit);
+        match candidates {
+            Candidates::Sequential(predicted) => self.push_sequence(fs, threads, &predicted),
+            Candidates::Siblings(files) => with_follower_unless_slow(fs, threads, || self.push_siblings(fs, &files)),
+            Candidates::None => {}
         }
-        noted
+        guard
     }
 
-    fn ahead(&self, server: &Server, team: &Team, foretold: &Foretold) {
-        let mut given = 0;
-        self.unless_slow(server, team, || {
+    fn push_sequence(&self, fs: &ImageFs, threads: &LeaderFollowers, predicted: &Predicted) {
+        let mut pushed = 0;
+        with_follower_unless_slow(fs, threads, || {
             let mut bytes = 0;
             // The source may turn out to be slow meanwhile.
-            while given < foretold.files.len() && bytes < AHEAD_MAX && !server.image.is_slow() {
-                let Some(len) = self.whole_file(server, foretold.files[given]) else { break };
-                given += 1;
+            while pushed < predicted.files.len() && bytes < SEQUENCE_MAX && !fs.image.is_slow() {
+                let Some(len) = self.push_whole_file(fs, predicted.files[pushed]) else { break };
+                pushed += 1;
                 bytes += len;
             }
         });
-        if given < foretold.files.len() {
-            let Foresight { listed, ahead, .. } = &mut *self.foresight();
-            ahead.left_out(listed, foretold, given);
+        if pushed < predicted.files.len() {
+            let Predictors { order, sequential, .. } = &mut *self.predictors();
+            sequential.note_not_pushed(order, predicted, pushed);
         }
     }
 
-    /// Give those of `near` that are at hand.
-    fn beside(&self, server: &Server, near: &[u64]) {
+    /// Push those of `candidates` that are in the cache of decoded extents.
+    fn push_siblings(&self, fs: &ImageFs, candidates: &[u64]) {
         let (mut files, mut views) = (Vec::new(), Vec::new());
         let mut misses = 0;
-        for &file in near {
-            // Who asks for a damaged file is told.
-            match server.image.get_if_cached(node::nid(&server.image, INodeNo(file)), FILE_MAX).ok().flatten() {
+        for &file in candidates {
+            // The error of a damaged file is for the process that reads it.
+            match fs.image.get_if_cached(node::nid(&fs.image, INodeNo(file)), FILE_MAX).ok().flatten() {
                 Some(view) => {
                     files.push(file);
                     views.push(view);
@@ -154,77 +193,85 @@ impl Giver {
                 None => misses += 1,
             }
         }
-        self.foresight().choose(&mut files);
-        let mut given = 0;
+        self.predictors().note_siblings(&mut files);
+        let mut pushed = 0;
         for (&file, view) in files.iter().zip(views) {
-            if !self.give_file(Given::Beside, file, &view) {
+            if !self.push_other_file(PrefetchKind::Siblings, file, &view) {
                 break;
             }
-            server.image.mark_consumed(view);
-            given += 1;
+            fs.image.mark_consumed(view);
+            pushed += 1;
         }
-        if given < files.len() {
-            let listed = &mut self.foresight().listed;
-            files[given..].iter().for_each(|&file| listed.expect(file));
-        }
-    }
-
-    /// Run `work` before an answer, unless that may have to wait for a slow source: nobody has asked for it.
-    fn unless_slow(&self, server: &Server, team: &Team, work: impl FnOnce()) {
-        if !server.image.is_slow() {
-            team.covered(work);
+        if pushed < files.len() {
+            let order = &mut self.predictors().order;
+            files[pushed..].iter().for_each(|&file| order.note_not_pushed(file));
         }
     }
 
-    /// Nothing panics while it is locked.
-    fn foresight(&self) -> MutexGuard<'_, Foresight> {
-        self.foresight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Give a file, if it is a small one. Returns its length.
-    fn whole_file(&self, server: &Server, file: u64) -> Option<u64> {
-        let inode = server.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
+    /// Decode and push a small file. Returns its length in bytes; `None` if it is not pushed.
+    fn push_whole_file(&self, fs: &ImageFs, file: u64) -> Option<u64> {
+        let inode = fs.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
         let size = inode.meta.size;
-        server.buffers.with(|buf| {
-            // Who asks for a damaged file is told.
-            let bytes = server.image.view(&inode, 0, size as usize, buf).ok()?;
-            self.give_file(Given::Ahead, file, &bytes).then_some(size)
+        fs.buffers.with(|buf| {
+            // The error of a damaged file is for the process that reads it.
+            let bytes = fs.image.view(&inode, 0, size as usize, buf).ok()?;
+            self.push_other_file(PrefetchKind::Sequential, file, &bytes).then_some(size)
         })
     }
 
-    /// After bytes `answered` of `file` were, which has `size`: give what was decoded around them.
-    pub fn around(&self, server: &Server, team: &Team, file: INodeNo, size: u64, answered: Range<u64>, view: View<'_>) {
-        let Some((la, bytes)) = view.containing_extent().filter(|_| !server.image.is_slow()) else { return };
-        let mut is_given = false;
-        team.covered(|| {
+    /// After bytes `answered` of `file`, which has `size`, were sent to the kernel: push what else was decoded with them.
+    pub(super) fn after_answer(
+        &self,
+        fs: &ImageFs,
+        threads: &LeaderFollowers,
+        file: INodeNo,
+        size: u64,
+        answered: Range<u64>,
+        view: View<'_>,
+    ) {
+        let Some((la, bytes)) = view.containing_extent().filter(|_| !fs.image.is_slow()) else { return };
+        let mut is_pushed = false;
+        threads.with_follower(|| {
             let parts = whole_pages(la..la + bytes.len() as u64, &answered, size);
             let mut parts = parts.into_iter().filter(|part| !part.is_empty());
-            is_given = parts.all(|part| {
+            is_pushed = parts.all(|part| {
                 let bytes = &bytes[(part.start - la) as usize..(part.end - la) as usize];
-                self.give(Given::Around, file.0, part.start, bytes)
+                self.push(PrefetchKind::Extent, file.0, part.start, bytes)
             });
         });
-        if is_given {
-            server.image.mark_consumed(view);
+        if is_pushed {
+            fs.image.mark_consumed(view);
         }
     }
 
-    /// Before an answer.
-    fn give_file(&self, why: Given, file: u64, bytes: &[u8]) -> bool {
-        !self.answering.has(file) && self.give(why, file, 0, bytes)
+    /// Push a file from its start on, before the answer to a READ of another one (rule 2).
+    fn push_other_file(&self, kind: PrefetchKind, file: u64, bytes: &[u8]) -> bool {
+        !self.in_flight.contains(file) && self.push(kind, file, 0, bytes)
     }
 
-    fn give(&self, why: Given, file: u64, off: u64, bytes: &[u8]) -> bool {
-        let is_given = self.cache.store(file, off, bytes);
-        if is_given {
-            self.meters.given(why, bytes.len());
+    fn push(&self, kind: PrefetchKind, file: u64, off: u64, bytes: &[u8]) -> bool {
+        let is_pushed = self.cache.store(file, off, bytes);
+        if is_pushed {
+            self.metrics.note_prefetch(kind, bytes.len());
         }
-        is_given
+        is_pushed
+    }
+
+    /// No code panics while it holds this lock, nor waits for the kernel (rule 4).
+    fn predictors(&self) -> MutexGuard<'_, Predictors> {
+        self.predictors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The pages of a file of `size` bytes that are wholly in `extent` (the last one as far as it goes) before those of `answered`, and
-/// behind them.
+/// Run `work` while a follower receives requests, unless it may have to wait for a slow source: a reader waits for the answer behind it.
+fn with_follower_unless_slow(fs: &ImageFs, threads: &LeaderFollowers, work: impl FnOnce()) {
+    if !fs.image.is_slow() {
+        threads.with_follower(work);
+    }
+}
+
+/// The parts of `extent`, in bytes of a file of `size` bytes, before and behind `answered`: whole pages, of which the last one of the
+/// file may be shorter.
 fn whole_pages(extent: Range<u64>, answered: &Range<u64>, size: u64) -> [Range<u64>; 2] {
     let page = page_size() as u64;
     let up = |off: u64| off.next_multiple_of(page);

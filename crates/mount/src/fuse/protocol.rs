@@ -1,10 +1,10 @@
 //! FUSE requests and their answers.
 
-pub mod buffers;
-pub mod failed;
-pub mod filesystem;
-pub mod image_fs;
-pub mod node;
-pub mod owners;
-pub mod parents;
-pub mod unused_features;
+mod buffers;
+mod failed;
+pub(super) mod filesystem;
+pub(super) mod image_fs;
+pub(super) mod node;
+pub(super) mod owners;
+mod parents;
+mod unused_features;

@@ -1,5 +1,5 @@
-//! The threads of a server, and how they wait.
+//! The threads of a server: which of them waits for requests, and how they wait.
 
-pub mod leader_followers;
-pub mod spin;
-pub mod watched;
+pub(super) mod leader_followers;
+mod spin;
+pub(super) mod watched;

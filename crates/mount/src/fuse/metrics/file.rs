@@ -1,6 +1,6 @@
-//! The counters of a server in a file, for who collects such files.
+//! The metrics file: the counters of a server, for a collector of such files (the textfile collector of node_exporter).
 
-use super::Meters;
+use super::Metrics;
 use super::labels::Labels;
 use crate::MountError;
 use kiln_read::Image;
@@ -11,54 +11,59 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// From one writing to the next.
+/// Time between two writes.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The kernel follows so many symbolic links, too.
+/// Symbolic links in a row: as many as the kernel follows.
 const LINKS_MAX_COUNT: u32 = 40;
 
 /// A file that is written anew every ten seconds, and when the server ends.
-pub struct Export {
+pub(in crate::fuse) struct MetricsFile {
     path: PathBuf,
     labels: Labels,
     image: Image,
-    meters: Arc<Meters>,
+    metrics: Arc<Metrics>,
     due: Instant,
 }
 
-impl Export {
+impl MetricsFile {
     /// Write the file for the first time.
-    pub fn start(path: PathBuf, labels: Labels, image: Image, meters: Arc<Meters>) -> Result<Self, MountError> {
+    pub(in crate::fuse) fn start(
+        path: PathBuf,
+        labels: Labels,
+        image: Image,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, MountError> {
         let path = target(&path).map_err(|source| MountError::Metrics { path: path.clone(), source })?;
-        let export = Self { path, labels, image, meters, due: Instant::now() + PERIOD };
-        export.write()?;
-        Ok(export)
+        let metrics_file = Self { path, labels, image, metrics, due: Instant::now() + PERIOD };
+        metrics_file.write()?;
+        Ok(metrics_file)
     }
 
-    /// When it is to be written next.
-    pub fn due(&self) -> Instant {
+    /// When the file is to be written next.
+    pub(in crate::fuse) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Write it, for it is time. A disk that is full now may not be later.
-    pub fn tick(&mut self) {
+    /// Write the file, as it is due. An error is logged: a disk that is full now may not be later.
+    pub(in crate::fuse) fn tick(&mut self) {
         self.due = Instant::now() + PERIOD;
         if let Err(error) = self.write() {
             log::warn!("{error}");
         }
     }
 
-    /// By renaming, so that nobody reads half of it.
+    /// Write a new file and rename it, so that no process reads half of it.
     fn write(&self) -> Result<(), MountError> {
         let mut name = OsString::from(&self.path);
         name.push(".new");
-        let written = fs::write(&name, self.labels.added_to(&self.meters.text(&self.image.stats())));
+        let written = fs::write(&name, self.labels.added_to(&self.metrics.text(&self.image.stats())));
         let done = written.and_then(|()| fs::rename(&name, &self.path));
         done.map_err(|source| MountError::Metrics { path: self.path.clone(), source })
     }
 }
 
-/// What `path` leads to. Renaming would put a file in the place of a symbolic link, or of a device such as /dev/null.
+/// The file that `path` leads to: renaming to `path` would replace a symbolic link, or a device such as /dev/null.
 fn target(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX_COUNT {
@@ -72,7 +77,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-impl Drop for Export {
+impl Drop for MetricsFile {
     fn drop(&mut self) {
         if let Err(error) = self.write() {
             log::warn!("{error}");

@@ -1,24 +1,24 @@
 //! Labels that tell the counters of one mount from those of others.
 //!
-//! A server answers without them, for lack of room; its clients know the image and the mount from the mount table.
+//! The answer of a server has no room for them; its clients find the image and the mount in the mount table.
 
 use crate::MountError;
 use crate::table::Mounted;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The labels `image` and `mount`, as they stand between braces.
+/// The labels `image` and `mount`, as they stand between the braces of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels(String);
 
 impl Labels {
-    /// Of `image`, mounted at `mount`.
+    /// The labels of `image`, mounted at `mount`.
     pub fn new(image: &OsStr, mount: &Path) -> Self {
         let [image, mount] = [image, mount.as_os_str()].map(|name| escape(&name.to_string_lossy()));
         Self(format!("image=\"{image}\",mount=\"{mount}\""))
     }
 
-    /// Of the mount whose root is `dir`; the image is what the mount table has as its source.
+    /// The labels of the mount whose root is `dir`; the image is what the mount table has as its source.
     ///
     /// # Errors
     /// The mount table cannot be read, or has no such mount.
@@ -47,7 +47,7 @@ impl Labels {
     }
 }
 
-/// A value of a label.
+/// A value of a label, with the escapes of the text format.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

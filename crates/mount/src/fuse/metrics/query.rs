@@ -1,4 +1,4 @@
-//! Asking a server for its counters.
+//! The client of the ioctl that fetches a server's counters.
 
 use super::{FETCH, TEXT_LEN};
 use crate::MountError;
@@ -13,12 +13,12 @@ use std::path::Path;
 /// # Errors
 /// `dir` cannot be opened, or is not the root of a mount of [`serve`](crate::fuse::serve).
 #[allow(unsafe_code)]
-pub fn stats(dir: &Path) -> Result<String, MountError> {
+pub fn query_stats(dir: &Path) -> Result<String, MountError> {
     let failed = |source| MountError::Stats { path: dir.to_path_buf(), source };
     let root = File::open(dir).map_err(failed)?;
     let mut text = [0; TEXT_LEN];
-    // SAFETY: the number of the call says that it writes so many bytes to its argument, which is as long; whatever is
-    // written, the bytes are initialised.
+    // SAFETY: the number of the call says that it writes so many bytes to its argument, which is as long; the bytes are initialised,
+    // whatever is written.
     let called = unsafe { ioctl(&root, Updater::<FETCH, [u8; TEXT_LEN]>::new(&mut text)) };
     match called {
         Ok(()) => {}

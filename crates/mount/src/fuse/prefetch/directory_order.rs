@@ -1,177 +1,183 @@
-//! Listings: which file follows which in its directory, and which of them the kernel has, as far as we know.
+//! The order of files in listings, and an estimate of which of them the kernel's page cache holds.
 //!
-//! They are remembered as links from each file to its neighbours, in a table of hashes, until others fall on their slots.
+//! Each file has an entry with its neighbours in a hash table of fixed size, until a file with the same slot takes the entry.
 
 use crate::fuse::protocol::node;
 
-/// log2 of how many files and directories are remembered at least and at most, 32 bytes each.
-const LINKS_BITS_MIN: u32 = 6;
-const LINKS_BITS_MAX: u32 = 17;
-/// Who asks for a file that was given so few reads ago did not wait for it, or the kernel has no room.
-const SOON: u32 = 1024;
-/// A file that is asked for again after that time outweighs so many that are not: the kernel has no more room for what it had, or
-/// something happened to a single file.
-const DOUBT: u32 = 16;
-const DOUBTS_MAX: u32 = 4 * DOUBT;
+/// log2 of the number of entries, 32 bytes each, at least and at most.
+const BITS_MIN: u32 = 6;
+const BITS_MAX: u32 = 17;
+/// Requests. A file that is requested less than this after it was pushed was pushed in vain: its reader was faster, or the page cache is
+/// too small.
+const REDUNDANT_WITHIN: u32 = 1024;
+/// A file that is requested again later than that has probably left the page cache. It counts as much as so many that are requested for
+/// the first time: a single one may have been dropped for another reason.
+const SUSPICION: u32 = 16;
+const SUSPECTED_MAX: u32 = 4 * SUSPICION;
 
-/// Neighbours of a file; of a directory, the last file that was listed so far is the next. Node ids, 0 for none.
+/// What is known of a file. Of a directory, `next` is the last file of its listing so far. Node ids, 0 for none.
 #[derive(Clone, Copy, Default)]
-struct Link {
+struct Entry {
     node: u64,
     next: u64,
     prev: u64,
-    /// When the kernel got it last, in reads.
-    had_at: u32,
-    had: Had,
+    /// When the kernel got the file, counted in requests.
+    cached_at: u32,
+    cache: KernelCache,
     is_listed: bool,
 }
 
-/// How the kernel came to have a file.
+/// How the page cache came to hold a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Had {
+enum KernelCache {
+    /// It does not hold the file, as far as we know.
     #[default]
-    Never,
-    /// Somebody asked for it.
-    Asked,
-    /// Nobody should ask for it.
-    Given,
-    /// It has not got it: this one is to find out whether somebody asks for it.
-    LeftOut,
+    Unknown,
+    /// By a READ.
+    Requested,
+    /// By a push.
+    Pushed,
+    /// Not at all: the file is the holdout of a push, and a request for it shows that the push was useful.
+    HeldOut,
 }
 
-/// What was known of a file when somebody asked for it.
+/// What a request for a file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// In no listing, as far as we remember.
+pub(super) enum Request {
+    /// The file is in no listing, as far as is remembered.
     Unlisted,
-    /// The first file of one.
+    /// It is the first file of a listing.
     First,
-    /// Another one.
+    /// It is another file of a listing.
     Listed,
-    /// It was given just before.
-    InVain,
-    /// It was left out, to find out whether somebody asks for it.
-    LeftOut,
+    /// It was pushed shortly before: in vain.
+    Redundant,
+    /// It was the holdout of a push.
+    HeldOut,
 }
 
-/// What was listed.
-pub struct Listed {
-    links: Box<[Link]>,
-    links_bits: u32,
-    /// One more than files were asked for so far.
-    reads: u32,
-    /// What the kernel got by then, it seems to have dropped.
-    dropped: u32,
-    /// Grows with files that are asked for although the kernel should have them.
-    doubts: u32,
+/// Listings of an image.
+pub(super) struct DirectoryOrder {
+    entries: Box<[Entry]>,
+    bits: u32,
+    /// One more than the requests so far.
+    requests: u32,
+    /// Files that the kernel got up to then have left the page cache, it seems.
+    evicted_before: u32,
+    /// Grows with requests for files that the page cache should hold.
+    evictions_suspected: u32,
 }
 
-impl Listed {
-    /// Nothing, of an image with so many inodes.
-    pub fn new(inodes: u64) -> Self {
-        // Twice the inodes, so that few fall on each other's slots.
-        let links_bits = (u64::BITS - inodes.leading_zeros() + 1).clamp(LINKS_BITS_MIN, LINKS_BITS_MAX);
-        let links = vec![Link::default(); 1 << links_bits].into_boxed_slice();
-        Self { links, links_bits, reads: 1, dropped: 0, doubts: 0 }
+impl DirectoryOrder {
+    /// For an image of `inodes` inodes.
+    pub(super) fn new(inodes: u64) -> Self {
+        // Twice as many entries as inodes, so that few files share a slot.
+        let bits = (u64::BITS - inodes.leading_zeros() + 1).clamp(BITS_MIN, BITS_MAX);
+        let entries = vec![Entry::default(); 1 << bits].into_boxed_slice();
+        Self { entries, bits, requests: 1, evicted_before: 0, evictions_suspected: 0 }
     }
 
-    /// Remember files that are listed in `dir`, in this order: `from_start`, or behind those listed before.
-    pub fn list(&mut self, dir: u64, from_start: bool, files: &[u64]) {
+    /// Note `files` as listed in `dir`, in this order: `from_start`, or behind those listed before.
+    pub(super) fn note_listing(&mut self, dir: u64, from_start: bool, files: &[u64]) {
         let mut last = if from_start { 0 } else { self.next(dir) };
         for &file in files {
-            if let Some(link) = self.link(last) {
-                link.next = file;
+            if let Some(entry) = self.entry(last) {
+                entry.next = file;
             }
-            let (had, had_at) = self.link(file).map_or_else(Default::default, |link| (link.had, link.had_at));
-            *self.slot(file) = Link { node: file, next: 0, prev: last, had, had_at, is_listed: true };
+            let known = self.entry(file).map(|entry| (entry.cache, entry.cached_at));
+            let (cache, cached_at) = known.unwrap_or_default();
+            *self.slot(file) = Entry { node: file, next: 0, prev: last, cache, cached_at, is_listed: true };
             last = file;
         }
-        *self.slot(dir) = Link { node: dir, next: last, ..Link::default() };
+        *self.slot(dir) = Entry { node: dir, next: last, ..Entry::default() };
     }
 
-    /// Remember that somebody asks for `file`.
-    pub fn ask(&mut self, file: u64) -> Asked {
-        self.reads = self.reads.saturating_add(1);
-        let (now, dropped) = (self.reads, self.dropped);
-        if self.link(file).is_none() {
-            *self.slot(file) = Link { node: file, ..Link::default() };
+    /// Note a request for `file`.
+    pub(super) fn note_request(&mut self, file: u64) -> Request {
+        self.requests = self.requests.saturating_add(1);
+        let (now, evicted_before) = (self.requests, self.evicted_before);
+        if self.entry(file).is_none() {
+            *self.slot(file) = Entry { node: file, ..Entry::default() };
         }
-        let link = self.slot(file);
-        let Link { had, had_at, prev, is_listed, .. } = *link;
-        (link.had, link.had_at) = (Had::Asked, now);
-        let is_soon = now - had_at < SOON;
-        match had {
-            Had::LeftOut => return Asked::LeftOut,
-            Had::Given if is_soon => return Asked::InVain,
-            Had::Given | Had::Asked if !is_soon => {
-                self.doubts = (self.doubts + DOUBT).min(DOUBTS_MAX);
-                // The kernel drops first what it got first.
-                if self.doubts == DOUBTS_MAX {
-                    self.dropped = dropped.max(had_at);
+        let entry = self.slot(file);
+        let Entry { cache, cached_at, prev, is_listed, .. } = *entry;
+        (entry.cache, entry.cached_at) = (KernelCache::Requested, now);
+        let is_soon = now - cached_at < REDUNDANT_WITHIN;
+        match cache {
+            KernelCache::HeldOut => return Request::HeldOut,
+            KernelCache::Pushed if is_soon => return Request::Redundant,
+            KernelCache::Pushed | KernelCache::Requested if !is_soon => {
+                self.evictions_suspected = (self.evictions_suspected + SUSPICION).min(SUSPECTED_MAX);
+                // The kernel evicts first what it got first.
+                if self.evictions_suspected == SUSPECTED_MAX {
+                    self.evicted_before = evicted_before.max(cached_at);
                 }
             }
-            Had::Asked | Had::Given => {}
-            Had::Never => self.doubts = self.doubts.saturating_sub(1),
+            KernelCache::Requested | KernelCache::Pushed => {}
+            KernelCache::Unknown => self.evictions_suspected = self.evictions_suspected.saturating_sub(1),
         }
         match (is_listed, prev) {
-            (false, _) => Asked::Unlisted,
-            (true, 0) => Asked::First,
-            (true, _) => Asked::Listed,
+            (false, _) => Request::Unlisted,
+            (true, 0) => Request::First,
+            (true, _) => Request::Listed,
         }
     }
 
-    /// Note that a file is given.
-    pub fn give(&mut self, file: u64) {
-        self.mark(file, Had::Given);
+    /// Note that a file is pushed.
+    pub(super) fn note_pushed(&mut self, file: u64) {
+        self.mark(file, KernelCache::Pushed);
     }
 
-    /// Note that a file is not given that could be.
-    pub fn leave_out(&mut self, file: u64) {
-        self.mark(file, Had::LeftOut);
+    /// Note that a file is the holdout of a push.
+    pub(super) fn hold_out(&mut self, file: u64) {
+        self.mark(file, KernelCache::HeldOut);
     }
 
-    /// Somebody will ask for a file, although that was noted as given.
-    pub fn expect(&mut self, file: u64) {
-        if let Some(link) = self.link(file).filter(|link| link.had == Had::Given) {
-            link.had = Had::Never;
+    /// Note that a file was not pushed, although [`DirectoryOrder::note_pushed`] said so.
+    pub(super) fn note_not_pushed(&mut self, file: u64) {
+        if let Some(entry) = self.entry(file).filter(|entry| entry.cache == KernelCache::Pushed) {
+            entry.cache = KernelCache::Unknown;
         }
     }
 
-    /// Whether the kernel has a file.
-    pub fn is_there(&mut self, file: u64) -> bool {
-        let dropped = self.dropped;
-        self.link(file).is_some_and(|link| matches!(link.had, Had::Asked | Had::Given) && link.had_at > dropped)
+    /// Whether the page cache holds a file, as far as we know.
+    pub(super) fn is_cached(&mut self, file: u64) -> bool {
+        let evicted_before = self.evicted_before;
+        self.entry(file).is_some_and(|entry| {
+            let has_come = matches!(entry.cache, KernelCache::Requested | KernelCache::Pushed);
+            has_come && entry.cached_at > evicted_before
+        })
     }
 
     /// The file behind this one, 0 if there is none.
-    pub fn next(&mut self, file: u64) -> u64 {
-        let next = self.link(file).map_or(0, |link| link.next);
+    pub(super) fn next(&mut self, file: u64) -> u64 {
+        let next = self.entry(file).map_or(0, |entry| entry.next);
         self.known(next)
     }
 
     /// The file before this one, 0 if there is none.
-    pub fn prev(&mut self, file: u64) -> u64 {
-        let prev = self.link(file).map_or(0, |link| link.prev);
+    pub(super) fn prev(&mut self, file: u64) -> u64 {
+        let prev = self.entry(file).map_or(0, |entry| entry.prev);
         self.known(prev)
     }
 
     fn known(&mut self, node: u64) -> u64 {
-        self.link(node).map_or(0, |link| link.node)
+        self.entry(node).map_or(0, |entry| entry.node)
     }
 
-    fn mark(&mut self, file: u64, had: Had) {
-        let now = self.reads;
-        if let Some(link) = self.link(file) {
-            (link.had, link.had_at) = (had, now);
+    fn mark(&mut self, file: u64, cache: KernelCache) {
+        let now = self.requests;
+        if let Some(entry) = self.entry(file) {
+            (entry.cache, entry.cached_at) = (cache, now);
         }
     }
 
-    fn slot(&mut self, node: u64) -> &mut Link {
-        &mut self.links[node::slot(node, self.links_bits)]
+    fn slot(&mut self, node: u64) -> &mut Entry {
+        &mut self.entries[node::slot(node, self.bits)]
     }
 
-    fn link(&mut self, node: u64) -> Option<&mut Link> {
-        Some(self.slot(node)).filter(|link| link.node == node && node != 0)
+    fn entry(&mut self, node: u64) -> Option<&mut Entry> {
+        Some(self.slot(node)).filter(|entry| entry.node == node && node != 0)
     }
 }
 
@@ -183,49 +189,49 @@ mod tests {
 
     #[test]
     fn neighbours_are_remembered_over_several_answers() {
-        let mut listed = Listed::new(1 << 20);
-        listed.list(DIR, true, &[5, 3, 8]);
-        listed.list(DIR, false, &[1]);
-        assert_eq!([5, 3, 8, 1].map(|file| listed.next(file)), [3, 8, 1, 0]);
-        assert_eq!([5, 3, 8, 1].map(|file| listed.prev(file)), [0, 5, 3, 8]);
-        assert_eq!([5, 3].map(|file| listed.ask(file)), [Asked::First, Asked::Listed]);
-        assert_eq!(listed.ask(77), Asked::Unlisted);
+        let mut order = DirectoryOrder::new(1 << 20);
+        order.note_listing(DIR, true, &[5, 3, 8]);
+        order.note_listing(DIR, false, &[1]);
+        assert_eq!([5, 3, 8, 1].map(|file| order.next(file)), [3, 8, 1, 0]);
+        assert_eq!([5, 3, 8, 1].map(|file| order.prev(file)), [0, 5, 3, 8]);
+        assert_eq!([5, 3].map(|file| order.note_request(file)), [Request::First, Request::Listed]);
+        assert_eq!(order.note_request(77), Request::Unlisted);
     }
 
     #[test]
-    fn what_is_asked_for_tells_what_the_kernel_has() {
-        let mut listed = Listed::new(1 << 20);
-        listed.list(DIR, true, &(1..10).collect::<Vec<_>>());
-        listed.ask(1);
-        (2..5).for_each(|file| listed.give(file));
-        listed.leave_out(5);
-        assert_eq!((1..7).filter(|&file| listed.is_there(file)).collect::<Vec<_>>(), [1, 2, 3, 4]);
-        assert_eq!([2, 5].map(|file| listed.ask(file)), [Asked::InVain, Asked::LeftOut]);
+    fn requests_tell_what_the_page_cache_holds() {
+        let mut order = DirectoryOrder::new(1 << 20);
+        order.note_listing(DIR, true, &(1..10).collect::<Vec<_>>());
+        order.note_request(1);
+        (2..5).for_each(|file| order.note_pushed(file));
+        order.hold_out(5);
+        assert_eq!((1..7).filter(|&file| order.is_cached(file)).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!([2, 5].map(|file| order.note_request(file)), [Request::Redundant, Request::HeldOut]);
     }
 
     #[test]
-    fn what_the_kernel_drops_is_noticed() {
-        let mut listed = Listed::new(1 << 20);
-        listed.list(DIR, true, &(1..100).collect::<Vec<_>>());
-        (1..50).for_each(|file| listed.give(file));
-        for _ in 0..SOON {
-            listed.ask(1 << 40);
+    fn evictions_are_noticed() {
+        let mut order = DirectoryOrder::new(1 << 20);
+        order.note_listing(DIR, true, &(1..100).collect::<Vec<_>>());
+        (1..50).for_each(|file| order.note_pushed(file));
+        for _ in 0..REDUNDANT_WITHIN {
+            order.note_request(1 << 40);
         }
-        (50..60).for_each(|file| listed.give(file));
-        // One file says nothing of others; several do, of those that came before them.
-        assert_eq!(listed.ask(2), Asked::Listed);
-        assert!(listed.is_there(40));
-        (3..10).for_each(|file| assert_eq!(listed.ask(file), Asked::Listed));
-        assert!(!listed.is_there(40));
-        assert!(listed.is_there(50) && listed.is_there(2));
+        (50..60).for_each(|file| order.note_pushed(file));
+        // One file says nothing of others. Several do, of files that came before them.
+        assert_eq!(order.note_request(2), Request::Listed);
+        assert!(order.is_cached(40));
+        (3..10).for_each(|file| assert_eq!(order.note_request(file), Request::Listed));
+        assert!(!order.is_cached(40));
+        assert!(order.is_cached(50) && order.is_cached(2));
     }
 
     #[test]
-    fn who_lists_again_changes_nothing() {
-        let mut listed = Listed::new(1 << 20);
-        listed.list(DIR, true, &[1, 2]);
-        listed.give(2);
-        listed.list(DIR, true, &[1, 2]);
-        assert!(listed.is_there(2) && !listed.is_there(1));
+    fn a_second_listing_changes_nothing() {
+        let mut order = DirectoryOrder::new(1 << 20);
+        order.note_listing(DIR, true, &[1, 2]);
+        order.note_pushed(2);
+        order.note_listing(DIR, true, &[1, 2]);
+        assert!(order.is_cached(2) && !order.is_cached(1));
     }
 }

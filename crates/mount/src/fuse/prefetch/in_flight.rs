@@ -1,40 +1,39 @@
-//! Who gives files before he has answered, and for which file he will.
+//! Files whose READs are answered by threads that push other files first.
 //!
-//! The kernel holds the pages of a file locked until it is answered for, and whoever gives it that file waits for them. So nobody gives a
-//! file that is noted here. Each giver notes his own before he looks for those of others: he waits for another one only if he looked
-//! before that one was noted. A circle of givers who wait for each other would have looked before they were noted themselves.
+//! A push of pages of a file blocks while a READ of them is unanswered. A thread registers the file of the READ that it answers before
+//! it looks whether the file that it pushes is registered: rule 2 of [`super`], against circles of threads that push.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that are answered for by givers.
+/// The files, by node id. There are no more of them than threads.
 #[derive(Default)]
-pub struct Answering(Mutex<Vec<u64>>);
+pub(super) struct InFlight(Mutex<Vec<u64>>);
 
-/// One of them, until this is dropped.
-pub struct Noted<'a> {
-    files: &'a Answering,
+/// A registered file, until this is dropped.
+pub(in crate::fuse) struct InFlightGuard<'a> {
+    files: &'a InFlight,
     file: u64,
 }
 
-impl Answering {
-    /// Note a file, before others are given and until it is answered for.
-    pub fn note(&self, file: u64) -> Noted<'_> {
+impl InFlight {
+    /// Register a file, before others are pushed and until its READ is answered.
+    pub(super) fn register(&self, file: u64) -> InFlightGuard<'_> {
         self.files().push(file);
-        Noted { files: self, file }
+        InFlightGuard { files: self, file }
     }
 
-    /// Whether somebody might wait for himself who gives this file now.
-    pub fn has(&self, file: u64) -> bool {
+    /// Whether a push of this file might wait for a thread that pushes.
+    pub(super) fn contains(&self, file: u64) -> bool {
         self.files().contains(&file)
     }
 
-    /// Nothing panics while it is locked.
+    /// No code panics while it holds this lock.
     fn files(&self) -> MutexGuard<'_, Vec<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Noted<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         let mut files = self.files.files();
         if let Some(idx) = files.iter().position(|&file| file == self.file) {
@@ -48,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_noted_as_often_as_they_are_answered_for() {
-        let answering = Answering::default();
-        let (once, twice, other) = (answering.note(1), answering.note(1), answering.note(2));
+    fn a_file_is_registered_as_often_as_it_is_answered_for() {
+        let in_flight = InFlight::default();
+        let (once, twice, other) = (in_flight.register(1), in_flight.register(1), in_flight.register(2));
         drop((once, other));
-        assert!(answering.has(1) && !answering.has(2));
+        assert!(in_flight.contains(1) && !in_flight.contains(2));
         drop(twice);
-        assert!(!answering.has(1));
+        assert!(!in_flight.contains(1));
     }
 }

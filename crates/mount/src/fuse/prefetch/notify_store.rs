@@ -1,6 +1,6 @@
-//! Bytes for the kernel's cache that it has not asked for (`FUSE_NOTIFY_STORE`, Linux 2.6.36).
+//! `FUSE_NOTIFY_STORE` (Linux 2.6.36): contents of a file for the page cache, without a READ.
 //!
-//! Written by hand and not by fuser, which would copy them first.
+//! The message is made here and not by fuser, which would copy the contents first.
 
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, writev};
@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `FUSE_NOTIFY_STORE` of the protocol.
 const STORE: u32 = 4;
-/// `struct fuse_out_header` and `struct fuse_notify_store_out`.
+/// Bytes of `struct fuse_out_header` and `struct fuse_notify_store_out`.
 const HEAD_LEN: usize = 16 + 24;
 
-/// The kernel's cache of one connection.
-pub struct PageCache {
+/// The kernel's page cache, for files of one connection.
+pub(super) struct PageCache {
     connection: OwnedFd,
     has_refused: AtomicBool,
 }
 
 impl PageCache {
-    pub fn new(connection: OwnedFd) -> Self {
+    pub(super) fn new(connection: OwnedFd) -> Self {
         Self { connection, has_refused: AtomicBool::new(false) }
     }
 
-    /// Put contents of a file into the cache, from byte `off` on. Returns whether that was done: not if the kernel does not know
-    /// the node, or has refused once for another reason. Waits for reads of the same pages that are not answered yet.
-    pub fn store(&self, node: u64, off: u64, bytes: &[u8]) -> bool {
+    /// Store contents of the file `node` from byte `off` on. Returns whether the kernel took them: not if it does not know the node, or
+    /// has refused once for another reason. Blocks while a READ of the same pages is unanswered.
+    pub(super) fn store(&self, node: u64, off: u64, bytes: &[u8]) -> bool {
         let Ok(len) = u32::try_from(HEAD_LEN + bytes.len()) else { return false };
         if self.has_refused.load(Ordering::Relaxed) {
             return false;
@@ -35,7 +35,7 @@ impl PageCache {
             Ok(_) => true,
             Err(Errno::NOENT) => false,
             Err(error) => {
-                log::debug!("the kernel takes nothing that it has not asked for: {error}");
+                log::debug!("the kernel refuses contents that it has not asked for: {error}");
                 self.has_refused.store(true, Ordering::Relaxed);
                 false
             }
@@ -43,12 +43,12 @@ impl PageCache {
     }
 }
 
-/// Head of a message of `len` bytes, in the byte order of this machine.
+/// The head of a message of `len` bytes, in the byte order of this machine.
 fn head(len: u32, node: u64, off: u64) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &len.to_ne_bytes());
-    // Where an answer has its error; behind it, 0 for no request.
+    // In place of an error. The number of a request, which follows, is 0 in a notification.
     put(4, &STORE.to_ne_bytes());
     put(16, &node.to_ne_bytes());
     put(24, &off.to_ne_bytes());

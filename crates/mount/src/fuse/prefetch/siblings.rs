@@ -1,77 +1,80 @@
-//! Which files are worth having because they are at hand: small files lie together, and who decodes one has others.
+//! Prefetch of cached siblings: small files lie together in extents, so the decode of one yields others of its directory.
 //!
-//! Who reads files of a directory in no order comes back to it, or not. So its files are worth giving at the second read: when one of
-//! them is there already, or the extent of the one that is read was decoded for another. What comes of that nobody tells, for what
-//! was given is not asked for. So of every fourth directory one file is left out: who reads all of them asks for it, some time.
-//! That earns credit; leaving it out cost some.
+//! A process that reads files of a directory in no order comes back to that directory, or not. So siblings are pushed at the second
+//! request: when the page cache holds a file near the requested one, or the requested one itself was decoded for another. No request
+//! tells whether such a push was useful, as a pushed file is not requested. So every fourth push leaves out one file as a *holdout*
+//! (the term of statistics for what is withheld to measure an effect): a process that reads the whole directory requests it some
+//! time. Such a request earns credit; each holdout costs some.
 
-use super::directory_order::{Asked, Listed};
+use super::directory_order::{DirectoryOrder, Request};
 
-/// Files before and behind the one that is read, as far as they are considered.
+/// Files before and behind the requested one that are considered.
 const REACH: usize = 32;
-/// Once in so many times a file is left out, if there is more than one.
-const PROBES: u32 = 4;
-/// What it earns if that is asked for: one in so many of them must be.
-const EARNED: i32 = 8;
-/// Credit to begin with, and at most. Without it, one in so many times is tried all the same.
-const CREDIT: i32 = 256;
-const TRIES: u32 = 32;
+/// One push in so many has a holdout, if it is of more than one file.
+const HOLDOUT_PERIOD: u32 = 4;
+/// What a request for a holdout earns, which costs 1: one holdout in so many must be requested.
+const GAIN: i32 = 8;
+/// Credit at the beginning, and the most that there is. Without credit, one push in so many is tried all the same.
+const CREDIT_MAX: i32 = 256;
+const RETRY_PERIOD: u32 = 32;
 
-/// What others made of files that were at hand.
-pub struct Beside {
+/// Whether pushes of siblings have been useful.
+pub(super) struct Siblings {
     credit: i32,
+    /// Times that there were candidates.
     times: u32,
 }
 
-impl Beside {
-    pub fn new() -> Self {
-        Self { credit: CREDIT, times: 0 }
+impl Siblings {
+    pub(super) fn new() -> Self {
+        Self { credit: CREDIT_MAX, times: 0 }
     }
 
-    /// Remember that somebody asked for a file.
-    pub fn asked(&mut self, asked: Asked) {
-        if asked == Asked::LeftOut {
-            self.credit = CREDIT.min(self.credit + EARNED);
+    /// Note what a request says.
+    pub(super) fn note_request(&mut self, request: Request) {
+        if request == Request::HeldOut {
+            self.credit = CREDIT_MAX.min(self.credit + GAIN);
         }
     }
 
-    /// Files that are listed near `file` and that the kernel does not have, those behind it first. `is_hit`: it was decoded for others.
-    pub fn near(&mut self, listed: &mut Listed, file: u64, is_hit: bool) -> Vec<u64> {
+    /// Files near `file` in its listing that the page cache does not hold, those behind it first. `is_hit`: its bytes had been decoded
+    /// for another file.
+    pub(super) fn candidates(&mut self, order: &mut DirectoryOrder, file: u64, is_hit: bool) -> Vec<u64> {
         let mut files = Vec::new();
         let mut comes_back = is_hit;
-        for step in [Listed::next, Listed::prev] {
-            let mut node = step(listed, file);
+        for step in [DirectoryOrder::next, DirectoryOrder::prev] {
+            let mut node = step(order, file);
             for _ in 0..REACH {
                 // A file of several names may follow itself.
                 if node == 0 || node == file {
                     break;
                 }
-                match listed.is_there(node) {
+                match order.is_cached(node) {
                     true => comes_back = true,
                     false => files.push(node),
                 }
-                node = step(listed, node);
+                node = step(order, node);
             }
         }
         if files.is_empty() || !comes_back {
             return Vec::new();
         }
         self.times = self.times.wrapping_add(1);
-        if self.credit <= 0 && !self.times.is_multiple_of(TRIES) {
+        if self.credit <= 0 && !self.times.is_multiple_of(RETRY_PERIOD) {
             files.clear();
         }
         files
     }
 
-    /// Remember that `files` are given; the last one may be left out instead. Returns how many are left.
-    pub fn given(&mut self, listed: &mut Listed, files: &[u64]) -> usize {
+    /// Note that `files` are pushed, but for the last one if it is a holdout. Returns how many are to be pushed.
+    pub(super) fn note_pushed(&mut self, order: &mut DirectoryOrder, files: &[u64]) -> usize {
         let mut count = files.len();
-        if count > 1 && self.times.is_multiple_of(PROBES) {
+        if count > 1 && self.times.is_multiple_of(HOLDOUT_PERIOD) {
             count -= 1;
             self.credit -= 1;
-            listed.leave_out(files[count]);
+            order.hold_out(files[count]);
         }
-        files[..count].iter().for_each(|&file| listed.give(file));
+        files[..count].iter().for_each(|&file| order.note_pushed(file));
         count
     }
 }
@@ -82,78 +85,78 @@ mod tests {
 
     const DIR: u64 = 1 << 32;
 
-    /// What was listed, and what comes of it if all files are at hand.
+    /// Listings, and requests for their files, all of which are in the cache of decoded extents.
     struct Scene {
-        listed: Listed,
-        beside: Beside,
+        order: DirectoryOrder,
+        siblings: Siblings,
     }
 
     impl Scene {
         /// A listing of files 1 to `count`.
         fn new(count: u64) -> Self {
-            let mut listed = Listed::new(1 << 20);
-            listed.list(DIR, true, &(1..=count).collect::<Vec<_>>());
-            Self { listed, beside: Beside::new() }
+            let mut order = DirectoryOrder::new(1 << 20);
+            order.note_listing(DIR, true, &(1..=count).collect::<Vec<_>>());
+            Self { order, siblings: Siblings::new() }
         }
 
-        /// The files that are given to who reads `file`.
+        /// Request `file`. Returns the files that are pushed.
         fn read(&mut self, file: u64, is_hit: bool) -> Vec<u64> {
-            let asked = self.listed.ask(file);
-            self.beside.asked(asked);
-            let mut near = self.beside.near(&mut self.listed, file, is_hit);
-            near.truncate(self.beside.given(&mut self.listed, &near));
-            near
+            let request = self.order.note_request(file);
+            self.siblings.note_request(request);
+            let mut candidates = self.siblings.candidates(&mut self.order, file, is_hit);
+            candidates.truncate(self.siblings.note_pushed(&mut self.order, &candidates));
+            candidates
         }
     }
 
     #[test]
-    fn the_second_file_of_a_directory_brings_those_around_it() {
+    fn the_second_file_of_a_directory_brings_those_near_it() {
         let mut scene = Scene::new(200);
         assert_eq!(scene.read(100, false), []);
         assert_eq!(scene.read(90, false), (91..100).chain(101..123).chain((58..90).rev()).collect::<Vec<_>>());
-        // Those are there, but for what was out of reach.
+        // The page cache holds those, but for what was out of reach.
         assert_eq!(scene.read(95, false), (123..128).collect::<Vec<_>>());
-        // One that was decoded for others is a second one, too.
+        // A file that was decoded for another one counts as a second request, too.
         assert_eq!(scene.read(200, true), (168..200).rev().collect::<Vec<_>>());
-        // Far from the others.
+        // This one is far from the others.
         assert_eq!(scene.read(1, false), []);
     }
 
     #[test]
-    fn one_is_left_out_now_and_then_and_tells_whether_it_was_worth_it() {
+    fn holdouts_tell_whether_pushes_are_useful() {
         let mut scene = Scene::new(1000 * 100);
-        let mut left_out = Vec::new();
+        let mut held_out = Vec::new();
         for dir in 0..1000 {
             let files: Vec<_> = (dir * 100 + 1..dir * 100 + 6).collect();
-            scene.listed.list(DIR + dir, true, &files);
+            scene.order.note_listing(DIR + dir, true, &files);
             let given = scene.read(files[0], true);
-            left_out.extend(files[1..].iter().filter(|file| !given.contains(file)));
+            held_out.extend(files[1..].iter().filter(|file| !given.contains(file)));
         }
-        assert!(scene.beside.credit > 0);
-        assert_eq!(left_out.len(), 1000 / PROBES as usize);
-        // Somebody asks for them.
-        let credit = scene.beside.credit;
-        left_out.iter().take(20).for_each(|&file| drop(scene.read(file, true)));
-        assert_eq!(scene.beside.credit, CREDIT.min(credit + 20 * EARNED));
+        assert!(scene.siblings.credit > 0);
+        assert_eq!(held_out.len(), 1000 / HOLDOUT_PERIOD as usize);
+        // Requests for them earn credit.
+        let credit = scene.siblings.credit;
+        held_out.iter().take(20).for_each(|&file| drop(scene.read(file, true)));
+        assert_eq!(scene.siblings.credit, CREDIT_MAX.min(credit + 20 * GAIN));
     }
 
     #[test]
-    fn who_asks_for_nothing_more_is_given_little_in_the_end() {
+    fn without_requests_for_holdouts_little_is_pushed_in_the_end() {
         let mut scene = Scene::new(1);
         let mut given = 0;
         for dir in 0..10_000 {
             let files: Vec<_> = (dir * 10 + 1..dir * 10 + 9).collect();
-            scene.listed.list(DIR + dir, true, &files);
+            scene.order.note_listing(DIR + dir, true, &files);
             given += usize::from(!scene.read(files[0], true).is_empty());
         }
-        let at_first = (CREDIT as u32 * PROBES) as usize;
-        assert!(given < at_first + (10_000 / TRIES as usize) + 1, "{given}");
+        let at_first = (CREDIT_MAX as u32 * HOLDOUT_PERIOD) as usize;
+        assert!(given < at_first + (10_000 / RETRY_PERIOD as usize) + 1, "{given}");
     }
 
     #[test]
-    fn a_file_of_several_names_is_not_near_itself() {
+    fn a_file_of_several_names_is_not_its_own_sibling() {
         let mut scene = Scene::new(1);
-        scene.listed.list(DIR, true, &[7, 8, 7, 9, 7, 7]);
+        scene.order.note_listing(DIR, true, &[7, 8, 7, 9, 7, 7]);
         for file in [7, 8, 9].repeat(10) {
             assert!(!scene.read(file, true).contains(&file));
         }

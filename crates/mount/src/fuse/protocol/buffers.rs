@@ -1,16 +1,17 @@
-//! Memory for bytes of files, which threads take for a request and put back: not each thread needs its own, as few answer at a time.
+//! Buffers for contents of files, which threads take for a request and put back. Few threads answer at a time, so there is not one for each.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are kept for the next requests: two of the longest. More are made as they are needed.
+/// Bytes of buffers that are kept for the next requests: two of the longest. More are allocated as they are needed.
 const KEPT_LEN: usize = 2 << 20;
 
+/// The buffers that are not in use.
 #[derive(Default)]
-pub struct Buffers(Mutex<Vec<Vec<u8>>>);
+pub(in crate::fuse) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// Run `work` with a buffer. One that is lost in a panic is not missed.
-    pub fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// Run `work` with a buffer. A buffer that is lost in a panic is replaced when it is needed.
+    pub(in crate::fuse) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let kept = self.kept().pop();
         let mut buf = kept.unwrap_or_default();
         let result = work(&mut buf);
@@ -21,7 +22,7 @@ impl Buffers {
         result
     }
 
-    /// Nothing panics while it is locked.
+    /// No code panics while it holds this lock.
     fn kept(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,16 +1,16 @@
-//! Requests that failed, in words for the log.
+//! Requests that failed, as lines for the log.
 
-use super::image_fs::Server;
+use super::image_fs::ImageFs;
 use super::node;
 use fuser::INodeNo;
 use kiln_read::ReadError;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a request was about.
+/// The subject of a request.
 #[derive(Clone, Copy)]
-pub enum About<'a> {
-    /// An inode.
+pub(super) enum About<'a> {
+    /// An inode, by node id.
     Node(INodeNo),
     /// Contents from a byte on.
     Byte(INodeNo, u64),
@@ -18,18 +18,18 @@ pub enum About<'a> {
     Name(INodeNo, &'a [u8]),
 }
 
-/// One of them, and why it failed. Its path is looked for as it is written, which is not before the log has room.
-pub struct Failed<'a> {
-    pub server: &'a Server,
-    pub about: About<'a>,
-    pub error: &'a ReadError,
+/// A failed request. Its path is looked for when it is formatted, which a logger does only with lines that it keeps.
+pub(super) struct Failed<'a> {
+    pub(super) fs: &'a ImageFs,
+    pub(super) about: About<'a>,
+    pub(super) error: &'a ReadError,
 }
 
 impl fmt::Display for Failed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (About::Node(node) | About::Byte(node, _) | About::Name(node, _)) = self.about;
-        write!(f, "inode {}", node::nid(&self.server.image, node))?;
-        if let Some(path) = self.server.path_of(node) {
+        write!(f, "inode {}", node::nid(&self.fs.image, node))?;
+        if let Some(path) = self.fs.path_of(node) {
             write!(f, " (/{})", path.as_os_str().as_bytes().escape_ascii())?;
         }
         match self.about {

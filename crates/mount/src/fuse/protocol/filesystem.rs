@@ -1,11 +1,11 @@
-//! Answers to the kernel's requests.
+//! The requests of the kernel: fuser's trait `Filesystem`, whose methods an [`ImageFs`] answers.
 
 use super::failed::About;
-use super::image_fs::{GENERATION, Server};
+use super::image_fs::{GENERATION, ImageFs};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
-use crate::fuse::metrics::{FETCH, Kind};
-use crate::fuse::prefetch::Giver;
-use crate::fuse::threads::leader_followers::Team;
+use crate::fuse::metrics::{FETCH, RequestKind};
+use crate::fuse::prefetch::Prefetcher;
+use crate::fuse::threads::leader_followers::LeaderFollowers;
 use fuser::{
     AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// What we want of the kernel, as far as it has it. Never everything that it offers: fuser does not know all of it.
+/// Capabilities that are asked for, as far as the kernel offers them. Never all that it offers: fuser does not know all of them.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
@@ -26,43 +26,44 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPORT_SUPPORT);
-/// ACLs as the kernel enforces them. It enforces modes, too, wherever they are agreed on.
+/// The kernel enforces ACLs. Where this is agreed on, it enforces modes, too.
 const ACLS: InitFlags = InitFlags::FUSE_POSIX_ACL;
-/// Always: left to choose (`FUSE_READDIRPLUS_AUTO`), the kernel asks for names alone in long directories, and then for each of them.
+/// Attributes with each listing: if the kernel is left to choose (`FUSE_READDIRPLUS_AUTO`), it lists long directories without, and then
+/// looks up each name.
 const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS;
-/// The longest request in bytes. Nothing is ever written, but fuser derives the longest read from it.
+/// Bytes of the longest request. There are no writes, but fuser derives the longest read from it.
 const REQUEST_MAX: u32 = 1 << 20;
-/// Reads ahead that may be under way, against 12 by default: slow sources need them.
+/// READs of the readahead that may be under way, against 12 by default: slow sources need them.
 const BACKGROUND_MAX: u16 = 128;
-/// Of stat(2).
+/// Bytes of the longest name, as statvfs(3) tells it.
 const NAME_MAX: u32 = 255;
-/// Of lseek(2).
+/// `whence` of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-/// Of open(2).
+/// A flag of open(2).
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
-/// An image as fuser wants it.
-pub struct Served {
-    server: Server,
-    team: Team,
-    giver: Giver,
+/// An image as a filesystem of fuser's.
+pub(in crate::fuse) struct FuseFilesystem {
+    fs: ImageFs,
+    threads: LeaderFollowers,
+    prefetcher: Prefetcher,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
-impl Served {
-    pub fn new(server: Server, team: Team, giver: Giver) -> Self {
-        Served { server, team, giver, no_open: false, no_opendir: false }
+impl FuseFilesystem {
+    pub(in crate::fuse) fn new(fs: ImageFs, threads: LeaderFollowers, prefetcher: Prefetcher) -> Self {
+        Self { fs, threads, prefetcher, no_open: false, no_opendir: false }
     }
 
-    fn answer(&self, kind: Kind, handler: impl FnOnce(&Server)) {
-        self.team.answer(|| self.server.guarded(kind, handler));
+    fn answer(&self, kind: RequestKind, handler: impl FnOnce(&ImageFs)) {
+        self.threads.answer(|| self.fs.guarded(kind, handler));
     }
 }
 
-/// An attribute or a list of names: first its size is asked for, then it.
+/// Answer with an xattr or a list of names: of `size` 0, the kernel asks for its length only.
 fn reply_sized(reply: ReplyXattr, value: &[u8], size: u32) {
     match u32::try_from(value.len()) {
         Ok(len) if size == 0 => reply.size(len),
@@ -71,18 +72,18 @@ fn reply_sized(reply: ReplyXattr, value: &[u8], size: u32) {
     }
 }
 
-impl Filesystem for Served {
+impl Filesystem for FuseFilesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
         let mut wanted = WANTED;
-        // With attributes, fuser lists node ids as inode numbers.
-        if node::are_inode_numbers(&self.server.image) {
+        // In answers to READDIRPLUS, fuser gives node ids as inode numbers.
+        if node::are_inode_numbers(&self.fs.image) {
             wanted |= READDIRPLUS;
         }
-        if self.server.enforces_modes {
+        if self.fs.enforces_modes {
             wanted |= ACLS;
         }
-        // What is refused here, the kernel's own limits replace.
+        // Where fuser refuses a value, the kernel's default stays.
         let _ = config.add_capabilities(wanted & offered);
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -93,48 +94,46 @@ impl Filesystem for Served {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if name.len() > NAME_MAX as usize {
-            // FUSE itself would take 1024 bytes.
+            // FUSE itself allows 1024 bytes.
             return reply.error(Errno::ENAMETOOLONG);
         }
-        let find = |server: &Server| {
-            let dir = server.inode(parent)?;
-            let found = server.find(&dir, name.as_bytes())?;
+        let find = |fs: &ImageFs| {
+            let dir = fs.inode(parent)?;
+            let found = fs.find(&dir, name.as_bytes())?;
             if found.is_some_and(|inode| inode.has_contents() && !inode.is_dir()) {
-                self.giver.looked_up(parent, dir.meta.size);
+                self.prefetcher.note_lookup(parent, dir.meta.size);
             }
             Ok(found)
         };
-        self.answer(Kind::Lookup, |server| match find(server) {
+        self.answer(RequestKind::Lookup, |fs| match find(fs) {
             Ok(Some(inode)) => {
-                let attr = server.attr(&inode, node::node_id(&server.image, inode.nid));
-                let attr_ttl = node::named_attr_ttl(&server.image, inode.nid);
+                let attr = fs.attr(&inode, node::node_id(&fs.image, inode.nid));
+                let attr_ttl = node::named_attr_ttl(&fs.image, inode.nid);
                 reply.entry_with_ttls(&attr_ttl, &ENTRY_TTL, &attr, GENERATION);
             }
-            // Node 0: the kernel remembers that there is no such name.
+            // Node 0 is a negative dentry: the kernel remembers that there is no such name.
             Ok(None) => {
                 let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
                 reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
             }
-            Err(error) => reply.error(server.errno(About::Name(parent, name.as_bytes()), &error)),
+            Err(error) => reply.error(fs.errno(About::Name(parent, name.as_bytes()), &error)),
         });
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.answer(Kind::Getattr, |server| match server.inode(node) {
+        self.answer(RequestKind::Getattr, |fs| match fs.inode(node) {
             Ok(inode) => {
-                let number = node::inode_number(&server.image, inode.nid);
-                reply.attr(&ATTR_TTL, &server.attr(&inode, number));
+                let number = node::inode_number(&fs.image, inode.nid);
+                reply.attr(&ATTR_TTL, &fs.attr(&inode, number));
             }
-            Err(error) => reply.error(server.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
         });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        self.answer(Kind::Readlink, |server| {
-            match server.inode(node).and_then(|inode| server.image.read_link(&inode)) {
-                Ok(target) => reply.data(&target),
-                Err(error) => reply.error(server.errno(About::Node(node), &error)),
-            }
+        self.answer(RequestKind::Readlink, |fs| match fs.inode(node).and_then(|inode| fs.image.read_link(&inode)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
         });
     }
 
@@ -163,29 +162,30 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // Who goes past the cache has no use for what is put there.
+        // A process that reads past the page cache has no use for pages there.
         let is_cached = flags.0 & O_DIRECT == 0;
-        let (server, team) = (&self.server, &self.team);
-        self.team.answer(|| {
-            server.buffers.with(|buf| {
+        let (fs, threads) = (&self.fs, &self.threads);
+        self.threads.answer(|| {
+            fs.buffers.with(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
-                let answer = || match server.read(node, offset, len, buf) {
+                let answer = || match fs.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
-                        let is_begun = is_cached && offset == 0;
-                        let noted = is_begun.then(|| self.giver.files(server, team, node, bytes.is_hit()));
+                        let is_start = is_cached && offset == 0;
+                        let in_flight =
+                            is_start.then(|| self.prefetcher.before_answer(fs, threads, node, bytes.is_hit()));
                         reply.data(&bytes);
-                        drop(noted);
+                        drop(in_flight);
                         is_cached.then_some((size, bytes))
                     }
                     Err(error) => {
-                        reply.error(server.errno(About::Byte(node, offset), &error));
+                        reply.error(fs.errno(About::Byte(node, offset), &error));
                         None
                     }
                 };
-                server.guarded_with(Kind::Read, answer, |answered| {
+                fs.guarded_with(RequestKind::Read, answer, |answered| {
                     if let Some((size, bytes)) = answered {
                         let range = offset..offset + bytes.len() as u64;
-                        self.giver.around(server, team, node, size, range, bytes);
+                        self.prefetcher.after_answer(fs, threads, node, size, range, bytes);
                     }
                 })
             })
@@ -193,53 +193,51 @@ impl Filesystem for Served {
     }
 
     fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.answer(Kind::Readdir, |server| {
-            let listed = server.list(node, offset, &mut |entry, next| {
-                let number = node::inode_number(&server.image, entry.nid);
-                reply.add(number, next, server.kind(entry), OsStr::from_bytes(&entry.name))
+        self.answer(RequestKind::Readdir, |fs| {
+            let listed = fs.list(node, offset, &mut |entry, next| {
+                let number = node::inode_number(&fs.image, entry.nid);
+                reply.add(number, next, fs.kind(entry), OsStr::from_bytes(&entry.name))
             });
             match listed {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(server.errno(About::Node(node), &error)),
+                Err(error) => reply.error(fs.errno(About::Node(node), &error)),
             }
         });
     }
 
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        self.answer(Kind::Readdir, |server| {
+        self.answer(RequestKind::Readdir, |fs| {
             let mut files = Vec::new();
-            match server
-                .list(node, offset, &mut |entry, next| server.add_plus(node, entry, next, &mut reply, &mut files))
-            {
+            match fs.list(node, offset, &mut |entry, next| fs.add_plus(node, entry, next, &mut reply, &mut files)) {
                 Ok(()) => {
-                    self.giver.listed(node, offset == 0, &files);
+                    self.prefetcher.note_listing(node, offset == 0, &files);
                     reply.ok();
                 }
-                Err(error) => reply.error(server.errno(About::Node(node), &error)),
+                Err(error) => reply.error(fs.errno(About::Node(node), &error)),
             }
         });
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.answer(Kind::Xattr, |server| match server.find_xattr(node, name.as_bytes()) {
-            _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
+        self.answer(RequestKind::Xattr, |fs| match fs.find_xattr(node, name.as_bytes()) {
+            _ if fs.no_xattrs.is_unused(&fs.image) => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
-            Err(error) => reply.error(server.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
         });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        self.answer(Kind::Xattr, |server| match server.xattr_names(node, request.uid()) {
-            _ if server.no_xattrs.is_known(&server.image) => reply.error(Errno::ENOSYS),
+        self.answer(RequestKind::Xattr, |fs| match fs.xattr_names(node, request.uid()) {
+            _ if fs.no_xattrs.is_unused(&fs.image) => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
-            Err(error) => reply.error(server.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
         });
     }
 
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.answer(Kind::Lseek, |server| {
-            if server.no_holes.is_known(&server.image) {
+        self.answer(RequestKind::Lseek, |fs| {
+            if fs.no_holes.is_unused(&fs.image) {
                 return reply.error(Errno::ENOSYS);
             }
             let what = match whence {
@@ -248,25 +246,25 @@ impl Filesystem for Served {
                 _ => return reply.error(Errno::EINVAL),
             };
             let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-            match server.inode(node).and_then(|inode| server.image.seek(&inode, offset, what)) {
+            match fs.inode(node).and_then(|inode| fs.image.seek(&inode, offset, what)) {
                 // Sizes are below 2^63.
                 Ok(Some(found)) => reply.offset(found as i64),
                 Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(server.errno(About::Byte(node, offset), &error)),
+                Err(error) => reply.error(fs.errno(About::Byte(node, offset), &error)),
             }
         });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let image = &self.server.image;
+        let image = &self.fs.image;
         let sb = image.superblock();
         let block = sb.block_bits.len() as u32;
         let extra: u64 = image.device_slots().iter().map(|slot| slot.blocks).sum();
         reply.statfs(sb.blocks.saturating_add(extra), 0, 0, sb.inos, 0, block, NAME_MAX, block);
     }
 
-    // The rest: ENOSYS says that there is nothing to do, and not to ask again. Modes are the kernel's business, where they are
-    // enforced (default_permissions), and so is refusing to write (ro).
+    // For the other requests, ENOSYS says that there is nothing to do, and ends such requests. The kernel enforces modes where they are
+    // enforced (default_permissions), and refuses to write (ro).
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
@@ -311,7 +309,7 @@ impl Filesystem for Served {
         if command != FETCH {
             return reply.error(Errno::ENOTTY);
         }
-        let text = self.server.meters.text(&self.server.image.stats());
+        let text = self.fs.metrics.text(&self.fs.image.stats());
         match text.len() < room as usize {
             true => reply.ioctl(0, text.as_bytes()),
             false => reply.error(Errno::ERANGE),

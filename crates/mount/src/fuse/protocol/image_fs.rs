@@ -1,13 +1,13 @@
-//! What the answers to requests are made of: an image, seen by node ids and names.
+//! An image as a filesystem: by node ids, with the attributes, owners and names that a mount shows.
 
 use super::buffers::Buffers;
 use super::failed::{About, Failed};
 use super::node;
 use super::owners::Owners;
 use super::parents::Parents;
-use super::unused_features::Absent;
-use crate::fuse::FuseOptions;
-use crate::fuse::metrics::{Kind, Meters};
+use super::unused_features::UnusedFeature;
+use crate::fuse::metrics::{Metrics, RequestKind};
+use crate::fuse::options::FuseOptions;
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectoryPlus};
 use kiln_read::{DirEntry, Image, Inode, Nid, ReadError, View};
 use std::ffi::OsStr;
@@ -18,51 +18,56 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Node ids are never used for something else.
-pub const GENERATION: Generation = Generation(0);
+/// The generation of node ids: they are never used for another inode.
+pub(in crate::fuse) const GENERATION: Generation = Generation(0);
 
-/// Of directories whose paths are asked for.
+/// The depth of the deepest directory whose path is looked for.
 const DEPTH_MAX: usize = 256;
 
-/// An image, what is known of it, and counters: what all threads share.
-pub struct Server {
-    pub image: Image,
-    pub meters: Arc<Meters>,
-    /// For what is not in memory already.
-    pub buffers: Buffers,
-    pub no_xattrs: Absent,
-    pub no_holes: Absent,
-    /// Whether the kernel is to judge by modes and ACLs.
-    pub enforces_modes: bool,
+/// An image, what is known of it, and counters. All threads share it.
+pub(in crate::fuse) struct ImageFs {
+    pub(in crate::fuse) image: Image,
+    pub(super) metrics: Arc<Metrics>,
+    /// Buffers for contents that are not in memory already.
+    pub(in crate::fuse) buffers: Buffers,
+    pub(super) no_xattrs: UnusedFeature,
+    pub(super) no_holes: UnusedFeature,
+    /// Whether the kernel is to enforce modes and ACLs.
+    pub(super) enforces_modes: bool,
     owners: Owners,
     parents: Parents,
 }
 
-impl Server {
-    pub fn new(image: Image, meters: Arc<Meters>, options: &FuseOptions) -> Self {
-        Server {
+impl ImageFs {
+    pub(in crate::fuse) fn new(image: Image, metrics: Arc<Metrics>, options: &FuseOptions) -> Self {
+        ImageFs {
             image,
-            meters,
+            metrics,
             buffers: Buffers::default(),
-            no_xattrs: Absent::xattrs(),
-            no_holes: Absent::holes(),
+            no_xattrs: UnusedFeature::xattrs(),
+            no_holes: UnusedFeature::holes(),
             enforces_modes: options.enforces_modes(),
             owners: options.owners.clone(),
             parents: Parents::new(),
         }
     }
 
-    /// Run the handler of a request, and say how long it took. A bug in it must not take the mount down: the reply that it drops
-    /// becomes EIO.
-    pub fn guarded(&self, kind: Kind, handler: impl FnOnce(&Self)) -> Duration {
+    /// Run the handler of a request. Returns how long it took. A panic in it must not end the mount: the reply that it drops becomes
+    /// EIO.
+    pub(in crate::fuse) fn guarded(&self, kind: RequestKind, handler: impl FnOnce(&Self)) -> Duration {
         self.guarded_with(kind, || handler(self), |()| {})
     }
 
-    /// [`Server::guarded`], and then what is left to do when the answer is out.
-    pub fn guarded_with<T>(&self, kind: Kind, handler: impl FnOnce() -> T, after: impl FnOnce(T)) -> Duration {
+    /// [`ImageFs::guarded`], and then `after`, when the answer is sent.
+    pub(in crate::fuse) fn guarded_with<T>(
+        &self,
+        kind: RequestKind,
+        handler: impl FnOnce() -> T,
+        after: impl FnOnce(T),
+    ) -> Duration {
         let mut took = Duration::ZERO;
         let guarded = || {
-            let (result, duration) = self.meters.timed(kind, handler);
+            let (result, duration) = self.metrics.timed(kind, handler);
             took = duration;
             after(result);
         };
@@ -73,24 +78,24 @@ impl Server {
     }
 
     /// The answer to a request that failed.
-    pub fn errno(&self, about: About<'_>, error: &ReadError) -> Errno {
-        log::warn!("{}", Failed { server: self, about, error });
-        self.meters.error();
+    pub(super) fn errno(&self, about: About<'_>, error: &ReadError) -> Errno {
+        log::warn!("{}", Failed { fs: self, about, error });
+        self.metrics.note_error();
         Errno::from_i32(error.errno())
     }
 
-    pub fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
+    pub(in crate::fuse) fn inode(&self, node: INodeNo) -> Result<Inode, ReadError> {
         self.image.inode(node::nid(&self.image, node))
     }
 
     /// Attributes of an inode, with `ino` for `st_ino`.
-    pub fn attr(&self, inode: &Inode, ino: INodeNo) -> FileAttr {
+    pub(in crate::fuse) fn attr(&self, inode: &Inode, ino: INodeNo) -> FileAttr {
         let attr = node::attr(&self.image, inode, ino);
         FileAttr { uid: self.owners.uid.shown(attr.uid), gid: self.owners.gid.shown(attr.gid), ..attr }
     }
 
-    /// The size of a file and at most `len` bytes of it from `off` on, which may be in `buf`.
-    pub fn read<'a>(
+    /// The size of a file, and at most `len` bytes of it from `off` on. `buf` holds them unless they are in memory already.
+    pub(in crate::fuse) fn read<'a>(
         &'a self,
         file: INodeNo,
         off: u64,
@@ -101,9 +106,9 @@ impl Server {
         Ok((inode.meta.size, self.image.view(&inode, off, len, buf)?))
     }
 
-    pub fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>, ReadError> {
+    pub(in crate::fuse) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>, ReadError> {
         if name == b"." {
-            // Asked for a file handle: the node is not in the kernel's cache any more, and need not be a directory.
+            // The kernel looks for the node of a file handle, which is not in its cache any more, and need not be a directory.
             return Ok(Some(*dir));
         }
         let Some(entry) = self.image.lookup(dir, name)? else { return Ok(None) };
@@ -113,7 +118,7 @@ impl Server {
     }
 
     /// The path of a node below the root, as far as that is known.
-    pub fn path_of(&self, node: INodeNo) -> Option<PathBuf> {
+    pub(in crate::fuse) fn path_of(&self, node: INodeNo) -> Option<PathBuf> {
         let inode = self.inode(node).ok();
         if let Some(dir) = inode.filter(Inode::is_dir) {
             return self.path(&dir);
@@ -124,7 +129,7 @@ impl Server {
     }
 
     /// The path of a directory below the root. `None` where the tree is too deep for one, or damaged.
-    pub fn path(&self, dir: &Inode) -> Option<PathBuf> {
+    pub(in crate::fuse) fn path(&self, dir: &Inode) -> Option<PathBuf> {
         let (mut names, mut dir) = (Vec::new(), *dir);
         while dir.nid != self.image.root_nid() {
             let parent = self.image.inode(self.image.lookup(&dir, b"..").ok()??.nid).ok()?;
@@ -150,7 +155,7 @@ impl Server {
         listed.ok().and(found)
     }
 
-    pub fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    pub(in crate::fuse) fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let mut value = self.image.get_xattr(&self.inode(node)?, name)?;
         if let Some(value) = &mut value {
             self.owners.translate(name, value);
@@ -158,8 +163,8 @@ impl Server {
         Ok(value)
     }
 
-    /// The names of attributes, each with a zero behind it. As in Linux's EROFS, `trusted.` is not for everybody.
-    pub fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
+    /// The names of xattrs, each with a zero behind it. As in Linux's EROFS, only root sees `trusted.` ones.
+    pub(in crate::fuse) fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
         let mut names = Vec::new();
         for xattr in self.image.list_xattrs(&self.inode(node)?)? {
             if uid == 0 || !xattr.name.starts_with(b"trusted.") {
@@ -170,8 +175,13 @@ impl Server {
         Ok(names)
     }
 
-    /// Give entries from position `from` on to `add`, until it says that the reply is full.
-    pub fn list(&self, node: INodeNo, from: u64, add: &mut dyn FnMut(&DirEntry, u64) -> bool) -> Result<(), ReadError> {
+    /// Call `add` with the entries from position `from` on, and the position behind each, until it says that the reply is full.
+    pub(in crate::fuse) fn list(
+        &self,
+        node: INodeNo,
+        from: u64,
+        add: &mut dyn FnMut(&DirEntry, u64) -> bool,
+    ) -> Result<(), ReadError> {
         let mut added = false;
         let result = self.image.read_dir(&self.inode(node)?, from, &mut |entry, next| {
             if add(&entry, next) {
@@ -180,18 +190,19 @@ impl Server {
             added = true;
             ControlFlow::Continue(())
         });
-        // What was found before an error is shown; the next request meets it at its beginning.
+        // Entries before an error are sent; the next request meets the error first.
         if added { Ok(()) } else { result }
     }
 
     /// The type in a dirent, or the inode's own where there is none.
-    pub fn kind(&self, entry: &DirEntry) -> FileType {
+    pub(in crate::fuse) fn kind(&self, entry: &DirEntry) -> FileType {
         let number = || self.image.inode(entry.nid).ok().map(|inode| inode.meta.file_type.dirent_number());
         node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
     }
 
-    /// Add an entry of `dir` with its attributes; whether the reply has no room for it. Files that have contents are added to `files`.
-    pub fn add_plus(
+    /// Add an entry of `dir` with its attributes. Returns whether the reply has no room for it. Files that have contents are added to
+    /// `files`.
+    pub(in crate::fuse) fn add_plus(
         &self,
         dir: INodeNo,
         entry: &DirEntry,
@@ -203,14 +214,14 @@ impl Server {
         let name = OsStr::from_bytes(&entry.name);
         if entry.is_dot() {
             let number = node::inode_number(image, entry.nid);
-            // The kernel takes nothing but number and type of these.
+            // The kernel uses nothing but number and type of "." and "..".
             let attr = node::bare_attr(number, FileType::Directory);
             return reply.add(number, next, name, &Duration::ZERO, &attr, GENERATION);
         }
         let node = node::node_id(image, entry.nid);
         let (attr, ttl) = match image.inode(entry.nid) {
             Ok(inode) => (self.attr(&inode, node), node::named_attr_ttl(image, entry.nid)),
-            // The name is there. Who looks closer will be told why there is no more.
+            // The name is there. A request for the inode will get the error.
             Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
         };
         self.parents.note(node, dir);

@@ -4,16 +4,16 @@ use fuser::{FileAttr, FileType, INodeNo};
 use kiln_read::{Image, Inode, Nid};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Stands for nid 0: node id 0 says that there is nothing. No image is so large that this is a nid.
+/// The node id of nid 0: node id 0 is a negative dentry. No image is so large that this is a nid.
 const NID_0: u64 = 1 << 62;
-/// Stands for nid 1: node id 1 is the root.
+/// The node id of nid 1: node id 1 is the root.
 const NID_1: u64 = NID_0 + 1;
 
 /// An image does not change. Ten years, because kernels count time in ticks and not in 64 bits of seconds.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The node id of an inode.
-pub fn node_id(image: &Image, nid: Nid) -> INodeNo {
+pub(in crate::fuse) fn node_id(image: &Image, nid: Nid) -> INodeNo {
     match nid {
         nid if nid == image.root_nid() => INodeNo::ROOT,
         Nid(0) => INodeNo(NID_0),
@@ -22,14 +22,14 @@ pub fn node_id(image: &Image, nid: Nid) -> INodeNo {
     }
 }
 
-/// Where a node has its place in a table of 2^`bits` slots.
-pub fn slot(node: u64, bits: u32) -> usize {
+/// The slot of a node in a hash table of 2^`bits` slots.
+pub(in crate::fuse) fn slot(node: u64, bits: u32) -> usize {
     // 2^64 divided by the golden ratio; its highest bits are a hash.
     (node.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
 }
 
 /// The inode of a node id.
-pub fn nid(image: &Image, node: INodeNo) -> Nid {
+pub(in crate::fuse) fn nid(image: &Image, node: INodeNo) -> Nid {
     match node.0 {
         NID_0 => Nid(0),
         NID_1 => Nid(1),
@@ -38,9 +38,9 @@ pub fn nid(image: &Image, node: INodeNo) -> Nid {
     }
 }
 
-/// What programs are shown as the number of an inode: what Linux's EROFS shows, but for 0, which readdir of C libraries passes
-/// over, and 1, which is no node id of slot 1. `kiln pack` makes no such inodes; other images may have their root there.
-pub fn inode_number(image: &Image, nid: Nid) -> INodeNo {
+/// The number of an inode, as stat(2) shows it: that of Linux's EROFS, but for 0, as readdir(3) of C libraries skips such entries, and 1,
+/// which is the node id of the root. `kiln pack` makes no such inodes; images of other builders may have their root there.
+pub(in crate::fuse) fn inode_number(image: &Image, nid: Nid) -> INodeNo {
     INodeNo(match image.st_ino(nid) {
         0 => NID_0,
         1 => NID_1,
@@ -48,28 +48,28 @@ pub fn inode_number(image: &Image, nid: Nid) -> INodeNo {
     })
 }
 
-/// Whether [`inode_number`] is the node id of all that a directory can name. In a metabox it is not.
-pub fn are_inode_numbers(image: &Image) -> bool {
+/// Whether [`inode_number`] is the node id of each inode that a directory can name. In a metabox it is not.
+pub(in crate::fuse) fn are_inode_numbers(image: &Image) -> bool {
     image.superblock().metabox_nid.is_none()
 }
 
-/// How long names are valid.
-pub const ENTRY_TTL: Duration = FOR_EVER;
+/// How long dentries are valid.
+pub(in crate::fuse) const ENTRY_TTL: Duration = FOR_EVER;
 
-/// How long attributes that come with a name are valid. There, fuser shows the node id as `st_ino`; where that is wrong,
-/// the kernel must ask again before it shows it to anybody.
-pub fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
+/// How long attributes that come with a name are valid. There, fuser sends the node id as `st_ino`; where that is wrong, the kernel must
+/// ask again before it shows them.
+pub(in crate::fuse) fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
     match node_id(image, nid) == inode_number(image, nid) {
         true => FOR_EVER,
         false => Duration::ZERO,
     }
 }
 
-/// How long attributes that were asked for by node id are valid.
-pub const ATTR_TTL: Duration = FOR_EVER;
+/// How long attributes of an answer to GETATTR are valid.
+pub(in crate::fuse) const ATTR_TTL: Duration = FOR_EVER;
 
 /// Attributes as Linux's EROFS shows them, with `ino` as the inode's number.
-pub fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
+pub(in crate::fuse) fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
     let meta = &inode.meta;
     let block = image.superblock().block_bits.len();
     let blocks = match meta.layout.is_compressed() {
@@ -97,8 +97,8 @@ pub fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
     }
 }
 
-/// Attributes of something of which only the type is known.
-pub fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
+/// Attributes of an inode of which only the type is known.
+pub(in crate::fuse) fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
     FileAttr {
         ino,
         size: 0,
@@ -119,7 +119,7 @@ pub fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
 }
 
 /// The file type of a number in a dirent.
-pub fn kind(dirent_number: u8) -> Option<FileType> {
+pub(in crate::fuse) fn kind(dirent_number: u8) -> Option<FileType> {
     Some(match dirent_number {
         1 => FileType::RegularFile,
         2 => FileType::Directory,
@@ -132,7 +132,7 @@ pub fn kind(dirent_number: u8) -> Option<FileType> {
     })
 }
 
-/// Any 64-bit second is a time.
+/// Each 64-bit second is a time, or else 1970.
 fn time(secs: i64, nsec: u32) -> SystemTime {
     let whole = Duration::from_secs(secs.unsigned_abs());
     let time = if secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

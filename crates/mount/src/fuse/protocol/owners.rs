@@ -1,4 +1,4 @@
-//! Owners as a mount shows them.
+//! Owners of files, as a mount shows them.
 
 use kiln_format::acl::{IdKind, named_ids};
 use std::fmt;
@@ -7,26 +7,26 @@ use std::sync::Arc;
 /// Users and groups of all files of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
-    /// Users.
+    /// User ids.
     pub uid: Ids,
-    /// Groups.
+    /// Group ids.
     pub gid: Ids,
 }
 
 /// What is shown for the ids of one kind in the image.
 #[derive(Clone, Default)]
 pub enum Ids {
-    /// They themselves.
+    /// The ids in the image.
     #[default]
     Kept,
     /// One id for all files. Ids that ACLs name are kept.
     All(u32),
-    /// What this function makes of them, and of those that ACLs and capabilities name.
+    /// The result of this function for each id, also for those that ACLs and capabilities name.
     Mapped(Arc<dyn Fn(u32) -> u32 + Send + Sync>),
 }
 
 impl Owners {
-    /// The ids that attribute `name` names in its `value`, translated.
+    /// Translate the ids in the `value` of the xattr `name`.
     pub(super) fn translate(&self, name: &[u8], value: &mut [u8]) {
         for (kind, bytes) in named_ids(name, value) {
             let ids = match kind {
@@ -41,7 +41,7 @@ impl Owners {
 }
 
 impl Ids {
-    /// What is shown for the owner `id`.
+    /// The id that is shown for `id` in the image.
     pub(super) fn shown(&self, id: u32) -> u32 {
         match self {
             Ids::Kept => id,

@@ -1,10 +1,10 @@
-//! What no file of an image has: extended attributes, or holes.
+//! Features that no inode of an image uses: extended attributes, and holes.
 //!
-//! Programs ask for both, file by file: `ls -l` for two attributes, and each time again; `cp -a` and `rsync -X` for the list of
-//! them, `cp` where holes are in whatever takes less room than its length, as compressed files do. An answer of ENOSYS ends that
-//! for the whole mount. Who asks for an attribute or for a list is then told that there are none at all (EOPNOTSUPP), who asks for
-//! holes that a file is data up to its end. No field of an image says any of this, so a thread looks through the inodes once
-//! somebody asks, and until it knows, requests are answered one by one.
+//! Programs ask for both, file by file: `ls -l` for two attributes, each time again; `cp -a` and `rsync -X` for the list of them; `cp` for
+//! holes in files that take less room than their length, as compressed files do. An answer of ENOSYS ends such requests for the whole
+//! mount. The kernel then answers that there are no attributes (EOPNOTSUPP), and that a file is data up to its end. No field of an image
+//! says whether inodes have these features, so a thread looks through all of them after the first request. Until it has, requests are
+//! answered one by one.
 
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,30 +15,30 @@ const NOT_ASKED: u8 = 0;
 const SOME: u8 = 1;
 const NONE: u8 = 2;
 
-/// Something that inodes may have, and what is known of it.
-pub struct Absent {
+/// A feature, and what is known of its use.
+pub(super) struct UnusedFeature {
     state: Arc<AtomicU8>,
     has: fn(&Image, &Inode) -> Result<bool, ReadError>,
 }
 
-impl Absent {
-    pub fn xattrs() -> Self {
+impl UnusedFeature {
+    pub(super) fn xattrs() -> Self {
         Self { state: Arc::default(), has: has_xattrs }
     }
 
-    pub fn holes() -> Self {
+    pub(super) fn holes() -> Self {
         Self { state: Arc::default(), has: has_holes }
     }
 
-    /// Whether it is known that no inode has it. The first call starts the search.
-    pub fn is_known(&self, image: &Image) -> bool {
+    /// Whether it is known that no inode uses the feature. The first call starts the search.
+    pub(super) fn is_unused(&self, image: &Image) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NOT_ASKED => {
-                // Some, as far as we know; of several threads that find out at once, only one searches.
+                // Of several threads that ask at once, only one starts the search.
                 if self.state.compare_exchange(NOT_ASKED, SOME, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     let (state, image, has) = (Arc::downgrade(&self.state), image.clone(), self.has);
                     let search = move || {
-                        // The server may have ended meanwhile, and then nobody wants to know.
+                        // The search ends with the server.
                         let is_wanted = || state.strong_count() > 0;
                         if none_has(&image, has, &is_wanted)
                             && let Some(state) = Weak::upgrade(&state)
@@ -46,8 +46,8 @@ impl Absent {
                             state.store(NONE, Ordering::Relaxed);
                         }
                     };
-                    // Without the thread, requests go on being answered.
-                    let _ = thread::Builder::new().name("kiln-fuse-absent".into()).spawn(search);
+                    // Without the thread, requests go on being answered one by one.
+                    let _ = thread::Builder::new().name("kiln-unused".into()).spawn(search);
                 }
                 false
             }
@@ -56,7 +56,7 @@ impl Absent {
     }
 }
 
-/// Whether no inode has it. Where the tree cannot be read, some may; and where it is not wanted any more.
+/// Whether no inode has the feature. False if the tree cannot be read, or the answer is not wanted any more.
 fn none_has(image: &Image, has: fn(&Image, &Inode) -> Result<bool, ReadError>, is_wanted: &dyn Fn() -> bool) -> bool {
     let Ok(root) = image.inode(image.root_nid()) else { return false };
     let lacks = |inode: &Inode| has(image, inode).is_ok_and(|has| !has);
@@ -71,7 +71,7 @@ fn has_holes(image: &Image, inode: &Inode) -> Result<bool, ReadError> {
     if inode.is_dir() || !inode.has_contents() {
         return Ok(false);
     }
-    // The end of a file counts as one, but in an empty file there is nothing to look for.
+    // The end of a file counts as a hole, but an empty file has no byte to start from.
     let first = image.seek(inode, 0, SeekWhat::Hole)?;
     Ok(first.is_some_and(|off| off < inode.meta.size))
 }

@@ -1,20 +1,29 @@
-//! Which threads wait for requests.
+//! The Leader/Followers pattern (Pattern-Oriented Software Architecture, volume 2) for the threads that answer requests.
 //!
-//! If all did, the kernel would wake them in turn, so that each request of a single client met a sleeping processor, and caches that
-//! have cooled. So one waits, and answers itself. It has another one woken before it answers if the next request is there already, up
-//! to as many as there are processors; or if the last answer took so long that the source must be slow, for then nobody shall wait
-//! behind an answer. Who has answered and finds no request, but somebody else waiting for one, rests.
+//! If all threads blocked in read(/dev/fuse), the kernel would wake them in turn: each request of a single client would meet a sleeping
+//! processor and cold caches. So one thread, the *leader*, waits for requests, and answers them itself. Before it does, it promotes a
+//! follower to leader if another request is queued already, with as many threads busy as there are processors at most; or if the last
+//! answer took more than [`SLOW`], as the source must be slow then, and no request shall wait behind an answer. A thread that has
+//! answered and finds no request, but another leader, becomes a follower: it sleeps on a condition variable.
 //!
-//! One client's next request comes soon after the answer: the one who waits looks out for it ([`Watch`]) before it sleeps.
+//! ```text
+//!            request           answered, a request is queued or no other leader
+//!  leading ───────────▶ busy ──────────────────────────────────────────────────▶ leading
+//!     ▲                  │
+//!     │ promoted         │ answered, else
+//!     └──── following ◀──┘
+//! ```
 //!
-//! Who does more than answer, and may have to wait for a page that somebody else's request holds ([`Team::covered`]), has another one
-//! woken to receive that request.
+//! The next request of a client comes soon after an answer: a leader spins for a moment before it blocks ([`Spin`]).
 //!
-//! The threads and their loops are fuser's, so they rest in the handler of a request that has been answered. All begin with waiting,
-//! and join the team with the first request they answer.
+//! A thread that does more than answer, and may have to wait for a page that another request holds, has a follower promoted to receive
+//! that request ([`LeaderFollowers::with_follower`]).
+//!
+//! The threads and their loops are fuser's, so followers sleep in the handler of a request that has been answered. All threads begin by
+//! waiting for requests, and join with the first one that they answer.
 
-use super::spin::Watch;
-use crate::fuse::metrics::Meters;
+use super::spin::Spin;
+use crate::fuse::metrics::Metrics;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
@@ -24,175 +33,176 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// An answer that takes longer has waited for its source: decoding the longest extent takes less, mostly.
+/// An answer that takes longer has waited for its source: a decode of the longest extent takes less, mostly.
 const SLOW: Duration = Duration::from_millis(1);
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 thread_local! {
-    /// Tells the team when this thread ends.
+    /// Tells the other threads when this one ends.
     static MEMBERSHIP: RefCell<Option<Membership>> = const { RefCell::new(None) };
 }
 
 /// The threads that answer the requests of one connection.
-pub struct Team {
+pub(in crate::fuse) struct LeaderFollowers {
     connection: OwnedFd,
     threads: usize,
-    /// How many of them are of use at once while the source is fast.
+    /// Processors: as many threads are of use at once while the source is fast.
     processors: usize,
-    rest: Arc<Rest>,
-    meters: Arc<Meters>,
-    watch: Watch,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    spin: Spin,
 }
 
-/// Where threads rest.
+/// What the threads share, and where followers sleep.
 #[derive(Default)]
-struct Rest {
-    count: Mutex<Count>,
+struct Shared {
+    counts: Mutex<Counts>,
     changed: Condvar,
-    /// Whether the last answer was.
+    /// Whether the last answer took more than [`SLOW`].
     is_slow: AtomicBool,
 }
 
-/// Of threads that have joined.
+/// Counts of threads that have joined.
 #[derive(Default)]
-struct Count {
-    /// They wait for a request, or are about to.
-    waiting: usize,
-    /// They answer one.
+struct Counts {
+    /// Threads that wait for a request, or are about to.
+    leading: usize,
+    /// Threads that answer one.
     busy: usize,
-    resting: usize,
-    /// Of those that answer, how many may have to wait for others.
-    covered: usize,
-    /// Of those that rest, how many shall not.
-    woken: usize,
+    /// Threads that sleep.
+    following: usize,
+    /// Busy threads that may have to wait for answers of others.
+    with_follower: usize,
+    /// Promotions that a sleeping thread has not noticed yet.
+    promoted: usize,
     has_ended: bool,
 }
 
-struct Membership(Arc<Rest>);
+struct Membership(Arc<Shared>);
 
-/// One of [`Count::covered`].
-struct Covered<'a>(&'a Rest);
+/// One of [`Counts::with_follower`].
+struct FollowerGuard<'a>(&'a Shared);
 
-impl Team {
+impl LeaderFollowers {
     /// `threads` threads that wait for requests of `connection`.
-    pub fn new(connection: OwnedFd, threads: usize, meters: Arc<Meters>) -> Self {
+    pub(in crate::fuse) fn new(connection: OwnedFd, threads: usize, metrics: Arc<Metrics>) -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Team { connection, threads, processors, rest: Arc::default(), meters, watch: Watch::default() }
+        Self { connection, threads, processors, shared: Arc::default(), metrics, spin: Spin::default() }
     }
 
-    /// Run `answer` to the request that this thread has received. It does not panic, and says how long it took.
-    pub fn answer(&self, answer: impl FnOnce() -> Duration) {
+    /// Run `answer` for the request that this thread has received. It does not panic, and returns how long the answer took.
+    pub(in crate::fuse) fn answer(&self, answer: impl FnOnce() -> Duration) {
         if self.threads == 1 {
             answer();
             return;
         }
-        self.leave();
+        self.stop_leading();
         let took = answer();
-        self.rest.is_slow.store(took > SLOW, Ordering::Relaxed);
-        self.come_back();
+        self.shared.is_slow.store(took > SLOW, Ordering::Relaxed);
+        self.lead_or_follow();
     }
 
-    /// This thread waits no longer; another one shall, if that is worth waking it.
-    fn leave(&self) {
-        let is_slow = self.rest.is_slow.load(Ordering::Relaxed);
+    /// This thread is busy from now on. Promote a follower if it is worth the wakeup.
+    fn stop_leading(&self) {
+        let is_slow = self.shared.is_slow.load(Ordering::Relaxed);
         let is_wanted = is_slow || self.has_request();
         let has_joined = self.join();
-        let mut count = self.rest.count();
-        count.waiting -= usize::from(has_joined);
-        count.busy += 1;
-        if is_wanted && count.has_room(if is_slow { usize::MAX } else { self.processors }) {
-            self.wake(count);
+        let mut counts = self.shared.counts();
+        counts.leading -= usize::from(has_joined);
+        counts.busy += 1;
+        if is_wanted && counts.lacks_leader(if is_slow { usize::MAX } else { self.processors }) {
+            self.promote_follower(counts);
         }
     }
 
-    /// Have one of those that rest wait for requests.
-    fn wake(&self, mut count: MutexGuard<'_, Count>) {
-        count.resting -= 1;
-        count.waiting += 1;
-        count.woken += 1;
-        drop(count);
-        self.meters.woken();
-        self.rest.changed.notify_one();
+    /// Wake a follower to lead. There must be one.
+    fn promote_follower(&self, mut counts: MutexGuard<'_, Counts>) {
+        counts.following -= 1;
+        counts.leading += 1;
+        counts.promoted += 1;
+        drop(counts);
+        self.metrics.note_thread_woken();
+        self.shared.changed.notify_one();
     }
 
-    /// Run `work` of a thread that answers: it may wait until other requests are answered, for there is another thread that does
-    /// nothing else. It is left out if there is none.
-    pub fn covered(&self, work: impl FnOnce()) {
-        let mut count = self.rest.count();
-        // Who has not joined yet waits, too.
-        let others = self.threads.saturating_sub(count.resting + count.covered + 1);
-        if others == 0 && count.resting == 0 {
+    /// Run `work` of a busy thread that may have to wait until other requests are answered: a thread is there, or is promoted, that
+    /// receives them and does no such work. Without such a thread, `work` is skipped.
+    pub(in crate::fuse) fn with_follower(&self, work: impl FnOnce()) {
+        let mut counts = self.shared.counts();
+        // Threads that have not joined yet wait for requests, too.
+        let others = self.threads.saturating_sub(counts.following + counts.with_follower + 1);
+        if others == 0 && counts.following == 0 {
             return;
         }
-        count.covered += 1;
+        counts.with_follower += 1;
         match others {
-            0 => self.wake(count),
-            _ => drop(count),
+            0 => self.promote_follower(counts),
+            _ => drop(counts),
         }
-        let _covered = Covered(&self.rest);
+        let _guard = FollowerGuard(&self.shared);
         work();
     }
 
-    /// Make this thread one of the team; whether it was already.
+    /// Count this thread. Returns whether it was counted already.
     fn join(&self) -> bool {
         MEMBERSHIP.with_borrow_mut(|member| {
             let has_joined = member.is_some();
-            member.get_or_insert_with(|| Membership(Arc::clone(&self.rest)));
+            member.get_or_insert_with(|| Membership(Arc::clone(&self.shared)));
             has_joined
         })
     }
 
-    /// Wait again, or rest: only if one of the team waits, for it will tell the end.
-    fn come_back(&self) {
+    /// Lead again, or follow: only if another thread leads, which will learn of the end of the connection.
+    fn lead_or_follow(&self) {
         let has_request = self.has_request();
-        let mut count = self.rest.count();
-        count.busy -= 1;
-        if has_request || count.waiting == 0 {
-            count.waiting += 1;
-            drop(count);
+        let mut counts = self.shared.counts();
+        counts.busy -= 1;
+        if has_request || counts.leading == 0 {
+            counts.leading += 1;
+            drop(counts);
             if !has_request {
-                self.watch.watch(|| self.has_request());
+                self.spin.until(|| self.has_request());
             }
             return;
         }
-        count.resting += 1;
-        while count.woken == 0 && !count.has_ended {
-            count = self.rest.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        counts.following += 1;
+        while counts.promoted == 0 && !counts.has_ended {
+            counts = self.shared.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
         }
-        count.woken = count.woken.saturating_sub(1);
+        counts.promoted = counts.promoted.saturating_sub(1);
     }
 
-    /// Whether the kernel has a request ready. If that cannot be told, a thread woken in vain does no harm.
+    /// Whether the kernel has a request queued; also if that cannot be told, as a needless wakeup does no harm.
     fn has_request(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::IN)];
         !matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(0))
     }
 }
 
-impl Rest {
-    /// Nothing panics while it is locked.
-    fn count(&self) -> MutexGuard<'_, Count> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    /// No code panics while it holds this lock.
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Count {
-    /// Whether one of those that rest is missing among those that wait, where `processors` can be busy at once.
-    fn has_room(&self, processors: usize) -> bool {
-        self.waiting == 0 && self.resting > 0 && self.busy < processors
+impl Counts {
+    /// Whether no thread leads although a follower could, where at most `processors` threads are to be busy at once.
+    fn lacks_leader(&self, processors: usize) -> bool {
+        self.leading == 0 && self.following > 0 && self.busy < processors
     }
 }
 
-impl Drop for Covered<'_> {
+impl Drop for FollowerGuard<'_> {
     fn drop(&mut self) {
-        self.0.count().covered -= 1;
+        self.0.counts().with_follower -= 1;
     }
 }
 
 impl Drop for Membership {
-    /// The first thread to end has been told that the connection has: those that rest would never learn.
+    /// The first thread that ends has been told that the connection has ended. Followers would never learn that.
     fn drop(&mut self) {
-        self.0.count().has_ended = true;
+        self.0.counts().has_ended = true;
         self.0.changed.notify_all();
     }
 }
@@ -206,28 +216,28 @@ mod tests {
 
     const QUICK: Duration = Duration::ZERO;
 
-    /// A team whose requests are bytes in a socket.
+    /// A server whose requests are bytes in a socket.
     struct Scene {
-        team: Arc<Team>,
+        threads: Arc<LeaderFollowers>,
         requests: UnixStream,
     }
 
     impl Scene {
         fn new(threads: usize) -> Self {
             let (connection, requests) = UnixStream::pair().unwrap();
-            let mut team = Team::new(connection.into(), threads, Arc::default());
-            team.processors = 2;
-            Scene { team: Arc::new(team), requests }
+            let mut threads = LeaderFollowers::new(connection.into(), threads, Arc::default());
+            threads.processors = 2;
+            Scene { threads: Arc::new(threads), requests }
         }
 
-        /// A thread that has answered one request, and says when it waits again.
+        /// A thread that has answered one request, and says when it leads or follows again.
         fn thread(&self) -> (thread::JoinHandle<()>, mpsc::Receiver<()>) {
             let (sender, back) = mpsc::channel();
-            let team = Arc::clone(&self.team);
+            let threads = Arc::clone(&self.threads);
             let thread = thread::spawn(move || {
-                team.answer(|| QUICK);
+                threads.answer(|| QUICK);
                 sender.send(()).unwrap();
-                // Its loop would read now; the end comes when somebody drops the receiver.
+                // Its loop would read now; the end comes when the test drops the receiver.
                 while sender.send(()).is_ok() {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -235,34 +245,34 @@ mod tests {
             (thread, back)
         }
 
-        /// This thread waits, and another one rests.
-        fn with_one_at_rest() -> (Self, mpsc::Receiver<()>) {
+        /// This thread leads, and another one follows.
+        fn with_one_follower() -> (Self, mpsc::Receiver<()>) {
             let scene = Scene::new(2);
-            scene.team.answer(|| QUICK);
+            scene.threads.answer(|| QUICK);
             let (_, back) = scene.thread();
-            scene.wait_until_resting(1);
+            scene.wait_until_following(1);
             (scene, back)
         }
 
-        fn resting(&self) -> usize {
-            self.team.rest.count().resting
+        fn following(&self) -> usize {
+            self.threads.shared.counts().following
         }
 
-        fn wait_until_resting(&self, count: usize) {
-            while self.resting() != count {
+        fn wait_until_following(&self, count: usize) {
+            while self.following() != count {
                 thread::yield_now();
             }
         }
     }
 
     #[test]
-    fn one_waits_and_the_others_rest_until_the_end() {
+    fn one_leads_and_the_others_follow_until_the_end() {
         let scene = Scene::new(4);
         let (first, back) = scene.thread();
         back.recv().unwrap();
         let others = [scene.thread(), scene.thread()];
-        scene.wait_until_resting(2);
-        // The connection ends: the one that waits learns it.
+        scene.wait_until_following(2);
+        // The connection ends: the leader learns it.
         drop(back);
         first.join().unwrap();
         for (thread, back) in others {
@@ -273,50 +283,50 @@ mod tests {
     }
 
     #[test]
-    fn a_request_behind_another_wakes_a_thread() {
-        let (scene, back) = Scene::with_one_at_rest();
-        scene.team.answer(|| {
-            assert_eq!(scene.resting(), 1, "nobody waits behind this one");
+    fn a_queued_request_promotes_a_follower() {
+        let (scene, back) = Scene::with_one_follower();
+        scene.threads.answer(|| {
+            assert_eq!(scene.following(), 1, "no request waits behind this one");
             QUICK
         });
         (&scene.requests).write_all(&[1]).unwrap();
-        scene.team.answer(|| {
-            assert_eq!(scene.resting(), 0);
+        scene.threads.answer(|| {
+            assert_eq!(scene.following(), 0);
             QUICK
         });
         back.recv().unwrap();
     }
 
     #[test]
-    fn behind_a_slow_answer_somebody_waits() {
-        let (scene, back) = Scene::with_one_at_rest();
-        scene.team.answer(|| SLOW * 2);
-        scene.team.answer(|| {
-            assert_eq!(scene.resting(), 0);
-            // For this thread to come back, not to rest.
+    fn behind_a_slow_answer_a_follower_leads() {
+        let (scene, back) = Scene::with_one_follower();
+        scene.threads.answer(|| SLOW * 2);
+        scene.threads.answer(|| {
+            assert_eq!(scene.following(), 0);
+            // For this thread to lead again, not to follow.
             (&scene.requests).write_all(&[1]).unwrap();
             QUICK
         });
         back.recv().unwrap();
     }
 
-    /// Whether covered work is run.
-    fn covered(scene: &Scene) -> bool {
+    /// Whether such work is run.
+    fn with_follower(scene: &Scene) -> bool {
         let mut has_run = false;
-        scene.team.covered(|| has_run = true);
+        scene.threads.with_follower(|| has_run = true);
         has_run
     }
 
     #[test]
-    fn who_may_have_to_wait_is_covered() {
-        let (scene, back) = Scene::with_one_at_rest();
-        scene.team.answer(|| {
-            scene.team.covered(|| {
-                assert_eq!(scene.resting(), 0);
-                assert!(!covered(&scene), "nobody is left for this one");
+    fn work_that_may_have_to_wait_has_a_follower() {
+        let (scene, back) = Scene::with_one_follower();
+        scene.threads.answer(|| {
+            scene.threads.with_follower(|| {
+                assert_eq!(scene.following(), 0);
+                assert!(!with_follower(&scene), "no follower is left for this one");
             });
-            assert!(covered(&scene), "somebody waits already");
-            // For this thread to come back, not to rest.
+            assert!(with_follower(&scene), "a thread leads already");
+            // For this thread to lead again, not to follow.
             (&scene.requests).write_all(&[1]).unwrap();
             QUICK
         });
@@ -324,19 +334,19 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_joined_covers_and_who_is_alone_is_not_covered() {
+    fn a_thread_that_has_not_joined_counts_and_a_single_one_has_no_follower() {
         let scene = Scene::new(2);
-        assert!(covered(&scene));
+        assert!(with_follower(&scene));
         let scene = Scene::new(1);
-        assert!(!covered(&scene));
+        assert!(!with_follower(&scene));
     }
 
     #[test]
-    fn no_more_than_the_processors_are_woken() {
-        let count = Count { waiting: 0, busy: 1, resting: 2, ..Count::default() };
-        assert!(count.has_room(2));
-        assert!(!Count { busy: 2, ..count }.has_room(2));
-        assert!(!Count { waiting: 1, busy: 1, resting: 2, ..Count::default() }.has_room(2));
-        assert!(!Count { busy: 1, ..Count::default() }.has_room(2), "nobody rests");
+    fn no_more_threads_than_processors_are_woken() {
+        let count = Counts { leading: 0, busy: 1, following: 2, ..Counts::default() };
+        assert!(count.lacks_leader(2));
+        assert!(!Counts { busy: 2, ..count }.lacks_leader(2));
+        assert!(!Counts { leading: 1, busy: 1, following: 2, ..Counts::default() }.lacks_leader(2));
+        assert!(!Counts { busy: 1, ..Counts::default() }.lacks_leader(2), "there is no follower");
     }
 }

@@ -1,65 +1,67 @@
-//! Looking out for the next request for a moment before sleeping.
+//! Adaptive spinning: a leader polls for the next request for a moment before it blocks.
 //!
-//! One client asks again some microseconds after each answer, and to wake a sleeper on an idle processor costs more than looking out
-//! for so long, in a virtual machine above all. It is no use where other processes want the processor, or where nobody asks soon:
+//! A client asks again some microseconds after each answer, and waking a sleeper on an idle processor costs more than spinning for so
+//! long, in a virtual machine above all. Spinning is useless where other processes want the processor, or where no request comes soon:
 //! then it is given up, and tried again only from time to time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to look out: about what it takes a client that was asleep to wake up and ask again.
-const MOMENT: Duration = Duration::from_micros(50);
-/// Credit is earned with each success, up to this, and lost with each failure.
+/// How long to spin: about what it takes a client that was asleep to wake up and ask again.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+/// Each success earns 1 of credit, up to this; each failure loses so much.
 const CREDIT_MAX: u32 = 16;
 const LOSS: u32 = 2;
-/// Without credit it is left out so many times before it is tried again: twice as often after each failure.
+/// Without credit, so many times are skipped before the next try: twice as many after each failure.
 const PAUSE_MIN: u32 = 64;
 const PAUSE_MAX: u32 = 16 << 10;
 
-/// Whether looking out has been worth it lately.
+/// Whether spinning has been useful lately.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Spin {
     credit: AtomicU32,
-    /// Times left out since the last try, and until the next.
-    left_out: AtomicU32,
+    /// Times that were skipped since the last try.
+    skipped: AtomicU32,
+    /// Times that are skipped until the next try.
     pause: AtomicU32,
 }
 
-impl Default for Watch {
+impl Default for Spin {
     fn default() -> Self {
-        Self { credit: AtomicU32::new(LOSS), left_out: AtomicU32::new(0), pause: AtomicU32::new(PAUSE_MIN) }
+        Self { credit: AtomicU32::new(LOSS), skipped: AtomicU32::new(0), pause: AtomicU32::new(PAUSE_MIN) }
     }
 }
 
-impl Watch {
-    /// Look out for a moment, until `has_come`, if that is worth it. Threads that do so at the same time may overwrite each other's
-    /// credit: that costs a guess, nothing else.
-    pub fn watch(&self, has_come: impl Fn() -> bool) {
+impl Spin {
+    /// Poll `has_come` for a moment, until it is true, if that has been useful. Threads that do so at the same time may overwrite each
+    /// other's credit, which makes the guess worse, and does no harm otherwise.
+    pub(super) fn until(&self, has_come: impl Fn() -> bool) {
         let credit = self.credit.load(Ordering::Relaxed);
         if credit < LOSS {
-            if self.left_out.fetch_add(1, Ordering::Relaxed) < self.pause.load(Ordering::Relaxed) {
+            if self.skipped.fetch_add(1, Ordering::Relaxed) < self.pause.load(Ordering::Relaxed) {
                 return;
             }
-            self.left_out.store(0, Ordering::Relaxed);
+            self.skipped.store(0, Ordering::Relaxed);
         }
         let start = Instant::now();
-        let mut looks = 0;
+        let mut polls = 0;
         while !has_come() {
-            // Others who want this processor get it, and then the moment is over at once.
+            // Another process that wants this processor gets it, which ends the moment at once.
             thread::yield_now();
-            looks += 1;
-            if start.elapsed() > MOMENT {
-                return self.in_vain(credit, looks);
+            polls += 1;
+            if start.elapsed() > SPIN_TIME {
+                return self.missed(credit, polls);
             }
         }
         self.credit.store(CREDIT_MAX.min(credit.max(LOSS) + 1), Ordering::Relaxed);
         self.pause.store(PAUSE_MIN, Ordering::Relaxed);
     }
 
-    /// Note that nothing had come, after so many looks. After one, the processor is somebody else's: he shall have it.
-    fn in_vain(&self, credit: u32, looks: u32) {
-        let credit = if looks > 1 { credit.saturating_sub(LOSS) } else { 0 };
+    /// Note that no request had come after so many polls. If there was time for one only, another process had the processor, and shall
+    /// have it: all credit is lost.
+    fn missed(&self, credit: u32, polls: u32) {
+        let credit = if polls > 1 { credit.saturating_sub(LOSS) } else { 0 };
         self.credit.store(credit, Ordering::Relaxed);
         if credit < LOSS {
             let pause = self.pause.load(Ordering::Relaxed);
@@ -74,13 +76,13 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn what_is_in_vain_is_given_up() {
-        let watch = Watch::default();
+    fn useless_spinning_is_given_up() {
+        let spin = Spin::default();
         let tries = |times: u32| {
             let tries = Cell::new(0);
             for _ in 0..times {
                 let is_first = Cell::new(true);
-                watch.watch(|| {
+                spin.until(|| {
                     tries.set(tries.get() + u32::from(is_first.replace(false)));
                     false
                 });
@@ -88,15 +90,15 @@ mod tests {
             tries.get()
         };
         for _ in 0..CREDIT_MAX {
-            watch.watch(|| true);
+            spin.until(|| true);
         }
         assert!((1..=CREDIT_MAX / LOSS).contains(&tries(PAUSE_MIN)));
-        // Then seldom, and ever more seldom.
+        // Tries become rare, and ever rarer.
         assert!((5..10).contains(&tries(100 * PAUSE_MIN)));
         assert!(tries(2 * PAUSE_MAX) <= 3);
-        // Until it was good once.
-        while watch.credit.load(Ordering::Relaxed) < LOSS {
-            watch.watch(|| true);
+        // Until one was useful.
+        while spin.credit.load(Ordering::Relaxed) < LOSS {
+            spin.until(|| true);
         }
         assert_eq!(tries(1), 1);
     }

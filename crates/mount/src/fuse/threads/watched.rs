@@ -1,4 +1,4 @@
-//! Waiting, asleep, for what ends a server: a thread, a request to stop, or the time when something is due.
+//! Sleeping in poll(2) until a thread ends, a descriptor is ready, or a time has come: a server that waits for its end wakes for nothing else.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -7,16 +7,16 @@ use std::io::{self, PipeReader};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A thread whose end can be waited for together with other things: it holds the other end of a pipe, which its end closes, by a
-/// panic as well.
-pub struct Watched<T> {
+/// A thread whose end can be waited for together with descriptors: it holds the other end of a pipe, which is closed when it returns or
+/// panics.
+pub(in crate::fuse) struct Watched<T> {
     thread: JoinHandle<T>,
     end: PipeReader,
 }
 
 impl<T: Send + 'static> Watched<T> {
-    /// Start it.
-    pub fn spawn(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
+    /// Start a thread of this name.
+    pub(in crate::fuse) fn spawn(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
         let (end, held) = io::pipe()?;
         let run = move || {
             let _held = held;
@@ -25,31 +25,31 @@ impl<T: Send + 'static> Watched<T> {
         Ok(Self { thread: thread::Builder::new().name(name.into()).spawn(run)?, end })
     }
 
-    /// Hung up once the thread's work is over.
-    pub fn end(&self) -> BorrowedFd<'_> {
+    /// A descriptor that is hung up once the work of the thread is over.
+    pub(in crate::fuse) fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
 
-    /// Whether the thread's work is over.
-    pub fn has_ended(&self) -> bool {
+    /// Whether the work of the thread is over.
+    pub(in crate::fuse) fn has_ended(&self) -> bool {
         matches!(wait(&[self.end()], Some(Instant::now())), Ok(Some(_)))
     }
 
-    /// What the work returned.
-    pub fn join(self) -> thread::Result<T> {
+    /// The result of the work; waits for it.
+    pub(in crate::fuse) fn join(self) -> thread::Result<T> {
         self.thread.join()
     }
 }
 
-/// Sleep until one of `fds` can be read or is hung up, or until `due`. Returns the first such descriptor's index, or `None` for the
-/// time.
-pub fn wait(fds: &[BorrowedFd<'_>], due: Option<Instant>) -> io::Result<Option<usize>> {
+/// Sleep until one of `fds` can be read or is hung up, or until `due`. Returns the index of the first such
+/// descriptor, or `None` for the time.
+pub(in crate::fuse) fn wait(fds: &[BorrowedFd<'_>], due: Option<Instant>) -> io::Result<Option<usize>> {
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     loop {
         let timeout = due.map(|due| timespec(due.saturating_duration_since(Instant::now())));
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => return Ok(polled.iter().position(|fd| !fd.revents().is_empty())),
-            // A signal; what it means is in one of the descriptors.
+            // A signal: the handler makes one of the descriptors ready if it matters.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

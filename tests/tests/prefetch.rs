@@ -1,4 +1,4 @@
-//! What a FUSE mount gives the kernel before it is asked for: it spares requests, is right, and nobody waits for himself.
+//! Prefetch of a FUSE mount: it spares requests, its contents are right, and no thread waits for itself.
 
 use kiln_build::{BuildOptions, Fragments};
 use kiln_codec::Method;
@@ -77,16 +77,16 @@ fn mounted_from(image: Vec<u8>) -> Result<Mount, String> {
 fn sample(dir: &Path, name: &str) -> u64 {
     // A request is counted when it is done, which is just after its answer.
     thread::sleep(Duration::from_millis(100));
-    let text = fuse::stats(dir).unwrap();
+    let text = fuse::query_stats(dir).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
 const READS: &str = "kiln_request_duration_seconds_count{request=\"read\"}";
-const AHEAD: &str = "kiln_unasked_total{why=\"ahead\"}";
-const AROUND: &str = "kiln_unasked_total{why=\"around\"}";
-const BESIDE: &str = "kiln_unasked_total{why=\"beside\"}";
-const NAMES: &str = "kiln_unasked_names_total";
+const SEQUENTIAL: &str = "kiln_prefetch_total{kind=\"sequential\"}";
+const EXTENT: &str = "kiln_prefetch_total{kind=\"extent\"}";
+const SIBLINGS: &str = "kiln_prefetch_total{kind=\"siblings\"}";
+const DENTRIES: &str = "kiln_prefetch_dentries_total";
 const LOOKUPS: &str = "kiln_request_duration_seconds_count{request=\"lookup\"}";
 
 /// Names in the order in which they are listed.
@@ -135,12 +135,12 @@ fn pages(root: &Path, flags: OFlags, expected: &[u8], seed: u64, count: u64) {
 fn files_are_there_before_they_are_asked_for() {
     let mount = require!(mounted());
     walk(mount.path());
-    let (reads, given) = (sample(mount.path(), READS), sample(mount.path(), AHEAD));
+    let (reads, given) = (sample(mount.path(), READS), sample(mount.path(), SEQUENTIAL));
     assert!(given > DIRS * FILES / 2, "{given} given");
     assert!(reads < DIRS * FILES / 2, "{reads} asked for");
     // Again: all is there, nothing is given twice.
     walk(mount.path());
-    assert_eq!(sample(mount.path(), AHEAD), given);
+    assert_eq!(sample(mount.path(), SEQUENTIAL), given);
     assert_eq!(sample(mount.path(), READS), reads);
 }
 
@@ -150,16 +150,16 @@ fn pages_come_with_their_extents() {
     let count = (BIG_LEN / PAGE) as u64;
     pages(mount.path(), OFlags::empty(), &big_file(), 1, count);
     let reads = sample(mount.path(), READS);
-    assert!(sample(mount.path(), AROUND) > 0);
+    assert!(sample(mount.path(), EXTENT) > 0);
     assert!(reads < count / 2, "{reads} of {count}");
-    assert_eq!(sample(mount.path(), AHEAD), 0);
+    assert_eq!(sample(mount.path(), SEQUENTIAL), 0);
 }
 
 #[test]
 fn who_reads_past_the_cache_is_given_nothing() {
     let mount = require!(mounted());
     pages(mount.path(), OFlags::DIRECT, &big_file(), 3, 1000);
-    assert_eq!(sample(mount.path(), AROUND), 0);
+    assert_eq!(sample(mount.path(), EXTENT), 0);
 }
 
 #[test]
@@ -167,11 +167,11 @@ fn files_in_no_order_come_with_those_that_are_at_hand() {
     let mount = require!(mounted());
     listed(mount.path()).into_iter().filter(|path| path.is_dir()).for_each(|dir| drop(listed(&dir)));
     read(mount.path(), shuffled(9));
-    let given = sample(mount.path(), BESIDE);
+    let given = sample(mount.path(), SIBLINGS);
     assert!(given > DIRS * FILES / 2, "{given} given");
     let reads = sample(mount.path(), READS);
     assert!(reads < DIRS * FILES / 2, "{reads} asked for");
-    assert!(sample(mount.path(), AHEAD) < DIRS * FILES / 20, "{}", sample(mount.path(), AHEAD));
+    assert!(sample(mount.path(), SEQUENTIAL) < DIRS * FILES / 20, "{}", sample(mount.path(), SEQUENTIAL));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn one_file_here_and_there_comes_alone() {
     let mount = require!(mounted());
     listed(mount.path()).into_iter().filter(|path| path.is_dir()).for_each(|dir| drop(listed(&dir)));
     read(mount.path(), (0..DIRS).map(|dir| (dir, dir * 7 % FILES)));
-    let given = sample(mount.path(), BESIDE) + sample(mount.path(), AHEAD);
+    let given = sample(mount.path(), SIBLINGS) + sample(mount.path(), SEQUENTIAL);
     assert!(given < DIRS * FILES / 4, "{given} given");
 }
 
@@ -187,7 +187,7 @@ fn one_file_here_and_there_comes_alone() {
 fn names_are_there_before_they_are_looked_up() {
     let mount = require!(mounted());
     read(mount.path(), shuffled(10));
-    let names = sample(mount.path(), NAMES);
+    let names = sample(mount.path(), DENTRIES);
     assert!(names > DIRS * FILES / 2, "{names} names given");
     let lookups = sample(mount.path(), LOOKUPS);
     assert!(lookups < DIRS * FILES / 2, "{lookups} looked up");
@@ -197,7 +197,7 @@ fn names_are_there_before_they_are_looked_up() {
     read(mount.path(), (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))));
     let asked = sample(mount.path(), LOOKUPS) + sample(mount.path(), READS);
     assert!(asked < DIRS * FILES, "{asked} asked for");
-    assert!(sample(mount.path(), AHEAD) > DIRS * FILES / 4);
+    assert!(sample(mount.path(), SEQUENTIAL) > DIRS * FILES / 4);
 }
 
 /// Names come with attributes, and so with inodes that must be fetched although nobody has asked for them.
@@ -222,7 +222,7 @@ fn names_are_not_fetched_from_a_slow_source() {
             let path = mount.path().join(format!("{dir:02}/{file:02}"));
             assert!(fs::read(&path).unwrap() == contents(dir * FILES + file), "{}", path.display());
         }
-        let names = sample(mount.path(), NAMES);
+        let names = sample(mount.path(), DENTRIES);
         assert_eq!(names < DIRS * FILES / 4, is_slow, "{names} names given");
     }
 }
@@ -296,6 +296,6 @@ fn readers_side_by_side_do_not_wait_for_each_other() {
                 scope.spawn(move || pages(root, OFlags::empty(), big, round * 4 + reader, 2000));
             }
         });
-        assert!(sample(root, AHEAD) + sample(root, AROUND) > 0);
+        assert!(sample(root, SEQUENTIAL) + sample(root, EXTENT) > 0);
     }
 }

@@ -1,0 +1,204 @@
+//! A session: from a mount that answers to its end.
+
+use super::attach;
+use super::metrics::Metrics;
+use super::metrics::file::MetricsFile;
+use super::metrics::labels::Labels;
+use super::mount_identity::MountIdentity;
+use super::options::FuseOptions;
+use super::prefetch::Prefetcher;
+use super::prefetch::dentry_thread::ReaddirThread;
+use super::protocol::filesystem::FuseFilesystem;
+use super::protocol::image_fs::ImageFs;
+use super::protocol::node;
+use super::threads::leader_followers::LeaderFollowers;
+use super::threads::watched::{Watched, wait};
+use crate::{MountError, mount_source, unmount};
+use fuser::{Config, Session, SessionACL};
+use kiln_read::Image;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a session may take to end after its mount is gone. Then its threads are left to answer for files that are still open.
+const GRACE: Duration = Duration::from_secs(1);
+/// Bytes of readahead if the options name none: the longest request of the kernel.
+const READ_AHEAD: u64 = 1 << 20;
+/// Each thread takes 16 MiB of address space.
+const THREADS_MAX: usize = 256;
+
+/// Mount `image` at the directory `dir` and serve it until the mount is unmounted or `stop`, the reading end of a pipe for
+/// example, can be read or is hung up. `ready` is called once the mount answers. Between requests no thread wakes, except for
+/// [`FuseOptions::metrics`].
+///
+/// If files are open when `stop` ends it, the mount is taken out of the tree at once, and its threads answer for these
+/// files until they are closed or the process ends.
+///
+/// # Errors
+/// `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
+/// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
+pub fn serve(
+    image: Image,
+    dir: &Path,
+    options: &FuseOptions,
+    stop: BorrowedFd<'_>,
+    ready: &mut dyn FnMut(),
+) -> Result<(), MountError> {
+    let dir = mount_source::mount_point(dir)?;
+    let device = attach::attach(&dir, options)?;
+    let mut mount = Mount { dir, identity: None };
+    let failed = |path: &Path, source| MountError::Fuse { path: path.to_path_buf(), source };
+
+    let metrics = Arc::<Metrics>::default();
+    let metrics_file = options.metrics.clone().map(|path| {
+        let labels = Labels::new(options.fsname.as_ref(), &mount.dir);
+        MetricsFile::start(path, labels, image.clone(), Arc::clone(&metrics))
+    });
+    let mut metrics_file = metrics_file.transpose()?;
+
+    let config = config(options);
+    // Listings fill the dcache only where names come with attributes (READDIRPLUS).
+    let (thread, slot) = node::are_inode_numbers(&image).then(ReaddirThread::new).unzip();
+    let filesystem = || -> io::Result<FuseFilesystem> {
+        let threads = LeaderFollowers::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&metrics));
+        let prefetcher = Prefetcher::new(device.try_clone()?, thread, image.superblock().inos, Arc::clone(&metrics));
+        Ok(FuseFilesystem::new(ImageFs::new(image, metrics, options), threads, prefetcher))
+    };
+    // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
+    let session = filesystem().and_then(|filesystem| Session::from_fd(filesystem, device, SessionACL::All, config));
+    let session = session.map_err(|error| failed(&mount.dir, error))?;
+    let session = Watched::spawn("kiln-fuse", move || session.run()).map_err(|error| failed(&mount.dir, error))?;
+
+    let answered = answer(&mount.dir, &session, stop);
+    let mut tuned = Ok(());
+    if let Ok(Some(identity)) = answered {
+        mount.identity = Some(identity);
+        if let Some(slot) = slot {
+            slot.set_mount(mount.dir.clone(), identity);
+        }
+        tuned = match options.read_ahead {
+            Some(bytes) => set_read_ahead(identity, bytes),
+            // Without root, the kernel keeps its default.
+            None => set_read_ahead(identity, READ_AHEAD).or(Ok(())),
+        };
+        if tuned.is_ok() {
+            ready();
+        }
+    }
+    let mut waited = Ok(());
+    if matches!(answered, Ok(Some(_))) && tuned.is_ok() {
+        waited = wait_for_end(&session, stop, metrics_file.as_mut());
+    }
+    let dir = mount.dir.clone();
+    let ended = if session.has_ended() {
+        let ended = join(session);
+        // An orderly end: the mount was unmounted. What is in its place by now is not ours.
+        if ended.is_ok() {
+            std::mem::forget(mount);
+        }
+        ended
+    } else {
+        drop(mount);
+        end(session)
+    };
+    // Why the session broke off says more than that it does not answer.
+    ended.and(answered).and(tuned).and(waited).map_err(|error| failed(&dir, error))
+}
+
+fn config(options: &FuseOptions) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
+    // A descriptor for each thread spares them a lock, but needs the device itself, which a user may not have.
+    config.clone_fd = attach::open_device().is_ok();
+    config
+}
+
+type Running = Watched<io::Result<()>>;
+
+/// Wait until the mount at `dir` answers, and return its identity; `None` if it was stopped or unmounted before. A thread of its own asks:
+/// it would hang if the session did.
+fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Option<MountIdentity>> {
+    let dir = dir.to_path_buf();
+    let ask = move || rustix::fs::statfs(&dir).and_then(|_| MountIdentity::of(&dir));
+    let asking = Watched::spawn("kiln-fuse-ready", ask)?;
+    match wait(&[asking.end(), session.end(), stop], None)? {
+        Some(0) => {
+            let answer = asking.join().map_err(|_| io::Error::other("asking the mount panicked"))?;
+            Ok(Some(answer?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Wait until the session ends or `stop` says so, and keep the metrics file current meanwhile.
+fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut metrics_file: Option<&mut MetricsFile>) -> io::Result<()> {
+    let ends = [session.end(), stop];
+    while wait(&ends, metrics_file.as_deref().map(MetricsFile::due))?.is_none() {
+        if let Some(metrics_file) = &mut metrics_file {
+            metrics_file.tick();
+        }
+    }
+    Ok(())
+}
+
+/// Set the kernel's readahead window for this mount. Its default is 128 KiB, which is less than many an extent.
+fn set_read_ahead(mount: MountIdentity, bytes: u64) -> io::Result<()> {
+    let (major, minor) = mount.device;
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot set its read-ahead, {path}: {error}"));
+    fs::write(&path, (bytes >> 10).to_string()).map_err(failed)
+}
+
+/// The result of the session, if it ends in time.
+fn end(session: Running) -> io::Result<()> {
+    match wait(&[session.end()], Some(Instant::now() + GRACE))? {
+        Some(_) => join(session),
+        None => Ok(()),
+    }
+}
+
+fn join(session: Running) -> io::Result<()> {
+    session.join().unwrap_or_else(|_| Err(io::Error::other("the session panicked")))
+}
+
+/// The mount of this session; dropping it unmounts what is left of it.
+struct Mount {
+    dir: PathBuf,
+    /// Known once the mount has answered.
+    identity: Option<MountIdentity>,
+}
+
+impl Mount {
+    /// Whether the mount point still leads to this mount, and to no other one. Only a mount that has answered is asked: the kernel
+    /// remembers the answer, whatever has become of the session.
+    fn is_there(&self) -> bool {
+        let Some(identity) = self.identity else { return true };
+        match MountIdentity::of(&self.dir) {
+            Ok(found) => found == identity,
+            Err(error) => error == Errno::NOTCONN,
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.is_there() {
+            return;
+        }
+        let result = match unmount::unmount_ours(&self.dir) {
+            Err(MountError::Busy { path }) => {
+                log::warn!("{}: in use, unmounted lazily", path.display());
+                unmount::unmount_lazily(&self.dir)
+            }
+            result => result,
+        };
+        match result {
+            Ok(()) | Err(MountError::NotMounted { .. }) => {}
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+}
