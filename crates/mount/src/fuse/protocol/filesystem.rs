@@ -6,6 +6,7 @@ use super::node::{self, ATTR_TTL, ENTRY_TTL};
 use crate::fuse::metrics::{FETCH, RequestKind};
 use crate::fuse::prefetch::Prefetcher;
 use crate::fuse::threads::leader_followers::LeaderFollowers;
+use crate::heap;
 use fuser::{
     AccessFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory,
@@ -184,6 +185,7 @@ impl Filesystem for FuseFilesystem {
                 };
                 fs.guarded_with(RequestKind::Read, answer, |answered| {
                     if let Some((size, bytes)) = answered {
+                        heap::answered(bytes.len());
                         let range = offset..offset + bytes.len() as u64;
                         self.prefetcher.after_answer(fs, threads, node, size, range, bytes);
                     }
