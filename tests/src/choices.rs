@@ -1,8 +1,8 @@
 //! Choices that change where and how bytes are stored, by dimension: a row takes one choice of each.
 
 use crate::image::{fit, options, with_block_bits};
-use kiln_build::tree::{Kind, NodeId};
-use kiln_build::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
+use kiln_builder::tree::{Kind, NodeId};
+use kiln_builder::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
 use std::collections::BTreeSet;
 

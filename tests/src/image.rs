@@ -1,6 +1,6 @@
 //! Building and opening images.
 
-use kiln_build::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
@@ -61,17 +61,17 @@ pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
 /// Build into `out`.
 ///
 /// # Errors
-/// As [`kiln_build::build`].
+/// As [`kiln_builder::build`].
 pub fn build_to<'a>(tree: &Tree, out: impl Into<Out<'a>>, options: &BuildOptions) -> Result<Summary, BuildError> {
     let stop = AtomicBool::new(false);
     let progress = |progress: Progress| assert!(progress.done_bytes <= progress.total_bytes);
-    kiln_build::build(tree, out, options, &Control { stop: &stop, progress: &progress })
+    kiln_builder::build(tree, out, options, &Control { stop: &stop, progress: &progress })
 }
 
 /// Build in memory.
 ///
 /// # Errors
-/// As [`kiln_build::build`].
+/// As [`kiln_builder::build`].
 ///
 /// # Panics
 /// If the system has no file in memory to offer.

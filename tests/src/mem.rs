@@ -1,7 +1,7 @@
 //! Trees without a disk.
 
-use kiln_build::BuildError;
-use kiln_build::tree::{
+use kiln_builder::BuildError;
+use kiln_builder::tree::{
     Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr,
 };
 use std::io;

@@ -1,7 +1,7 @@
 //! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
 
-use kiln_build::tree::{NodeId, Tree};
-use kiln_build::{Blob, BuildError, BuildOptions, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate};
+use kiln_builder::tree::{NodeId, Tree};
+use kiln_builder::{Blob, BuildError, BuildOptions, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate};
 use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, build_to, options, with_block_bits};

@@ -1,7 +1,7 @@
 //! Sources that fail, callers that stop: errors name the path, and nothing else of the tree is lost.
 
-use kiln_build::tree::{ContentError, Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Control, Dedupe, DigestName};
+use kiln_builder::tree::{ContentError, Kind, NodeId, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control, Dedupe, DigestName};
 use kiln_codec::Method;
 use kiln_format::inode::FileType;
 use kiln_tests::data::Texture;
@@ -170,7 +170,7 @@ fn openings(victim: &str, options: &BuildOptions) -> u32 {
 
 #[test]
 fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
-    use kiln_build::Fragments;
+    use kiln_builder::Fragments;
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 1) };
     let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
     let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), ..parts.clone() };
@@ -214,7 +214,7 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
 /// Backups need files that grow, such as logs: they are stored, alone, whenever they change.
 #[test]
 fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
-    use kiln_build::Fragments;
+    use kiln_builder::Fragments;
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 3) };
     let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
     let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), threads: 1, ..parts.clone() };
@@ -283,7 +283,7 @@ fn a_stopped_build_is_interrupted() {
                 }
             };
             let out = File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).unwrap());
-            kiln_build::build(&tree, &out, &options, &Control { stop: &stop, progress: &progress })
+            kiln_builder::build(&tree, &out, &options, &Control { stop: &stop, progress: &progress })
         };
         assert!(run(u64::MAX).is_ok());
         let total = reports.load(Ordering::Relaxed);

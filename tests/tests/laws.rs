@@ -1,7 +1,7 @@
 //! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Dedupe, DigestName, Fragments};
+use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_builder::{BuildError, BuildOptions, Dedupe, DigestName, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};

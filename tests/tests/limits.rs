@@ -1,7 +1,7 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_build::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
-use kiln_build::{BuildError, BuildOptions, DigestName, Fragments, Summary};
+use kiln_builder::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
+use kiln_builder::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
 use kiln_format::inode::{Form, Rdev};
@@ -121,15 +121,15 @@ fn what_is_no_tree_is_refused() {
 }
 
 /// Contents of a tree without files.
-fn nothing() -> Box<dyn kiln_build::tree::Contents> {
+fn nothing() -> Box<dyn kiln_builder::tree::Contents> {
     struct Nothing;
-    impl kiln_build::tree::Contents for Nothing {
+    impl kiln_builder::tree::Contents for Nothing {
         fn open(
             &self,
-            _: kiln_build::tree::ContentId,
+            _: kiln_builder::tree::ContentId,
             _: &[u8],
-        ) -> Result<Box<dyn kiln_build::tree::Content>, kiln_build::tree::ContentError> {
-            Err(kiln_build::tree::ContentError::Changed("everything"))
+        ) -> Result<Box<dyn kiln_builder::tree::Content>, kiln_builder::tree::ContentError> {
+            Err(kiln_builder::tree::ContentError::Changed("everything"))
         }
     }
     Box::new(Nothing)

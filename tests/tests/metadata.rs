@@ -1,8 +1,8 @@
 //! Metadata that is compressed: directories in the packed inode, inodes in the metabox. Trees at the edges of these forms are
 //! what they were to our reader and to the kernel, with the same bytes at any number of threads.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions, Fragments};
+use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_builder::{BuildError, BuildOptions, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::inode::DataLayout;

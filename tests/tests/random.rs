@@ -4,7 +4,7 @@
 //! `KILN_TRIPS=n` sets the number of images: 100 by default, 2,000 with `./test.sh --long`. `KILN_TRIPS_FROM=n` sets the first seed; a
 //! failure names its own.
 
-use kiln_build::{Blob, Out};
+use kiln_builder::{Blob, Out};
 use kiln_format::BlockBits;
 use kiln_read::{Image, OpenOptions, Reader};
 use kiln_sink::Selection;

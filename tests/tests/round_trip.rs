@@ -1,7 +1,7 @@
 //! A generated tree becomes an image, and the image is the tree: to our reader, to the kernel, by FUSE. And the image is
 //! the same whatever the number of threads and the order of directories.
 
-use kiln_build::BuildOptions;
+use kiln_builder::BuildOptions;
 use kiln_codec::Method;
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::generator::{Scale, make};

@@ -1,8 +1,8 @@
 //! The size and the SHA-256 of images of one tree, by options: `sizes.txt` has them all, so that whoever reviews a change sees what it
 //! does to images. After a change that is meant, `KILN_BLESS=1 cargo test -p kiln-tests --test sizes` writes it anew.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{Blob, Out};
+use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_builder::{Blob, Out};
 use kiln_format::inode::Rdev;
 use kiln_tests::choices;
 use kiln_tests::data::Texture;

@@ -1,7 +1,7 @@
 //! How the command ends: one function from a failure to an exit code.
 
 use crate::memory;
-use kiln_build::BuildError;
+use kiln_builder::BuildError;
 use kiln_codec::CodecError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;

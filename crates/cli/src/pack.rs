@@ -25,7 +25,7 @@ use crate::target::Target;
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
 use job::Idle;
-use kiln_build::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons};
+use kiln_builder::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons};
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
 use layout_args::LayoutArgs;

@@ -3,7 +3,7 @@
 //! What was asked for by name must be had; a preset's own choice gives way to the best that the kernel has.
 
 use crate::exit::Failure;
-use kiln_build::{BuildOptions, Dedupe, Fragments, Trial};
+use kiln_builder::{BuildOptions, Dedupe, Fragments, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::{Algorithm, BlockBits, KernelVersion};

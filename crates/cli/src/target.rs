@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::output::{Destination, Existing, NewFile, Spool, Stream, spool_dir};
 use crate::signals::Signals;
 use crate::vmdk::{Descriptor, SECTOR_LEN};
-use kiln_build::{Blob, BuildError, Out, Summary};
+use kiln_builder::{Blob, BuildError, Out, Summary};
 use kiln_source::dir::FileId;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};

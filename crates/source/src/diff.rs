@@ -16,7 +16,7 @@ pub use change::{Aspect, Change, ChangeKind, Difference, Side, XattrChange};
 
 use compare::{Comparer, Outcome};
 use jobs::{Job, Jobs, Piece};
-use kiln_build::tree::{NodeId, Tree};
+use kiln_builder::tree::{NodeId, Tree};
 use pairs::{OneSided, Pair, Pairs};
 use std::collections::HashMap;
 use std::ops::ControlFlow;

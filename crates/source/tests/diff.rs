@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Model, Spot, What, faulty_tree, tree};
-use kiln_build::tree::{ContentError, Tree};
+use kiln_builder::tree::{ContentError, Tree};
 use kiln_source::diff::{
     Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Difference, Side, XattrChange, diff,
 };

@@ -1,7 +1,7 @@
 //! An image as a tree: the same as the image, and good for building another.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
-use kiln_build::{BuildError, BuildOptions};
+use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
 use kiln_read::{FollowLast, Image, MemorySource, OpenOptions, ReadError};
 use kiln_source::diff::{Change, DiffOptions, DiffSummary, diff};

@@ -1,7 +1,7 @@
 //! What is left out of real directories.
 
-use kiln_build::Tree;
-use kiln_build::tree::Kind;
+use kiln_builder::Tree;
+use kiln_builder::tree::Kind;
 use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_tests::rng::Rng;

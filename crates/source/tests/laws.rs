@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Model, Spot, What, tree};
-use kiln_build::BuildOptions;
-use kiln_build::tree::Tree;
+use kiln_builder::BuildOptions;
+use kiln_builder::tree::Tree;
 use kiln_source::diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
 use kiln_source::erofs::scan;
 use kiln_tests::image::{build, open};

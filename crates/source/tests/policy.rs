@@ -1,6 +1,6 @@
 //! What becomes of trees.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
+use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::{FileType, Rdev};
 use kiln_source::filter::{
     FileContexts, IdBase, IdMap, IdPolicy, Labels, NameGlobs, Policy, PolicyError, Times, XattrPolicy, apply,

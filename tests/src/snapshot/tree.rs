@@ -1,8 +1,8 @@
 //! Trees that are to become images.
 
 use super::{Record, Snapshot, hash, joined};
-use kiln_build::tree::{Kind, NodeId};
-use kiln_build::{BuildError, Tree};
+use kiln_builder::tree::{Kind, NodeId};
+use kiln_builder::{BuildError, Tree};
 use kiln_format::inode::{FileType, Rdev};
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::image::ImageArgs;
 use crate::signals::Signals;
-use kiln_build::Tree;
+use kiln_builder::Tree;
 use kiln_source::dir::{self, ScanOptions};
 use kiln_source::erofs;
 use kiln_source::filter::Filter;

@@ -5,7 +5,7 @@ use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
 use crate::preset::{PclusterLimits, check_method};
 use crate::size;
-use kiln_build::BuildOptions;
+use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
 use kiln_format::KernelVersion;
 use kiln_source::filter::{Hint, HintRules, PathOrder, lines};

@@ -8,7 +8,7 @@ use crate::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::signals::Signals;
 use crate::size::Human;
 use clap::ValueEnum;
-use kiln_build::{Estimate, Interval, PhaseClock};
+use kiln_builder::{Estimate, Interval, PhaseClock};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

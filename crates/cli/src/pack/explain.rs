@@ -4,7 +4,7 @@ use super::summary;
 use crate::exit::Failure;
 use crate::report::{Bytes, JsonList, Out};
 use crate::size::Human;
-use kiln_build::{Decision, Explanation, ExtendedBecause, How, Reasons, Uncompressed, Unpacked};
+use kiln_builder::{Decision, Explanation, ExtendedBecause, How, Reasons, Uncompressed, Unpacked};
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;

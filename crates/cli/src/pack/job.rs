@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::signals::Signals;
-use kiln_build::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
 use kiln_source::dir::{FileId, Scan, ScanError, ScanOptions};
 use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
 use std::path::Path;
@@ -71,7 +71,7 @@ impl Job<'_> {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<(Summary, Reasons<'t>), Failure> {
         let control = Control { stop: signals.stop(), progress };
-        let built = kiln_build::build_explained(tree, out, options, &control);
+        let built = kiln_builder::build_explained(tree, out, options, &control);
         built.map_err(|source| self.failure(source, signals))
     }
 
@@ -84,7 +84,7 @@ impl Job<'_> {
         signals: &Signals,
     ) -> Result<Estimate, Failure> {
         let control = Control { stop: signals.stop(), progress: &|_| {} };
-        let estimate = kiln_build::estimate(tree, has_blob, options, &control);
+        let estimate = kiln_builder::estimate(tree, has_blob, options, &control);
         estimate.map_err(|source| self.failure(source, signals))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::size;
-use kiln_build::{BuildOptions, ChunkEntries, DigestName};
+use kiln_builder::{BuildOptions, ChunkEntries, DigestName};
 use kiln_format::BlockBits;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

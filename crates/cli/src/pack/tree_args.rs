@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln_build::tree::Xattr;
+use kiln_builder::tree::Xattr;
 use kiln_source::filter::{
     Chmod, FileContexts, Filter, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, PathList, Policy, Regexes, Rule,
     Rules, SyntaxError, Times, XattrPolicy, parse_xattr,

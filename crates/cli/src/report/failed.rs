@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use crate::exit::Failure;
-use kiln_build::BuildError;
+use kiln_builder::BuildError;
 use kiln_format::FormatError;
 use kiln_read::{Defect, ReadError};
 use kiln_sink::SinkError;

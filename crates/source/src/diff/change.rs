@@ -1,6 +1,6 @@
 //! What a difference can be, and those that metadata tells.
 
-use kiln_build::tree::{ContentError, Kind, Metadata, Node, Xattr};
+use kiln_builder::tree::{ContentError, Kind, Metadata, Node, Xattr};
 use kiln_format::inode::{FileType, Rdev};
 use std::cmp::Ordering;
 use std::sync::Arc;

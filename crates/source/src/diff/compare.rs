@@ -1,7 +1,7 @@
 //! Comparing bytes.
 
-use kiln_build::BuildError;
-use kiln_build::tree::{Content, ContentError, NodeId, Tree};
+use kiln_builder::BuildError;
+use kiln_builder::tree::{Content, ContentError, NodeId, Tree};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! From pairs of nodes to what is known without reading contents.
 
-use kiln_build::tree::{Kind, NodeId, Tree};
+use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use std::collections::HashSet;
 

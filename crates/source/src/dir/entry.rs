@@ -1,6 +1,6 @@
 //! One entry of a directory: its metadata, without its contents.
 
-use kiln_build::tree::{Metadata, ThinSlice, Xattr};
+use kiln_builder::tree::{Metadata, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
 use rustix::fs::{AtFlags, Dir, FileType, StatxAttributes, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
 use rustix::io::Errno;

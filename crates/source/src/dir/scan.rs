@@ -1,7 +1,7 @@
 //! Walking a directory on several threads, and putting what they find into one tree.
 
-use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entries, Kind, Node, NodeId, Tree};
+use kiln_builder::BuildError;
+use kiln_builder::tree::{ContentId, Entries, Kind, Node, NodeId, Tree};
 use kiln_read::Escaped;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;

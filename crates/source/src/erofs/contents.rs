@@ -1,6 +1,6 @@
 //! Contents of the files of an image.
 
-use kiln_build::tree::{Content, ContentError, ContentId, Contents};
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
 use kiln_read::{Image, Inode, Nid, ReadError, SeekWhat};
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_build::BuildError;
-use kiln_build::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_builder::BuildError;
+use kiln_builder::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 use kiln_format::inode::{DataLayout, FileType};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;

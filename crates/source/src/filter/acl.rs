@@ -1,6 +1,6 @@
 //! Owners and permissions once more, in the values of extended attributes: they must not contradict the inode.
 
-use kiln_build::tree::Xattr;
+use kiln_builder::tree::Xattr;
 use kiln_format::acl::{ACCESS, entries, named_ids};
 
 use super::ids::{IdKind, IdPolicy, IdProblem};

@@ -1,6 +1,6 @@
 //! Why a filter or policy cannot be had, or a tree cannot follow it.
 
-use kiln_build::BuildError;
+use kiln_builder::BuildError;
 use std::fmt::Display;
 
 use super::ids::IdKind;

@@ -1,6 +1,6 @@
 //! SELinux labels by path: the text form of file_contexts, see selabel_file(5).
 
-use kiln_build::tree::{Kind, Xattr};
+use kiln_builder::tree::{Kind, Xattr};
 use kiln_format::inode::FileType;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashMap;

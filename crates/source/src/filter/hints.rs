@@ -1,7 +1,7 @@
 //! Which files are compressed otherwise than the rest, by their paths.
 
-use kiln_build::tree::{Kind, NodeId};
-use kiln_build::{Hints, Spec, Tree};
+use kiln_builder::tree::{Kind, NodeId};
+use kiln_builder::{Hints, Spec, Tree};
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use std::collections::BTreeSet;
 
@@ -137,7 +137,7 @@ impl HintRules {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use kiln_build::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
+    use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
     use kiln_codec::Method;
 
     struct Nothing;

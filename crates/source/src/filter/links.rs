@@ -1,6 +1,6 @@
 //! Nodes and the names that lead to them.
 
-use kiln_build::tree::{Kind, Node, NodeId};
+use kiln_builder::tree::{Kind, Node, NodeId};
 
 use super::error::PolicyError;
 

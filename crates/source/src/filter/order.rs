@@ -1,7 +1,7 @@
 //! Which files' data comes first.
 
-use kiln_build::Tree;
-use kiln_build::tree::NodeId;
+use kiln_builder::Tree;
+use kiln_builder::tree::NodeId;
 
 use super::error::FileError;
 use super::path_list::{components, paths};

@@ -3,7 +3,7 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_build::tree::{Entries, Entry, Kind, Node, ThinSlice, Xattr};
+use kiln_builder::tree::{Entries, Entry, Kind, Node, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
 
 use super::error::PolicyError;

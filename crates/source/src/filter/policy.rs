@@ -1,6 +1,6 @@
 //! What becomes of a tree.
 
-use kiln_build::tree::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_builder::tree::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
 use super::acl::{self, Lost};
 use super::chmod::Chmod;

@@ -1,6 +1,6 @@
 //! Extended attributes: which stay, and which are added.
 
-use kiln_build::tree::{Kind, Xattr};
+use kiln_builder::tree::{Kind, Xattr};
 use kiln_format::xattr::{NAME_MAX_LEN, VALUE_MAX_LEN, split_name};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 

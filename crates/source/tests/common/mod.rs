@@ -1,7 +1,7 @@
 //! Trees as maps, which are easy to edit.
 #![allow(dead_code)] // each test program uses a part of it
 
-use kiln_build::tree::{Kind, Metadata, NodeId, Tree};
+use kiln_builder::tree::{Kind, Metadata, NodeId, Tree};
 use kiln_format::inode::Rdev;
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use crate::preset::PclusterLimits;
-use kiln_build::BuildOptions;
+use kiln_builder::BuildOptions;
 use kiln_codec::{Method, Spec};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;

@@ -3,7 +3,7 @@
 use super::value;
 use crate::dropin::getopt::{Misuse, number};
 use crate::preset::SMALL_FILE_LEN;
-use kiln_build::{ChunkEntries, Fragments};
+use kiln_builder::{ChunkEntries, Fragments};
 use std::ffi::OsString;
 
 /// Names by bit of `--zfeature-bits`.

@@ -5,7 +5,7 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use crate::exit::Failure;
 use crate::preset::PclusterLimits;
-use kiln_build::BuildOptions;
+use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
 use kiln_source::filter::{Hint, HintRules};
 use std::fs;

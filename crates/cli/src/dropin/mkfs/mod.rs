@@ -14,7 +14,7 @@ use crate::pack::Job;
 use crate::signals::Signals;
 use crate::target::Target;
 use crate::text;
-use kiln_build::Summary;
+use kiln_builder::Summary;
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;

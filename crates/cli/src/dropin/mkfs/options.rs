@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, Label, source_date_epoch};
 use crate::preset::{PclusterLimits, feature_of};
 use crate::threads::processors;
-use kiln_build::{BuildOptions, Dedupe, DigestName, Fragments, Holes};
+use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
 use kiln_format::feature::Feature;

@@ -112,7 +112,7 @@ fn one_pass(sizes: ChunkSizes, window: &[u8], mut each: impl FnMut(Range<usize>)
     }
 }
 
-/// Not a test: speeds, for `cargo test --release -p kiln-build chunker -- --ignored --nocapture`.
+/// Not a test: speeds, for `cargo test --release -p kiln-builder chunker -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed() {

@@ -295,7 +295,7 @@ fn errors_of_the_text_come_through() {
     assert_eq!(matcher.push(&[chunk], &mut Failing), Err("cannot be read"));
 }
 
-/// Not a test: user time for each GB, for `cargo test --release -p kiln-build matching -- --ignored --nocapture`.
+/// Not a test: user time for each GB, for `cargo test --release -p kiln-builder matching -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed() {
