@@ -25,7 +25,7 @@ pub struct Explanation {
     pub len: u64,
     /// Where its contents are.
     pub how: How,
-    /// How it is compressed, where that gains, and who decided that.
+    /// How it is compressed, where that gains, and which choice decided it.
     pub way: Option<(Spec, Decision)>,
     /// Why it is not in the packed inode, if others are.
     pub unpacked: Option<Unpacked>,
@@ -33,7 +33,7 @@ pub struct Explanation {
     pub extended_because: Vec<ExtendedBecause>,
 }
 
-/// Who decided how a file is compressed.
+/// The choice that decided how a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is so for all files.

@@ -353,7 +353,7 @@ impl BuildOptions {
         self.memory / 2
     }
 
-    /// Bytes of memory for data between reading and writing. More helps nobody.
+    /// Bytes of memory for data between reading and writing. More gains nothing.
     pub(crate) fn backlog(&self) -> u64 {
         (self.memory as u64 / 8).min(64 << 20)
     }

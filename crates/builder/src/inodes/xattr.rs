@@ -1,6 +1,6 @@
 //! Extended attributes: which are shared, what each inode's body holds.
 //!
-//! Equal sets of attributes are kept once, whoever has them: a tree with one label on a million files has one set.
+//! Equal sets of attributes are kept once, however many inodes have them: a tree with one label on a million files has one set.
 //! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, HIDDEN, RawXattrBodyHeader, SHARED_MAX};

@@ -112,7 +112,7 @@ pub type Compat = Option<(Algorithm, u32)>;
 /// Finds the first file, in plan order, with the same length and digest that is read alike.
 #[derive(Default)]
 pub struct Candidates {
-    /// 64 bits of length and digest: whoever is found is compared byte by byte. The file that has them.
+    /// 64 bits of length and digest, and the file that has them. Files of equal keys are compared byte by byte.
     keys: Vec<(u64, u32)>,
 }
 

@@ -19,7 +19,7 @@ use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
 use crate::write::directory;
 
-/// Nobody opens a special inode by name.
+/// No path leads to a special inode, so its mode never matters.
 const SPECIAL_PERMISSIONS: u16 = 0o444;
 
 /// Turns nodes into bytes.
