@@ -1,6 +1,7 @@
 //! The phases of a build, one after the other.
 
 use crate::clock::PhaseClock;
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::explain::Reasons;
@@ -45,10 +46,14 @@ pub fn build_explained<'t, 'a>(
 ) -> Result<(Summary, Reasons<'t>), BuildError> {
     options.check()?;
     let out = out.into();
+    let context = Context { tree, options, control };
     let (mut apart, mut clock) = (Apart::new(), PhaseClock::start());
     loop {
-        let error = match attempt(tree, out, &mut apart, options, control, &mut clock) {
-            Ok((summary, reasons)) => return Ok((Summary { phases: clock.phases(), ..summary }, reasons)),
+        let error = match attempt(out, &mut apart, &mut clock, context) {
+            Ok(Built { summary, inodes, plan, data }) => {
+                let summary = Summary { phases: clock.phases(), ..summary };
+                return Ok((summary, Reasons::new(tree, inodes, plan, data, options)));
+            }
             Err(error) => error,
         };
         // Others were to share what could not be had any more. The file's own data may still be had.
@@ -61,28 +66,30 @@ pub fn build_explained<'t, 'a>(
     }
 }
 
+/// An image that was written, and the values that it was made of.
+struct Built {
+    summary: Summary,
+    inodes: inodes::Inodes,
+    plan: plan::Plan,
+    data: pack::StoredData,
+}
+
 /// Build an image in which files that are `apart` share nothing.
-fn attempt<'t>(
-    tree: &'t Tree,
-    out: Out<'_>,
-    apart: &mut Apart,
-    options: &BuildOptions,
-    control: &Control<'_>,
-    clock: &mut PhaseClock,
-) -> Result<(Summary, Reasons<'t>), BuildError> {
-    let digests = digest::all(tree, apart, options, control)?;
+fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
+    let Context { tree, options, control } = context;
+    let digests = digest::all(apart, context)?;
     let mut facts = inodes::Inodes::gather(tree, &digests, options)?;
-    let mut plan = plan::Plan::make(tree, &facts, apart, options, control)?;
+    let mut plan = plan::Plan::make(&facts, apart, context)?;
     clock.finish("plan");
     let header = superblock::Header::new(out.blob.is_some(), options)?;
     let mut data = append::Appender::new(out, header.blocks, options);
-    let mut packed = pack::pack(tree, &plan, &mut data, options, control)?;
+    let mut packed = pack::pack(&plan, &mut data, context)?;
     plan.packing_is_done();
     let data_end = data.end();
     clock.finish("pack");
     let view = View::new(tree, &facts, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
-    let metadata = special_inodes::SpecialInodes::pack(&view, &layout, &mut data, options, control)?;
+    let metadata = special_inodes::SpecialInodes::pack(&view, &layout, &mut data, context)?;
     let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
     clock.finish("write");
     let mut summary = summary::summarize(&view, data_end, &written);
@@ -90,7 +97,7 @@ fn attempt<'t>(
     summary.skipped = std::mem::take(&mut facts.left_out);
     summary.skipped.append(&mut plan.left_out);
     summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
-    Ok((summary, Reasons::new(tree, facts, plan, packed, options)))
+    Ok(Built { summary, inodes: facts, plan, data: packed })
 }
 
 /// Files that have changed and are stored, by path: those of the plan and of packing, and of those that are apart for it.

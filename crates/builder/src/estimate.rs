@@ -22,6 +22,7 @@ use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
 use crate::clock::PhaseClock;
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
 use crate::inodes::digest;
@@ -91,12 +92,13 @@ pub fn estimate(
     };
     let options = &BuildOptions { dedupe, fragments, ..options.clone() };
     let mut clock = PhaseClock::start();
+    let context = Context { tree, options, control };
     let digests = digest::synthetic(tree, options);
     let facts = Inodes::gather(tree, &digests, options)?;
-    let plan = Plan::make(tree, &facts, &Apart::new(), options, control)?;
+    let plan = Plan::make(&facts, &Apart::new(), context)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
-    let observed = observe::observe(tree, &plan, &frame, options, control)?;
+    let observed = observe::observe(&plan, &frame, context)?;
     let mut layout_clock = PhaseClock::start();
     let synthetic = synthetic::packed(&plan, &frame, &observed, has_blob, options);
     let view = View::new(tree, &facts, &plan, &synthetic, options);

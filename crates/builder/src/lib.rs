@@ -13,6 +13,7 @@
 
 mod build;
 mod clock;
+mod context;
 mod error;
 mod estimate;
 mod explain;

@@ -19,6 +19,7 @@ use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::layout::lcluster_index::{self, ZExtent};
@@ -76,23 +77,18 @@ impl StoredData {
 ///
 /// # Errors
 /// As [`crate::build`].
-pub fn pack(
-    tree: &Tree,
-    plan: &Plan,
-    data: &mut Appender<'_>,
-    options: &BuildOptions,
-    control: &Control<'_>,
-) -> Result<StoredData, BuildError> {
-    let mut packing = Packing::new(plan, data, options, control);
+pub fn pack(plan: &Plan, data: &mut Appender<'_>, context: Context<'_>) -> Result<StoredData, BuildError> {
+    let Context { tree: _, options, control: _ } = context;
+    let mut packing = Packing::new(plan, data, context);
     packing.write_zeros(options)?;
-    packing.run(jobs::jobs(plan, options), &plan.packed, tree, options)?;
+    packing.run(jobs::jobs(plan, options), &plan.packed, context)?;
     if let Some(streams) = &plan.streams {
         let late = packing.resolve(streams)?;
-        packing.run(late.into_iter(), &plan.packed, tree, options)?;
+        packing.run(late.into_iter(), &plan.packed, context)?;
     }
     if let Some(way) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
         let ends = packing.place_ends(options)?;
-        packing.run(jobs::ends(&ends, way), &ends, tree, options)?;
+        packing.run(jobs::ends(&ends, way), &ends, context)?;
     }
     packing.finish()
 }
@@ -127,7 +123,8 @@ struct Packing<'a, 'b> {
 }
 
 impl<'a, 'b> Packing<'a, 'b> {
-    fn new(plan: &'a Plan, data: &'a mut Appender<'b>, options: &BuildOptions, control: &'a Control<'a>) -> Self {
+    fn new(plan: &'a Plan, data: &'a mut Appender<'b>, context: Context<'a>) -> Self {
+        let Context { options, control, .. } = context;
         let block_bits = options.block_bits;
         let packed = StoredData {
             stored: vec![Stored::Nothing; plan.files.len()],
@@ -170,12 +167,12 @@ impl<'a, 'b> Packing<'a, 'b> {
         &mut self,
         parts: impl Iterator<Item = PackJob> + Send,
         packed: &FragmentStream,
-        tree: &Tree,
-        options: &BuildOptions,
+        context: Context<'_>,
     ) -> Result<(), BuildError> {
+        let Context { tree, options, .. } = context;
         let (plan, control) = (self.plan, self.control);
         let worker = || {
-            let mut packer = PackWorker::new(tree, plan, packed, options, control);
+            let mut packer = PackWorker::new(plan, packed, context);
             Ok(move |part: PackJob| {
                 let packed = skippable(packer.pack(&part), options)?;
                 Ok((part, packed))

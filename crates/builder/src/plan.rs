@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::inodes::Inodes;
@@ -31,8 +32,6 @@ use crate::plan::fragments::{FragmentCandidate, FragmentStream};
 use crate::plan::hole::Holes;
 use crate::plan::text::{TextSource, segment_len};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
-use crate::tree::Tree;
 use crate::tree::{ContentError, Kind, NodeId};
 
 /// Files that are to share nothing with others, and why.
@@ -86,13 +85,8 @@ impl Plan {
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
-    pub fn make(
-        tree: &Tree,
-        facts: &Inodes,
-        apart: &Apart,
-        options: &BuildOptions,
-        control: &Control<'_>,
-    ) -> Result<Self, BuildError> {
+    pub fn make(facts: &Inodes, apart: &Apart, context: Context<'_>) -> Result<Self, BuildError> {
+        let Context { tree, options, control: _ } = context;
         let mut files = Vec::new();
         let mut file_of_node = vec![None; tree.len()];
         let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
@@ -127,15 +121,15 @@ impl Plan {
             apart: BTreeMap::new(),
         };
         plan.apart = apart.keys().filter_map(|node| Some((plan.file_of(*node)?, None))).collect();
-        let Analyses { small, chunks, pairs } = plan.analysis(tree, options, control)?;
-        plan.confirm(pairs, tree, options, control)?;
+        let Analyses { small, chunks, pairs } = plan.analysis(context)?;
+        plan.confirm(pairs, context)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
-        method_selection::choose(&mut plan.files, is_packable, tree, options, control)?;
+        method_selection::choose(&mut plan.files, is_packable, context)?;
         plan.pack(small, ordered_count, options)?;
         if options.dedupes_parts() {
             let Plan { files, holes, apart, packed, .. } = &plan;
             let compressed = Compressed { files, holes, apart, packed };
-            plan.streams = Some(Deduplication::plan(&compressed, chunks, tree, options, control)?);
+            plan.streams = Some(Deduplication::plan(&compressed, chunks, context)?);
         }
         Ok(plan)
     }
@@ -209,7 +203,8 @@ impl Plan {
     }
 
     /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone.
-    fn analysis(&mut self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<Analyses, BuildError> {
+    fn analysis(&mut self, context: Context<'_>) -> Result<Analyses, BuildError> {
+        let Context { tree, options, control: _ } = context;
         let apart = &self.apart;
         let mut same_len = HashMap::<u64, u32>::new();
         for file in &self.files {
@@ -239,7 +234,7 @@ impl Plan {
         let (all_holes, filled_holes) = (&mut self.holes, &mut self.filled_holes);
         let (entropies, left_out) = (&mut self.entropies, &mut self.left_out);
         let mut all_changed = Vec::new();
-        analysis::analyze((0..).zip(files).filter_map(wanted), tree, options, control, |wanted, analysis| {
+        analysis::analyze((0..).zip(files).filter_map(wanted), context, |wanted, analysis| {
             let idx = wanted.file;
             let Analysis { digest, holes, entropy, head, chunks, changed } = match analysis {
                 Ok(analysis) => analysis,
@@ -274,13 +269,8 @@ impl Plan {
     }
 
     /// Compare the bytes of each pair; the second of equal ones becomes a duplicate of the first.
-    fn confirm(
-        &mut self,
-        pairs: Vec<[u32; 2]>,
-        tree: &Tree,
-        options: &BuildOptions,
-        control: &Control<'_>,
-    ) -> Result<(), BuildError> {
+    fn confirm(&mut self, pairs: Vec<[u32; 2]>, context: Context<'_>) -> Result<(), BuildError> {
+        let Context { tree, options, control } = context;
         let block_bits = options.block_bits;
         let files = &self.files;
         let jobs = pairs.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST });

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use super::frame::{Frame, PIECE_LEN, Probe};
 use super::observed::{Observed, chunks};
 use crate::clock::thread_cpu;
+use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::PartExtent;
@@ -19,8 +19,6 @@ use crate::pack::worker::{PackWorker, Shape};
 use crate::plan::Plan;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
-use crate::tree::Tree;
 
 /// Lengths and digests of chunks that may be stored already.
 type Chunks = Vec<(u64, u128)>;
@@ -29,18 +27,13 @@ type Chunks = Vec<(u64, u128)>;
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; an interruption.
-pub fn observe(
-    tree: &Tree,
-    plan: &Plan,
-    frame: &Frame,
-    options: &BuildOptions,
-    control: &Control<'_>,
-) -> Result<Vec<Vec<Observed>>, BuildError> {
+pub fn observe(plan: &Plan, frame: &Frame, context: Context<'_>) -> Result<Vec<Vec<Observed>>, BuildError> {
+    let Context { tree: _, options, control } = context;
     let probes = frame.strata.iter().enumerate();
     let probes = probes.flat_map(|(stratum, all)| all.draw(&frame.parts).into_iter().map(move |one| (stratum, one)));
     let costed = |job: (usize, Probe)| Costed { cost: ANALYSIS_COST + len(&job.1), job };
     let worker = || {
-        let mut observer = Observer::new(tree, plan, options, control)?;
+        let mut observer = Observer::new(plan, context)?;
         Ok(move |(stratum, probe): (usize, Probe)| {
             control.check()?;
             Ok::<_, BuildError>((stratum, skippable(observer.observe(probe), options)?))
@@ -70,14 +63,10 @@ struct Observer<'a> {
 }
 
 impl<'a> Observer<'a> {
-    fn new(
-        tree: &'a Tree,
-        plan: &'a Plan,
-        options: &'a BuildOptions,
-        control: &'a Control<'a>,
-    ) -> Result<Self, BuildError> {
-        let whole = PackWorker::new(tree, plan, &plan.packed, options, control);
-        let pieces = PackWorker::new(tree, plan, &plan.packed, options, control).with_sample_limit(PIECE_LEN);
+    fn new(plan: &'a Plan, context: Context<'a>) -> Result<Self, BuildError> {
+        let Context { tree: _, options: _, control: _ } = context;
+        let whole = PackWorker::new(plan, &plan.packed, context);
+        let pieces = PackWorker::new(plan, &plan.packed, context).with_sample_limit(PIECE_LEN);
         Ok(Self { plan, whole, pieces })
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::clock::thread_cpu;
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::Apart;
@@ -12,7 +13,6 @@ use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, data_runs};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, Kind, NodeId};
 
@@ -30,12 +30,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 ///
 /// # Errors
 /// The first file that cannot be read, otherwise; an interruption.
-pub fn all(
-    tree: &Tree,
-    apart: &Apart,
-    options: &BuildOptions,
-    control: &Control<'_>,
-) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
+pub fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
+    let Context { tree, options, control } = context;
     let jobs: Vec<_> = files(tree, options)
         .filter(|(id, ..)| !apart.contains_key(id))
         .map(|job| Costed { job, cost: ANALYSIS_COST })

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::{BuildOptions, Dedupe};
@@ -100,13 +101,8 @@ pub struct PackWorker<'a> {
 
 impl<'a> PackWorker<'a> {
     /// A packer for `options`. `packed` is what parts of the packed stream are read from.
-    pub fn new(
-        tree: &'a Tree,
-        plan: &'a Plan,
-        packed: &'a FragmentStream,
-        options: &'a BuildOptions,
-        control: &'a Control<'a>,
-    ) -> Self {
+    pub fn new(plan: &'a Plan, packed: &'a FragmentStream, context: Context<'a>) -> Self {
+        let Context { tree, options, control } = context;
         let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
         Self { tree, plan, packed, options, control, block_bits, fillers, text, sample_limit: u64::MAX }

@@ -4,6 +4,7 @@ use kiln_codec::{Method, probe};
 use kiln_format::BlockBits;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
@@ -12,8 +13,6 @@ use crate::plan::fragments::Head;
 use crate::plan::hole::Holes;
 use crate::plan::{dedupe, hole};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
-use crate::tree::Tree;
 use crate::tree::{Content, ContentError, NodeId};
 
 /// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
@@ -85,11 +84,10 @@ impl AnalysisRequest {
 /// The first file that cannot be read, unless such files are to be skipped.
 pub fn analyze(
     wanted: impl Iterator<Item = AnalysisRequest> + Send,
-    tree: &Tree,
-    options: &BuildOptions,
-    control: &Control<'_>,
+    context: Context<'_>,
     mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
 ) -> Result<(), BuildError> {
+    let Context { tree, options, control } = context;
     let read = |wanted: &AnalysisRequest| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.map(|job| Costed { cost: ANALYSIS_COST + read(&job), job });
     let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));

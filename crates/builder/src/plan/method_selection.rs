@@ -10,12 +10,12 @@ use kiln_format::BlockBits;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
 use crate::tree::Tree;
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
@@ -56,10 +56,9 @@ struct Saving {
 pub fn choose(
     files: &mut [FilePlan],
     is_packable: impl Fn(u32) -> bool,
-    tree: &Tree,
-    options: &BuildOptions,
-    control: &Control<'_>,
+    context: Context<'_>,
 ) -> Result<(), BuildError> {
+    let Context { tree, options, control } = context;
     let Some(default) = options.compression.filter(|_| !options.trial.ways.is_empty()) else { return Ok(()) };
     let compressed = |file: &&FilePlan| file.way == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();

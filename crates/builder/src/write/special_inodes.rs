@@ -5,6 +5,7 @@
 
 use kiln_codec::Spec;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
@@ -48,9 +49,9 @@ impl SpecialInodes {
         view: &View<'_>,
         layout: &Layout,
         data: &mut Appender<'_>,
-        options: &BuildOptions,
-        control: &Control<'_>,
+        context: Context<'_>,
     ) -> Result<Self, BuildError> {
+        let Context { options, control, .. } = context;
         let mut packer = PackWorker { data, options, control };
         let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
         let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;

@@ -8,6 +8,7 @@ use kiln_codec::{Spec, probe};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
+use crate::context::Context;
 use crate::error::{BuildError, Skipped};
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
@@ -21,7 +22,6 @@ use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::{self, Holes};
 use crate::plan::text::{TextSource, segment_len};
 use crate::pool::{self, Costed};
-use crate::progress::Control;
 use crate::tree::Content;
 use crate::tree::Tree;
 
@@ -107,17 +107,12 @@ impl Deduplication {
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
-    pub fn plan(
-        stored: &Compressed<'_>,
-        chunks: FileChunks,
-        tree: &Tree,
-        options: &BuildOptions,
-        control: &Control<'_>,
-    ) -> Result<Self, BuildError> {
+    pub fn plan(stored: &Compressed<'_>, chunks: FileChunks, context: Context<'_>) -> Result<Self, BuildError> {
+        let Context { tree, options, control: _ } = context;
         let Compressed { files, packed, .. } = *stored;
         let sources = sources(stored, options);
         let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, options, control)?;
+        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, context)?;
         let rules = rules(options);
         let parts = split_points::plan_parts(&runs, rules);
         let mut numbers = HashMap::<TextSource, Range<u32>>::new();
@@ -193,9 +188,9 @@ fn matched<'a>(
     packed: &'a FragmentStream,
     chunks: &FileChunks,
     new_text: impl Fn() -> PlainText<'a> + Sync,
-    options: &BuildOptions,
-    control: &Control<'_>,
+    context: Context<'_>,
 ) -> Result<(Runs, MatchStats, ContentChecks), BuildError> {
+    let Context { options, control, .. } = context;
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
