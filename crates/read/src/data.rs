@@ -1,8 +1,8 @@
 //! Contents: from ranges of files to bytes.
 
-pub(crate) mod announce;
+mod announce;
 pub(crate) mod batch;
-pub(crate) mod decode;
+mod decode;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod seek;

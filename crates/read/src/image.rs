@@ -61,7 +61,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// What this process remembers.
-    pub fn state(&self) -> &ImageState {
+    pub(crate) fn state(&self) -> &ImageState {
         self.state.get(|| ImageState::new(self.cache_bytes, self.reader, self.limits))
     }
 }

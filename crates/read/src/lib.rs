@@ -13,7 +13,8 @@
 //!
 //! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a
 //! claimed size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
-#![deny(unsafe_code)] // but for `mapped`
+#![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
+#![warn(unreachable_pub)]
 
 mod cache;
 pub mod check;

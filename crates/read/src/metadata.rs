@@ -2,10 +2,10 @@
 
 pub(crate) mod composefs;
 pub(crate) mod inode;
-pub(crate) mod inode_table;
+mod inode_table;
 pub(crate) mod long_prefixes;
 pub(crate) mod reader;
 pub(crate) mod space;
 pub(crate) mod superblock;
-pub(crate) mod window;
+mod window;
 pub(crate) mod xattr;

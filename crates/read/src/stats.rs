@@ -103,33 +103,33 @@ thread_local! {
 }
 
 impl Counters {
-    pub fn read(&self, len: usize) {
+    pub(crate) fn read(&self, len: usize) {
         let shard = self.shard();
         add(&shard.served_bytes, len as u64);
         add(&shard.read_sizes[class(len)], 1);
     }
 
-    pub fn fetched(&self, len: usize) {
+    pub(crate) fn fetched(&self, len: usize) {
         let shard = self.shard();
         add(&shard.fetched_bytes, len as u64);
         add(&shard.fetch_sizes[class(len)], 1);
     }
 
-    pub fn decoded(&self, how: DecodeMode, len: usize) {
+    pub(crate) fn decoded(&self, how: DecodeMode, len: usize) {
         let shard = self.shard();
         add(&shard.decoded[how as usize], 1);
         add(&shard.decoded_bytes, len as u64);
     }
 
-    pub fn hit(&self) {
+    pub(crate) fn hit(&self) {
         add(&self.shard().hits, 1);
     }
 
-    pub fn avoided(&self) {
+    pub(crate) fn avoided(&self) {
         add(&self.shard().avoided, 1);
     }
 
-    pub fn snapshot(&self) -> Stats {
+    pub(crate) fn snapshot(&self) -> Stats {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| {
             self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<u64>()
         };

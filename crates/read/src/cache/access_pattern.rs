@@ -38,13 +38,13 @@ pub(crate) struct AccessPatterns {
 }
 
 impl AccessPatterns {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { slots: (0..1 << SLOTS_BITS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Remember a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the file is read. Threads that read
     /// one file at the same time may overwrite what the other remembers: that costs a guess, nothing else.
-    pub fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> AccessPattern {
+    pub(crate) fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> AccessPattern {
         // 2^64 divided by the golden ratio; its highest bits are a hash.
         let hash = nid.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let slot = &self.slots[(hash << (64 - READS_BITS - END_BITS) >> (64 - SLOTS_BITS)) as usize];

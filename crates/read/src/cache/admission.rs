@@ -30,7 +30,7 @@ pub(crate) enum Access {
 
 impl Access {
     /// A touch of bytes `wanted` of an extent of `llen` bytes, after one that ended at byte `last`.
-    pub fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
+    pub(crate) fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
         match last {
             None => Access::First,
             Some(last) if wanted.end + wanted.start.saturating_sub(last) > llen => Access::StridePast,
@@ -63,13 +63,13 @@ pub(crate) struct AccessHistory {
 
 impl AccessHistory {
     /// A table for a cache of so many bytes.
-    pub fn new(cache_bytes: u64) -> Self {
+    pub(super) fn new(cache_bytes: u64) -> Self {
         let count = (cache_bytes / BYTES_PER_SLOT).clamp(16, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..count).map(|_| AccessSlot::default()).collect(), hasher: RandomState::new() }
     }
 
     /// Remember that bytes `wanted` of `key`'s extent are wanted. Returns what is remembered of it.
-    pub fn record(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<PastAccesses> {
+    pub(crate) fn record(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<PastAccesses> {
         let hash = self.hasher.hash_one(key);
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];
         let len = (wanted.end - wanted.start) as u32;

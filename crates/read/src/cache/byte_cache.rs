@@ -19,17 +19,17 @@ pub(crate) struct CachedBytes {
 }
 
 impl CachedBytes {
-    pub fn new(bytes: Box<[u8]>) -> SharedBytes {
+    pub(crate) fn new(bytes: Box<[u8]>) -> SharedBytes {
         Self::with_consumed(bytes, 0)
     }
 
     /// Bytes of which so many were handed out by other ways.
-    pub fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
+    pub(crate) fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
         Arc::new(CachedBytes { bytes, consumed: AtomicU64::new(len) })
     }
 
     /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.
-    pub fn consume(&self, len: usize) -> bool {
+    pub(crate) fn consume(&self, len: usize) -> bool {
         self.consumed.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct ByteCache<K> {
 
 impl<K: Clone + Eq + Hash> ByteCache<K> {
     /// A cache of `capacity` bytes for values of up to `largest` and usually `typical` bytes.
-    pub fn new(capacity: u64, largest: u64, typical: u64) -> Self {
+    pub(super) fn new(capacity: u64, largest: u64, typical: u64) -> Self {
         let shards = (capacity / (8 * largest)).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up to a power of two.
         let shards = 1usize << shards.ilog2();
@@ -88,38 +88,38 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     }
 
     /// Bytes that it may hold.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
     /// Let it hold more or fewer bytes: half of what it was made for at least, for its largest values to have room.
-    pub fn set_capacity(&self, capacity: u64) {
+    pub(super) fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         self.inner.set_capacity(capacity);
     }
 
     /// The longest value in bytes that is worth keeping: a cache of fewer than four would only churn.
-    pub fn largest(&self) -> u64 {
+    pub(crate) fn largest(&self) -> u64 {
         self.largest
     }
 
     /// Forget a value.
-    pub fn remove(&self, key: &K) {
+    pub(crate) fn remove(&self, key: &K) {
         self.inner.remove(key);
     }
 
     /// The value, if it is there.
-    pub fn get(&self, key: &K) -> Option<SharedBytes> {
+    pub(crate) fn get(&self, key: &K) -> Option<SharedBytes> {
         self.inner.get(key)?.ok()
     }
 
     /// Whether the value is there.
-    pub fn has(&self, key: &K) -> bool {
+    pub(crate) fn has(&self, key: &K) -> bool {
         self.inner.contains_key(key)
     }
 
     /// Keep a value that came with another one.
-    pub fn put(&self, key: K, bytes: SharedBytes) {
+    pub(crate) fn put(&self, key: K, bytes: SharedBytes) {
         self.inner.insert(key, Ok(bytes));
     }
 
@@ -127,7 +127,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     ///
     /// If `load` fails, all who wait for it get its error, and the next who asks tries again. (Left to the cache, each
     /// of the waiters would repeat the load, one after the other.)
-    pub fn get_or_load(
+    pub(crate) fn get_or_load(
         &self,
         key: &K,
         load: impl FnOnce() -> Result<SharedBytes, ReadError>,

@@ -19,13 +19,13 @@ pub(crate) struct ForkLocal<T> {
 }
 
 impl<T> ForkLocal<T> {
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         count_forks();
         Self { forks: FORKS.load(Ordering::Relaxed), value, child: OnceLock::new() }
     }
 
     /// This process's value, which `make` makes in a child. What its parents had is left alone: nobody can tell in what state it is.
-    pub fn get(&self, make: impl Fn() -> T) -> &T {
+    pub(crate) fn get(&self, make: impl Fn() -> T) -> &T {
         let forks = FORKS.load(Ordering::Relaxed);
         let mut here = self;
         while here.forks != forks {

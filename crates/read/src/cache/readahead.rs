@@ -40,7 +40,7 @@ pub(crate) struct ReadaheadStreams {
 
 impl ReadaheadStreams {
     /// Remember that `len` bytes from `pa` on are fetched. Returns what will be wanted soon.
-    pub fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
+    pub(crate) fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
         // Nothing panics while it is locked.
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let follows = |stream: &ReadaheadStream| {

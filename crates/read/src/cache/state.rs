@@ -48,7 +48,7 @@ pub(crate) struct ImageState {
 
 impl ImageState {
     /// For `cache_bytes` of metadata and decoded data.
-    pub fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
+    pub(crate) fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
         // A program has as many threads as it wants; a server answers for those of others.
         let decoding_bytes = match reader {
             Reader::Programs => u64::MAX,
@@ -71,7 +71,7 @@ impl ImageState {
     }
 
     /// Note that so many bytes of metadata are put into the cache: decoded data gives way, until metadata has its share.
-    pub fn metadata_loaded(&self, len: usize) {
+    pub(crate) fn metadata_loaded(&self, len: usize) {
         let share = self.cache_bytes / METADATA_SHARE;
         let before = self.metadata_loaded.fetch_add(len as u64, Ordering::Relaxed).min(share);
         let taken = (before + len as u64).min(share);

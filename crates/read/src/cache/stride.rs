@@ -41,7 +41,7 @@ pub(crate) struct Strides {
 }
 
 impl Strides {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
             is_slow: AtomicBool::new(false),
@@ -51,7 +51,7 @@ impl Strides {
     }
 
     /// Run a fetch of `len` bytes, and note whether it is slow.
-    pub fn fetch<T>(&self, len: usize, fetch: impl FnOnce() -> T) -> T {
+    pub(crate) fn fetch<T>(&self, len: usize, fetch: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let fetched = fetch();
         let is_slow = start.elapsed() > SLOW * len.div_ceil(SLOW_LEN).max(1) as u32;
@@ -63,12 +63,12 @@ impl Strides {
     }
 
     /// Whether the last fetch was slow.
-    pub fn is_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
     }
 
     /// Whether a fetch was slow at most [`COLD_MS`] ago.
-    pub fn is_cold(&self) -> bool {
+    pub(crate) fn is_cold(&self) -> bool {
         match self.slow_at.load(Ordering::Relaxed) {
             NEVER => false,
             slow_at => self.now().saturating_sub(slow_at) < COLD_MS,
@@ -82,7 +82,7 @@ impl Strides {
 
     /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
     /// reads are a stride.
-    pub fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
+    pub(crate) fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
         let slot = &self.slots[(nid % SLOTS) as usize];
         let mut last = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);

@@ -56,13 +56,13 @@ struct Taken<'a> {
 
 impl Workspaces {
     /// Workspaces that take at most `budget` bytes, unless a single decode needs more.
-    pub fn new(limits: DecodeLimits, budget: u64) -> Self {
+    pub(super) fn new(limits: DecodeLimits, budget: u64) -> Self {
         Self { limits, budget, pool: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len`
     /// bytes are what is decoded into memory that the work makes.
-    pub fn with<T>(&self, decoder_len: u64, plain_len: u64, work: impl FnOnce(&mut Workspace) -> T) -> T {
+    pub(crate) fn with<T>(&self, decoder_len: u64, plain_len: u64, work: impl FnOnce(&mut Workspace) -> T) -> T {
         let mut taken = self.take(decoder_len, plain_len);
         let workspace = taken.workspace.get_or_insert_with(|| Workspace {
             decoder: Decoder::new(self.limits),
@@ -149,17 +149,17 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     /// Keep as many as were in use at once.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::keeping(KEPT_MAX)
     }
 
     /// Keep at most so many.
-    pub fn keeping(kept_max: usize) -> Self {
+    pub(super) fn keeping(kept_max: usize) -> Self {
         Self { free: Mutex::default(), kept_max }
     }
 
     /// Run `work` with one of them. One that is lost in a panic is not missed.
-    pub fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = free().pop();
         let mut buf = kept.unwrap_or_default();

@@ -37,13 +37,13 @@ pub(super) struct FileQueue<'q> {
 struct Stopped;
 
 impl DecodeQueue {
-    pub fn file(&self, path: &[u8], nid: Nid) -> FileQueue<'_> {
+    pub(super) fn file(&self, path: &[u8], nid: Nid) -> FileQueue<'_> {
         FileQueue { queue: self, batch: Batch { path: path.into(), nid, extents: Vec::new() }, len: 0 }
     }
 }
 
 impl FileQueue<'_> {
-    pub fn push(&mut self, extent: Extent) {
+    pub(super) fn push(&mut self, extent: Extent) {
         self.len += extent.llen;
         self.batch.extents.push(extent);
         if self.len >= BATCH_LEN {

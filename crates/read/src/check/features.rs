@@ -20,13 +20,13 @@ pub(super) struct Features {
 }
 
 impl Features {
-    pub fn new(image: &Image) -> Self {
+    pub(super) fn new(image: &Image) -> Self {
         // composefs never sets this bit, and its images are the same for everybody.
         let unset = if image.is_composefs() { Incompat::CHUNKED_FILE } else { Incompat::empty() };
         Self { known: image.superblock().incompat | unset, notes: Vec::new() }
     }
 
-    pub fn into_notes(self) -> Vec<Note> {
+    pub(super) fn into_notes(self) -> Vec<Note> {
         self.notes
     }
 
@@ -38,7 +38,7 @@ impl Features {
     }
 
     /// What the inode itself needs.
-    pub fn of_inode(&mut self, path: &[u8], inode: &Inode) {
+    pub(super) fn of_inode(&mut self, path: &[u8], inode: &Inode) {
         let meta = &inode.meta;
         let mut needs = |bit, because| self.needs(bit, because, path, inode);
         if meta.layout == DataLayout::ChunkBased {
@@ -56,7 +56,7 @@ impl Features {
     }
 
     /// What one of its extents needs.
-    pub fn of_extent(
+    pub(super) fn of_extent(
         &mut self,
         path: &[u8],
         inode: &Inode,
@@ -88,7 +88,7 @@ impl Features {
     }
 
     /// What an attribute with a long prefix needs.
-    pub fn of_long_prefix(&mut self, path: &[u8], inode: &Inode) {
+    pub(super) fn of_long_prefix(&mut self, path: &[u8], inode: &Inode) {
         self.needs(Incompat::XATTR_PREFIXES, "long xattr name prefix", path, inode);
     }
 }

@@ -63,28 +63,28 @@ pub(super) struct Spans {
 impl Spans {
     /// For an image of `room` bytes: all devices, and what the metabox decodes to. No two inodes and no two blocks share their
     /// bytes, so this bounds how many there are. A hostile index that names more pclusters must not cost more memory.
-    pub fn new(room: u64) -> Self {
+    pub(super) fn new(room: u64) -> Self {
         let max = usize::try_from(room / BYTES_PER_SPAN).unwrap_or(usize::MAX).max(SPANS_MIN);
         Self { list: Vec::new(), max, is_full: false }
     }
 
     /// Bytes stored as they are.
-    pub fn add_data(&mut self, device: u16, start: u64, len: u64) {
+    pub(super) fn add_data(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Data, start, len);
     }
 
     /// An encoded pcluster.
-    pub fn add_pcluster(&mut self, device: u16, start: u64, len: u64) {
+    pub(super) fn add_pcluster(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Pcluster, start, len);
     }
 
     /// Metadata on a device.
-    pub fn add_metadata(&mut self, device: u16, start: u64, len: u64) {
+    pub(super) fn add_metadata(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Metadata, start, len);
     }
 
     /// Metadata in the metabox.
-    pub fn add_in_metabox(&mut self, start: u64, len: u64) {
+    pub(super) fn add_in_metabox(&mut self, start: u64, len: u64) {
         self.add(METABOX, SpanKind::Metadata, start, len);
     }
 
@@ -123,7 +123,7 @@ impl Spans {
 
     /// One pass over the sorted spans, with the span of each kind that reaches furthest so far. A note where there were too
     /// many to keep.
-    pub fn report_overlaps(&mut self, problems: &Problems) -> Option<Note> {
+    pub(super) fn report_overlaps(&mut self, problems: &Problems) -> Option<Note> {
         self.sort();
         let note = self.is_full.then_some(Note::OverlapsUnknown { compared: self.list.len() });
         let mut furthest: [Option<Span>; KINDS.len()] = [None; KINDS.len()];
@@ -147,7 +147,7 @@ impl Spans {
 
     /// Where plain data is stored: devices and ranges in rising order, each byte once, however many extents share it. The
     /// spans must be sorted, as [`Spans::report_overlaps`] leaves them.
-    pub fn plain_data(&self) -> impl Iterator<Item = (u16, Range<u64>)> {
+    pub(super) fn plain_data(&self) -> impl Iterator<Item = (u16, Range<u64>)> {
         let mut known = (0, 0);
         self.list.iter().filter(|span| span.kind() == SpanKind::Data as usize).filter_map(move |span| {
             let device = u16::try_from(span.space()).ok()?;

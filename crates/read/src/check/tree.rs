@@ -69,7 +69,7 @@ struct Listing {
 }
 
 impl<'c> TreeCheck<'c> {
-    pub fn new(
+    pub(super) fn new(
         image: &'c Image,
         problems: &'c Problems,
         spans: &'c mut Spans,
@@ -91,12 +91,12 @@ impl<'c> TreeCheck<'c> {
         }
     }
 
-    pub fn into_report(self) -> CheckReport {
+    pub(super) fn into_report(self) -> CheckReport {
         CheckReport { notes: self.features.into_notes(), ..self.report }
     }
 
     /// Everything that can be reached from the superblock.
-    pub fn check_all(&mut self) -> Result<(), ReadError> {
+    pub(super) fn check_all(&mut self) -> Result<(), ReadError> {
         for (inode, path) in [(self.image.core.packed, PACKED), (self.image.core.metabox, METABOX)] {
             if let Some(inode) = inode {
                 self.check_inode(path, &inode)?;

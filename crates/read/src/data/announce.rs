@@ -20,7 +20,7 @@ impl Image {
     }
 
     /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
-    pub(crate) fn announce_stride(
+    pub(super) fn announce_stride(
         &self,
         inode: &Inode,
         map: &mut Map<'_>,

@@ -42,7 +42,7 @@ enum CacheLookup {
 }
 
 /// Decoded bytes.
-pub(crate) enum Encoded<'b> {
+pub(super) enum Encoded<'b> {
     /// This part of them; whether they were decoded before.
     Cached { bytes: SharedBytes, range: Range<usize>, is_hit: bool },
     /// In the reader's memory.
@@ -62,7 +62,7 @@ enum Plain<'a> {
 impl Image {
     /// Bytes `wanted` of an encoded extent: where the cache has them, or in the part of `buf` that is returned. `buf` grows to
     /// what that takes.
-    pub(crate) fn encoded<'b>(
+    pub(super) fn encoded<'b>(
         &self,
         encoded: &EncodedExtent,
         wanted: Range<u64>,
@@ -87,7 +87,7 @@ impl Image {
     }
 
     /// Fill `buf` from byte `skip` of an encoded extent on.
-    pub(crate) fn read_encoded(
+    pub(super) fn read_encoded(
         &self,
         encoded: &EncodedExtent,
         buf: &mut [u8],
@@ -142,7 +142,7 @@ impl Image {
 
     /// Note that `len` bytes of an extent in the cache are handed out. It leaves the cache with the last of them, if who reads keeps
     /// what he gets: its memory is warm, and used again for the next.
-    pub(crate) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
+    pub(super) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
         if self.core.reader == Reader::Kernel && bytes.consume(len) {
             self.core.state().decoded.remove(encoded);
         }
@@ -181,7 +181,7 @@ impl Image {
     }
 
     /// Decode the first `dst.len()` bytes of an extent, past the cache.
-    pub(crate) fn decode_front(
+    pub(super) fn decode_front(
         &self,
         encoded: &EncodedExtent,
         dst: &mut [u8],

@@ -20,7 +20,7 @@ pub(crate) enum DecodeMode {
 
 impl DecodeMode {
     /// The mode for bytes `wanted` of an extent that is not in the cache. `fits_cache`: whether the cache takes extents of its length.
-    pub fn of(encoded: &EncodedExtent, fits_cache: bool, wanted: &Range<u64>, access: Access) -> Self {
+    pub(crate) fn of(encoded: &EncodedExtent, fits_cache: bool, wanted: &Range<u64>, access: Access) -> Self {
         let llen = u64::from(encoded.llen);
         let is_whole = wanted.end == llen;
         let is_small_front = wanted.end * SMALL_FRONT <= llen;
@@ -34,7 +34,7 @@ impl DecodeMode {
     }
 
     /// Bytes that are decoded for bytes up to `end` of an extent.
-    pub fn decoded_len(self, encoded: &EncodedExtent, end: u64) -> u64 {
+    pub(crate) fn decoded_len(self, encoded: &EncodedExtent, end: u64) -> u64 {
         match self {
             DecodeMode::IntoDestination | DecodeMode::IntoScratch => end,
             DecodeMode::IntoCache => encoded.llen.into(),

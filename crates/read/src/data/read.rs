@@ -95,7 +95,7 @@ impl Image {
     }
 
     /// Fill `buf` from byte `skip` of an extent on.
-    pub(crate) fn read_extent(
+    pub(super) fn read_extent(
         &self,
         extent: &Extent,
         buf: &mut [u8],
@@ -148,7 +148,7 @@ impl Image {
     }
 
     /// Fill `buf` with stored bytes from byte `skip` of a pcluster on.
-    pub(crate) fn read_pcluster(&self, pcluster: &Pcluster, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+    pub(super) fn read_pcluster(&self, pcluster: &Pcluster, skip: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         match pcluster.inline {
             Some(space) => self.read_meta(PCLUSTER, space, pcluster.pa, skip, buf),
             None => self.read_raw(PCLUSTER, pcluster.device, pcluster.pa, skip, buf),
@@ -156,7 +156,7 @@ impl Image {
     }
 
     /// The bytes of a pcluster, where its source has them in memory.
-    pub(crate) fn borrow_pcluster(&self, pcluster: &Pcluster) -> Result<Option<&[u8]>, ReadError> {
+    pub(super) fn borrow_pcluster(&self, pcluster: &Pcluster) -> Result<Option<&[u8]>, ReadError> {
         match pcluster.inline {
             Some(_) => Ok(None),
             None => self.borrow_raw(PCLUSTER, pcluster.device, pcluster.pa, 0, pcluster.plen as usize),
@@ -164,7 +164,7 @@ impl Image {
     }
 
     /// `len` stored bytes from byte `skip` behind `pa` on, where their source has them in memory.
-    pub(crate) fn borrow_raw(
+    pub(super) fn borrow_raw(
         &self,
         record: &'static str,
         device: u16,
@@ -216,7 +216,7 @@ impl Image {
 }
 
 /// How many of `len` bytes from `off` on the file has.
-pub(crate) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
+pub(super) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
     if inode.meta.file_type == FileType::Directory {
         return Err(ReadError::IsADirectory { path: Vec::new() });
     }

@@ -22,17 +22,17 @@ pub(super) struct Described {
 
 impl Described {
     /// None, before `first`.
-    pub fn new(first: &Extent) -> Self {
+    pub(super) fn new(first: &Extent) -> Self {
         Self { la: first.la..first.la, count: 0 }
     }
 
-    pub fn extend(&mut self, next: &Extent) {
+    pub(super) fn extend(&mut self, next: &Extent) {
         self.la.end = next.end();
         self.count += 1;
     }
 
     /// Bytes of the index of `inode` that say where the extents are and how long.
-    pub fn index_len(&self, image: &Image, inode: &Inode) -> Result<u64, ReadError> {
+    pub(super) fn index_len(&self, image: &Image, inode: &Inode) -> Result<u64, ReadError> {
         let body = image.body_pos(inode)?;
         match inode.meta.layout {
             DataLayout::FlatPlain | DataLayout::FlatInline => Ok(0),

@@ -115,12 +115,12 @@ pub(crate) struct CostMeter<'a> {
 
 impl<'a> CostMeter<'a> {
     /// Data counts in whole blocks; metadata, which files share blocks of, in units of so many bytes.
-    pub fn new(image: &'a Image, metadata_unit: u64) -> Self {
+    pub(crate) fn new(image: &'a Image, metadata_unit: u64) -> Self {
         Self { image, blocks: RangeSet::default(), metadata_unit }
     }
 
     /// The cost of bytes `part` of the file from this extent of it, which holds them.
-    pub fn charge(
+    pub(crate) fn charge(
         &mut self,
         extent: &Extent,
         part: Range<u64>,
@@ -164,7 +164,7 @@ impl<'a> CostMeter<'a> {
     }
 
     /// The cost of `len` bytes at `pa` of a metadata space: of themselves, or of the metabox's own extents.
-    pub fn fetch_metadata(
+    pub(crate) fn fetch_metadata(
         &mut self,
         space: MetadataSpace,
         pa: u64,

@@ -14,7 +14,7 @@ pub(crate) struct RangeSet {
 
 impl RangeSet {
     /// Add bytes. Returns how many of them were not in the set.
-    pub fn add(&mut self, device: u16, bytes: Range<u64>) -> u64 {
+    pub(crate) fn add(&mut self, device: u16, bytes: Range<u64>) -> u64 {
         let Range { mut start, mut end } = bytes;
         if start >= end {
             return 0;
@@ -38,12 +38,12 @@ impl RangeSet {
     }
 
     /// How many bytes are in the set.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// In how many runs they are: about 40 bytes of memory each.
-    pub fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }
 }

@@ -31,7 +31,7 @@ enum CompressedIndex {
 
 impl<'a> CompressedMap<'a> {
     /// The map of `inode`, which is compressed and not empty.
-    pub fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
+    pub(super) fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
         let mut meta = MetadataReader::new(image, inode.space());
         let header_off = aligned(image.body_pos(inode)?, MAP_HEADER_LEN)?;
         let bytes = meta.array(HEADER, header_off)?;
@@ -53,12 +53,12 @@ impl<'a> CompressedMap<'a> {
     }
 
     /// Whether the map is made of encoded extents.
-    pub fn has_records(&self) -> bool {
+    pub(crate) fn has_records(&self) -> bool {
         matches!(self.index, CompressedIndex::Records(..))
     }
 
     /// The extent that holds byte `off`, which must be in the file.
-    pub fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
+    pub(super) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.file.inode.meta.size;
         match &mut self.index {
             CompressedIndex::Fragment(start) => {
@@ -74,7 +74,7 @@ impl<'a> CompressedMap<'a> {
     }
 
     /// Whether the extent at `off` is of the second algorithm's kind.
-    pub fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
+    pub(crate) fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
         match &mut self.index {
             CompressedIndex::Lclusters(header, lclusters) => {
                 Ok(lclusters.find(&mut self.file, header, off)?.kind == HeadKind::Head2)
@@ -84,7 +84,7 @@ impl<'a> CompressedMap<'a> {
     }
 
     /// Look at the whole index for what single lookups do not see. It must be in the metadata space.
-    pub fn verify(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn verify(&mut self) -> Result<(), ReadError> {
         match &mut self.index {
             CompressedIndex::Fragment(_) => Ok(()),
             CompressedIndex::Records(_, records) => records.verify(&mut self.file),
@@ -93,7 +93,7 @@ impl<'a> CompressedMap<'a> {
     }
 
     /// Byte offset in the metadata space behind the index and an inline pcluster.
-    pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
+    pub(super) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         match &self.index {
             CompressedIndex::Fragment(_) => Ok(self.file.header_off + MAP_HEADER_LEN),
             CompressedIndex::Records(_, records) => records.end_off(),

@@ -38,12 +38,17 @@ pub(super) struct IndexEntry {
 }
 
 impl CompressedFile<'_> {
-    pub fn block_bits(&self) -> BlockBits {
+    pub(super) fn block_bits(&self) -> BlockBits {
         self.image.superblock().block_bits
     }
 
     /// Where an extent of an lcluster index is stored. The index ends at byte `index_end` of the metadata space.
-    pub fn resolve(&self, header: &MapHeader, index_end: u64, found: &IndexEntry) -> Result<ExtentKind, ReadError> {
+    pub(super) fn resolve(
+        &self,
+        header: &MapHeader,
+        index_end: u64,
+        found: &IndexEntry,
+    ) -> Result<ExtentKind, ReadError> {
         let is_last = found.end == self.inode.meta.size;
         if is_last && header.advise.contains(Advise::FRAGMENT_PCLUSTER) {
             if found.kind == HeadKind::Plain {
@@ -78,7 +83,7 @@ impl CompressedFile<'_> {
     }
 
     /// The device and address of `plen` bytes at `addr` of the flat space.
-    pub fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
+    pub(super) fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
         let PhysicalRange { device, pa, run } = self.image.core.devices.in_flat_space(addr);
         match run >= plen {
             true => Ok((device, pa)),
@@ -86,7 +91,7 @@ impl CompressedFile<'_> {
         }
     }
 
-    pub fn plain(
+    pub(super) fn plain(
         &self,
         llen: u64,
         device: u16,
@@ -117,7 +122,7 @@ impl CompressedFile<'_> {
     }
 
     /// The algorithm, if the superblock allows it.
-    pub fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
+    pub(super) fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
         match self.image.compr_cfgs().has(algorithm) {
             true => Ok(algorithm),
             false => {
@@ -127,7 +132,7 @@ impl CompressedFile<'_> {
         }
     }
 
-    pub fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> ReadError {
+    pub(super) fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> ReadError {
         ReadError::corrupt(INDEX, self.header_off, field, value, reason)
     }
 }

@@ -25,7 +25,7 @@ const STRIDE: u64 = 4096;
 const SUMMED_MAX: u64 = 1 << 28;
 
 impl ExtentRecords {
-    pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+    pub(super) fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let size = RecordSize::from_advise(header.advise);
         let bits = header.lcluster_bits;
         let far = || too_far(HEADER, file.header_off);
@@ -37,13 +37,18 @@ impl ExtentRecords {
     }
 
     /// Byte offset behind the last record.
-    pub fn end_off(&self) -> Result<u64, ReadError> {
+    pub(super) fn end_off(&self) -> Result<u64, ReadError> {
         let len = self.count.checked_mul(self.size.len());
         len.and_then(|len| self.table.checked_add(len)).ok_or_else(|| too_far(RECORD, self.table))
     }
 
     /// The extent with byte `off`, which must be in the file.
-    pub fn extent_at(&self, file: &mut CompressedFile<'_>, header: &MapHeader, off: u64) -> Result<Extent, ReadError> {
+    pub(super) fn extent_at(
+        &self,
+        file: &mut CompressedFile<'_>,
+        header: &MapHeader,
+        off: u64,
+    ) -> Result<Extent, ReadError> {
         let size = file.inode.meta.size;
         let idx = if self.size.has_fixed_extents() { Some(off >> self.bits) } else { self.bisect(file, off)? };
         let Some(idx) = idx else {
@@ -105,7 +110,7 @@ impl ExtentRecords {
     }
 
     /// Look at every record: where they are not in order, lookups contradict each other.
-    pub fn verify(&self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
+    pub(super) fn verify(&self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         if self.size.has_fixed_extents() {
             return Ok(());
         }

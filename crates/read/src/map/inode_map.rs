@@ -53,7 +53,7 @@ enum MapKind<'a> {
 
 impl<'a> Map<'a> {
     /// The map of `inode`, which must have contents.
-    pub fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
+    pub(crate) fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
         if !inode.has_contents() {
             return Err(ReadError::NoContents { nid: inode.nid });
         }
@@ -85,7 +85,7 @@ impl<'a> Map<'a> {
     }
 
     /// The extent that holds byte `off`; an empty one behind the end.
-    pub fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
+    pub(crate) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.inode.meta.size;
         if off >= size {
             return Ok(Extent::behind(size));
@@ -110,7 +110,7 @@ impl<'a> Map<'a> {
     }
 
     /// Byte offset in the metadata space behind all that belongs to the inode: tail, chunk table or index.
-    pub fn metadata_end(&mut self) -> Result<u64, ReadError> {
+    pub(crate) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         let size = self.inode.meta.size;
         match &mut self.kind {
             MapKind::Empty | MapKind::Hole | MapKind::Flat { .. } => self.image.body_pos(&self.inode),
@@ -125,12 +125,12 @@ impl<'a> Map<'a> {
     }
 
     /// Whether the file's data is compressed.
-    pub fn is_compressed(&self) -> bool {
+    pub(crate) fn is_compressed(&self) -> bool {
         matches!(self.kind, MapKind::Compressed(_))
     }
 
     /// The map of a compressed file.
-    pub fn compressed(&mut self) -> Option<&mut CompressedMap<'a>> {
+    pub(crate) fn compressed(&mut self) -> Option<&mut CompressedMap<'a>> {
         match &mut self.kind {
             MapKind::Compressed(compressed) => Some(compressed),
             _ => None,
@@ -140,7 +140,7 @@ impl<'a> Map<'a> {
 
 impl Image {
     /// Byte address of a block; at most 48 + 16 bits.
-    pub(crate) fn byte_off(&self, addr: Blkaddr) -> u64 {
+    pub(super) fn byte_off(&self, addr: Blkaddr) -> u64 {
         (addr.0 & Blkaddr::HOLE48.0) << self.superblock().block_bits.bits()
     }
 }

@@ -43,7 +43,7 @@ struct HeadEntry {
 }
 
 impl LclusterIndex {
-    pub fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
+    pub(super) fn new(file: &CompressedFile<'_>, header: &MapHeader) -> Result<Self, ReadError> {
         let (size, bits) = (file.inode.meta.size, header.lcluster_bits);
         let count = size.div_ceil(1 << bits);
         let far = || too_far(INDEX, file.header_off);
@@ -62,12 +62,12 @@ impl LclusterIndex {
     }
 
     /// Byte offset behind the last entry or pack.
-    pub fn end_off(&self) -> u64 {
+    pub(super) fn end_off(&self) -> u64 {
         self.end_off
     }
 
     /// The extent with byte `off` of the file.
-    pub fn find(
+    pub(super) fn find(
         &mut self,
         file: &mut CompressedFile<'_>,
         header: &MapHeader,
@@ -87,7 +87,7 @@ impl LclusterIndex {
     }
 
     /// Look at every entry: distances that lead beyond the extent they are in let lookups contradict each other.
-    pub fn verify(&mut self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
+    pub(super) fn verify(&mut self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         let count = file.inode.meta.size.div_ceil(1 << self.bits);
         let (mut head, mut reach) = (None, 0);
         for lcn in 0..count {

@@ -32,7 +32,7 @@ pub(crate) struct EncodedExtent {
 
 impl EncodedExtent {
     /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
-    pub fn of(extent: &Extent) -> Result<Self, ReadError> {
+    pub(crate) fn of(extent: &Extent) -> Result<Self, ReadError> {
         let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
             return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
         };
@@ -48,7 +48,7 @@ impl EncodedExtent {
     }
 
     /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of the extent.
-    pub fn fetched_for(&self, len: usize) -> u64 {
+    pub(crate) fn fetched_for(&self, len: usize) -> u64 {
         match self.front_len(len) {
             0 => self.pcluster.plen.into(),
             front_len => front_len as u64,
@@ -56,13 +56,13 @@ impl EncodedExtent {
     }
 
     /// Length of the extent in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.llen as usize
     }
 
     /// As many bytes of the pcluster as the first `len` bytes of the extent take in all likelihood, where that spares reading a good
     /// part of it; else 0. Only for LZ4: the others decode in large blocks, or so slowly that reading does not matter.
-    pub fn front_len(&self, len: usize) -> usize {
+    pub(crate) fn front_len(&self, len: usize) -> usize {
         let plen = self.pcluster.plen as usize;
         if self.algorithm != Algorithm::Lz4 || self.pcluster.inline.is_some() {
             return 0;

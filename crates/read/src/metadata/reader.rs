@@ -24,16 +24,16 @@ pub(crate) struct MetadataReader<'a> {
 }
 
 impl<'a> MetadataReader<'a> {
-    pub fn new(image: &'a Image, space: MetadataSpace) -> Self {
+    pub(crate) fn new(image: &'a Image, space: MetadataSpace) -> Self {
         Self { image, space, held: None }
     }
 
-    pub fn space(&self) -> MetadataSpace {
+    pub(crate) fn space(&self) -> MetadataSpace {
         self.space
     }
 
     /// Fill `buf` from byte `off` on. `record` is what the bytes are, for messages.
-    pub fn fill(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    pub(crate) fn fill(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.check_range(record, off, buf.len() as u64)?;
         let (mut buf, mut off) = (buf, off);
         while !buf.is_empty() {
@@ -48,14 +48,14 @@ impl<'a> MetadataReader<'a> {
     }
 
     /// The next `N` bytes from `off` on.
-    pub fn array<const N: usize>(&mut self, record: &'static str, off: u64) -> Result<[u8; N], ReadError> {
+    pub(crate) fn array<const N: usize>(&mut self, record: &'static str, off: u64) -> Result<[u8; N], ReadError> {
         let mut bytes = [0; N];
         self.fill(record, &mut bytes, off)?;
         Ok(bytes)
     }
 
     /// [`MetadataReader::fill`] with contents beside an inode, which are not kept for themselves.
-    pub fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    pub(crate) fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         let len = buf.len() as u64;
         self.check_range(record, off, len)?;
         if !self.is_in_one_window(off, len) {
@@ -69,7 +69,7 @@ impl<'a> MetadataReader<'a> {
     }
 
     /// `len` bytes from `off` on, where they lie in one window: without a copy.
-    pub fn within_window(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
+    pub(crate) fn within_window(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
         if !self.is_in_one_window(off, len) {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl<'a> MetadataReader<'a> {
     }
 
     /// [`MetadataReader::within_window`] for contents beside an inode: none if their window is not kept, and they are to be read alone.
-    pub fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
+    pub(crate) fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
         if !self.is_in_one_window(off, len) {
             return Ok(None);
         }
@@ -93,7 +93,7 @@ impl<'a> MetadataReader<'a> {
     }
 
     /// Refuse a range that is not wholly in the space.
-    pub fn check_range(&self, record: &'static str, off: u64, len: u64) -> Result<(), ReadError> {
+    pub(crate) fn check_range(&self, record: &'static str, off: u64, len: u64) -> Result<(), ReadError> {
         match off.checked_add(len) {
             Some(end) if end <= self.image.space_len(self.space) => Ok(()),
             _ => {

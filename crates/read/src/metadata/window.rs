@@ -35,14 +35,14 @@ const CACHE_SHARE: u64 = 8;
 
 impl Image {
     /// log2 of the length of a space's windows in bytes; the last window may be shorter.
-    pub(crate) fn window_bits(&self, space: MetadataSpace) -> u32 {
+    pub(super) fn window_bits(&self, space: MetadataSpace) -> u32 {
         match space {
             MetadataSpace::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
             MetadataSpace::Metabox => METABOX_BITS,
         }
     }
 
-    pub(crate) fn window(&self, key: WindowKey) -> Result<SharedBytes, ReadError> {
+    pub(super) fn window(&self, key: WindowKey) -> Result<SharedBytes, ReadError> {
         let windows = &self.core.state().windows;
         if self.fetch == Fetch::Refused {
             let len = 1 << self.window_bits(key.space);
@@ -63,7 +63,7 @@ impl Image {
     }
 
     /// The window, if it is kept, or would be fetched together with many others.
-    pub(crate) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
+    pub(super) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
         if let Some(bytes) = self.core.state().windows.get(&key) {
             return Ok(Some(bytes));
         }
@@ -72,7 +72,7 @@ impl Image {
     }
 
     /// Fill `buf` with contents that lie in the primary space in one window that is not kept, and keep nothing.
-    pub(crate) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    pub(super) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.fetch_metadata(buf, off)
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct StoredXattr<'a> {
 }
 
 impl StoredXattr<'_> {
-    pub fn name(&self) -> Vec<u8> {
+    pub(crate) fn name(&self) -> Vec<u8> {
         [self.prefix, self.infix, self.suffix].concat()
     }
 

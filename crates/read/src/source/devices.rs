@@ -55,14 +55,14 @@ impl OpenDevice {
 
 impl Devices {
     /// The primary device alone: enough to read the superblock.
-    pub fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
+    pub(crate) fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
         let list = vec![OpenDevice::new(source)?];
         let (slots, mapped, missing) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters })
     }
 
     /// Read the device table and add the extra devices: all in its order, or none for a flat image.
-    pub fn add_extra(&mut self, sb: &Superblock, extra: Vec<Arc<dyn ReadAt>>) -> Result<(), ReadError> {
+    pub(crate) fn add_extra(&mut self, sb: &Superblock, extra: Vec<Arc<dyn ReadAt>>) -> Result<(), ReadError> {
         let expected = usize::from(sb.extra_devices);
         if !extra.is_empty() && extra.len() != expected {
             return Err(ReadError::DeviceCount { expected, given: extra.len() });
@@ -97,7 +97,7 @@ impl Devices {
     }
 
     /// The extra devices that are needed and not there, as an error.
-    pub fn missing(&self) -> Option<ReadError> {
+    pub(crate) fn missing(&self) -> Option<ReadError> {
         (!self.missing.is_empty()).then(|| {
             let tag = |&device: &u16| self.slots[usize::from(device) - 1].tag.split(|&b| b == 0).next();
             let tags = self.missing.iter().map(|device| tag(device).unwrap_or_default().to_vec());
@@ -122,26 +122,26 @@ impl Devices {
         Ok(bytes.chunks_exact(DEVICE_SLOT_LEN).map(slot).collect())
     }
 
-    pub fn slots(&self) -> &[DeviceSlot] {
+    pub(crate) fn slots(&self) -> &[DeviceSlot] {
         &self.slots
     }
 
-    pub fn primary_len(&self) -> u64 {
+    pub(crate) fn primary_len(&self) -> u64 {
         self.list[0].len
     }
 
     /// Length of all devices in bytes.
-    pub fn total_len(&self) -> u64 {
+    pub(crate) fn total_len(&self) -> u64 {
         self.list.iter().fold(0, |sum, device| device.len.saturating_add(sum))
     }
 
     /// Length of a device in bytes; 0 for one that is not there.
-    pub fn len(&self, device: u16) -> u64 {
+    pub(super) fn len(&self, device: u16) -> u64 {
         self.list.get(usize::from(device)).map_or(0, |d| d.len)
     }
 
     /// Where byte `addr` of the flat space is.
-    pub fn in_flat_space(&self, addr: u64) -> PhysicalRange {
+    pub(crate) fn in_flat_space(&self, addr: u64) -> PhysicalRange {
         let behind = self.mapped.partition_point(|m| m.start <= addr);
         match behind.checked_sub(1).map(|idx| &self.mapped[idx]) {
             Some(m) if addr < m.end => PhysicalRange { device: m.device, pa: addr - m.start, run: m.end - addr },
@@ -153,7 +153,7 @@ impl Devices {
     }
 
     /// Where byte `off` of what `device_id` names in a chunk index is.
-    pub fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<PhysicalRange, ReadError> {
+    pub(crate) fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<PhysicalRange, ReadError> {
         // The id is masked with the smallest 2^k - 1 that holds every device's number.
         let mask = (1u32 << (32 - (self.slots.len() as u32).leading_zeros())) - 1;
         let id = (u32::from(device_id) & mask) as u16;
@@ -170,7 +170,7 @@ impl Devices {
     }
 
     /// Refuse a range that is not wholly on its device, or whose device is missing: it is going to be read.
-    pub fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
+    pub(crate) fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
         match self.missing.contains(&device) {
             true => self.missing().map_or(Ok(()), Err),
             false => within(record, pa, len, self.len(device)),
@@ -178,7 +178,7 @@ impl Devices {
     }
 
     /// Refuse a range that is not wholly on its device. Of one that is missing the table says how long it is.
-    pub fn check_place(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
+    pub(crate) fn check_place(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
         let device_len = match self.missing.contains(&device) {
             true => self.slots[usize::from(device) - 1].blocks.saturating_mul(self.block_bits.len()),
             false => self.len(device),
@@ -187,21 +187,21 @@ impl Devices {
     }
 
     /// Fill `buf` from byte `pa` of a device. The range must have been checked.
-    pub fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
+    pub(crate) fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
         let source = &self.list[usize::from(device)].source;
         self.counters.fetched(buf.len());
         source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
     }
 
     /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.
-    pub fn borrow(&self, device: u16, pa: u64, len: usize) -> Option<&[u8]> {
+    pub(crate) fn borrow(&self, device: u16, pa: u64, len: usize) -> Option<&[u8]> {
         let bytes = self.list[usize::from(device)].source.borrow(pa, len)?;
         self.counters.fetched(len);
         Some(bytes)
     }
 
     /// Say that bytes of a device will be read soon.
-    pub fn will_need(&self, device: u16, pa: u64, len: u64) {
+    pub(crate) fn will_need(&self, device: u16, pa: u64, len: u64) {
         if let Some(device) = self.list.get(usize::from(device)) {
             device.source.will_need(pa, len);
         }

@@ -57,13 +57,13 @@ impl BlockBytes {
     }
 
     /// The entries; `at` is the block's offset in the directory, for messages.
-    pub fn parse(&self, at: u64) -> Result<DirBlock<'_>, ReadError> {
+    pub(crate) fn parse(&self, at: u64) -> Result<DirBlock<'_>, ReadError> {
         Ok(DirBlock::new(self.bytes(), at)?)
     }
 }
 
 impl<'a> DirReader<'a> {
-    pub fn open(image: &'a Image, dir: &Inode) -> Result<Self, ReadError> {
+    pub(crate) fn open(image: &'a Image, dir: &Inode) -> Result<Self, ReadError> {
         if !dir.is_dir() {
             return Err(ReadError::NotADirectory { path: Vec::new() });
         }
@@ -75,12 +75,12 @@ impl<'a> DirReader<'a> {
         self.image.superblock().block_bits.len()
     }
 
-    pub fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.image.superblock().block_bits.blocks_for(self.size)
     }
 
     /// Block `idx`, which must be below [`DirReader::blocks`].
-    pub fn block(&mut self, idx: u64) -> Result<BlockBytes, ReadError> {
+    pub(crate) fn block(&mut self, idx: u64) -> Result<BlockBytes, ReadError> {
         let off = idx * self.block_len();
         let len = self.block_len().min(self.size - off);
         let extent = self.map.extent_at(off)?;
@@ -196,7 +196,7 @@ impl Image {
 }
 
 /// Whether a name is "." or "..".
-pub(crate) fn is_dot(name: &[u8]) -> bool {
+pub(super) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 

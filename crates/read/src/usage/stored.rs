@@ -46,12 +46,12 @@ struct Sets {
 impl StoredRanges {
     /// For one image. A run for each 32 bytes is more than blocks and inodes can need; a hostile index that names more
     /// must not cost more memory.
-    pub fn new(image: &Image) -> Self {
+    pub(super) fn new(image: &Image) -> Self {
         let runs_max = usize::try_from(image.core.devices.total_len() / 32).unwrap_or(usize::MAX).max(RUNS_MIN);
         Self { sets: Mutex::default(), block_bits: image.superblock().block_bits, runs_max }
     }
 
-    pub fn add(&self, named: &mut Vec<NamedRange>) -> Result<(), ReadError> {
+    pub(super) fn add(&self, named: &mut Vec<NamedRange>) -> Result<(), ReadError> {
         let mut sets = lock(&self.sets);
         for range in named.drain(..) {
             let runs = sets.add(range, self.block_bits);
@@ -64,7 +64,7 @@ impl StoredRanges {
     }
 
     /// Put the sums into `usage`.
-    pub fn report(&self, usage: &mut Usage) {
+    pub(super) fn report(&self, usage: &mut Usage) {
         let sets = lock(&self.sets);
         usage.data = Sharing { named: sets.data_named, stored: sets.data.len() };
         usage.fragments = Sharing { named: sets.fragments_named, stored: sets.fragments.len() };

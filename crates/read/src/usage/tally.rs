@@ -23,12 +23,12 @@ pub(super) struct Tally<'i> {
 }
 
 impl<'i> Tally<'i> {
-    pub fn new(image: &'i Image, stored: &'i StoredRanges) -> Self {
+    pub(super) fn new(image: &'i Image, stored: &'i StoredRanges) -> Self {
         Self { image, stored, usage: Usage::empty(), named: Vec::new() }
     }
 
     /// Count an inode of the tree.
-    pub fn add(&mut self, inode: &Inode) -> Result<(), ReadError> {
+    pub(super) fn add(&mut self, inode: &Inode) -> Result<(), ReadError> {
         let meta = &inode.meta;
         entry(&mut self.usage.types, meta.file_type).add(meta.size);
         if meta.file_type == FileType::Regular {
@@ -38,7 +38,7 @@ impl<'i> Tally<'i> {
     }
 
     /// Count an inode that is in no directory: what it takes, but not as a file.
-    pub fn add_special(&mut self, inode: &Inode) -> Result<(), ReadError> {
+    pub(super) fn add_special(&mut self, inode: &Inode) -> Result<(), ReadError> {
         let (image, meta) = (self.image, &inode.meta);
         self.usage.metadata.inodes += meta.form.len() as u64;
         self.usage.metadata.xattrs += meta.xattr_len();
@@ -118,15 +118,15 @@ impl<'i> Tally<'i> {
     }
 
     /// Add the collected ranges to those of all threads.
-    pub fn flush(&mut self) -> Result<(), ReadError> {
+    pub(super) fn flush(&mut self) -> Result<(), ReadError> {
         self.stored.add(&mut self.named)
     }
 
-    pub fn merge(&mut self, other: &Tally<'_>) {
+    pub(super) fn merge(&mut self, other: &Tally<'_>) {
         self.usage.merge(&other.usage);
     }
 
-    pub fn finish(mut self) -> Result<Usage, ReadError> {
+    pub(super) fn finish(mut self) -> Result<Usage, ReadError> {
         self.flush()?;
         Ok(self.usage)
     }
