@@ -3,12 +3,12 @@
 //! The read is a cold one: a single call of [`Image::read_at`] with nothing in memory but metadata. Explaining it reads
 //! metadata only.
 
+mod cold_history;
 mod index;
 pub(crate) mod meter;
 pub(crate) mod range_set;
 
-use crate::cache::admission::Access;
-use crate::data::plan::DecodeMode;
+use crate::data::plan::DecodePlan;
 use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -17,8 +17,9 @@ use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
+use cold_history::ColdHistory;
 use index::Described;
-use meter::way;
+use meter::Charge;
 use meter::{Cost, CostMeter, Decoding};
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -51,10 +52,7 @@ pub struct Explanation<'a> {
     file: RangeCursor<'a>,
     /// The fragment that is being explained.
     packed: Option<FragmentCursor<'a>>,
-    /// Extents that are in the cache since a part of them was wanted: at most the first and the last one of a range.
-    cached: Vec<EncodedExtent>,
-    /// The same, but left out of the cache so far, and where the part ended.
-    accessed: Vec<(EncodedExtent, u64)>,
+    history: ColdHistory<'a>,
     cost: Cost,
     is_done: bool,
 }
@@ -91,8 +89,7 @@ impl Image {
             meter,
             file,
             packed: None,
-            cached: Vec::new(),
-            accessed: Vec::new(),
+            history: ColdHistory::new(self),
             cost,
             is_done: false,
         })
@@ -140,42 +137,35 @@ impl Explanation<'_> {
     /// The piece that bytes `part` of an extent are. `fragment`: of the packed inode, with a byte of the file and the same
     /// byte there.
     fn piece(&mut self, extent: Extent, part: Range<u64>, fragment: Option<(u64, u64)>) -> Result<Piece, ReadError> {
-        let mut charge = self.meter.charge(&extent, part.clone(), FragmentPolicy::Refused)?;
-        if let Some((_, first)) = way(self.image, &extent, &part, Access::First)? {
-            self.cost.wanted_encoded += part.end - part.start;
-            let stored = EncodedExtent::of(&extent)?;
-            charge.decoded -= first;
-            if self.cached.contains(&stored) {
-                charge.decoding = Decoding::Cached;
-            } else {
+        let Charge { fetched, mut decoded } = self.meter.charge(&extent, part.clone(), FragmentPolicy::Refused)?;
+        let len = part.end - part.start;
+        let decoding = match extent.kind {
+            ExtentKind::Hole => Decoding::Zeros,
+            ExtentKind::Raw { .. } | ExtentKind::Meta { .. } | ExtentKind::Fragment { .. } => Decoding::Copy,
+            ExtentKind::Plain { .. } => Decoding::Plain,
+            ExtentKind::Encoded { .. } => {
+                self.cost.wanted_encoded += len;
+                let encoded = EncodedExtent::of(&extent)?;
                 let wanted = part.start - extent.la..part.end - extent.la;
-                let last = self.accessed.iter().rev().find(|(accessed, _)| *accessed == stored).map(|&(_, end)| end);
-                let access = Access::after(last, &wanted, extent.llen);
-                let (way, decoded) =
-                    way(self.image, &extent, &part, access)?.unwrap_or((DecodeMode::IntoScratch, first));
-                charge.decoded += decoded;
-                charge.decoding = Decoding::of(decoded, &extent);
-                if part.end - part.start < extent.llen {
-                    match way {
-                        DecodeMode::IntoCache => self.cached.push(stored),
-                        DecodeMode::IntoDestination | DecodeMode::IntoScratch => {
-                            self.accessed.push((stored, wanted.end))
-                        }
+                match self.history.plan(&encoded, &wanted) {
+                    DecodePlan::Copy(()) => Decoding::Cached,
+                    DecodePlan::Decode { mode, .. } => {
+                        let decoded_len = mode.decoded_len(&encoded, wanted.end);
+                        decoded += decoded_len;
+                        Decoding::of(decoded_len, &extent)
                     }
                 }
             }
-        }
-        let len = part.end - part.start;
+        };
         self.cost.pieces += 1;
         self.cost.wanted += len;
-        self.cost.fetched += charge.fetched;
-        self.cost.decoded += charge.decoded;
+        self.cost.fetched += fetched;
+        self.cost.decoded += decoded;
         let (wanted, fragment) = match fragment {
             None => (part, None),
             Some((la, off)) => (la + (part.start - off)..la + (part.end - off), Some(part.start)),
         };
-        let (fetched, decoded) = (charge.fetched, charge.decoded);
-        Ok(Piece { wanted, extent, fragment, decoding: charge.decoding, fetched, decoded })
+        Ok(Piece { wanted, extent, fragment, decoding, fetched, decoded })
     }
 }
 

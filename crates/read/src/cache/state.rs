@@ -70,6 +70,11 @@ impl ImageState {
         }
     }
 
+    /// Whether the cache of decoded data takes an extent of this length.
+    pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
+        u64::from(encoded.llen) <= self.decoded.largest()
+    }
+
     /// Note that so many bytes of metadata are put into the cache: decoded data gives way, until metadata has its share.
     pub(crate) fn metadata_loaded(&self, len: usize) {
         let share = self.cache_bytes / METADATA_SHARE;

@@ -394,9 +394,13 @@ impl Worker<'_> {
         let last_decoded = &mut self.last_decoded[self.older];
         last_decoded.encoded = None;
         last_decoded.shared = match reuse {
-            Reuse::Anywhere if users > 1 => {
-                self.image.fits_cache(encoded).then(|| self.image.decode_into_cache(encoded, 0)).transpose()?
-            }
+            Reuse::Anywhere if users > 1 => self
+                .image
+                .core
+                .state()
+                .fits_cache(encoded)
+                .then(|| self.image.decode_into_cache(encoded, 0))
+                .transpose()?,
             _ => self.image.core.state().decoded.get(encoded),
         };
         if last_decoded.shared.is_none() {

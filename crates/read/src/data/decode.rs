@@ -1,20 +1,10 @@
 //! Encoded extents: from pclusters to plain bytes.
 //!
-//! There are four ways to get a part of an encoded extent:
-//!
-//! 1. it is in the cache of decoded extents: copy;
-//! 2. it is wanted whole: decode into the destination, and leave the cache to those who need it;
-//! 3. a small part of its front is wanted, or another part by somebody who seems to read here and there, as nobody has looked
-//!    at this extent lately, or by somebody whose strides leave it: decode up to the last byte wanted. Streams decode front to
-//!    back, so on average that is half of it;
-//! 4. else, where its front is wanted or another part was wanted before, or where its file is read at random
-//!    ([`access_pattern`](crate::cache::access_pattern)), more will be wanted soon: decode it whole into the cache, once for all who ask meanwhile. An
-//!    extent too long for the cache takes way 3. At random, 4 KiB at a time, that halves what is decoded: the library's CPU
-//!    seconds are 0.60 (zstd) and 0.89 (lz4, where a page fault of the cache costs as much as decoding a page) of those without.
+//! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded to; here it is done.
 
-use super::plan::DecodeMode;
+use super::plan::{DecodeMode, DecodePlan, ReadHistory, plan};
 use crate::cache::access_pattern::AccessPattern;
-use crate::cache::admission::Access;
+use crate::cache::admission::PastAccesses;
 use crate::cache::byte_cache::{CachedBytes, SharedBytes};
 use crate::cache::state::ImageState;
 use crate::cache::workspaces::grow_to;
@@ -57,6 +47,23 @@ enum Plain<'a> {
     From { start: usize, part: &'a mut [u8] },
     /// The whole extent, into memory of its own.
     New(&'a mut Box<[u8]>),
+}
+
+/// The caches and the access history of this process.
+impl ReadHistory for &ImageState {
+    type Cached = SharedBytes;
+
+    fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
+        ImageState::fits_cache(self, encoded)
+    }
+
+    fn cached(&self, encoded: &EncodedExtent) -> Option<SharedBytes> {
+        self.decoded.get(encoded)
+    }
+
+    fn record(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> Option<PastAccesses> {
+        self.access_history.record(encoded, wanted)
+    }
 }
 
 impl Image {
@@ -106,38 +113,26 @@ impl Image {
         Ok(())
     }
 
-    /// Look for an extent in the cache, or decode it there if that is its way.
+    /// Look for an extent in the cache; decode it there if that is the plan.
     fn find(
         &self,
         encoded: &EncodedExtent,
         wanted: &Range<u64>,
         pattern: AccessPattern,
     ) -> Result<CacheLookup, ReadError> {
-        let ImageState { decoded: cache, access_history, .. } = self.core.state();
-        if !self.fits_cache(encoded) {
-            return Ok(CacheLookup::Absent(DecodeMode::of(encoded, false, wanted, Access::First)));
-        }
         let len = (wanted.end - wanted.start) as usize;
-        if let Some(bytes) = cache.get(encoded) {
-            self.core.counters.hit();
-            self.consume(encoded, &bytes, len);
-            return Ok(CacheLookup::Cached { bytes, is_hit: true });
-        }
-        let whole = wanted.start == 0 && wanted.end == u64::from(encoded.llen);
-        let past = if whole { None } else { access_history.record(encoded, wanted) };
-        let access = match pattern {
-            AccessPattern::Sequential => Access::after(past.map(|past| past.end), wanted, encoded.llen.into()),
-            AccessPattern::Random => Access::Random,
-        };
-        match DecodeMode::of(encoded, true, wanted, access) {
-            DecodeMode::IntoCache => {
-                let consumed = past.map_or(0, |past| past.len.into());
-                let bytes = self.decode_into_cache(encoded, consumed)?;
-                self.consume(encoded, &bytes, len);
-                Ok(CacheLookup::Cached { bytes, is_hit: false })
+        let (bytes, is_hit) = match plan(&mut self.core.state(), encoded, wanted, pattern) {
+            DecodePlan::Copy(bytes) => {
+                self.core.counters.hit();
+                (bytes, true)
             }
-            way => Ok(CacheLookup::Absent(way)),
-        }
+            DecodePlan::Decode { mode: DecodeMode::IntoCache, consumed } => {
+                (self.decode_into_cache(encoded, consumed)?, false)
+            }
+            DecodePlan::Decode { mode, .. } => return Ok(CacheLookup::Absent(mode)),
+        };
+        self.consume(encoded, &bytes, len);
+        Ok(CacheLookup::Cached { bytes, is_hit })
     }
 
     /// Note that `len` bytes of an extent in the cache are handed out. It leaves the cache with the last of them, if who reads keeps
@@ -161,11 +156,6 @@ impl Image {
             self.core.counters.avoided();
         }
         Ok(bytes)
-    }
-
-    /// Whether an extent of this length may enter the cache.
-    pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
-        u64::from(encoded.llen) <= self.core.state().decoded.largest()
     }
 
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.

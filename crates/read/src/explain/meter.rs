@@ -1,8 +1,8 @@
 //! What a part of an extent costs: blocks to fetch, bytes to decode.
 
+use super::cold_history::ColdHistory;
 use super::range_set::RangeSet;
-use crate::cache::admission::Access;
-use crate::data::plan::DecodeMode;
+use crate::data::plan::DecodePlan;
 use crate::data::read::{FragmentPolicy, fragment_error};
 use crate::error::ReadError;
 use crate::image::Image;
@@ -83,27 +83,12 @@ impl Decoding {
     }
 }
 
-/// How bytes `part` of an extent are decoded, and how many bytes are for them; `None` if it is not encoded.
-pub(super) fn way(
-    image: &Image,
-    extent: &Extent,
-    part: &Range<u64>,
-    access: Access,
-) -> Result<Option<(DecodeMode, u64)>, ReadError> {
-    if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
-        return Ok(None);
-    }
-    let stored = EncodedExtent::of(extent)?;
-    let wanted = part.start - extent.la..part.end - extent.la;
-    let way = DecodeMode::of(&stored, image.fits_cache(&stored), &wanted, access);
-    Ok(Some((way, way.decoded_len(&stored, wanted.end))))
-}
-
 /// The cost of one piece.
 pub(crate) struct Charge {
-    pub fetched: u64,
-    pub decoded: u64,
-    pub decoding: Decoding,
+    /// Bytes of blocks that no earlier piece has fetched.
+    pub(crate) fetched: u64,
+    /// Bytes that are decoded to get at the stored bytes of an extent, which may lie in a compressed metabox.
+    pub(crate) decoded: u64,
 }
 
 /// Counts what reads fetch, each block once.
@@ -119,7 +104,8 @@ impl<'a> CostMeter<'a> {
         Self { image, blocks: RangeSet::default(), metadata_unit }
     }
 
-    /// The cost of bytes `part` of the file from this extent of it, which holds them.
+    /// The cost of getting at the stored bytes for bytes `part` of the file, which this extent of it holds. What decoding an encoded
+    /// extent itself costs is not part of it.
     pub(crate) fn charge(
         &mut self,
         extent: &Extent,
@@ -128,29 +114,24 @@ impl<'a> CostMeter<'a> {
     ) -> Result<Charge, ReadError> {
         let (skip, len) = (part.start - extent.la, part.end - part.start);
         match extent.kind {
-            ExtentKind::Hole => Ok(charge(0, Decoding::Zeros)),
+            ExtentKind::Hole => Ok(charge(0)),
             ExtentKind::Raw { device, pa } => {
                 let fetched = self.fetch("data", device, pa.saturating_add(skip), len, self.block_len())?;
-                Ok(charge(fetched, Decoding::Copy))
+                Ok(charge(fetched))
             }
             ExtentKind::Meta { pa, in_metabox } => {
                 let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
-                self.fetch_metadata(space, pa.saturating_add(skip), len, Decoding::Copy)
+                self.fetch_metadata(space, pa.saturating_add(skip), len)
             }
             ExtentKind::Plain { device, pa, plen, interlaced, inline } => {
                 let pcluster = Pcluster { device, inline, pa, plen };
                 match interlaced {
-                    false => self.fetch_pcluster(&pcluster, skip, len, Decoding::Plain),
+                    false => self.fetch_pcluster(&pcluster, skip, len),
                     true => self.fetch_interlaced(&pcluster, extent.la, skip, len),
                 }
             }
-            ExtentKind::Encoded { device, pa, plen, inline, .. } => {
-                let decoded = way(self.image, extent, &part, Access::First)?.map_or(0, |(_, decoded)| decoded);
-                let decoding = Decoding::of(decoded, extent);
-                let pcluster = Pcluster { device, inline, pa, plen };
-                let mut charge = self.fetch_pcluster(&pcluster, 0, plen.into(), decoding)?;
-                charge.decoded += decoded;
-                Ok(charge)
+            ExtentKind::Encoded { plen, .. } => {
+                self.fetch_pcluster(&EncodedExtent::of(extent)?.pcluster, 0, plen.into())
             }
             ExtentKind::Fragment { off } if fragments == FragmentPolicy::Refused => {
                 Err(fragment_error(off, "a fragment inside the packed inode"))
@@ -158,25 +139,19 @@ impl<'a> CostMeter<'a> {
             ExtentKind::Fragment { off } => {
                 let from = off.saturating_add(skip);
                 let packed = self.image.packed_range(from, len)?;
-                self.charge_range(packed, from..from + len, Decoding::Copy, FragmentPolicy::Refused)
+                self.charge_range(packed, from..from + len, FragmentPolicy::Refused)
             }
         }
     }
 
     /// The cost of `len` bytes at `pa` of a metadata space: of themselves, or of the metabox's own extents.
-    pub(crate) fn fetch_metadata(
-        &mut self,
-        space: MetadataSpace,
-        pa: u64,
-        len: u64,
-        decoding: Decoding,
-    ) -> Result<Charge, ReadError> {
+    pub(crate) fn fetch_metadata(&mut self, space: MetadataSpace, pa: u64, len: u64) -> Result<Charge, ReadError> {
         MetadataReader::new(self.image, space).check_range("inline data", pa, len)?;
         match (space, &self.image.core.metabox) {
             (MetadataSpace::Metabox, Some(metabox)) => {
-                self.charge_range(metabox, pa..pa + len, decoding, FragmentPolicy::Allowed)
+                self.charge_range(metabox, pa..pa + len, FragmentPolicy::Allowed)
             }
-            _ => Ok(charge(self.fetch("inline data", 0, pa, len, self.metadata_unit)?, decoding)),
+            _ => Ok(charge(self.fetch("inline data", 0, pa, len, self.metadata_unit)?)),
         }
     }
 
@@ -185,34 +160,40 @@ impl<'a> CostMeter<'a> {
         &mut self,
         inode: &Inode,
         range: Range<u64>,
-        decoding: Decoding,
         fragments: FragmentPolicy,
     ) -> Result<Charge, ReadError> {
         let mut map = Map::open(self.image, inode)?;
-        let mut sum = charge(0, decoding);
+        let mut sum = charge(0);
         let mut off = range.start;
         while off < range.end {
             let extent = extent_over(&mut map, inode, off)?;
             let end = extent.end().min(range.end);
             let part = self.charge(&extent, off..end, fragments)?;
             sum.fetched += part.fetched;
-            sum.decoded += part.decoded;
+            sum.decoded += part.decoded + self.decoded_alone(&extent, off..end)?;
             off = end;
         }
         Ok(sum)
     }
 
-    fn fetch_pcluster(
-        &mut self,
-        pcluster: &Pcluster,
-        skip: u64,
-        len: u64,
-        decoding: Decoding,
-    ) -> Result<Charge, ReadError> {
+    /// Bytes that are decoded for bytes `part` of an extent by a read that wants nothing else.
+    fn decoded_alone(&self, extent: &Extent, part: Range<u64>) -> Result<u64, ReadError> {
+        if !matches!(extent.kind, ExtentKind::Encoded { .. }) {
+            return Ok(0);
+        }
+        let encoded = EncodedExtent::of(extent)?;
+        let wanted = part.start - extent.la..part.end - extent.la;
+        match ColdHistory::new(self.image).plan(&encoded, &wanted) {
+            DecodePlan::Copy(()) => Ok(0),
+            DecodePlan::Decode { mode, .. } => Ok(mode.decoded_len(&encoded, wanted.end)),
+        }
+    }
+
+    fn fetch_pcluster(&mut self, pcluster: &Pcluster, skip: u64, len: u64) -> Result<Charge, ReadError> {
         let pa = pcluster.pa.saturating_add(skip);
         match pcluster.inline {
-            Some(space) => self.fetch_metadata(space, pa, len, decoding),
-            None => Ok(charge(self.fetch("pcluster", pcluster.device, pa, len, self.block_len())?, decoding)),
+            Some(space) => self.fetch_metadata(space, pa, len),
+            None => Ok(charge(self.fetch("pcluster", pcluster.device, pa, len, self.block_len())?)),
         }
     }
 
@@ -221,14 +202,14 @@ impl<'a> CostMeter<'a> {
         let block_bits = self.image.superblock().block_bits;
         let rotated = block_bits.len() - block_bits.within(la);
         let first = rotated.saturating_sub(skip).min(len);
-        let mut sum = charge(0, Decoding::Plain);
+        let mut sum = charge(0);
         if first > 0 {
             let skip = u64::from(pcluster.plen) - rotated + skip;
-            sum.fetched += self.fetch_pcluster(pcluster, skip, first, Decoding::Plain)?.fetched;
+            sum.fetched += self.fetch_pcluster(pcluster, skip, first)?.fetched;
         }
         if first < len {
             let skip = skip + first - rotated;
-            sum.fetched += self.fetch_pcluster(pcluster, skip, len - first, Decoding::Plain)?.fetched;
+            sum.fetched += self.fetch_pcluster(pcluster, skip, len - first)?.fetched;
         }
         Ok(sum)
     }
@@ -245,6 +226,6 @@ impl<'a> CostMeter<'a> {
     }
 }
 
-fn charge(fetched: u64, decoding: Decoding) -> Charge {
-    Charge { fetched, decoded: 0, decoding }
+fn charge(fetched: u64) -> Charge {
+    Charge { fetched, decoded: 0 }
 }

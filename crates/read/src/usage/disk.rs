@@ -2,7 +2,7 @@
 
 use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
-use crate::explain::meter::{CostMeter, Decoding};
+use crate::explain::meter::CostMeter;
 use crate::image::Image;
 use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
@@ -117,7 +117,7 @@ impl<'a> DiskUsage<'a> {
 
     fn metadata(&mut self, inode: &Inode, start: u64, end: u64) -> Result<u64, ReadError> {
         let len = end.saturating_sub(start);
-        Ok(self.meter.fetch_metadata(inode.space(), start, len, Decoding::Copy)?.fetched)
+        Ok(self.meter.fetch_metadata(inode.space(), start, len)?.fetched)
     }
 }
 

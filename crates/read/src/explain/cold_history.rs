@@ -1,0 +1,57 @@
+//! The history of one read that began with empty caches.
+
+use crate::cache::access_pattern::AccessPattern;
+use crate::cache::admission::PastAccesses;
+use crate::data::plan::{DecodeMode, DecodePlan, ReadHistory, plan};
+use crate::image::Image;
+use crate::map::pcluster::EncodedExtent;
+use std::ops::Range;
+
+/// A model of the caches and the access history. It holds extents that a read wants in part: the first and the last one of a range,
+/// of a file and of the packed inode.
+pub(super) struct ColdHistory<'a> {
+    image: &'a Image,
+    cached: Vec<EncodedExtent>,
+    /// Extents with the byte behind the last access.
+    accessed: Vec<(EncodedExtent, u64)>,
+}
+
+impl<'a> ColdHistory<'a> {
+    /// Nothing is cached, and nothing was read.
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self { image, cached: Vec::new(), accessed: Vec::new() }
+    }
+
+    /// The plan for bytes `wanted` of an extent. What the plan puts into the cache is there for the next one. One read says nothing of
+    /// an access pattern.
+    pub(super) fn plan(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> DecodePlan<()> {
+        let plan = plan(self, encoded, wanted, AccessPattern::Sequential);
+        if let DecodePlan::Decode { mode: DecodeMode::IntoCache, .. } = plan {
+            self.cached.push(*encoded);
+        }
+        plan
+    }
+}
+
+impl ReadHistory for ColdHistory<'_> {
+    type Cached = ();
+
+    fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
+        self.image.core.state().fits_cache(encoded)
+    }
+
+    fn cached(&self, encoded: &EncodedExtent) -> Option<()> {
+        self.cached.contains(encoded).then_some(())
+    }
+
+    fn record(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> Option<PastAccesses> {
+        match self.accessed.iter_mut().find(|(accessed, _)| accessed == encoded) {
+            // A model has no consumer that bytes are counted for.
+            Some((_, end)) => Some(PastAccesses { end: std::mem::replace(end, wanted.end), len: 0 }),
+            None => {
+                self.accessed.push((*encoded, wanted.end));
+                None
+            }
+        }
+    }
+}
