@@ -25,7 +25,7 @@ const PLAIN_STEP: u64 = 1 << 20;
 
 /// Check a whole image, decoding on `threads` threads.
 ///
-/// What is damaged goes to the report. The checksum of the superblock is compared even if the image was opened without.
+/// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
 ///
 /// # Errors
 /// A failing source, which says nothing about the image, a device that was not given, or our own mistake.

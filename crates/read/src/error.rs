@@ -1,4 +1,4 @@
-//! What can go wrong when an image is read, sorted by who must act.
+//! What can go wrong when an image is read, by what can be done about it.
 
 use crate::escape::Escaped;
 use kiln_codec::CodecError;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why something could not be read. Cheap to clone, so that all who wait for one pcluster can have its error.
+/// Why something could not be read. Cheap to clone, so that all threads that wait for one pcluster can have its error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
@@ -96,7 +96,7 @@ pub enum ReadError {
         /// As the caller gave it.
         path: Vec<u8>,
     },
-    /// Our own mistake.
+    /// A bug in this program.
     #[error("internal error: {what}; please report it")]
     Internal {
         /// Which invariant does not hold.

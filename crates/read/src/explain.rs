@@ -57,7 +57,7 @@ pub struct Explanation<'a> {
     is_done: bool,
 }
 
-/// A range of a file on the way.
+/// What is left of a range of a file.
 struct RangeCursor<'a> {
     inode: Inode,
     map: Map<'a>,
@@ -65,7 +65,7 @@ struct RangeCursor<'a> {
     described: Option<Described>,
 }
 
-/// A range of the packed inode on the way.
+/// What is left of a fragment: a range of the packed inode.
 struct FragmentCursor<'a> {
     cursor: RangeCursor<'a>,
     /// Byte of the file that the start of the range is.
@@ -149,8 +149,8 @@ impl Explanation<'_> {
                 let wanted = part.start - extent.la..part.end - extent.la;
                 match self.history.plan(&encoded, &wanted) {
                     DecodePlan::Copy(()) => Decoding::Cached,
-                    DecodePlan::Decode { mode, .. } => {
-                        let decoded_len = mode.decoded_len(&encoded, wanted.end);
+                    DecodePlan::Decode { target, .. } => {
+                        let decoded_len = target.decoded_len(&encoded, wanted.end);
                         decoded += decoded_len;
                         Decoding::of(decoded_len, &extent)
                     }

@@ -27,11 +27,12 @@ use std::sync::Arc;
 /// A metabox has at most this many times the length of the image.
 const METABOX_RATIO_MAX: u64 = 256;
 
-/// Whether a reader waits for what is not kept.
+/// Whether metadata that is not cached is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
+    /// Yes.
     Allowed,
-    /// [`std::io::ErrorKind::WouldBlock`] says that it is not kept.
+    /// No: [`std::io::ErrorKind::WouldBlock`] says that it is not cached.
     Refused,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// What this process remembers.
+    /// The caches and the access history of this process.
     pub(crate) fn state(&self) -> &ImageState {
         self.state.get(|| ImageState::new(self.cache_bytes, self.reader, self.limits))
     }
@@ -109,7 +110,7 @@ impl Image {
             state: ForkLocal::new(ImageState::new(options.cache_bytes, options.reader, limits)),
             counters,
         };
-        // The packed inode first, then the metabox, then what may lie in them.
+        // The packed inode first, then the metabox, whose data may be fragments, then long prefixes, which may lie in both.
         let image = Image { core: Arc::new(core), fetch: Fetch::Allowed };
         let packed = packed_nid.map(|nid| image.special_inode(nid, "packed_nid")).transpose()?;
         let image = image.with(|core| core.packed = packed)?;

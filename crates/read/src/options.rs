@@ -3,7 +3,7 @@
 /// How to open an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Metadata and decoded data that are kept, in bytes: metadata takes as much as there is, but at most half of it (and 256 KiB in
+    /// Bytes of cache for metadata and decoded data. Metadata takes what it needs, but at most half of the cache (and 256 KiB in
     /// any case). Extents longer than a quarter of this are decoded anew for each read.
     pub cache_bytes: u64,
     /// Refuse an image whose superblock has a wrong checksum.
@@ -11,19 +11,19 @@ pub struct OpenOptions {
     /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
     /// from there.
     pub offset: u64,
-    /// Who reads.
+    /// What kind of consumer reads.
     pub reader: Reader,
 }
 
-/// Who reads an image.
+/// The consumer that reads an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// Programs, which may want the same again. The system reads ahead of them, as for all files.
+    /// Programs, which may read the same bytes again. The operating system reads ahead in the image, as in all files.
     #[default]
     Programs,
-    /// A kernel, which keeps what it gets, and reads ahead in files itself. So what is asked for is fetched, all of it at once, and
-    /// nothing else but what follows when files are read in the order of their data; decoded data are kept until all of them
-    /// were handed out.
+    /// A kernel, which keeps what it gets in its page cache, and reads ahead in files itself. So a read fetches what it asks for, all of
+    /// it at once. Readahead in the image covers only files that are read in the order of their data and strides; decoded extents stay
+    /// in the cache until all their bytes are consumed.
     Kernel,
 }
 

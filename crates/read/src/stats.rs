@@ -3,7 +3,7 @@
 //! They are always on, so they must cost nothing that can be measured: a few relaxed additions for each read, into one of
 //! several sets, chosen by thread, so that threads do not fight for cache lines. A snapshot adds the sets up.
 
-use crate::data::plan::DecodeMode;
+use crate::data::plan::DecodeTarget;
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,18 +23,18 @@ pub type Sizes = [u64; SIZE_BOUNDS.len() + 1];
 
 /// What reading an image has cost since it was opened, by all its clones.
 ///
-/// The numbers are read one after the other while others read on: they fit together only when nobody does.
+/// The counters are read one after the other while other threads count on: they are consistent only if no thread reads the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reads of contents by callers.
     pub reads: u64,
-    /// Bytes that these got.
+    /// Bytes that these reads got.
     pub served_bytes: u64,
     /// Reads of contents by size.
     pub read_sizes: Sizes,
     /// Reads of sources, for contents and metadata.
     pub fetches: u64,
-    /// Bytes that these got.
+    /// Bytes that these reads got.
     pub fetched_bytes: u64,
     /// Reads of sources by size.
     pub fetch_sizes: Sizes,
@@ -48,7 +48,7 @@ pub struct Stats {
     pub decoded_bytes: u64,
     /// Reads of extents that found them decoded in the cache.
     pub hits: u64,
-    /// Decodes that did not happen, as another reader had just begun the same.
+    /// Decodes that did not happen, as another thread had just begun the same.
     pub avoided: u64,
 }
 
@@ -84,7 +84,7 @@ struct Shard {
     read_sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
     fetched_bytes: AtomicU64,
     fetch_sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
-    /// By [`DecodeMode`].
+    /// By [`DecodeTarget`].
     decoded: [AtomicU64; 3],
     decoded_bytes: AtomicU64,
     hits: AtomicU64,
@@ -115,9 +115,9 @@ impl Counters {
         add(&shard.fetch_sizes[class(len)], 1);
     }
 
-    pub(crate) fn decoded(&self, how: DecodeMode, len: usize) {
+    pub(crate) fn decoded(&self, target: DecodeTarget, len: usize) {
         let shard = self.shard();
-        add(&shard.decoded[how as usize], 1);
+        add(&shard.decoded[target as usize], 1);
         add(&shard.decoded_bytes, len as u64);
     }
 
@@ -135,7 +135,7 @@ impl Counters {
         };
         let read_sizes: Sizes = array::from_fn(|class| sum(&|shard| &shard.read_sizes[class]));
         let fetch_sizes: Sizes = array::from_fn(|class| sum(&|shard| &shard.fetch_sizes[class]));
-        let decoded = |how: DecodeMode| sum(&|shard| &shard.decoded[how as usize]);
+        let decoded = |target: DecodeTarget| sum(&|shard| &shard.decoded[target as usize]);
         Stats {
             reads: read_sizes.iter().sum(),
             served_bytes: sum(&|shard| &shard.served_bytes),
@@ -143,9 +143,9 @@ impl Counters {
             fetches: fetch_sizes.iter().sum(),
             fetched_bytes: sum(&|shard| &shard.fetched_bytes),
             fetch_sizes,
-            decoded_direct: decoded(DecodeMode::IntoDestination),
-            decoded_kept: decoded(DecodeMode::IntoCache),
-            decoded_scratch: decoded(DecodeMode::IntoScratch),
+            decoded_direct: decoded(DecodeTarget::Destination),
+            decoded_kept: decoded(DecodeTarget::Cache),
+            decoded_scratch: decoded(DecodeTarget::Scratch),
             decoded_bytes: sum(&|shard| &shard.decoded_bytes),
             hits: sum(&|shard| &shard.hits),
             avoided: sum(&|shard| &shard.avoided),
@@ -192,7 +192,7 @@ mod tests {
                         counters.read(len);
                         counters.fetched(2 * len);
                     }
-                    counters.decoded(DecodeMode::IntoScratch, 7);
+                    counters.decoded(DecodeTarget::Scratch, 7);
                 });
             }
         });

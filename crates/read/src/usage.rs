@@ -41,7 +41,7 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
         Mutex::new(InodeQueue { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
     std::thread::scope(|scope| {
         let count = || tally_batches(Tally::new(image, &stored), &queue);
-        // Where the system has no more threads, fewer will do. This one is among them.
+        // If the system refuses a thread, those that run do the work. This one is among them.
         let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
         let workers: Vec<_> = (1..threads).map_while(start).collect();
         let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
@@ -58,12 +58,12 @@ pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
     Ok(usage)
 }
 
-/// Where the threads take inodes from.
+/// The walk that all threads take inodes from.
 struct InodeQueue {
     walk: Walk,
     seen: HashSet<Nid>,
     hard_links: u64,
-    /// A thread has met an error: the others need not go on.
+    /// A thread has met an error: the others stop.
     failed: bool,
 }
 

@@ -1,17 +1,17 @@
-//! Which files are read at random.
+//! Access pattern detector: which files are read at random.
 //!
-//! Who jumps back far in a file jumps about in it, and will come back to what is passed over now; who only goes on, in strides or
-//! not, will not. So the first part that is wanted of an extent tells nothing, but the reads of its file before do. A table of hashes
-//! remembers where the last read of a file ended, until another file falls on its slot.
+//! A reader that jumps back far in a file reads it at random, and will come back to what it passes over now. A reader that only goes
+//! forward, in strides or not, will not come back. The first access to an extent does not tell the two apart; the reads of the same
+//! file before it do. A table of hashes remembers where the last read of a file ended, until another file falls on its slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// log2 of how many files are remembered at most.
 const SLOTS_BITS: u32 = 10;
-/// A jump back by more than one part in this many of the file is no disorder of threads that go on side by side.
+/// A jump back is far if it is longer than one part in this many of the file: threads that read side by side get out of order by less.
 const FAR: u64 = 16;
-/// After a jump back so many reads count as random.
+/// How many reads count as random after a jump back.
 const READS: u64 = 8;
 
 /// The low bits of a slot: how many of the next reads count as random; above them, where the last read ended, in units.
@@ -26,10 +26,10 @@ const _: () = assert!(READS < 1 << READS_BITS);
 /// How a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AccessPattern {
-    /// On and on, as far as we know.
+    /// Forward, as far as the detector knows.
     #[default]
     Sequential,
-    /// Here and there.
+    /// With jumps back.
     Random,
 }
 
@@ -43,7 +43,7 @@ impl AccessPatterns {
     }
 
     /// Remember a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the file is read. Threads that read
-    /// one file at the same time may overwrite what the other remembers: that costs a guess, nothing else.
+    /// one file at the same time may overwrite each other's slot: the cost is a wrong guess, nothing else.
     pub(crate) fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> AccessPattern {
         // 2^64 divided by the golden ratio; its highest bits are a hash.
         let hash = nid.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -56,7 +56,7 @@ impl AccessPatterns {
         }
         let far = size / FAR;
         let is_far = last_end.saturating_sub(wanted.start) > far;
-        // Who was at the end starts over.
+        // A reader that was at the end of the file starts over.
         let is_over = last_end > size - far;
         reads = if is_far && !is_over { READS } else { reads.saturating_sub(1) };
         let end = (wanted.end >> UNIT_BITS << READS_BITS) & !HASH;
@@ -78,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_is_not_at_random() {
+    fn reading_forward_is_sequential() {
         assert!(
             access_patterns(&(0..64).collect::<Vec<_>>()).iter().all(|pattern| *pattern == AccessPattern::Sequential)
         );
-        // Nor who starts over, nor threads that overtake each other a little.
+        // Starting over is sequential, and so are threads that overtake each other a little.
         let twice: Vec<_> = (0..64).chain(0..64).collect();
         assert!(access_patterns(&twice).iter().all(|pattern| *pattern == AccessPattern::Sequential));
         assert_eq!(access_patterns(&[0, 2, 1, 4, 3, 7, 5]), [AccessPattern::Sequential; 7]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_courses_of_their_own() {
+    fn files_have_patterns_of_their_own() {
         let access_patterns = AccessPatterns::new();
         for place in (0..64 << 20).step_by(1 << 20) {
             assert_eq!(access_patterns.step(1, &(place..place + 4096), SIZE), AccessPattern::Sequential);

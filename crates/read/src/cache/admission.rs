@@ -1,9 +1,9 @@
-//! Which extents somebody has wanted a part of lately.
+//! Cache admission: the history of accesses to encoded extents (a doorkeeper).
 //!
-//! Who reads here and there comes back to an extent only by chance; who reads on, or reads the files of one directory, comes back
-//! at once. So an extent is worth the cache at its second touch, if that is not too far from the first; but not if it is a long
-//! step ahead of the first and another step like it ends behind the extent, for that is how strides look. A table of hashes
-//! remembers the last touches, each until another extent falls on its slot; and how many bytes of the extent were handed out by them.
+//! A random reader comes back to an extent only by chance; a sequential reader, and one that reads the files of a directory, comes back
+//! at once. So an extent enters the cache at its second access, if the table still remembers the first. A second access that is a long
+//! step ahead of the first does not count if another step like it ends behind the extent: that is a stride. A table of hashes
+//! remembers the last access to an extent until another extent falls on its slot, and how many bytes of the extent readers have got.
 
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -13,23 +13,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of cache for one slot: about as many extents are remembered as the cache holds.
 const BYTES_PER_SLOT: u64 = 64 << 10;
 const SLOTS_MAX: u64 = 1 << 16;
-/// The low bits of a slot: where the part ended that was wanted. The others are a hash.
+/// The low bits of a slot: the byte of the extent behind the last access. The others are a hash of the extent.
 const END: u64 = (1 << 24) - 1;
 const _: () = assert!(EXTENT_MAX_LEN as u64 <= END);
 
-/// Whether an extent was touched lately.
+/// An access to an extent, in the light of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
+    /// None is remembered.
     First,
+    /// Another one is remembered.
     Repeated,
-    /// Again, as a step of a stride that now leaves the extent.
+    /// Another one is remembered, and the stride of the two leaves the extent with the next step.
     StridePast,
-    /// By who reads its file here and there, for the first time or not.
+    /// The first one or not: the file is read at random.
     Random,
 }
 
 impl Access {
-    /// A touch of bytes `wanted` of an extent of `llen` bytes, after one that ended at byte `last`.
+    /// An access to bytes `wanted` of an extent of `llen` bytes, after one that ended at byte `last`.
     pub(crate) fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
         match last {
             None => Access::First,
@@ -39,12 +41,12 @@ impl Access {
     }
 }
 
-/// Touches of an extent before this one.
+/// What is remembered of the accesses to an extent before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PastAccesses {
-    /// Where the part ended that was wanted last.
+    /// The byte of the extent behind the last access.
     pub end: u64,
-    /// Bytes that were wanted in all.
+    /// Bytes of the extent that all of them got together.
     pub len: u32,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct PastAccesses {
 struct AccessSlot {
     /// See [`END`].
     last: AtomicU64,
-    /// Bytes that were wanted of the extent.
+    /// Bytes of the extent that readers got.
     len: AtomicU32,
 }
 
@@ -68,7 +70,7 @@ impl AccessHistory {
         Self { slots: (0..count).map(|_| AccessSlot::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Remember that bytes `wanted` of `key`'s extent are wanted. Returns what is remembered of it.
+    /// Remember an access to bytes `wanted` of the extent `key`. Returns what is remembered of those before.
     pub(crate) fn record(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<PastAccesses> {
         let hash = self.hasher.hash_one(key);
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];
@@ -87,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_touch_is_known_until_others_came() {
-        // Nothing between two touches: which keys share a slot differs from run to run.
+    fn the_second_access_is_known_until_others_came() {
+        // No other keys between two accesses: which keys share a slot differs from run to run.
         let history = AccessHistory::new(1 << 20);
         assert_eq!(history.record(&7, &(0..5)), None);
         assert_eq!(history.record(&7, &(8..9)), Some(PastAccesses { end: 5, len: 5 }));
@@ -103,7 +105,7 @@ mod tests {
     fn steps_that_leave_the_extent_are_known() {
         let after = |last, start, end| Access::after(last, &(start..end), 100);
         assert_eq!(after(None, 90, 100), Access::First);
-        // On and on, back, a short step ahead.
+        // Forward, back, a short step ahead.
         for (last, start, end) in [(40, 40, 50), (90, 10, 20), (10, 30, 50), (10, 50, 60), (90, 90, 100)] {
             assert_eq!(after(Some(last), start, end), Access::Repeated, "{last} {start}..{end}");
         }

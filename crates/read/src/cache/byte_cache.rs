@@ -1,4 +1,4 @@
-//! A cache of byte strings, bounded by their lengths, that loads each of them once.
+//! A cache of byte strings, bounded by the sum of their lengths. Threads that want the same missing value load it once (singleflight).
 
 use crate::error::ReadError;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
@@ -8,10 +8,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that several threads read.
+/// Cached bytes, shared by the cache and the threads that read them.
 pub(crate) type SharedBytes = Arc<CachedBytes>;
 
-/// Bytes, and how many were handed out.
+/// Bytes, and how many of them consumers have got.
 #[derive(Debug)]
 pub(crate) struct CachedBytes {
     bytes: Box<[u8]>,
@@ -23,12 +23,12 @@ impl CachedBytes {
         Self::with_consumed(bytes, 0)
     }
 
-    /// Bytes of which so many were handed out by other ways.
+    /// Bytes of which consumers got `len` before these were cached.
     pub(crate) fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
         Arc::new(CachedBytes { bytes, consumed: AtomicU64::new(len) })
     }
 
-    /// Note that `len` bytes are handed out. Whether these are the last ones, if none is handed out twice.
+    /// Note that a consumer gets `len` bytes. Returns whether all are consumed now, provided that none is consumed twice.
     pub(crate) fn consume(&self, len: usize) -> bool {
         self.consumed.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
     }
@@ -42,13 +42,13 @@ impl Deref for CachedBytes {
     }
 }
 
-/// A load's outcome: an error is in the cache only for as long as its waiters need to take it.
+/// What a load gives. An error stays in the cache only until the threads that wait for it have taken it.
 type LoadResult = Result<SharedBytes, Arc<ReadError>>;
 
-/// What an entry costs beside its bytes: key, slot and allocation headers.
+/// Bytes of memory that an entry takes beside its value: key, slot and allocation headers.
 const ENTRY_COST: u64 = 128;
 
-/// Most shards; more only help machines with more cores than can decode at once.
+/// Most shards; more would help only machines with more cores than decode at the same time.
 const SHARDS_MAX: u64 = 64;
 
 #[derive(Clone)]
@@ -87,18 +87,18 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         Self { inner, largest: largest.min(capacity / 4), capacity: capacity.into() }
     }
 
-    /// Bytes that it may hold.
+    /// The bound, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Let it hold more or fewer bytes: half of what it was made for at least, for its largest values to have room.
+    /// Change the bound. It must stay at least half of the one that the cache was made with, so that the largest values have room.
     pub(super) fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         self.inner.set_capacity(capacity);
     }
 
-    /// The longest value in bytes that is worth keeping: a cache of fewer than four would only churn.
+    /// The longest value in bytes that the cache is meant for: one that holds fewer than four of them would only churn.
     pub(crate) fn largest(&self) -> u64 {
         self.largest
     }
@@ -118,15 +118,15 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         self.inner.contains_key(key)
     }
 
-    /// Keep a value that came with another one.
+    /// Insert a value that was loaded together with another one.
     pub(crate) fn put(&self, key: K, bytes: SharedBytes) {
         self.inner.insert(key, Ok(bytes));
     }
 
     /// The value, which `load` makes unless it is there or another thread is making it.
     ///
-    /// If `load` fails, all who wait for it get its error, and the next who asks tries again. (Left to the cache, each
-    /// of the waiters would repeat the load, one after the other.)
+    /// If `load` fails, all threads that wait for it get its error, and the next call tries again. (`quick_cache` alone would let each
+    /// waiting thread repeat the load, one after the other.)
     pub(crate) fn get_or_load(
         &self,
         key: &K,
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn one_load_serves_all_who_wait() {
+    fn one_load_serves_all_waiters() {
         let (loads, results) = race(|| Ok(bytes(100)));
         assert_eq!(loads, 1);
         assert!(results.iter().all(|r| r.as_ref().is_ok_and(|b| b.len() == 100)));
     }
 
     #[test]
-    fn one_failure_serves_all_who_wait_and_is_forgotten() {
+    fn one_failure_serves_all_waiters_and_is_forgotten() {
         let (loads, results) = race(|| Err(ReadError::NotFound { path: b"x".to_vec() }));
         assert_eq!(loads, 1);
         assert!(results.iter().all(Result::is_err));

@@ -1,20 +1,20 @@
-//! Values that locks protect, in processes that fork.
+//! One value for each process: caches and access history after fork(2).
 //!
-//! A child has a copy of everything, locks as well, but only of the thread that forked. What another thread had locked stays locked
-//! in the child for ever. So each process makes its own.
+//! A child has a copy of its parent's memory, locks included, but only of the thread that forked. A lock that another thread held
+//! stays locked in the child for ever. So each child starts with an empty value of its own.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// How often this process, its parent and so on were forked off.
+/// How many forks lie between the process that counted first and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// A value for each process: the one it was made in, and those that are forked off.
+/// A value for each process: for the one that made it, and for the children that are forked off.
 pub(crate) struct ForkLocal<T> {
     forks: u64,
     value: T,
-    /// That of a child, in the child's memory.
+    /// The value of a child, in the child's memory.
     child: OnceLock<Box<ForkLocal<T>>>,
 }
 
@@ -24,7 +24,7 @@ impl<T> ForkLocal<T> {
         Self { forks: FORKS.load(Ordering::Relaxed), value, child: OnceLock::new() }
     }
 
-    /// This process's value, which `make` makes in a child. What its parents had is left alone: nobody can tell in what state it is.
+    /// This process's value, which `make` makes in a child. The parent's value is not touched: its locks may be held for ever.
     pub(crate) fn get(&self, make: impl Fn() -> T) -> &T {
         let forks = FORKS.load(Ordering::Relaxed);
         let mut here = self;
@@ -35,7 +35,7 @@ impl<T> ForkLocal<T> {
     }
 }
 
-/// From now on.
+/// Install the handler that counts forks, once.
 fn count_forks() {
     static ONCE: Once = Once::new();
     extern "C" fn forked() {

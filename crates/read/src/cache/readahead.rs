@@ -1,45 +1,46 @@
-//! Read-ahead across files: who reads a tree in order reads its data front to back, file by file, and nobody but us can know.
+//! Readahead across files. Data is stored in walk order, so reading a tree in order is one sequential stream on the device, which the
+//! kernel's readahead, file by file, cannot detect.
 //!
-//! A *trail* is a run of fetches of which each begins where the last one ended, or not far behind. What is announced ahead of it
-//! grows with it, so that what is fetched in vain stays a small part of what was wanted. Fetches here and there, or in strides, begin
-//! a new trail each time, and announce nothing. Several trails are remembered: for several readers, and for data in several places.
+//! A *stream* is a run of fetches of which each begins where the last one ended, or not far behind. The readahead window grows with
+//! its stream, so that bytes that are fetched in vain stay a small part of the bytes that were wanted. Random fetches and strides begin
+//! a new stream each time, and announce nothing. Several streams are remembered: for several readers, and for data in several places.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 const STREAMS: usize = 8;
-/// Of what is not announced, a fetch may leave out so many bytes.
+/// Most bytes between the end of a stream and a fetch that continues it.
 const GAP_MAX: u64 = 8 << 10;
-/// A byte that is left out outweighs so many that were fetched: strides through long extents leave out less than they fetch.
+/// A byte that is left out outweighs this many bytes that were fetched: strides through long extents leave out less than they fetch.
 const GAP_WEIGHT: u64 = 8;
-/// Of a trail, one part in this many is announced ahead of it.
+/// The readahead window is one part in this many of the stream's length.
 const SHARE: u64 = 4;
-/// At most and at least so many bytes are. More would fetch more in vain where files end, and disks are no faster by that.
+/// Most and fewest bytes of a window. Longer ones would fetch more in vain where files end, and disks are no faster with them.
 const AHEAD_MAX: u64 = 512 << 10;
 const AHEAD_MIN: u64 = 32 << 10;
-/// Fetches of several threads on one trail overtake each other by so much.
+/// Threads that read one stream overtake each other by at most this many bytes.
 const DISORDER: u64 = 1 << 20;
 
-/// Of one device.
+/// A run of fetches from one device.
 #[derive(Clone, Copy, Default)]
 struct ReadaheadStream {
     device: u16,
     /// Byte address behind the last fetch, and behind what is announced.
     end: u64,
     announced: u64,
-    /// Bytes that were fetched, as far as they matter, and the weight of what was left out of the trail.
+    /// Bytes that were fetched, up to those that matter, and the weight of the bytes that were left out.
     len: u64,
     left_out: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct ReadaheadStreams {
-    /// The one that was continued last is the first.
+    /// In the order of their last fetches, the latest first.
     list: Mutex<[ReadaheadStream; STREAMS]>,
 }
 
 impl ReadaheadStreams {
-    /// Remember that `len` bytes from `pa` on are fetched. Returns what will be wanted soon.
+    /// Remember that `len` bytes from `pa` on are fetched. Returns the bytes that are to be announced now.
     pub(crate) fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
         // Nothing panics while it is locked.
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +49,7 @@ impl ReadaheadStreams {
             stream.len > 0 && stream.device == device && pa <= near && pa.saturating_add(DISORDER) >= stream.end
         };
         let found = list.iter().position(follows);
-        // The one that was not continued for longest makes room.
+        // The stream whose last fetch is oldest makes room.
         let idx = found.unwrap_or(STREAMS - 1);
         list[..=idx].rotate_right(1);
         let stream = &mut list[0];
@@ -56,7 +57,7 @@ impl ReadaheadStreams {
             *stream = ReadaheadStream { device, end: pa, announced: pa, len: 0, left_out: 0 };
         }
         stream.len = stream.len.saturating_add(len).min(AHEAD_MAX * SHARE);
-        // What was left out may come late.
+        // Bytes that were left out may be fetched late.
         let late = stream.end.saturating_sub(pa).min(len) * GAP_WEIGHT;
         let gap = pa.saturating_sub(stream.end) * GAP_WEIGHT;
         stream.left_out = stream.left_out.saturating_sub(late).saturating_add(gap).min(2 * AHEAD_MAX * SHARE);
@@ -64,7 +65,7 @@ impl ReadaheadStreams {
         stream.announced = stream.announced.max(stream.end);
         let ahead = stream.len.saturating_sub(stream.left_out) / SHARE;
         let wanted = stream.announced..stream.end.saturating_add(ahead);
-        // In pieces, not with each fetch.
+        // A hint for each half of the window, not for each fetch.
         if ahead < AHEAD_MIN || wanted.start.saturating_add(ahead / 2) > wanted.end {
             return None;
         }
@@ -103,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn several_readers_have_trails_of_their_own_and_threads_may_overtake() {
+    fn several_readers_have_streams_of_their_own_and_threads_may_overtake() {
         let one = (0..400).map(|file| file * 8192..(file + 1) * 8192);
         let two = one.clone().map(|range| range.start + (1 << 40)..range.end + (1 << 40));
         let (bytes, _) = announced(one.clone().zip(two).flat_map(|(a, b)| [a, b]));
         assert_eq!(bytes, 2 * announced(one.clone()).0);
-        // Once there is a trail.
+        // Once there is a stream.
         let swapped =
             (0..400).map(|file| if file < 50 { file } else { file ^ 3 }).map(|file| file * 8192..(file + 1) * 8192);
         assert!(announced(swapped).0 >= announced(one).0 / 10 * 9);

@@ -1,4 +1,4 @@
-//! Addresses of encoded extents that only follow from the lengths before them.
+//! Addresses of encoded extents whose records hold a length alone.
 
 use kiln_format::Nid;
 use quick_cache::sync::Cache;

@@ -1,4 +1,4 @@
-//! What an image remembers of what was read: caches, and tables that tell how files are read.
+//! The state of an image in one process: caches, access history, readahead, memory for decoding.
 
 use super::access_pattern::AccessPatterns;
 use super::admission::AccessHistory;
@@ -14,32 +14,32 @@ use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the cache, metadata takes as much as there is, but at most one part in this many.
+/// Metadata takes at most one part in this many of the cache.
 const METADATA_SHARE: u64 = 2;
-/// What it may take in any case, in bytes: without the inodes on a path, each lookup would fetch them again.
+/// Bytes that metadata may take in any case: if the inodes on a path were not cached, each lookup would fetch them again.
 const METADATA_MIN: u64 = 256 << 10;
-/// How often decoded data makes room for growing metadata.
+/// In how many steps the cache of decoded data shrinks while metadata grows.
 const STEPS: u64 = 64;
 
-/// Decodes under way may take half as much memory as the cache, and so much in any case.
+/// Bytes that decodes may take in any case; else they take at most half as much memory as the cache.
 const DECODING_MIN_LEN: u64 = 12 << 20;
 
-/// Shared by the clones of an image in one process.
+/// What the clones of an image share in one process.
 pub(crate) struct ImageState {
     /// Metadata, by window.
     pub windows: ByteCache<WindowKey>,
     /// Decoded extents.
     pub decoded: ByteCache<EncodedExtent>,
-    /// Those that were wanted in part.
+    /// Accesses to parts of encoded extents.
     pub access_history: AccessHistory,
     pub access_patterns: AccessPatterns,
     pub readahead: ReadaheadStreams,
     pub strides: Strides,
     pub start_sums: StartSums,
     pub workspaces: Workspaces,
-    /// For bytes of pclusters.
+    /// Buffers for the bytes of pclusters.
     pub sources: Buffers,
-    /// For windows that are fetched together.
+    /// A buffer for windows that are fetched together.
     pub window_source: Buffers,
     cache_bytes: u64,
     /// Bytes of metadata that were ever put into the cache.
@@ -47,9 +47,9 @@ pub(crate) struct ImageState {
 }
 
 impl ImageState {
-    /// For `cache_bytes` of metadata and decoded data.
+    /// Empty caches for `cache_bytes` of metadata and decoded data.
     pub(crate) fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
-        // A program has as many threads as it wants; a server answers for those of others.
+        // A program decides itself how many threads decode; a server decodes for threads of other programs.
         let decoding_bytes = match reader {
             Reader::Programs => u64::MAX,
             Reader::Kernel => (cache_bytes / 2).max(DECODING_MIN_LEN),
@@ -75,7 +75,7 @@ impl ImageState {
         u64::from(encoded.llen) <= self.decoded.largest()
     }
 
-    /// Note that so many bytes of metadata are put into the cache: decoded data gives way, until metadata has its share.
+    /// Note that `len` bytes of metadata enter the cache. The cache of decoded data shrinks by as much, until metadata has its share.
     pub(crate) fn metadata_loaded(&self, len: usize) {
         let share = self.cache_bytes / METADATA_SHARE;
         let before = self.metadata_loaded.fetch_add(len as u64, Ordering::Relaxed).min(share);

@@ -1,24 +1,24 @@
-//! Read-ahead of strides: who reads a record in every so many bytes of a file will want those that follow.
+//! Stride prefetch: a reader of one record in every so many bytes of a file will want the records that follow.
 //!
-//! No kernel sees this, as what lies between is not wanted. It pays only where fetching takes long: who finds everything in memory
-//! is slowed down by looking up where the next steps lie. So steps are only watched while the last fetch was slow.
+//! The kernel's readahead does not detect this, as the bytes between are not read. It pays only where fetches take long: if all bytes
+//! are in memory, looking up where the next records lie costs more than it saves. So strides are detected only while the last fetch was slow.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A fetch of at most [`SLOW_LEN`] bytes that takes longer did not find them in memory; for each such part of a longer one, as much is
-/// added.
+/// A fetch of at most [`SLOW_LEN`] bytes that takes longer than this did not find them in memory. Longer fetches are allowed as much
+/// for each such part.
 const SLOW: Duration = Duration::from_micros(100);
 const SLOW_LEN: usize = 64 << 10;
-/// So long after a slow fetch, the next ones are likely to be slow, too, even if some are not.
+/// Milliseconds after a slow fetch during which the next ones are likely to be slow, too, even if some are not.
 const COLD_MS: u64 = 250;
 const NEVER: u64 = u64::MAX;
-/// Files that are watched at a time.
+/// Files whose last reads are remembered.
 const SLOTS: u64 = 64;
-/// Equal steps that make a stride.
+/// How many equal steps make a stride.
 const STEPS_MIN: u32 = 2;
-/// How many steps ahead are announced: with a fetch of milliseconds under way, the next readers come soon.
+/// How many steps ahead are announced: while one fetch takes milliseconds, the reads for the next steps arrive.
 const STEPS_AHEAD: u64 = 8;
 
 /// The last read of a file.
@@ -26,17 +26,17 @@ const STEPS_AHEAD: u64 = 8;
 struct LastRead {
     nid: u64,
     off: u64,
-    /// From the read before to this one, and how many like it came one after the other.
+    /// Bytes from the read before to this one, and how many equal steps came one after the other.
     step: u64,
     steps: u32,
 }
 
 pub(crate) struct Strides {
     slots: Box<[Mutex<LastRead>]>,
-    /// Whether the last fetch was.
+    /// Whether the last fetch was slow.
     is_slow: AtomicBool,
     start: Instant,
-    /// When a fetch was slow last, in milliseconds behind `start`.
+    /// When the last slow fetch ended, in milliseconds after `start`.
     slow_at: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ impl Strides {
         }
     }
 
-    /// Milliseconds behind `start`.
+    /// Milliseconds since `start`.
     fn now(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }
@@ -88,7 +88,7 @@ impl Strides {
         let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);
         let steps = if step > 0 && step == last.step { last.steps.saturating_add(1) } else { u32::from(step > 0) };
         *last = LastRead { nid, off, step, steps };
-        // At first all that are ahead, then one more with each.
+        // A new stride announces all steps ahead, each later read one more.
         let first = if steps == STEPS_MIN { 1 } else { STEPS_AHEAD };
         (steps >= STEPS_MIN)
             .then(|| (first..=STEPS_AHEAD).filter_map(move |idx| off.checked_add(step.checked_mul(idx)?)))

@@ -1,14 +1,15 @@
-//! Memory for decoding: decoders with their dictionaries, and room for bytes that are decoded on the way to others.
+//! Memory for decoding: decoders with their dictionaries, and scratch memory for bytes that are decoded before the wanted ones.
 //!
-//! An LZMA dictionary and the extent decoded with it take up to 20 MiB, so what decodes at the same time shares a budget. A thread
-//! that finds it spent waits its turn. Nothing waits while it holds a workspace: bytes are fetched before.
+//! An LZMA dictionary and the extent decoded with it take up to 20 MiB, so all decodes at the same time share a budget. A thread
+//! that finds the budget spent waits for its turn, first come, first served. No thread waits for anything while it holds a workspace:
+//! it has fetched the encoded bytes before.
 
 use kiln_codec::{DecodeLimits, Decoder};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Most workspaces that are kept for the next decodes, and most buffers.
+/// Most workspaces, and most buffers, that are kept for the next decodes.
 const KEPT_MAX: usize = 64;
 
 /// What one decode needs.
@@ -16,12 +17,12 @@ pub(crate) struct Workspace {
     pub decoder: Decoder,
     /// Decoded bytes of which only a part is wanted.
     pub scratch: Vec<u8>,
-    /// Bytes that the decoder keeps.
+    /// Bytes of memory that the decoder keeps.
     decoder_len: u64,
 }
 
 impl Workspace {
-    /// Bytes that it keeps.
+    /// Bytes of memory that the workspace keeps.
     fn len(&self) -> u64 {
         self.decoder_len + self.scratch.capacity() as u64
     }
@@ -37,12 +38,12 @@ pub(crate) struct Workspaces {
 
 #[derive(Default)]
 struct Pool {
-    /// The one that was used last is at the end.
+    /// In the order of their last use, the latest at the end.
     free: VecDeque<Workspace>,
-    /// Bytes that those in use may take, and how many there are.
+    /// Bytes that the workspaces in use may take, and how many there are.
     taken_len: u64,
     taken: usize,
-    /// Turns that were given out, and the one that is next.
+    /// Tickets that waiting threads have drawn, and the one that is served next.
     turns: u64,
     turn: u64,
 }
@@ -60,8 +61,8 @@ impl Workspaces {
         Self { limits, budget, pool: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len`
-    /// bytes are what is decoded into memory that the work makes.
+    /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len` is
+    /// how many bytes of memory the work takes for decoded data.
     pub(crate) fn with<T>(&self, decoder_len: u64, plain_len: u64, work: impl FnOnce(&mut Workspace) -> T) -> T {
         let mut taken = self.take(decoder_len, plain_len);
         let workspace = taken.workspace.get_or_insert_with(|| Workspace {
@@ -92,7 +93,7 @@ impl Workspaces {
         Taken { of: self, workspace, len }
     }
 
-    /// Unlock, and tell those that wait for their turn or for room.
+    /// Unlock, and wake the threads that wait for their turn or for memory.
     fn leave(&self, pool: MutexGuard<'_, Pool>) {
         let has_waiting = pool.turn != pool.turns;
         drop(pool);
@@ -101,19 +102,19 @@ impl Workspaces {
         }
     }
 
-    /// Nothing panics while it is locked.
+    /// No thread panics while it holds this lock.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pool {
-    /// Whether one more may be taken that needs so many bytes.
+    /// Whether a workspace that needs `needed` bytes may be taken now.
     fn has_room(&self, needed: u64, budget: u64) -> bool {
         self.taken == 0 || self.taken_len + needed <= budget
     }
 
-    /// Keep no more than the budget allows. Returns what is not kept.
+    /// Keep no more free workspaces than the budget allows. Returns the others, to be freed without the lock.
     fn shrink(&mut self, budget: u64) -> Vec<Workspace> {
         let mut kept_len: u64 = self.free.iter().map(Workspace::len).sum();
         let mut dropped = Vec::new();
@@ -128,7 +129,7 @@ impl Pool {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // In what state a panic leaves a decoder, nobody can tell.
+        // A panic leaves a decoder in an unknown state.
         let workspace = self.workspace.take().filter(|_| !thread::panicking());
         let mut pool = self.of.pool();
         pool.taken -= 1;
@@ -148,17 +149,17 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Keep as many as were in use at once.
+    /// Keep as many buffers as were in use at once, up to [`KEPT_MAX`].
     pub(super) fn new() -> Self {
         Self::keeping(KEPT_MAX)
     }
 
-    /// Keep at most so many.
+    /// Keep at most `kept_max` buffers.
     pub(super) fn keeping(kept_max: usize) -> Self {
         Self { free: Mutex::default(), kept_max }
     }
 
-    /// Run `work` with one of them. One that is lost in a panic is not missed.
+    /// Run `work` with a buffer, which a panic frees.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = free().pop();

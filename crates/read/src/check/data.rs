@@ -33,7 +33,7 @@ pub(super) struct FileQueue<'q> {
     len: u64,
 }
 
-/// A failing source is gone for everybody.
+/// A source has failed, for all threads.
 struct Stopped;
 
 impl DecodeQueue {
@@ -84,10 +84,10 @@ pub(super) fn with_decoders<T>(
             let decode = move || decode_all(image, problems, &receiver, stop);
             std::thread::Builder::new().spawn_scoped(scope, decode)
         };
-        // Where the system has no more threads, fewer will do.
+        // If the system refuses a thread, those that run do the work.
         let mut decoders = vec![decode().map_err(ReadError::thread)?];
         decoders.extend((1..threads).map_while(|_| decode().ok()));
-        // Only the decoders hold the receiver: once all of them have stopped, nobody waits to send.
+        // Only the decoders hold the receiver: once all of them have stopped, `send` fails instead of waiting.
         drop(receiver);
         let queue = DecodeQueue { sender };
         let produced = produce(&queue);

@@ -21,7 +21,7 @@ pub(super) struct Features {
 
 impl Features {
     pub(super) fn new(image: &Image) -> Self {
-        // composefs never sets this bit, and its images are the same for everybody.
+        // composefs never sets this bit: its images are reproducible, so their bytes are fixed.
         let unset = if image.is_composefs() { Incompat::CHUNKED_FILE } else { Incompat::empty() };
         Self { known: image.superblock().incompat | unset, notes: Vec::new() }
     }

@@ -241,7 +241,7 @@ impl<'c> TreeCheck<'c> {
     /// Whether the contents have their stored digest; `None` where they cannot be read.
     fn check_digest(&mut self, path: &[u8], inode: &Inode) -> Result<Option<DigestCheck>, ReadError> {
         let digest = match self.image.check_digest(inode) {
-            // What cannot be read is found by who decodes it.
+            // The decoding threads report what cannot be read.
             Err(error) if error.is_corrupt() => None,
             digest => self.problems.take(path, digest)?,
         };
@@ -389,7 +389,7 @@ impl<'c> TreeCheck<'c> {
     }
 }
 
-/// Whether an extent must be decoded to know that it can be.
+/// Whether only decoding an extent shows that it is sound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decode {
     Wanted,

@@ -9,17 +9,17 @@ use crate::metadata::inode::Inode;
 use std::ops::Range;
 
 impl Image {
-    /// Whether the last fetch did not find its bytes in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
+    /// Whether the last fetch took so long that its bytes were not in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
     pub fn is_slow(&self) -> bool {
         self.core.state().strides.is_slow()
     }
 
-    /// Whether a fetch was [slow](Image::is_slow) just now: then nothing should be fetched that is not asked for.
+    /// Whether a fetch was [slow](Image::is_slow) in the last 250 milliseconds: then a server should not prefetch.
     pub fn is_cold(&self) -> bool {
         self.core.state().strides.is_cold()
     }
 
-    /// Announce what the stride needs next that a read of these bytes belongs to, if it does, and fetching is slow.
+    /// Announce the next steps of the stride that a read of bytes `wanted` is part of, if it is part of one and fetches are slow.
     pub(super) fn announce_stride(
         &self,
         inode: &Inode,
@@ -48,7 +48,7 @@ impl Image {
         Ok(())
     }
 
-    /// Tell devices which pclusters hold a range of a file: all are fetched while the first ones are decoded.
+    /// Tell the devices which pclusters hold a range of a file, so that all are fetched while the first ones are decoded.
     pub(super) fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
         let announce =
             |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);

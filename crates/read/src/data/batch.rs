@@ -1,10 +1,10 @@
-//! Many files, or ranges of them, at once.
+//! Batch reads: many files, or ranges of them, in one call.
 //!
 //! Plain algorithm: look up where each range is stored, sort the ranges by that, and let threads take batches of them from front
-//! to back. So sources are read forwards, and who shares a pcluster stands together: it is decoded once, as far as the last of
-//! them wants it, and each gets its part without a copy.
+//! to back. So sources are read forwards, and ranges that share a pcluster are neighbours: the pcluster is decoded once, as far as the
+//! last of them needs it, and each range gets its part without a copy.
 
-use super::plan::DecodeMode;
+use super::plan::DecodeTarget;
 use super::read::{FragmentPolicy, fragment_error, readable};
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::byte_cache::SharedBytes;
@@ -19,11 +19,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Longer ranges come in parts of about this many bytes.
+/// Longer ranges are given in items of about this many bytes.
 const PART_LEN: u64 = 4 << 20;
 /// Most units of one range: a hostile file of an exabyte needs no more memory than that.
 const UNITS_MAX: u64 = 1024;
-/// Bytes that a thread takes at once, and those after which it does not wait for an end of a pcluster.
+/// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes after which it ends anywhere.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
 /// The longest range of a source that is announced to it.
@@ -34,53 +34,53 @@ const HINT_MAX_LEN: u64 = 16 << 20;
 pub struct FileRange {
     /// The file.
     pub inode: Inode,
-    /// Bytes of it; what is behind its end is left out.
+    /// Bytes of it; those behind its end are left out.
     pub range: Range<u64>,
 }
 
-/// Contents of one of many ranges: all of them, or a part of a long one.
+/// Contents of one range of a batch: all of them, or a part of a long range.
 #[derive(Debug)]
 pub struct BatchItem<'a> {
-    /// Which range: its place in the list.
+    /// Which range: its index in the list.
     pub idx: usize,
     /// Byte offset in the file.
     pub off: u64,
-    /// The bytes, or why there are none.
+    /// The bytes, or the error that replaces them.
     pub bytes: Result<&'a [u8], ReadError>,
 }
 
-/// What one thread reads: a range, or a part of a long one.
+/// What one thread reads in one go: a range, or a part of a long one.
 struct ReadUnit {
     idx: usize,
     range: Range<u64>,
     position: DiskPosition,
     /// The encoded extents that hold its first and last bytes.
     ends: [Option<EncodedExtent>; 2],
-    /// Whether these are one and the same piece, and not two of equal contents.
+    /// Whether one piece of one extent holds all bytes, and not two pieces with equal contents.
     is_one_piece: bool,
 }
 
-/// Where bytes are stored: device, address, and for encoded ones the place in the extent.
+/// Where bytes are stored: device, byte address, and for encoded ones the byte in the extent.
 type DiskPosition = (u16, u64, u64);
 
-/// What is wanted of an extent of which nobody in particular wants everything.
+/// An extent that units want parts of: what all of them together need.
 #[derive(Default)]
 struct SharedExtent {
-    /// As far as this.
+    /// The byte behind the last one that a unit wants.
     end: u64,
-    /// By so many units.
+    /// How many units want a part.
     users: usize,
 }
 
 type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 
-/// Who gets an extent, and the part of it that is wanted.
+/// A callback for each extent of a range, with the wanted part of it.
 type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + 'a;
 
 impl Image {
-    /// Read all `ranges` with so many threads, in the order in which they are stored, and give each to `each` once: from any
-    /// thread, in any order. A range of more than 4 MiB comes in parts, between which others may come. Memory is bounded by
-    /// two extents and one part for each thread.
+    /// Read all `ranges` on `threads` threads, in the order in which they are stored, and give each to `each` once: from any
+    /// thread, in any order. A range of more than 4 MiB is given in several items, with items of other ranges between them. Memory is
+    /// bounded by two extents and one item for each thread.
     pub fn read_many(&self, ranges: &[FileRange], threads: usize, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
         let (units, shared) = self.plan(ranges, each);
         let batches = batches(&units);
@@ -99,9 +99,9 @@ impl Image {
         match threads.min(batches.len()) {
             0 | 1 => work(),
             threads => std::thread::scope(|scope| {
-                // This thread is one of them.
+                // This thread is one of `threads`.
                 for _ in 1..threads {
-                    // Where the system has no more threads, fewer will do.
+                    // If the system refuses a thread, those that run do the work.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, work);
                 }
                 work();
@@ -109,7 +109,7 @@ impl Image {
         }
     }
 
-    /// The units of all ranges, sorted by place. What cannot be looked up is told at once.
+    /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
     fn plan(&self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> (Vec<ReadUnit>, SharedExtents) {
         let (mut units, mut shared) = (Vec::with_capacity(ranges.len()), SharedExtents::new());
         for (idx, FileRange { inode, range }) in ranges.iter().enumerate() {
@@ -184,7 +184,7 @@ impl Image {
         Ok(ReadUnit { idx, range, position, ends: [first, last], is_one_piece: pieces == 1 })
     }
 
-    /// Give the extents of a range to `each`, each with the part of it that is wanted; those of fragments are the packed inode's.
+    /// Give the extents of a range to `each`, with the wanted part of each. For a fragment, they are extents of the packed inode.
     fn each_piece(
         &self,
         map: &mut Map<'_>,
@@ -215,7 +215,7 @@ impl Image {
         Ok(())
     }
 
-    /// Tell the source what a batch will read.
+    /// Tell the device which bytes a batch will read.
     fn announce(&self, units: &[ReadUnit]) {
         if let [first, .., last] = units {
             let ((device, start, _), (end_device, end, _)) = (first.position, last.position);
@@ -226,7 +226,7 @@ impl Image {
     }
 }
 
-/// The end of a part of about `len` bytes of `start..end`, not in the middle of what is decoded in one go.
+/// The end of an item of about `len` bytes of `start..end`, which does not split an encoded extent.
 fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u64, ReadError> {
     let stop = start.saturating_add(len);
     if stop >= end {
@@ -236,7 +236,7 @@ fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u64, ReadErr
     Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
 }
 
-/// Where the bytes of an extent are; holes and what is beside inodes need no place in the order.
+/// Where the bytes of an extent are stored. For holes and inline data the order does not matter.
 fn stored_at(kind: &ExtentKind) -> (u16, u64) {
     match *kind {
         ExtentKind::Raw { device, pa } => (device, pa),
@@ -248,7 +248,7 @@ fn stored_at(kind: &ExtentKind) -> (u16, u64) {
     }
 }
 
-/// Ranges of units that one thread takes: of some size, and if possible without a pcluster that the next one wants, too.
+/// Ranges of units that one thread takes at once, cut where possible so that two batches share no pcluster.
 fn batches(units: &[ReadUnit]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (idx, unit) in units.iter().enumerate() {
@@ -265,13 +265,13 @@ fn batches(units: &[ReadUnit]) -> Vec<Range<usize>> {
     batches
 }
 
-/// One thread's.
+/// The state of one thread.
 struct Worker<'a> {
     image: &'a Image,
     shared: &'a SharedExtents,
-    /// The two extents decoded last: a unit that lies across a border is followed by those on its far side.
+    /// The two extents decoded last: a unit across the border of two extents is followed by units of the second one.
     last_decoded: [LastDecoded; 2],
-    /// Which of them is older.
+    /// Which of the two is older.
     older: usize,
     buf: Vec<u8>,
 }
@@ -280,9 +280,9 @@ struct Worker<'a> {
 #[derive(Default)]
 struct LastDecoded {
     encoded: Option<EncodedExtent>,
-    /// In the cache, where all of it is.
+    /// All of it, if it is in the cache.
     shared: Option<SharedBytes>,
-    /// Else as much of it as `len` says.
+    /// Else its first `len` bytes.
     own: Vec<u8>,
     len: usize,
 }
@@ -303,7 +303,7 @@ impl Worker<'_> {
         self.buf = buf;
     }
 
-    /// Give the parts of a unit to `each`, from `off` on, which moves with them.
+    /// Give the items of a unit to `each`, from `off` on, which moves with them.
     fn read_items(
         &mut self,
         inode: &Inode,
@@ -360,7 +360,7 @@ impl Worker<'_> {
         }
         let encoded = EncodedExtent::of(extent)?;
         if dst.len() == encoded.len() {
-            return self.image.decode_front(&encoded, dst, DecodeMode::IntoDestination);
+            return self.image.decode_front(&encoded, dst, DecodeTarget::Destination);
         }
         let front = self.front(&encoded, skip + dst.len() as u64, Reuse::Anywhere)?;
         dst.copy_from_slice(&front[skip as usize..][..dst.len()]);
@@ -384,7 +384,7 @@ impl Worker<'_> {
         Ok(self.last_decoded[found].front())
     }
 
-    /// Put an extent that is needed up to some byte, by so many, in the place of the older one.
+    /// Decode an extent up to byte `end`, which `users` units want parts of, in place of the older one.
     fn decode_front_of(
         &mut self,
         encoded: &EncodedExtent,
@@ -408,7 +408,7 @@ impl Worker<'_> {
             self.image.decode_front(
                 encoded,
                 grow_to(&mut last_decoded.own, last_decoded.len),
-                DecodeMode::IntoScratch,
+                DecodeTarget::Scratch,
             )?;
         }
         last_decoded.encoded = Some(*encoded);
@@ -416,11 +416,11 @@ impl Worker<'_> {
     }
 }
 
-/// Who else wants an extent.
+/// Which other units want parts of an extent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reuse {
-    /// Those who stand beside this one in the order.
+    /// Neighbours in the order, which the same thread reads next.
     Adjacent,
-    /// Whoever: it holds the end of a file that begins elsewhere.
+    /// Any: the extent holds the end of a file that begins elsewhere.
     Anywhere,
 }

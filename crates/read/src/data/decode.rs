@@ -2,7 +2,7 @@
 //!
 //! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded to; here it is done.
 
-use super::plan::{DecodeMode, DecodePlan, ReadHistory, plan};
+use super::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::PastAccesses;
 use crate::cache::byte_cache::{CachedBytes, SharedBytes};
@@ -17,23 +17,23 @@ use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
 
-/// A part of an extent that ends this far from its start at most is decoded with what is before it into the reader's buffer; else
-/// into a workspace first, for buffers of readers are not shared, and stay as long as they once were.
+/// A part of an extent that ends at most this many bytes from its start is decoded, together with the bytes before it, into the
+/// reader's buffer; other parts into a workspace first. Readers' buffers are not shared and never shrink, so they must stay short.
 const BUFFER_MAX: usize = 256 << 10;
 
-/// Where an encoded extent is.
+/// Where an encoded extent is found.
 enum CacheLookup {
     Cached {
         bytes: SharedBytes,
         is_hit: bool,
     },
-    /// It must be decoded, in this way, by who wants it.
-    Absent(DecodeMode),
+    /// Nowhere: the reader must decode it to this target.
+    Absent(DecodeTarget),
 }
 
 /// Decoded bytes.
 pub(super) enum Encoded<'b> {
-    /// This part of them; whether they were decoded before.
+    /// A part of a cached extent; whether an earlier read had decoded it.
     Cached { bytes: SharedBytes, range: Range<usize>, is_hit: bool },
     /// In the reader's memory.
     Buffer(&'b [u8]),
@@ -43,7 +43,7 @@ pub(super) enum Encoded<'b> {
 enum Plain<'a> {
     /// The first ones of the extent.
     Front(&'a mut [u8]),
-    /// Those from byte `start` on; what is before them is decoded into a workspace.
+    /// Those from byte `start` on; all up to their end are decoded into a workspace.
     From { start: usize, part: &'a mut [u8] },
     /// The whole extent, into memory of its own.
     New(&'a mut Box<[u8]>),
@@ -80,14 +80,14 @@ impl Image {
         match self.find(encoded, &wanted, pattern)? {
             CacheLookup::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
-            CacheLookup::Absent(how) if start == 0 || end <= BUFFER_MAX => {
+            CacheLookup::Absent(target) if start == 0 || end <= BUFFER_MAX => {
                 let prefix = grow_to(buf, end);
-                self.decode_front(encoded, prefix, how)?;
+                self.decode_front(encoded, prefix, target)?;
                 Ok(Encoded::Buffer(&prefix[start..]))
             }
-            CacheLookup::Absent(how) => {
+            CacheLookup::Absent(target) => {
                 let part = grow_to(buf, end - start);
-                self.decode(encoded, Plain::From { start, part }, how)?;
+                self.decode(encoded, Plain::From { start, part }, target)?;
                 Ok(Encoded::Buffer(part))
             }
         }
@@ -105,10 +105,12 @@ impl Image {
         let part = wanted.start as usize..wanted.end as usize;
         match self.find(encoded, &wanted, pattern)? {
             CacheLookup::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
-            CacheLookup::Absent(DecodeMode::IntoDestination) => {
-                self.decode_front(encoded, buf, DecodeMode::IntoDestination)?
+            CacheLookup::Absent(DecodeTarget::Destination) => {
+                self.decode_front(encoded, buf, DecodeTarget::Destination)?
             }
-            CacheLookup::Absent(how) => self.decode(encoded, Plain::From { start: part.start, part: buf }, how)?,
+            CacheLookup::Absent(target) => {
+                self.decode(encoded, Plain::From { start: part.start, part: buf }, target)?
+            }
         }
         Ok(())
     }
@@ -126,30 +128,30 @@ impl Image {
                 self.core.counters.hit();
                 (bytes, true)
             }
-            DecodePlan::Decode { mode: DecodeMode::IntoCache, consumed } => {
+            DecodePlan::Decode { target: DecodeTarget::Cache, consumed } => {
                 (self.decode_into_cache(encoded, consumed)?, false)
             }
-            DecodePlan::Decode { mode, .. } => return Ok(CacheLookup::Absent(mode)),
+            DecodePlan::Decode { target, .. } => return Ok(CacheLookup::Absent(target)),
         };
         self.consume(encoded, &bytes, len);
         Ok(CacheLookup::Cached { bytes, is_hit })
     }
 
-    /// Note that `len` bytes of an extent in the cache are handed out. It leaves the cache with the last of them, if who reads keeps
-    /// what he gets: its memory is warm, and used again for the next.
+    /// Note that the consumer gets `len` bytes of a cached extent. If the consumer is a kernel, which keeps them, the extent leaves the
+    /// cache with its last byte: its memory is still in the processor's caches when the next extent reuses it.
     pub(super) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
         if self.core.reader == Reader::Kernel && bytes.consume(len) {
             self.core.state().decoded.remove(encoded);
         }
     }
 
-    /// The extent, from the cache or decoded into it, by one for all who ask. So many bytes of it were handed out before.
+    /// The extent, from the cache or decoded into it, once for all threads that want it. Its consumer got `consumed` bytes of it before.
     pub(super) fn decode_into_cache(&self, encoded: &EncodedExtent, consumed: u64) -> Result<SharedBytes, ReadError> {
         let mut is_ours = false;
         let bytes = self.core.state().decoded.get_or_load(encoded, || {
             is_ours = true;
             let mut bytes = Box::default();
-            self.decode(encoded, Plain::New(&mut bytes), DecodeMode::IntoCache)?;
+            self.decode(encoded, Plain::New(&mut bytes), DecodeTarget::Cache)?;
             Ok(CachedBytes::with_consumed(bytes, consumed))
         })?;
         if !is_ours {
@@ -161,7 +163,7 @@ impl Image {
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
         let encoded = EncodedExtent::of(extent)?;
-        self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeMode::IntoScratch)?;
+        self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeTarget::Scratch)?;
         self.core.state().sources.with(|source| {
             let Pcluster { pa, plen, .. } = encoded.pcluster;
             let stream = self.stream(&encoded, self.pcluster(&encoded, source)?)?;
@@ -175,15 +177,15 @@ impl Image {
         &self,
         encoded: &EncodedExtent,
         dst: &mut [u8],
-        how: DecodeMode,
+        target: DecodeTarget,
     ) -> Result<(), ReadError> {
-        self.decode(encoded, Plain::Front(dst), how)
+        self.decode(encoded, Plain::Front(dst), target)
     }
 
     /// Decode an extent as far as `plain` wants it.
-    fn decode(&self, encoded: &EncodedExtent, mut plain: Plain<'_>, how: DecodeMode) -> Result<(), ReadError> {
+    fn decode(&self, encoded: &EncodedExtent, mut plain: Plain<'_>, target: DecodeTarget) -> Result<(), ReadError> {
         let len = plain.end(encoded);
-        self.core.counters.decoded(how, len);
+        self.core.counters.decoded(target, len);
         if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
             return self.decode_from(encoded, bytes, &mut plain);
         }

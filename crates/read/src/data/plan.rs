@@ -26,13 +26,13 @@ const SMALL_FRONT: u64 = 8;
 
 /// Where decoded bytes go, and how many are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DecodeMode {
+pub(crate) enum DecodeTarget {
     /// The front of the extent, straight into the destination.
-    IntoDestination,
+    Destination,
     /// The whole extent, into the cache.
-    IntoCache,
+    Cache,
     /// All up to the last byte wanted, into scratch memory.
-    IntoScratch,
+    Scratch,
 }
 
 /// What a plan depends on beside the request: the cache of decoded extents, and the accesses before this one.
@@ -55,34 +55,34 @@ pub(crate) trait ReadHistory {
 pub(crate) enum DecodePlan<C> {
     /// Copy it: the extent is in the cache.
     Copy(C),
-    /// Decode it in this mode.
+    /// Decode it.
     Decode {
-        mode: DecodeMode,
+        target: DecodeTarget,
         /// Bytes of the extent that earlier accesses got without the cache.
         consumed: u64,
     },
 }
 
-impl DecodeMode {
+impl DecodeTarget {
     /// Bytes that are decoded for bytes up to `end` of an extent.
     pub(crate) fn decoded_len(self, encoded: &EncodedExtent, end: u64) -> u64 {
         match self {
-            DecodeMode::IntoDestination | DecodeMode::IntoScratch => end,
-            DecodeMode::IntoCache => encoded.llen.into(),
+            DecodeTarget::Destination | DecodeTarget::Scratch => end,
+            DecodeTarget::Cache => encoded.llen.into(),
         }
     }
 
-    /// The mode for bytes `wanted` of an extent that is not in the cache.
+    /// The target for bytes `wanted` of an extent that is not in the cache.
     fn of(encoded: &EncodedExtent, fits_cache: bool, wanted: &Range<u64>, access: Access) -> Self {
         let llen = u64::from(encoded.llen);
         let is_whole = wanted.end == llen;
         let is_small_front = wanted.end * SMALL_FRONT <= llen;
         match (wanted.start, access) {
-            (0, _) if is_whole => DecodeMode::IntoDestination,
-            (0, Access::First) if is_small_front => DecodeMode::IntoDestination,
-            _ if !fits_cache => DecodeMode::IntoScratch,
-            (0, _) | (_, Access::Repeated | Access::Random) => DecodeMode::IntoCache,
-            (_, Access::First | Access::StridePast) => DecodeMode::IntoScratch,
+            (0, _) if is_whole => DecodeTarget::Destination,
+            (0, Access::First) if is_small_front => DecodeTarget::Destination,
+            _ if !fits_cache => DecodeTarget::Scratch,
+            (0, _) | (_, Access::Repeated | Access::Random) => DecodeTarget::Cache,
+            (_, Access::First | Access::StridePast) => DecodeTarget::Scratch,
         }
     }
 }
@@ -94,9 +94,9 @@ pub(crate) fn plan<H: ReadHistory>(
     wanted: &Range<u64>,
     pattern: AccessPattern,
 ) -> DecodePlan<H::Cached> {
-    let decode = |mode, consumed| DecodePlan::Decode { mode, consumed };
+    let decode = |target, consumed| DecodePlan::Decode { target, consumed };
     if !history.fits_cache(encoded) {
-        return decode(DecodeMode::of(encoded, false, wanted, Access::First), 0);
+        return decode(DecodeTarget::of(encoded, false, wanted, Access::First), 0);
     }
     if let Some(cached) = history.cached(encoded) {
         return DecodePlan::Copy(cached);
@@ -107,5 +107,5 @@ pub(crate) fn plan<H: ReadHistory>(
         AccessPattern::Sequential => Access::after(past.map(|past| past.end), wanted, encoded.llen.into()),
         AccessPattern::Random => Access::Random,
     };
-    decode(DecodeMode::of(encoded, true, wanted, access), past.map_or(0, |past| past.len.into()))
+    decode(DecodeTarget::of(encoded, true, wanted, access), past.map_or(0, |past| past.len.into()))
 }

@@ -1,7 +1,7 @@
 //! From ranges of a file to bytes.
 //!
-//! Plain algorithm: look up the extent at the offset, take what is wanted of it, go on behind it. What is stored as it
-//! is goes from the device straight into the destination; encoded extents go through [`decode`](super::decode).
+//! Plain algorithm: look up the extent at the offset, read the wanted part of it, continue behind it. Bytes that are stored as they
+//! are go from the device straight into the destination; encoded extents go through [`decode`](super::decode).
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
@@ -16,7 +16,7 @@ use crate::options::Reader;
 use kiln_format::inode::FileType;
 use std::ops::Range;
 
-/// What bytes of a pcluster are called in messages.
+/// The record's name for the bytes of a pcluster, in messages.
 const PCLUSTER: &str = "pcluster";
 
 /// Whether fragments may occur: not in the packed inode, which holds them.
@@ -31,8 +31,7 @@ impl Image {
     /// file.
     ///
     /// # Errors
-    /// A directory, something without contents, a damaged image, a failing source. What `buf` holds is then
-    /// unspecified.
+    /// A directory, a file type without contents, a damaged image, a failing source. The bytes of `buf` are then unspecified.
     pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
         let len = readable(inode, buf.len(), off)?;
         self.core.counters.read(len);

@@ -27,19 +27,15 @@ pub struct View<'a> {
     is_hit: bool,
 }
 
-/// What is known of the extent that bytes are taken from.
+/// The extent that the bytes of a view come from, where the cache is told of their consumption.
 #[derive(Debug)]
 enum Origin {
+    /// Not tracked.
     Any,
-    /// It is in the cache, of the file's own, and begins at this byte of it.
-    Own {
-        la: u64,
-        encoded: EncodedExtent,
-    },
-    /// It is in the cache; it is not counted yet that these bytes are handed out.
-    Uncounted {
-        encoded: EncodedExtent,
-    },
+    /// A cached extent of the file itself, not of the packed inode, that begins at byte `la` of the file.
+    Own { la: u64, encoded: EncodedExtent },
+    /// A cached extent; these bytes do not count as consumed yet.
+    Uncounted { encoded: EncodedExtent },
 }
 
 #[derive(Debug)]
@@ -68,13 +64,14 @@ impl<'a> View<'a> {
         View { bytes_at: ViewBytes::Shared(bytes, range), origin: Origin::Any, is_hit: false }
     }
 
-    /// Whether these bytes were decoded already, because somebody wanted others of their extent.
+    /// Whether these bytes were in the cache, decoded by an earlier read of other bytes of their extent.
     pub fn is_hit(&self) -> bool {
         self.is_hit
     }
 
-    /// All bytes of the extent that these come from, and where in the file they begin. Only for a [`Reader::Kernel`], if they were
-    /// decoded and kept because the file is read here and there: it may take them at once, and then [`Image::mark_consumed`] them.
+    /// The extent that contains these bytes: its first byte in the file, and all its bytes. Only for a [`Reader::Kernel`], and only if
+    /// the extent is cached because the file is read at random. The server may push the whole extent into the kernel's page cache, and
+    /// then calls [`Image::mark_consumed`].
     pub fn containing_extent(&self) -> Option<(u64, &[u8])> {
         match (&self.bytes_at, &self.origin) {
             (ViewBytes::Shared(bytes, _), Origin::Own { la, .. }) => Some((*la, bytes)),
@@ -105,8 +102,9 @@ impl Image {
         self.view_range(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
     }
 
-    /// All of a file of at most `len_max` bytes, if it is at hand and nothing must be fetched: its inode is kept, and its contents beside
-    /// that, or as part of one extent that was decoded for other bytes. [`Image::mark_consumed`] it when somebody else has it.
+    /// All contents of a file of at most `len_max` bytes, if they are cached: its inode in a cached window of metadata, its contents
+    /// beside the inode or in one cached extent. Fetches and decodes nothing. Call [`Image::mark_consumed`] when the consumer has the
+    /// bytes.
     ///
     /// # Errors
     /// As [`Image::inode`] and [`Image::read_at`].
@@ -152,7 +150,8 @@ impl Image {
         }
     }
 
-    /// Keep an extent no longer than needed: somebody else has the bytes of this view now, and those [around](View::around) it.
+    /// Tell the cache that the consumer has the bytes of this view, and those of its
+    /// [containing extent](View::containing_extent): the cache drops the extent when all its bytes are consumed.
     pub fn mark_consumed(&self, view: View<'_>) {
         match (&view.origin, &view.bytes_at) {
             (Origin::Own { encoded, .. }, _) => self.core.state().decoded.remove(encoded),
@@ -163,7 +162,7 @@ impl Image {
         }
     }
 
-    /// Contents beside an inode, if they are in one window that is kept.
+    /// Contents beside an inode, if one cached window holds them.
     fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'static>>, ReadError> {
         let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
         let found = MetadataReader::new(self, space).likely_contents(pa, len as u64)?;
@@ -224,7 +223,7 @@ impl Image {
                     return Ok(match self.encoded(&encoded, skip..skip + len as u64, buf, pattern)? {
                         Encoded::Buffer(bytes) => View::borrowed(bytes),
                         Encoded::Cached { bytes, range, is_hit } => {
-                            // What surrounds a fragment belongs to other files.
+                            // The bytes around a fragment belong to other files.
                             let is_own = fragments == FragmentPolicy::Allowed;
                             let is_for_all = self.core.reader == Reader::Kernel && pattern == AccessPattern::Random;
                             let origin =

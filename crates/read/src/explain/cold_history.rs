@@ -2,7 +2,7 @@
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::PastAccesses;
-use crate::data::plan::{DecodeMode, DecodePlan, ReadHistory, plan};
+use crate::data::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
 use crate::image::Image;
 use crate::map::pcluster::EncodedExtent;
 use std::ops::Range;
@@ -26,7 +26,7 @@ impl<'a> ColdHistory<'a> {
     /// an access pattern.
     pub(super) fn plan(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> DecodePlan<()> {
         let plan = plan(self, encoded, wanted, AccessPattern::Sequential);
-        if let DecodePlan::Decode { mode: DecodeMode::IntoCache, .. } = plan {
+        if let DecodePlan::Decode { target: DecodeTarget::Cache, .. } = plan {
             self.cached.push(*encoded);
         }
         plan

@@ -46,7 +46,7 @@ impl Cost {
         self.per_wanted(self.decoded)
     }
 
-    /// Bytes that are decoded and that nobody wants.
+    /// Bytes that are decoded and not wanted.
     pub fn wasted(&self) -> u64 {
         self.decoded.saturating_sub(self.wanted_encoded)
     }
@@ -185,7 +185,7 @@ impl<'a> CostMeter<'a> {
         let wanted = part.start - extent.la..part.end - extent.la;
         match ColdHistory::new(self.image).plan(&encoded, &wanted) {
             DecodePlan::Copy(()) => Ok(0),
-            DecodePlan::Decode { mode, .. } => Ok(mode.decoded_len(&encoded, wanted.end)),
+            DecodePlan::Decode { target, .. } => Ok(target.decoded_len(&encoded, wanted.end)),
         }
     }
 

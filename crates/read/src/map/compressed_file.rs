@@ -15,7 +15,7 @@ use kiln_format::zmap::{Advise, HeadKind, MapHeader};
 pub(super) const HEADER: &str = "z_erofs_map_header";
 pub(super) const INDEX: &str = "z_erofs_lcluster_index";
 
-/// What all kinds of maps need to know of their inode.
+/// What all kinds of maps of compressed files read their index with.
 pub(super) struct CompressedFile<'a> {
     pub image: &'a Image,
     pub inode: Inode,

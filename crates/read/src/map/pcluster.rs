@@ -6,11 +6,12 @@ use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 
-/// What is read of a pcluster for a front of its extent: its share, one part in this many of the pcluster, rounded up to units.
+/// For a front of an extent, the same share of its pcluster is read, and one part in this many of the pcluster more, rounded up to
+/// units of [`FRONT_UNIT`] bytes.
 const FRONT_MARGIN: usize = 8;
 const FRONT_UNIT: usize = 4096;
 
-/// Where a pcluster is.
+/// Where a pcluster is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pcluster {
     pub device: u16,
@@ -20,7 +21,7 @@ pub(crate) struct Pcluster {
     pub plen: u32,
 }
 
-/// An encoded extent, completely: equal ones have equal bytes. The key of decoded data.
+/// All that determines the bytes of an encoded extent: equal values decode to equal bytes. The key of the cache of decoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EncodedExtent {
     pub pcluster: Pcluster,
@@ -31,7 +32,7 @@ pub(crate) struct EncodedExtent {
 }
 
 impl EncodedExtent {
-    /// How an encoded extent is stored, if it is within the limits of kernels, which are those of our buffers.
+    /// How an encoded extent is stored, if it is within the limits of kernels, which bound the decoders' buffers.
     pub(crate) fn of(extent: &Extent) -> Result<Self, ReadError> {
         let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
             return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
@@ -60,8 +61,8 @@ impl EncodedExtent {
         self.llen as usize
     }
 
-    /// As many bytes of the pcluster as the first `len` bytes of the extent take in all likelihood, where that spares reading a good
-    /// part of it; else 0. Only for LZ4: the others decode in large blocks, or so slowly that reading does not matter.
+    /// How many bytes of the pcluster the first `len` bytes of the extent take in all likelihood, if the rest of the pcluster is worth
+    /// leaving out; else 0. Only for LZ4: the other algorithms decode in large blocks, or so slowly that reading does not matter.
     pub(crate) fn front_len(&self, len: usize) -> usize {
         let plen = self.pcluster.plen as usize;
         if self.algorithm != Algorithm::Lz4 || self.pcluster.inline.is_some() {

@@ -16,7 +16,7 @@ impl Image {
     }
 }
 
-/// Reads one metadata space, holding on to the window it read last.
+/// Reads one metadata space. It holds the window that it read last.
 pub(crate) struct MetadataReader<'a> {
     image: &'a Image,
     space: MetadataSpace,
@@ -54,7 +54,7 @@ impl<'a> MetadataReader<'a> {
         Ok(bytes)
     }
 
-    /// [`MetadataReader::fill`] with contents beside an inode, which are not kept for themselves.
+    /// [`MetadataReader::fill`] with contents beside an inode, which are not cached for themselves.
     pub(crate) fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         let len = buf.len() as u64;
         self.check_range(record, off, len)?;
@@ -77,7 +77,7 @@ impl<'a> MetadataReader<'a> {
         Ok(Some((window.clone(), start)))
     }
 
-    /// [`MetadataReader::within_window`] for contents beside an inode: none if their window is not kept, and they are to be read alone.
+    /// [`MetadataReader::within_window`] for contents beside an inode: `None` if their window is not cached, and they are to be read alone.
     pub(crate) fn likely_contents(&mut self, off: u64, len: u64) -> Result<Option<(SharedBytes, usize)>, ReadError> {
         if !self.is_in_one_window(off, len) {
             return Ok(None);

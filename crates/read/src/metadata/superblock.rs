@@ -1,4 +1,4 @@
-//! The superblock and what is read with it when an image is opened, before there is an [`Image`](crate::image::Image).
+//! The superblock and the records that are read with it when an image is opened, before there is an [`Image`](crate::image::Image).
 
 use crate::error::ReadError;
 use crate::source::devices::Devices;

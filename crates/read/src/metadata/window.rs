@@ -1,13 +1,13 @@
-//! Windows of metadata: what is kept of it, and how much is fetched where some is missing.
+//! Windows of metadata: the unit in which metadata is cached, and how much is fetched when one is missing (readahead).
 //!
-//! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read metadata. One that is not kept is
-//! fetched alone, so that files read here and there cost what is needed of their metadata.
+//! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read metadata. A missing window is fetched
+//! alone, so that a few files of many cost only the blocks that hold their metadata.
 //!
-//! * Where much of what surrounds a missing window is kept, the rest is fetched with it, the more the larger the dense part is: a
-//!   listing of a tree takes few large reads, as what is fetched doubles; a few files of many take small ones; and where most of the
-//!   metadata is wanted in the end, in whatever order, it comes in fewer reads than windows.
-//! * Contents beside an inode (its tail, its last pcluster) are not kept for themselves: a reader keeps what it asked for. They are
-//!   copied from the window of their inode, if that is kept, and fetched alone if not.
+//! * If many windows around a missing one are cached, the missing ones among them are fetched with it. The readahead doubles with the
+//!   dense part: listing a tree takes few large reads, a few files of many take small ones, and if most of the metadata is wanted in
+//!   the end, in whatever order, it takes fewer reads than windows.
+//! * Contents beside an inode (its tail, its last pcluster) are not cached for themselves: their reader keeps them. They are copied
+//!   from the window of their inode if that is cached, and fetched alone if not.
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
 
 use super::space::{MetadataSpace, WindowKey};
@@ -19,15 +19,15 @@ use crate::options::Reader;
 use std::io;
 use std::ops::Range;
 
-/// log2 of the shortest window in bytes: a page, which is what the system fetches at least.
+/// log2 of the shortest window in bytes: a page, the least that the operating system fetches.
 const PAGE_BITS: u32 = 12;
 /// log2 of a window of the metabox in bytes.
 const METABOX_BITS: u32 = 14;
-/// Windows up to some distance around a missing one are dense if one in so many of them is kept: close to it, and farther off, where
-/// more would be fetched in vain.
+/// Windows up to some distance around a missing one are dense if one in this many of them is cached: close to it, and farther off,
+/// where more windows would be fetched in vain.
 const DENSE_CLOSE: u64 = 4;
 const DENSE_FAR: u64 = 2;
-/// What is close, in windows. If fewer than these are dense, chance decided that, and it may be otherwise with more of them.
+/// How many windows on each side are close. If fewer of them are not dense, that may be chance, so larger distances are tried.
 const CLOSE: u64 = 8;
 /// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
 const REACH_MAX: u64 = 512 << 10;
@@ -62,7 +62,7 @@ impl Image {
         })
     }
 
-    /// The window, if it is kept, or would be fetched together with many others.
+    /// The window, if it is cached or would be fetched together with many others.
     pub(super) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
         if let Some(bytes) = self.core.state().windows.get(&key) {
             return Ok(Some(bytes));
@@ -71,7 +71,7 @@ impl Image {
         (key.space == MetadataSpace::Metabox || is_likely()).then(|| self.window(key)).transpose()
     }
 
-    /// Fill `buf` with contents that lie in the primary space in one window that is not kept, and keep nothing.
+    /// Fill `buf` with contents that lie in one window of the primary space that is not cached, past the cache.
     pub(super) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.fetch_metadata(buf, off)
     }
@@ -90,7 +90,7 @@ impl Image {
             return Ok(CachedBytes::new(bytes));
         }
         let mut wanted = None;
-        // The buffer is one that is kept: a new one for each fetch would cost its page faults each time.
+        // The buffer is reused: a new one would cost its page faults for each fetch.
         memory.window_source.with(|buf| {
             let bytes = grow_to(buf, len);
             self.fetch_metadata(bytes, start)?;

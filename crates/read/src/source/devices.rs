@@ -9,14 +9,14 @@ use kiln_format::{BlockBits, FormatError};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// A place on a device.
+/// Bytes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PhysicalRange {
     /// 0 for the primary device, else the number of an extra device.
     pub device: u16,
     /// Byte address on it.
     pub pa: u64,
-    /// Bytes from here on for which the mapping holds.
+    /// How many bytes from `pa` on the mapping holds for.
     pub run: u64,
 }
 
@@ -140,7 +140,7 @@ impl Devices {
         self.list.get(usize::from(device)).map_or(0, |d| d.len)
     }
 
-    /// Where byte `addr` of the flat space is.
+    /// Where byte `addr` of the flat space is stored.
     pub(crate) fn in_flat_space(&self, addr: u64) -> PhysicalRange {
         let behind = self.mapped.partition_point(|m| m.start <= addr);
         match behind.checked_sub(1).map(|idx| &self.mapped[idx]) {
@@ -200,7 +200,7 @@ impl Devices {
         Some(bytes)
     }
 
-    /// Say that bytes of a device will be read soon.
+    /// Tell a device's source that these bytes will be read soon.
     pub(crate) fn will_need(&self, device: u16, pa: u64, len: u64) {
         if let Some(device) = self.list.get(usize::from(device)) {
             device.source.will_need(pa, len);

@@ -1,4 +1,4 @@
-//! A file mapped into memory: reads copy nothing and call nobody.
+//! A file mapped into memory: reads need neither a copy nor a system call.
 //!
 //! With one line in [`fork_local`](crate::cache::fork_local), the only unsafe code of this crate.
 #![allow(unsafe_code)]
@@ -28,8 +28,8 @@ impl MappedSource {
     /// Map the file or block device at `path`.
     ///
     /// # Safety
-    /// Nobody may change the file or cut it short while the source is alive: bytes that change while they are decoded are
-    /// undefined behaviour, and touching what is gone ends the process with SIGBUS. Where others may write, take a
+    /// No process may change the file or truncate it while the source is alive: bytes that change while they are decoded are
+    /// undefined behaviour, and access to truncated pages ends the process with SIGBUS. Where other processes may write, use a
     /// [`FileSource`].
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl MappedSource {
         let failed = |error: io::Error| ReadError::open(path, error);
         let len = file.len().and_then(|len| usize::try_from(len).map_err(io::Error::other)).map_err(failed)?;
         if len == 0 {
-            // The system maps no nothing.
+            // mmap(2) refuses a length of 0.
             return Ok(Self { start: NonNull::dangling(), len });
         }
         // SAFETY: the system chooses the place, so nothing else is mapped there.
@@ -50,8 +50,8 @@ impl MappedSource {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped as long as we are, and nobody writes to it, as who called `open` has promised. Without a length,
-        // a dangling pointer is allowed.
+        // SAFETY: mapped for as long as `self` lives, and no process writes to it, as the caller of `open` has promised. With length
+        // 0, a dangling pointer is allowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -59,7 +59,7 @@ impl MappedSource {
 impl Drop for MappedSource {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: our own map, to which no reference is left. A failure would leave it mapped, which harms nobody.
+            // SAFETY: our own map, to which no reference is left. A failure would leave it mapped, which is harmless.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         }
     }

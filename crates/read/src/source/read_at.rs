@@ -42,7 +42,7 @@ pub trait ReadAt: Send + Sync {
     /// As [`ReadAt::read_exact_at`], for the first range that fails; what the other buffers hold is then unspecified.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()>;
 
-    /// The bytes themselves, where they are in memory: who has them need not copy. `None` for a source that must be read, and
+    /// The bytes themselves, where they are in memory, so that a reader need not copy them. `None` for a source that must be read, and
     /// where the range ends behind the source.
     fn borrow(&self, off: u64, len: usize) -> Option<&[u8]>;
 

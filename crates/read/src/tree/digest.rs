@@ -15,8 +15,8 @@ use zerocopy::FromBytes;
 const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes hashed at a time.
 const STEP: usize = 1 << 20;
-/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so much, and they could
-/// keep us for years.
+/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so much, and hashing them could
+/// take years.
 const RATIO_MAX: u64 = 64;
 
 /// What a stored digest says of the contents.

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 /// Longest path in bytes: deeper trees are not for programs, and hostile ones would cost their depth squared.
 pub(crate) const PATH_MAX_LEN: usize = 64 << 10;
-/// Entries that are read ahead of the walk in each directory on its way.
+/// Entries that the walk holds of each directory that it has entered.
 const BATCH: usize = 256;
 
 /// An inode with the path that led to it.
@@ -32,7 +32,7 @@ pub struct Walk {
     seen: HashSet<Nid>,
 }
 
-/// A directory on the way.
+/// A directory that the walk has entered and not left.
 struct DirCursor {
     dir: Inode,
     path: Vec<u8>,

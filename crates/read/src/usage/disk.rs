@@ -19,7 +19,7 @@ pub struct TreeUsage {
     /// Sum of their sizes in bytes.
     pub apparent: u64,
     /// Bytes of the blocks that hold their data, and of their metadata: inode, xattr body, index, inline data. Shared
-    /// xattrs, the superblock, and the indexes of packed inode and metabox belong to nobody.
+    /// xattrs, the superblock, and the indexes of packed inode and metabox are not counted.
     pub on_disk: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct DiskUsage<'a> {
     seen: HashSet<Nid>,
 }
 
-/// A directory on the way.
+/// A directory that the walk has entered and not left, with the sums so far.
 struct DirSums {
     path: Vec<u8>,
     sums: TreeUsage,
@@ -129,7 +129,7 @@ impl TreeUsage {
     }
 }
 
-/// Tell of the last directory of the stack, and add it to the one above.
+/// Report the last directory of the stack, and add its sums to those of its parent.
 fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
     let depth = stack.len() - 1;
     let (Some(frame), Some(above)) = (stack.pop(), stack.last_mut()) else { return ControlFlow::Break(()) };
@@ -137,7 +137,7 @@ fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> Control
     each(DirUsage { path: &frame.path, depth, sums: frame.sums })
 }
 
-/// The sum over the directories on the way, where a caller has stopped.
+/// The sum over the directories that the walk has not left, where the caller has stopped it.
 fn total(stack: Vec<DirSums>) -> TreeUsage {
     let mut sums = TreeUsage::default();
     stack.iter().for_each(|frame| sums.add(&frame.sums));

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Runs that are kept for even the smallest image.
 const RUNS_MIN: usize = 1 << 16;
 
-/// What a part of a file names. Threads collect some before they take the lock.
+/// Bytes that a part of a file refers to. Threads collect some ranges before they take the lock.
 #[derive(Clone, Debug)]
 pub(super) enum NamedRange {
     /// Data on a device: bytes that are data, and how many more belong to its pcluster.
@@ -97,7 +97,7 @@ impl Sets {
     }
 }
 
-/// Panics leave nothing half done under these locks that a result would be made of.
+/// Lock, even after a panic of another thread, whose panic ends the whole count.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
