@@ -32,7 +32,8 @@
 //!    answers to READDIRPLUS. Besides rule 1, one thread at most waits for the dentry thread, and no longer than its time limit.
 //! 6. **The dentry thread does not hold the connection.** *Circle:* the server is killed while that thread waits for an answer, which
 //!    only the end of the connection ends, and the connection ends when no descriptor of it is left, of that thread either. So the
-//!    thread's table of descriptors is its own, and empty. The image cannot be read there: other threads make paths for it.
+//!    thread's table of descriptors is its own, and empty. The image cannot be read there: the thread that answers
+//!    finds the path of the directory, by a walk over a bounded number of entries ([`DirPaths`](super::protocol::paths::DirPaths)).
 //! 7. **Only this mount is listed.** *Circle:* the mount point leads to another server by now, which waits for files of ours. So the
 //!    dentry thread compares the identity of the directory that it has opened with that of the mount, and stops for good if they differ.
 

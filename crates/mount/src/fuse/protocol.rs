@@ -7,4 +7,5 @@ pub(super) mod image_fs;
 pub(super) mod node;
 pub(super) mod owners;
 mod parents;
+pub(super) mod paths;
 mod unused_features;

@@ -7,6 +7,7 @@
 use super::dentry_thread::{DirRange, ReaddirThread};
 use crate::fuse::protocol::image_fs::ImageFs;
 use crate::fuse::protocol::node;
+use crate::fuse::protocol::paths::DirPaths;
 use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +37,8 @@ struct Dir {
 pub(super) struct Dentries {
     state: Mutex<State>,
     thread: ReaddirThread,
+    /// Only tried to be locked: a thread that finds it locked leaves the listing out.
+    paths: Mutex<DirPaths>,
 }
 
 struct State {
@@ -48,7 +51,7 @@ struct State {
 impl Dentries {
     /// For an image of `inodes` inodes.
     pub(super) fn new(thread: ReaddirThread, inodes: u64) -> Self {
-        Self { state: Mutex::new(State::new(inodes)), thread }
+        Self { state: Mutex::new(State::new(inodes)), thread, paths: Mutex::default() }
     }
 
     /// Note a LOOKUP of a file in `dir`, a directory of `size` bytes.
@@ -68,7 +71,11 @@ impl Dentries {
         let from = state.dir(node).next;
         drop(state);
         let Ok(dir) = fs.inode(INodeNo(node)) else { return 0 };
-        let Some(path) = fs.path(&dir) else { return 0 };
+        let Some(path) = self.paths.try_lock().ok().and_then(|mut paths| paths.find(&fs.image, &dir)) else {
+            // More lookups are to pay for the next search.
+            self.state().dir(node).lookups = 0;
+            return 0;
+        };
         let range = DirRange { path, from, count: RANGE_COUNT, end: dir.meta.size };
         let Some(progress) = self.thread.list(range) else { return 0 };
         let mut state = self.state();

@@ -1,9 +1,10 @@
 //! Requests that failed, as lines for the log.
 
-use super::image_fs::ImageFs;
 use super::node;
+use super::parents::Parents;
+use super::paths;
 use fuser::INodeNo;
-use kiln_read::ReadError;
+use kiln_read::{Image, ReadError};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
@@ -20,7 +21,8 @@ pub(super) enum About<'a> {
 
 /// A failed request. Its path is looked for when it is formatted, which a logger does only with lines that it keeps.
 pub(super) struct Failed<'a> {
-    pub(super) fs: &'a ImageFs,
+    pub(super) image: &'a Image,
+    pub(super) parents: &'a Parents,
     pub(super) about: About<'a>,
     pub(super) error: &'a ReadError,
 }
@@ -28,8 +30,8 @@ pub(super) struct Failed<'a> {
 impl fmt::Display for Failed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (About::Node(node) | About::Byte(node, _) | About::Name(node, _)) = self.about;
-        write!(f, "inode {}", node::nid(&self.fs.image, node))?;
-        if let Some(path) = self.fs.path_of(node) {
+        write!(f, "inode {}", node::nid(self.image, node))?;
+        if let Some(path) = paths::path_of(self.image, self.parents, node) {
             write!(f, " (/{})", path.as_os_str().as_bytes().escape_ascii())?;
         }
         match self.about {

@@ -9,20 +9,16 @@ use super::unused_features::UnusedFeature;
 use crate::fuse::metrics::{Metrics, RequestKind};
 use crate::fuse::options::FuseOptions;
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectoryPlus};
-use kiln_read::{DirEntry, Image, Inode, Nid, ReadError, View};
+use kiln_read::{DirEntry, Image, Inode, ReadError, View};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The generation of node ids: they are never used for another inode.
 pub(in crate::fuse) const GENERATION: Generation = Generation(0);
-
-/// The depth of the deepest directory whose path is looked for.
-const DEPTH_MAX: usize = 256;
 
 /// An image, what is known of it, and counters. All threads share it.
 pub(in crate::fuse) struct ImageFs {
@@ -79,7 +75,7 @@ impl ImageFs {
 
     /// The answer to a request that failed.
     pub(super) fn errno(&self, about: About<'_>, error: &ReadError) -> Errno {
-        log::warn!("{}", Failed { fs: self, about, error });
+        log::warn!("{}", Failed { image: &self.image, parents: &self.parents, about, error });
         self.metrics.note_error();
         Errno::from_i32(error.errno())
     }
@@ -115,44 +111,6 @@ impl ImageFs {
         let [node, parent] = [entry.nid, dir.nid].map(|nid| node::node_id(&self.image, nid));
         self.parents.note(node, parent);
         self.image.inode(entry.nid).map(Some)
-    }
-
-    /// The path of a node below the root, as far as that is known.
-    pub(in crate::fuse) fn path_of(&self, node: INodeNo) -> Option<PathBuf> {
-        let inode = self.inode(node).ok();
-        if let Some(dir) = inode.filter(Inode::is_dir) {
-            return self.path(&dir);
-        }
-        let parent = self.inode(self.parents.find(node)?).ok()?;
-        let name = self.name(&parent, node::nid(&self.image, node))?;
-        Some(self.path(&parent)?.join(OsStr::from_bytes(&name)))
-    }
-
-    /// The path of a directory below the root. `None` where the tree is too deep for one, or damaged.
-    pub(in crate::fuse) fn path(&self, dir: &Inode) -> Option<PathBuf> {
-        let (mut names, mut dir) = (Vec::new(), *dir);
-        while dir.nid != self.image.root_nid() {
-            let parent = self.image.inode(self.image.lookup(&dir, b"..").ok()??.nid).ok()?;
-            names.push(self.name(&parent, dir.nid)?);
-            if names.len() > DEPTH_MAX {
-                return None;
-            }
-            dir = parent;
-        }
-        Some(names.iter().rev().map(|name| OsStr::from_bytes(name)).collect())
-    }
-
-    /// The name of an inode in a directory.
-    fn name(&self, dir: &Inode, nid: Nid) -> Option<Vec<u8>> {
-        let mut found = None;
-        let listed = self.image.read_dir(dir, 0, &mut |entry, _| match entry.nid == nid && !entry.is_dot() {
-            true => {
-                found = Some(entry.name);
-                ControlFlow::Break(())
-            }
-            false => ControlFlow::Continue(()),
-        });
-        listed.ok().and(found)
     }
 
     pub(in crate::fuse) fn find_xattr(&self, node: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
