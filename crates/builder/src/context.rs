@@ -6,7 +6,7 @@ use crate::tree::Tree;
 
 /// What is built, how, and how a caller ends it: the same for all phases.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The tree.
     pub tree: &'a Tree,
     /// What the caller chose.

@@ -35,7 +35,7 @@ pub enum ExtendedBecause {
 }
 
 /// Facts of all nodes, by node.
-pub struct Inodes {
+pub(crate) struct Inodes {
     /// Time that compact inodes have or count from.
     pub epoch: Epoch,
     /// Whether some have times of their own.
@@ -59,7 +59,7 @@ impl Inodes {
     ///
     /// # Errors
     /// The first node that the format cannot represent, unless such nodes are to be skipped.
-    pub fn gather(
+    pub(crate) fn gather(
         tree: &Tree,
         digests: &HashMap<NodeId, Box<[u8]>>,
         options: &BuildOptions,
@@ -111,7 +111,7 @@ impl Inodes {
     }
 
     /// What keeps a node's inode from being compact.
-    pub fn extended_because(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<ExtendedBecause> {
+    pub(crate) fn extended_because(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<ExtendedBecause> {
         if !options.compact_inodes {
             return vec![ExtendedBecause::Anything];
         }
@@ -120,18 +120,18 @@ impl Inodes {
     }
 
     /// Bytes of a node's inode with its xattrs.
-    pub fn inode_len(&self, id: NodeId) -> usize {
+    pub(crate) fn inode_len(&self, id: NodeId) -> usize {
         self.forms[id.idx()].len() + self.xattr_len(id)
     }
 
     /// Bytes of a node's xattrs.
-    pub fn xattr_len(&self, id: NodeId) -> usize {
+    pub(crate) fn xattr_len(&self, id: NodeId) -> usize {
         let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
     }
 
     /// Whether any inode has xattrs, or room for some.
-    pub fn has_xattrs(&self) -> bool {
+    pub(crate) fn has_xattrs(&self) -> bool {
         !self.xattrs.is_empty() || self.root_xattr_len > 0
     }
 }
@@ -152,7 +152,7 @@ fn extended_because(tree: &Tree, id: NodeId) -> impl Iterator<Item = ExtendedBec
 }
 
 /// The time that a node's inode shows.
-pub fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
+pub(crate) fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
     let time = Epoch { secs: meta.mtime, nsec: meta.mtime_nsec };
     match options.source_date_epoch {
         Some(secs) => time.min(Epoch { secs, nsec: 0 }),
@@ -161,7 +161,7 @@ pub fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
 }
 
 /// Links of a node's inode: for directories 2 and one for each sub-directory, for others their names.
-pub fn nlink(tree: &Tree, id: NodeId) -> u32 {
+pub(crate) fn nlink(tree: &Tree, id: NodeId) -> u32 {
     match &tree.node(id).kind {
         Kind::Directory(entries) => {
             let is_dir = |node: NodeId| matches!(tree.node(node).kind, Kind::Directory(_));

@@ -22,7 +22,7 @@ use crate::tree::NodeId;
 
 /// The nid of an inode at the first byte of the metadata zone. Nids count from the block before (`meta_blkaddr`), so that none is
 /// 0: readdir of C libraries passes over entries of that number, and in the superblock it stands for no inode.
-pub fn zone_first_nid(block_bits: BlockBits) -> Nid {
+pub(crate) fn zone_first_nid(block_bits: BlockBits) -> Nid {
     Nid(block_bits.len() / SLOT_LEN)
 }
 
@@ -31,7 +31,7 @@ const NOWHERE: u64 = u64::MAX;
 
 /// A piece of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub(crate) enum Region {
     /// An inode with all that lies behind it.
     Inode(NodeId),
     /// Whole blocks of a directory, or of a symbolic link whose inode has no room.
@@ -42,7 +42,7 @@ pub enum Region {
 
 /// Pieces one behind the other.
 #[derive(Debug, Default)]
-pub struct Run {
+pub(crate) struct Run {
     /// Length in bytes.
     pub len: u64,
     /// All pieces by place, with zeros between them.
@@ -50,7 +50,7 @@ pub struct Run {
 }
 
 /// Places of everything whose length is known before any of it is made.
-pub struct Layout {
+pub(crate) struct Layout {
     /// Inodes and shared xattrs: the metadata zone with the blocks of directories among them, or the metabox.
     pub inodes: Run,
     /// Blocks of directories, if the inodes are in the metabox.
@@ -74,7 +74,7 @@ impl Layout {
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub fn make(view: &View<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn make(view: &View<'_>) -> Result<Self, BuildError> {
         let mut layout = Self {
             inodes: Run::default(),
             blocks: Run::default(),
@@ -137,14 +137,14 @@ impl Layout {
     ///
     /// # Errors
     /// A node that has no place: our own mistake.
-    pub fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
+    pub(crate) fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
         let pos = Some(self.inode_pos[node.idx()]).filter(|pos| *pos != NOWHERE);
         let slot = pos.ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))? / SLOT_LEN;
         Ok(Nid(self.first_nid.0 + slot))
     }
 
     /// Byte offset of a piece in its run.
-    pub fn pos(&self, region: Region) -> u64 {
+    pub(crate) fn pos(&self, region: Region) -> u64 {
         match region {
             Region::Inode(node) => self.inode_pos[node.idx()],
             Region::Blocks(node) => self.blocks_pos.get(&node).copied().unwrap_or(NOWHERE),
@@ -153,12 +153,12 @@ impl Layout {
     }
 
     /// Byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.
-    pub fn blocks_pos(&self, node: NodeId) -> Option<u64> {
+    pub(crate) fn blocks_pos(&self, node: NodeId) -> Option<u64> {
         self.blocks_pos.get(&node).copied()
     }
 
     /// Byte offset in the packed inode of a directory, if it lies there.
-    pub fn packed_off(&self, dir: NodeId) -> Option<u64> {
+    pub(crate) fn packed_off(&self, dir: NodeId) -> Option<u64> {
         self.packed_offs.get(&dir).copied()
     }
 }

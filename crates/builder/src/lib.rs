@@ -9,6 +9,7 @@
 //! ```
 //!
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
+#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod build;

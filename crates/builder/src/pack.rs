@@ -39,13 +39,13 @@ use crate::pool::{self, Costed};
 use crate::progress::{Control, Progress};
 use crate::tree::Tree;
 
-pub use stored::{Extents, Stored};
+pub(crate) use stored::{Extents, Stored};
 
 /// What a job costs beside its bytes.
 const JOB_COST: u64 = 4096;
 
 /// The data of an image.
-pub struct StoredData {
+pub(crate) struct StoredData {
     /// By index of the plan's files.
     pub stored: Vec<Stored>,
     /// The packed stream.
@@ -68,7 +68,7 @@ pub struct StoredData {
 
 impl StoredData {
     /// Whether a file turned out to be unreadable.
-    pub fn is_left_out(&self, file: u32) -> bool {
+    pub(crate) fn is_left_out(&self, file: u32) -> bool {
         self.left_out.contains_key(&file)
     }
 }
@@ -77,7 +77,7 @@ impl StoredData {
 ///
 /// # Errors
 /// As [`crate::build`].
-pub fn pack(plan: &Plan, data: &mut Appender<'_>, context: Context<'_>) -> Result<StoredData, BuildError> {
+pub(crate) fn pack(plan: &Plan, data: &mut Appender<'_>, context: Context<'_>) -> Result<StoredData, BuildError> {
     let Context { tree: _, options, control: _ } = context;
     let mut packing = Packing::new(plan, data, context);
     packing.write_zeros(options)?;

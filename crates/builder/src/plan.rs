@@ -35,10 +35,10 @@ use crate::pool::{self, Costed};
 use crate::tree::{ContentError, Kind, NodeId};
 
 /// Files that are to share nothing with others, and why.
-pub type Apart = HashMap<NodeId, Skipped>;
+pub(crate) type Apart = HashMap<NodeId, Skipped>;
 
 /// Everything that will be stored.
-pub struct Plan {
+pub(crate) struct Plan {
     /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
     /// Small files that are compressed together.
@@ -85,7 +85,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
-    pub fn make(facts: &Inodes, apart: &Apart, context: Context<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn make(facts: &Inodes, apart: &Apart, context: Context<'_>) -> Result<Self, BuildError> {
         let Context { tree, options, control: _ } = context;
         let mut files = Vec::new();
         let mut file_of_node = vec![None; tree.len()];
@@ -158,17 +158,17 @@ impl Plan {
     }
 
     /// Holes of a file, as it is to be stored.
-    pub fn holes(&self, file: u32) -> &[Range<u64>] {
+    pub(crate) fn holes(&self, file: u32) -> &[Range<u64>] {
         self.holes.get(&file).map_or(&[], |holes| holes)
     }
 
     /// Place in `files` of a node, if it is among them.
-    pub fn file_of(&self, node: NodeId) -> Option<u32> {
+    pub(crate) fn file_of(&self, node: NodeId) -> Option<u32> {
         self.file_of_node[node.idx()].map(|idx| idx.0.get() - 1)
     }
 
     /// Forget what only packing needs.
-    pub fn packing_is_done(&mut self) {
+    pub(crate) fn packing_is_done(&mut self) {
         self.packed.forget_members();
         self.originals = ContentChecks::default();
         if let Some(streams) = &mut self.streams {
@@ -177,12 +177,12 @@ impl Plan {
     }
 
     /// What was seen of files that share data.
-    pub fn checks(&self) -> impl Iterator<Item = &ContentChecks> {
+    pub(crate) fn checks(&self) -> impl Iterator<Item = &ContentChecks> {
         [&self.originals].into_iter().chain(self.streams.as_ref().map(|streams| &streams.checks))
     }
 
     /// Whether a stream is a file that is stored in chunks, whatever packing it shows.
-    pub fn is_in_chunks(&self, stream: TextSource) -> bool {
+    pub(crate) fn is_in_chunks(&self, stream: TextSource) -> bool {
         match stream {
             TextSource::File(file) => matches!(self.files[file as usize].storage, Storage::Chunks { .. }),
             TextSource::Fragments => false,
@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// How a stream is compressed, if it is.
-    pub fn compression_of(&self, stream: TextSource) -> Option<Spec> {
+    pub(crate) fn compression_of(&self, stream: TextSource) -> Option<Spec> {
         match stream {
             TextSource::File(file) => self.files[file as usize].way,
             TextSource::Fragments => self.fragment_compression,
@@ -198,7 +198,7 @@ impl Plan {
     }
 
     /// Whether the end of a file may go to the packed stream.
-    pub fn packs_end(&self, stream: TextSource) -> bool {
+    pub(crate) fn packs_end(&self, stream: TextSource) -> bool {
         self.tail_compression.is_some() && self.compression_of(stream) == self.tail_compression
     }
 

@@ -24,7 +24,7 @@ use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
 use crate::write::superblock::{Header, SpecialNids};
 
 /// What was written.
-pub struct Written {
+pub(crate) struct Written {
     /// Size of the image in blocks.
     pub blocks: u64,
     /// Blocks before the first data block.
@@ -44,7 +44,7 @@ pub struct Written {
 /// # Errors
 /// An output that cannot be written; features that the chosen kernel does not have.
 #[expect(clippy::too_many_arguments, reason = "each value of a build, once")]
-pub fn write(
+pub(crate) fn write(
     view: &View<'_>,
     layout: &Layout,
     metadata: &SpecialInodes,

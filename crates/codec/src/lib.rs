@@ -10,6 +10,7 @@
 //!
 //! This is the only crate that calls C. `unsafe` stands in the modules named after the formats and nowhere else; bytes
 //! of an image are untrusted and can cause errors only.
+#![warn(unreachable_pub)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod bits;

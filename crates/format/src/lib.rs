@@ -3,6 +3,7 @@
 //! Raw records ([`RawSuperblock`](superblock::RawSuperblock) and its kin) keep the field names of the kernel's format
 //! header, letter for letter. Beside each stands a checked type with `decode` and `encode`: `decode` returns an error for
 //! what the format forbids, `encode` refuses what does not fit and never masks. There is no I/O here and no `unsafe`.
+#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -2,6 +2,7 @@
 //!
 //! [`dir::extract`] writes an image, or the part of it that a [`Selection`] names, as a directory tree. Images are
 //! untrusted: whatever names, links and types one holds, nothing outside the target directory is touched.
+#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 pub mod dir;

@@ -1,4 +1,5 @@
 //! Foreign things as a tree: a directory, an EROFS image. And what is different between two trees.
+#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 pub mod diff;

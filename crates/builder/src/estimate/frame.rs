@@ -21,7 +21,7 @@ use crate::plan::text::TextSource;
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;
 /// Least text of a piece.
-pub const PIECE_LEN: u64 = 512 << 10;
+pub(super) const PIECE_LEN: u64 = 512 << 10;
 /// What a pcluster may hold, by its length: text that a piece is offered beyond its least.
 const RATIO_MAX: u64 = 16;
 /// Text that a pcluster holds on average, by its length.
@@ -36,7 +36,7 @@ const COUNT_MIN: u64 = 12;
 const COPIED_LEN: u64 = 32 << 20;
 
 /// All jobs, in strata.
-pub struct Frame {
+pub(super) struct Frame {
     /// The jobs.
     pub parts: Vec<PackJob>,
     /// None of them is empty.
@@ -57,7 +57,7 @@ enum Kind {
 }
 
 /// Jobs that are alike.
-pub struct Stratum {
+pub(super) struct Stratum {
     kind: Kind,
     /// Places in [`Frame::parts`].
     members: Vec<u32>,
@@ -71,7 +71,7 @@ pub struct Stratum {
 
 /// What is to be done for an estimate.
 #[derive(Clone, Debug)]
-pub enum Probe {
+pub(super) enum Probe {
     /// Pack a job whole.
     Whole(u32, PackJob),
     /// Pack the front of what is offered.
@@ -82,7 +82,7 @@ pub enum Probe {
 
 impl Frame {
     /// The jobs of `plan`.
-    pub fn of(plan: &Plan, options: &BuildOptions) -> Self {
+    pub(super) fn of(plan: &Plan, options: &BuildOptions) -> Self {
         let parts: Vec<PackJob> = jobs::jobs(plan, options).collect();
         let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
         for (idx, part) in (0..).zip(&parts) {
@@ -140,12 +140,12 @@ impl Stratum {
     }
 
     /// Its jobs, as places in [`Frame::parts`].
-    pub fn members(&self) -> &[u32] {
+    pub(super) fn members(&self) -> &[u32] {
         &self.members
     }
 
     /// Bytes of text.
-    pub fn text(&self) -> u64 {
+    pub(super) fn text(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
@@ -159,7 +159,7 @@ impl Stratum {
     }
 
     /// What is to be done, in plan order.
-    pub fn draw(&self, parts: &[PackJob]) -> Vec<Probe> {
+    pub(super) fn draw(&self, parts: &[PackJob]) -> Vec<Probe> {
         let whole = |member: u32| Probe::Whole(member, parts[member as usize].clone());
         if self.is_whole() {
             return self.members.iter().copied().map(whole).collect();
@@ -190,7 +190,7 @@ impl Stratum {
     }
 
     /// The sum over all jobs of the number that `of` reads off an observation.
-    pub fn interval(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Interval {
+    pub(super) fn interval(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Interval {
         if self.is_whole() {
             return Interval::exact(observed.iter().map(of).sum());
         }

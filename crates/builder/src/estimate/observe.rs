@@ -27,7 +27,7 @@ type Chunks = Vec<(u64, u128)>;
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; an interruption.
-pub fn observe(plan: &Plan, frame: &Frame, context: Context<'_>) -> Result<Vec<Vec<Observed>>, BuildError> {
+pub(super) fn observe(plan: &Plan, frame: &Frame, context: Context<'_>) -> Result<Vec<Vec<Observed>>, BuildError> {
     let Context { tree: _, options, control } = context;
     let probes = frame.strata.iter().enumerate();
     let probes = probes.flat_map(|(stratum, all)| all.draw(&frame.parts).into_iter().map(move |one| (stratum, one)));
@@ -115,7 +115,7 @@ fn lz4_share(text: &[u8]) -> f64 {
 ///
 /// # Errors
 /// A system without files in memory.
-pub fn write_secs_per_byte() -> Result<f64, BuildError> {
+pub(super) fn write_secs_per_byte() -> Result<f64, BuildError> {
     const LEN: usize = 1 << 20;
     const COUNT: u64 = 16;
     let failed = |source| BuildError::Write { action: "write to memory", source };

@@ -5,7 +5,7 @@ use crate::pack::worker::{PackOutput, Shape};
 
 /// What was seen of a job, of a piece, or at an LZ4 sample.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Observed {
+pub(super) struct Observed {
     /// Which job, if it was packed whole.
     pub part: Option<u32>,
     /// Bytes of text that were packed; 0 of an LZ4 sample.
@@ -28,11 +28,11 @@ pub struct Observed {
 
 impl Observed {
     /// Whether nothing was packed.
-    pub fn is_lz4_sample(&self) -> bool {
+    pub(super) fn is_lz4_sample(&self) -> bool {
         self.text == 0
     }
 
-    pub fn of(text: u64, packed: &PackOutput, secs: f64) -> Self {
+    pub(super) fn of(text: u64, packed: &PackOutput, secs: f64) -> Self {
         let (is_flat, inline) = match &packed.shape {
             Shape::Flat { tail } => (true, tail.len()),
             Shape::Chunks { .. } => (true, 0),
@@ -44,7 +44,7 @@ impl Observed {
 }
 
 /// Chunks of a part, with their lengths.
-pub fn chunks(packed: &PackOutput) -> impl Iterator<Item = (u64, ChunkText)> {
+pub(super) fn chunks(packed: &PackOutput) -> impl Iterator<Item = (u64, ChunkText)> {
     let (chunk_bits, texts) = match &packed.shape {
         Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
         _ => (0, &[][..]),

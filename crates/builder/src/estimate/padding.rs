@@ -11,7 +11,7 @@ use crate::plan::Plan;
 const UNIFORM_ERROR: f64 = 0.475;
 
 /// What lies behind a job: what starts at a block behind encoded extents takes half a block on average.
-pub fn behind(one: &Observed, options: &BuildOptions) -> f64 {
+pub(super) fn behind(one: &Observed, options: &BuildOptions) -> f64 {
     match one.blocks > 0 {
         true if one.is_file && options.data_align > 1 => rest(one.blocks, options.data_align) as f64,
         true if options.encoded_extents && one.is_flat => options.block_bits.len() as f64 / 2.0,
@@ -20,7 +20,7 @@ pub fn behind(one: &Observed, options: &BuildOptions) -> f64 {
 }
 
 /// What lies behind streams of several jobs in the image, less what is too much: nothing lies behind the last of all streams.
-pub fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Interval {
+pub(super) fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Interval {
     let align = options.data_align;
     if align == 1 {
         return Interval::exact(0.0);
@@ -47,7 +47,7 @@ fn stored_len(parts: &[PackJob], options: &BuildOptions) -> Option<u64> {
 }
 
 /// A length that is a multiple of `align`.
-pub fn whole(len: Interval, align: u64) -> Interval {
+pub(super) fn whole(len: Interval, align: u64) -> Interval {
     match align {
         1 => len,
         _ => {

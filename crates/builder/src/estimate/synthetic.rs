@@ -22,7 +22,7 @@ enum Outcome {
 }
 
 /// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
-pub fn packed(
+pub(super) fn packed(
     plan: &Plan,
     frame: &Frame,
     observed: &[Vec<Observed>],
@@ -68,7 +68,7 @@ pub fn packed(
 }
 
 /// Bytes beside inodes, each file's once.
-pub fn inline_len(packed: &StoredData) -> u64 {
+pub(super) fn inline_len(packed: &StoredData) -> u64 {
     let tail = |stored: &Stored| match stored {
         Stored::Compressed(extents) => extents.inline,
         stored => stored.as_flat().and_then(|(_, tail)| tail),

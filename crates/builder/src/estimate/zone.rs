@@ -21,7 +21,7 @@ const LEFT_ERROR: f64 = 0.2;
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
-pub fn measure(
+pub(super) fn measure(
     view: &View<'_>,
     layout: &Layout,
     random_len: u64,

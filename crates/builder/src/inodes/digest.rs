@@ -19,7 +19,7 @@ use crate::tree::{Content, ContentError, Kind, NodeId};
 /// What the values begin with.
 const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes of a digest.
-pub const DIGEST_LEN: usize = 32;
+pub(crate) const DIGEST_LEN: usize = 32;
 /// Bytes that are hashed to see how long that takes.
 const MEASURED_LEN: usize = 4 << 20;
 /// Zeros that holes are hashed as.
@@ -30,7 +30,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 ///
 /// # Errors
 /// The first file that cannot be read, otherwise; an interruption.
-pub fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
+pub(crate) fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
     let Context { tree, options, control } = context;
     let jobs: Vec<_> = files(tree, options)
         .filter(|(id, ..)| !apart.contains_key(id))
@@ -58,13 +58,13 @@ pub fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId, Box<[u
 }
 
 /// Values as long as those of all files, of which no two are equal.
-pub fn synthetic(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
+pub(crate) fn synthetic(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
     let value = |id: NodeId| [ALGORITHM, &[0; DIGEST_LEN - 8], &(id.idx() as u64).to_le_bytes()].concat().into();
     files(tree, options).map(|(id, ..)| (id, value(id))).collect()
 }
 
 /// CPU time that takes a byte into a digest.
-pub fn secs_per_byte() -> f64 {
+pub(crate) fn secs_per_byte() -> f64 {
     let (bytes, start) = (vec![1; MEASURED_LEN], thread_cpu());
     std::hint::black_box(Sha256::digest(&bytes));
     (thread_cpu() - start).as_secs_f64() / MEASURED_LEN as f64

@@ -6,7 +6,7 @@ use kiln_format::inode::{CompactTimes, Epoch};
 const REACH: u64 = u32::MAX as u64;
 
 /// The epoch from which most of `times` can be told; the earliest of several. `Epoch::default()` of none.
-pub fn choose(times: impl Iterator<Item = Epoch>, compact: CompactTimes) -> Epoch {
+pub(crate) fn choose(times: impl Iterator<Item = Epoch>, compact: CompactTimes) -> Epoch {
     let reach = match compact {
         CompactTimes::Shared => 0,
         CompactTimes::Own => REACH,

@@ -15,7 +15,7 @@ use crate::tree::{Node, Xattr};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SetId(NonZeroU32);
+pub(crate) struct SetId(NonZeroU32);
 
 impl SetId {
     /// That of the set at `idx`.
@@ -30,7 +30,7 @@ impl SetId {
 
 /// Fronts of names that are stored once.
 #[derive(Debug, Default)]
-pub struct Prefixes {
+pub(crate) struct Prefixes {
     /// Index of the base, and what follows it.
     list: Vec<(u8, Box<[u8]>)>,
     /// The last one names digests of contents, and nothing else.
@@ -42,7 +42,7 @@ impl Prefixes {
     ///
     /// # Errors
     /// A name without a base, or with nothing behind it; too many of them.
-    pub fn new(options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(options: &BuildOptions) -> Result<Self, BuildError> {
         let names = &options.xattr_prefixes;
         let prefix = |name: &Vec<u8>| {
             let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
@@ -70,17 +70,17 @@ impl Prefixes {
     }
 
     /// The number of the prefix that names digests of contents, if there are any.
-    pub fn digest_id(&self) -> Option<u8> {
+    pub(crate) fn digest_id(&self) -> Option<u8> {
         self.has_digests.then(|| self.count() - 1)
     }
 
     /// How many.
-    pub fn count(&self) -> u8 {
+    pub(crate) fn count(&self) -> u8 {
         self.list.len() as u8
     }
 
     /// The table of them.
-    pub fn table(&self) -> Vec<u8> {
+    pub(crate) fn table(&self) -> Vec<u8> {
         let mut table = Vec::new();
         for (index, infix) in &self.list {
             xattr::encode_long_prefix(*index, infix, &mut table).expect("lengths were checked");
@@ -100,7 +100,7 @@ impl Prefixes {
 
 /// All attributes of a tree.
 #[derive(Debug, Default)]
-pub struct Xattrs {
+pub(crate) struct Xattrs {
     /// Attributes in the order they first occur.
     pairs: Vec<Pair>,
     /// Each set: indexes of `pairs`, sorted by name.
@@ -130,7 +130,7 @@ struct Set {
 
 /// Collects the sets of a tree.
 #[derive(Default)]
-pub struct Collector {
+pub(crate) struct Collector {
     prefixes: Prefixes,
     xattrs: Xattrs,
     set_by_pairs: HashMap<Box<[u32]>, SetId>,
@@ -139,7 +139,7 @@ pub struct Collector {
 
 impl Collector {
     /// For names that may have these prefixes.
-    pub fn new(prefixes: Prefixes) -> Self {
+    pub(crate) fn new(prefixes: Prefixes) -> Self {
         Self { prefixes, ..Self::default() }
     }
 
@@ -147,7 +147,7 @@ impl Collector {
     ///
     /// # Errors
     /// An attribute that the format cannot hold.
-    pub fn add(&mut self, node: &Node, digest: Option<&[u8]>) -> Result<Option<SetId>, InputProblem> {
+    pub(crate) fn add(&mut self, node: &Node, digest: Option<&[u8]>) -> Result<Option<SetId>, InputProblem> {
         let mut pairs = Vec::with_capacity(node.xattrs.len() + 1);
         pairs.extend(digest.map(|value| self.digest_pair(value)));
         if node.xattrs.is_empty() && pairs.is_empty() {
@@ -222,7 +222,7 @@ impl Collector {
     }
 
     /// Decide what is shared: pairs with `share_min` owners or more.
-    pub fn finish(self, share_min: u64) -> Xattrs {
+    pub(crate) fn finish(self, share_min: u64) -> Xattrs {
         let mut xattrs = self.xattrs;
         for pair in &mut xattrs.pairs {
             if pair.owners >= share_min.max(1)
@@ -274,23 +274,23 @@ fn split<'a>(pairs: &'a [Pair], set: &[u32]) -> (Vec<&'a Pair>, Vec<&'a Pair>) {
 
 impl Xattrs {
     /// Whether there are none at all.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
     /// The shared area, as it goes to the image.
-    pub fn shared_area(&self) -> &[u8] {
+    pub(crate) fn shared_area(&self) -> &[u8] {
         &self.shared_area
     }
 
     /// Length of a set's body in bytes.
-    pub fn body_len(&self, set: Option<SetId>) -> usize {
+    pub(crate) fn body_len(&self, set: Option<SetId>) -> usize {
         set.map_or(0, |set| self.sets[set.idx()].body_len)
     }
 
     /// Append a set's body, that of none for attributes to come. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
     /// from `xattr_blkaddr`.
-    pub fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
+    pub(crate) fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
         let pairs = set.map_or(&[][..], |set| &self.sets[set.idx()].pairs);
         let (shared, inline) = split(&self.pairs, pairs);
         let present = pairs.iter().map(|&pair| self.pairs[pair as usize].name());

@@ -5,13 +5,13 @@ use kiln_format::addr::SLOT_LEN;
 
 /// Bytes of the last, partly filled block that go beside the inode; `None` if there is no such block or if inode and
 /// tail do not fit one block together. (The format would allow an inode in the block before; one read would become two.)
-pub fn inline_tail_len(len: u64, inode_len: usize, block_bits: BlockBits) -> Option<usize> {
+pub(crate) fn inline_tail_len(len: u64, inode_len: usize, block_bits: BlockBits) -> Option<usize> {
     let tail = block_bits.within(len) as usize;
     (tail > 0 && inode_len + tail <= block_bits.len() as usize).then_some(tail)
 }
 
 /// Places things one behind the other, and small ones into gaps that large ones left not far before.
-pub struct MetadataAllocator {
+pub(crate) struct MetadataAllocator {
     block_bits: BlockBits,
     end: u64,
     /// Start and length, oldest first.
@@ -23,17 +23,17 @@ const GAPS_MAX: usize = 64;
 
 impl MetadataAllocator {
     /// An empty zone; positions count from its start, which is a block boundary.
-    pub fn new(block_bits: BlockBits) -> Self {
+    pub(crate) fn new(block_bits: BlockBits) -> Self {
         Self { block_bits, end: 0, gaps: Vec::new() }
     }
 
     /// Bytes in use.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
     /// A place for `len` bytes that may lie across blocks, but for the first `whole_len`: Linux 5.4 reads no inode in two blocks.
-    pub fn inode(&mut self, len: u64, whole_len: u64) -> u64 {
+    pub(crate) fn inode(&mut self, len: u64, whole_len: u64) -> u64 {
         let len = len.next_multiple_of(SLOT_LEN);
         if let Some(pos) = self.best_gap(len) {
             return pos;
@@ -45,7 +45,7 @@ impl MetadataAllocator {
     }
 
     /// A place inside one block for an inode of at most a block.
-    pub fn inode_in_block(&mut self, len: u64) -> u64 {
+    pub(crate) fn inode_in_block(&mut self, len: u64) -> u64 {
         let len = len.next_multiple_of(SLOT_LEN);
         if let Some(pos) = self.best_gap(len) {
             return pos;
@@ -57,7 +57,7 @@ impl MetadataAllocator {
     }
 
     /// A place at a block boundary for `len` bytes.
-    pub fn blocks(&mut self, len: u64) -> u64 {
+    pub(crate) fn blocks(&mut self, len: u64) -> u64 {
         self.skip_to_block();
         self.append(len)
     }

@@ -9,7 +9,7 @@ use crate::layout::lcluster_index::{self, ZExtent};
 
 /// What the length of a table of records depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordShape {
+pub(crate) struct RecordShape {
     /// Records.
     count: u64,
     /// Size of each.
@@ -21,7 +21,7 @@ pub struct RecordShape {
 
 impl RecordShape {
     /// The smallest records that can say where `extents`, the whole file, lie.
-    pub fn of(len: u64, extents: &[ZExtent], block_bits: BlockBits) -> Self {
+    pub(crate) fn of(len: u64, extents: &[ZExtent], block_bits: BlockBits) -> Self {
         let bits = equal_bits(extents, block_bits);
         let narrow = |extent: &ZExtent| extent.pa <= u64::from(u32::MAX);
         let size = match bits {
@@ -35,7 +35,7 @@ impl RecordShape {
     }
 
     /// Bytes from the end of the body at `body_off` of its inode to the end of the table, alignment included.
-    pub fn len_behind(&self, body_off: u64) -> u64 {
+    pub(crate) fn len_behind(&self, body_off: u64) -> u64 {
         self.table_off(body_off) + self.count * self.size.len() - body_off
     }
 
@@ -49,7 +49,12 @@ impl RecordShape {
     ///
     /// # Errors
     /// Extents that contradict the format: our own mistake.
-    pub fn encode(&self, algorithm: Algorithm, extents: &[ZExtent], out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub(crate) fn encode(
+        &self,
+        algorithm: Algorithm,
+        extents: &[ZExtent],
+        out: &mut Vec<u8>,
+    ) -> Result<(), BuildError> {
         let table_off = self.table_off(out.len() as u64) as usize;
         out.resize(out.len().next_multiple_of(8), 0);
         let header = MapHeader {

@@ -15,7 +15,7 @@ const PACK_MAX_ENTRIES: u64 = 16;
 
 /// An extent of a compressed file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZExtent {
+pub(crate) struct ZExtent {
     /// Byte offset in the file.
     pub la: u64,
     /// Bytes of plain text.
@@ -32,13 +32,13 @@ pub struct ZExtent {
 
 impl ZExtent {
     /// Byte offset in the file behind it.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.la + u64::from(self.llen)
     }
 }
 
 /// Whether the stored bytes of extents lie one behind the other.
-pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
+pub(crate) fn lie_in_a_row(extents: &[ZExtent]) -> bool {
     extents.windows(2).all(|w| w[0].pa + u64::from(w[0].plen) == w[1].pa)
 }
 
@@ -47,7 +47,7 @@ pub fn lie_in_a_row(extents: &[ZExtent]) -> bool {
 ///
 /// # Errors
 /// As [`len_behind`].
-pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Result<bool, BuildError> {
+pub(crate) fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Result<bool, BuildError> {
     if shape.is_full() {
         return Ok(false);
     }
@@ -63,7 +63,7 @@ pub fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64) -> Re
 ///
 /// # Errors
 /// As [`len_behind`].
-pub fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
+pub(crate) fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
     let longer = len + ((2 * PACK_MAX_ENTRIES) << block_bits.bits());
     let shape = IndexShape { len: longer, block_bits, big: true, scattered: false, end: MapEnd::Stored };
     if shape.is_full() {
@@ -81,7 +81,7 @@ fn compact_off(body_off: u64) -> u64 {
 
 /// What the length of an index depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexShape {
+pub(crate) struct IndexShape {
     /// Size of the file in bytes.
     pub len: u64,
     /// Block size, also the size of an lcluster.
@@ -96,7 +96,7 @@ pub struct IndexShape {
 
 /// Where the last extent of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapEnd {
+pub(crate) enum MapEnd {
     /// In blocks, as all others.
     Stored,
     /// Behind the index: a pcluster of this many bytes.
@@ -111,7 +111,7 @@ const COMPACT_MAX_BITS: u8 = 14;
 
 impl IndexShape {
     /// Whether the file has the full index.
-    pub fn is_full(self) -> bool {
+    pub(crate) fn is_full(self) -> bool {
         self.scattered || self.block_bits.bits() > COMPACT_MAX_BITS
     }
 
@@ -135,7 +135,7 @@ impl IndexShape {
 ///
 /// # Errors
 /// As [`len_behind`].
-pub fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
+pub(crate) fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
     len_behind(0, shape)
 }
 
@@ -143,7 +143,7 @@ pub fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
-pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
+pub(crate) fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
     let header = align_up(body_off, 8).expect("a small offset");
     let end = if shape.is_full() {
         header + FULL_INDEX_OFF + FULL_ENTRY_LEN * shape.lclusters()
@@ -154,7 +154,7 @@ pub fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildError> {
 }
 
 /// Bytes from the end of the body at `body_off` of an inode to the end of the header that names a fragment.
-pub fn fragment_len_behind(body_off: u64) -> u64 {
+pub(crate) fn fragment_len_behind(body_off: u64) -> u64 {
     align_up(body_off, 8).expect("a small offset") + MAP_HEADER_LEN - body_off
 }
 
@@ -162,7 +162,7 @@ pub fn fragment_len_behind(body_off: u64) -> u64 {
 ///
 /// # Errors
 /// An offset over 63 bits.
-pub fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildError> {
+pub(crate) fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildError> {
     out.resize(out.len().next_multiple_of(8), 0);
     out.extend_from_slice(&ZmapHeader::encode_fragment(off)?);
     Ok(())
@@ -172,7 +172,7 @@ pub fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildError> {
 ///
 /// # Errors
 /// Extents that contradict the format: our own mistake.
-pub fn encode(
+pub(crate) fn encode(
     shape: IndexShape,
     algorithm: Algorithm,
     extents: &[ZExtent],

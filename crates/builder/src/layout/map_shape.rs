@@ -9,7 +9,7 @@ use crate::layout::lcluster_index::{self, IndexShape, ZExtent};
 
 /// What the map of a compressed stream looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapShape {
+pub(crate) enum MapShape {
     /// An index of lclusters.
     Index(IndexShape),
     /// Encoded extents.
@@ -21,7 +21,7 @@ impl MapShape {
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub fn len_behind(&self, body_off: u64) -> Result<u64, BuildError> {
+    pub(crate) fn len_behind(&self, body_off: u64) -> Result<u64, BuildError> {
         match self {
             MapShape::Index(shape) => lcluster_index::len_behind(body_off, *shape),
             MapShape::Records(shape) => Ok(shape.len_behind(body_off)),
@@ -32,7 +32,12 @@ impl MapShape {
     ///
     /// # Errors
     /// Extents that contradict the format: our own mistake.
-    pub fn encode(&self, algorithm: Algorithm, extents: &[ZExtent], out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub(crate) fn encode(
+        &self,
+        algorithm: Algorithm,
+        extents: &[ZExtent],
+        out: &mut Vec<u8>,
+    ) -> Result<(), BuildError> {
         match self {
             MapShape::Index(shape) => lcluster_index::encode(*shape, algorithm, extents, out),
             MapShape::Records(shape) => shape.encode(algorithm, extents, out),
@@ -40,7 +45,7 @@ impl MapShape {
     }
 
     /// The inode's layout.
-    pub fn layout(&self) -> DataLayout {
+    pub(crate) fn layout(&self) -> DataLayout {
         match self {
             MapShape::Index(shape) if !shape.is_full() => DataLayout::CompressedCompact,
             _ => DataLayout::CompressedFull,

@@ -10,7 +10,7 @@ use crate::layout::view::View;
 use crate::pack::Extents;
 
 /// The contents of a special inode.
-pub struct SpecialInode {
+pub(crate) struct SpecialInode {
     /// Length in bytes.
     pub len: u64,
     /// Where they lie.
@@ -21,7 +21,7 @@ pub struct SpecialInode {
 
 impl SpecialInode {
     /// Form of the inode.
-    pub fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         if self.len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
     }
 
@@ -29,7 +29,7 @@ impl SpecialInode {
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
+    pub(crate) fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
         Ok(match view.map_shape(self.len, &self.extents) {
             MapShape::Index(shape) => {
                 let fit = lcluster_index::lie_in_packs(&self.extents.list, shape, self.form().len() as u64)?;

@@ -22,7 +22,7 @@ use crate::tree::{Entry, Kind, NodeId, Tree};
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
 
 /// What is needed to measure and to write an inode.
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// The tree.
     pub tree: &'a Tree,
     /// Facts of its inodes.
@@ -51,7 +51,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// A view for `options`.
-    pub fn new(
+    pub(crate) fn new(
         tree: &'a Tree,
         facts: &'a Inodes,
         plan: &'a Plan,
@@ -86,12 +86,12 @@ impl<'a> View<'a> {
     }
 
     /// Bytes of a directory; 0 of other nodes.
-    pub fn directory_len(&self, node: NodeId) -> u64 {
+    pub(crate) fn directory_len(&self, node: NodeId) -> u64 {
         self.directory_lens.get(&node).copied().unwrap_or(0)
     }
 
     /// Names of a directory with its dot entries, in the order of their bytes.
-    pub fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
+    pub(crate) fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
         let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| entry.name).collect();
         let dots = [&b"."[..], b".."];
         for dot in &dots[usize::from(self.omits_dot)..] {
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
     }
 
     /// Whether the node is not in the image.
-    pub fn is_left_out(&self, node: NodeId) -> bool {
+    pub(crate) fn is_left_out(&self, node: NodeId) -> bool {
         let file_left_out = || {
             let idx = self.plan.file_of(node)?;
             let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
@@ -112,12 +112,12 @@ impl<'a> View<'a> {
     }
 
     /// Entries of a directory that are in the image.
-    pub fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> {
+    pub(crate) fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> {
         self.tree.entries(dir).iter().filter(|entry| !self.is_left_out(entry.node))
     }
 
     /// Where the data of a regular file lies; a duplicate has that of its original.
-    pub fn stored(&self, file: NodeId) -> Option<&'a Stored> {
+    pub(crate) fn stored(&self, file: NodeId) -> Option<&'a Stored> {
         Some(&self.packed.stored[self.original(file)?])
     }
 
@@ -131,12 +131,12 @@ impl<'a> View<'a> {
     }
 
     /// How a regular file is compressed, where it is.
-    pub fn compression_of(&self, file: NodeId) -> Option<Spec> {
+    pub(crate) fn compression_of(&self, file: NodeId) -> Option<Spec> {
         self.plan.files[self.original(file)?].way
     }
 
     /// What the map of a compressed file of `len` bytes looks like.
-    pub fn map_shape(&self, len: u64, extents: &Extents) -> MapShape {
+    pub(crate) fn map_shape(&self, len: u64, extents: &Extents) -> MapShape {
         let list = &extents.list[..];
         if self.encoded {
             return MapShape::Records(RecordShape::of(len, list, self.block_bits));
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
     }
 
     /// Size of a directory that lies in the packed inode.
-    pub fn packed_directory_len(&self, node: NodeId) -> Option<u64> {
+    pub(crate) fn packed_directory_len(&self, node: NodeId) -> Option<u64> {
         let is_dir = matches!(self.tree.node(node).kind, Kind::Directory(_));
         (self.packs_directories && is_dir)
             .then(|| self.directory_len(node))
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
     }
 
     /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
-    pub fn own_data(&self, node: NodeId) -> (u64, u64) {
+    pub(crate) fn own_data(&self, node: NodeId) -> (u64, u64) {
         let len = match &self.tree.node(node).kind {
             Kind::Symlink(target) => target.len() as u64,
             Kind::Directory(_) if self.packed_directory_len(node).is_none() => self.directory_len(node),
@@ -174,7 +174,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
+    pub(crate) fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
         let body_off = self.facts.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Tail(len, _))) => (u64::from(*len), true),

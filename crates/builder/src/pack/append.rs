@@ -14,7 +14,7 @@ use crate::plan::text::TextSource;
 
 /// What bytes are, for the device that they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// Anything else.
     Image,
     /// Data of a file in chunks.
@@ -23,7 +23,7 @@ pub enum Destination {
 
 impl Destination {
     /// That of a part of the plan.
-    pub fn of(plan: &Plan, stream: TextSource, shape: &Shape) -> Self {
+    pub(crate) fn of(plan: &Plan, stream: TextSource, shape: &Shape) -> Self {
         match shape {
             Shape::Chunks { .. } => Destination::Chunks,
             Shape::Flat { .. } if plan.is_in_chunks(stream) => Destination::Chunks,
@@ -33,7 +33,7 @@ impl Destination {
 }
 
 /// Writes data behind the blocks of the superblock.
-pub struct Appender<'a> {
+pub(crate) struct Appender<'a> {
     image: Device<'a>,
     /// The extra device, where chunks go if there is one.
     blob: Option<Device<'a>>,
@@ -46,7 +46,7 @@ pub struct Appender<'a> {
 
 impl<'a> Appender<'a> {
     /// Behind `header_blocks` blocks.
-    pub fn new(out: Out<'a>, header_blocks: u64, options: &BuildOptions) -> Self {
+    pub(crate) fn new(out: Out<'a>, header_blocks: u64, options: &BuildOptions) -> Self {
         let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
         let image = Device::new(out.image, out.offset, block_bits, header_blocks << block_bits.bits());
         let blob = out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0));
@@ -54,22 +54,22 @@ impl<'a> Appender<'a> {
     }
 
     /// Byte behind the data in the image.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.image.end
     }
 
     /// The block behind the data in the image.
-    pub fn next_block(&self) -> Blkaddr {
+    pub(crate) fn next_block(&self) -> Blkaddr {
         Blkaddr(self.block_bits.blocks_for(self.image.end))
     }
 
     /// Blocks of the extra device, if there is one.
-    pub fn blob_blocks(&self) -> Option<u64> {
+    pub(crate) fn blob_blocks(&self) -> Option<u64> {
         self.blob.as_ref().map(|blob| self.block_bits.blocks_for(blob.end))
     }
 
     /// Where such bytes go.
-    pub fn device(&mut self, home: Destination) -> &mut Device<'a> {
+    pub(crate) fn device(&mut self, home: Destination) -> &mut Device<'a> {
         match (home, &mut self.blob) {
             (Destination::Chunks, Some(blob)) => blob,
             _ => &mut self.image,
@@ -78,7 +78,7 @@ impl<'a> Appender<'a> {
 
     /// What was packed in this way, as it must be to lie where the data ends. See
     /// [`Filled::with_deflate_ends_off_page_starts`].
-    pub fn adjust_for_position(&self, packed: PackOutput, way: Option<Spec>) -> PackOutput {
+    pub(crate) fn adjust_for_position(&self, packed: PackOutput, way: Option<Spec>) -> PackOutput {
         if !self.encoded || way.is_none_or(|way| way.method != Method::Deflate) {
             return packed;
         }
@@ -93,7 +93,7 @@ impl<'a> Appender<'a> {
     ///
     /// # Errors
     /// An output that cannot be written, or outgrows block addresses.
-    pub fn append(&mut self, packed: &PackOutput, home: Destination) -> Result<u64, BuildError> {
+    pub(crate) fn append(&mut self, packed: &PackOutput, home: Destination) -> Result<u64, BuildError> {
         let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
         self.count(packed);
         let device = self.device(home);
@@ -107,7 +107,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Take what was packed into the digest, wherever it goes.
-    pub fn count(&mut self, packed: &PackOutput) {
+    pub(crate) fn count(&mut self, packed: &PackOutput) {
         if !packed.bytes.is_empty() {
             self.digest.update(&packed.digest.to_le_bytes());
         }

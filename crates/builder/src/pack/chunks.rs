@@ -16,7 +16,7 @@ const ENTRY_LEN: usize = 64;
 
 /// What a worker knows of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub enum ChunkText {
+pub(crate) enum ChunkText {
     /// It has nothing but zeros.
     Zeros,
     /// It has text, with this digest if that matters.
@@ -25,7 +25,7 @@ pub enum ChunkText {
 
 impl ChunkText {
     /// Look at each chunk of `text`, whose last one may be shorter.
-    pub fn of_all(text: &[u8], chunk_bits: u8, dedupe: Dedupe) -> Vec<Self> {
+    pub(crate) fn of_all(text: &[u8], chunk_bits: u8, dedupe: Dedupe) -> Vec<Self> {
         let look = |chunk: &[u8]| match chunk.iter().all(|&byte| byte == 0) {
             true => ChunkText::Zeros,
             false => ChunkText::Text((dedupe != Dedupe::Off).then(|| xxh3_128(chunk))),
@@ -36,10 +36,10 @@ impl ChunkText {
 
 /// Runs of chunks of a file that lie one behind the other: number of the first chunk, count, first block. The rest are
 /// holes.
-pub type ChunkRuns = Vec<(u64, u64, Blkaddr)>;
+pub(crate) type ChunkRuns = Vec<(u64, u64, Blkaddr)>;
 
 /// Append chunks from `first` on that lie one behind the other from `at` on.
-pub fn push_run(runs: &mut ChunkRuns, first: u64, count: u64, at: Blkaddr, blocks_per_chunk: u64) {
+pub(crate) fn push_run(runs: &mut ChunkRuns, first: u64, count: u64, at: Blkaddr, blocks_per_chunk: u64) {
     match runs.last_mut() {
         Some((run, before, start)) if *run + *before == first && start.0 + *before * blocks_per_chunk == at.0 => {
             *before += count;
@@ -49,7 +49,7 @@ pub fn push_run(runs: &mut ChunkRuns, first: u64, count: u64, at: Blkaddr, block
 }
 
 /// All chunks that are stored, by digest.
-pub struct ChunkStore {
+pub(crate) struct ChunkStore {
     block_bits: BlockBits,
     by_digest: HashMap<(u128, u64), Blkaddr>,
     count_max: usize,
@@ -60,7 +60,7 @@ pub struct ChunkStore {
 
 impl ChunkStore {
     /// None yet.
-    pub fn new(options: &BuildOptions) -> Self {
+    pub(crate) fn new(options: &BuildOptions) -> Self {
         Self {
             block_bits: options.block_bits,
             by_digest: HashMap::new(),
@@ -74,7 +74,7 @@ impl ChunkStore {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         device: &mut Device<'_>,
         (mut number, chunk_bits): (u64, u8),

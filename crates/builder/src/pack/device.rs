@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use crate::error::BuildError;
 
 /// A file that data is appended to.
-pub struct Device<'a> {
+pub(crate) struct Device<'a> {
     file: &'a File,
     /// The file's byte that is byte 0 of the device.
     offset: u64,
@@ -18,17 +18,17 @@ pub struct Device<'a> {
 
 impl<'a> Device<'a> {
     /// A device whose data begins at byte `end`.
-    pub fn new(file: &'a File, offset: u64, block_bits: BlockBits, end: u64) -> Self {
+    pub(crate) fn new(file: &'a File, offset: u64, block_bits: BlockBits, end: u64) -> Self {
         Self { file, offset, block_bits, end }
     }
 
     /// Go on at the next multiple of `align` bytes.
-    pub fn align(&mut self, align: u64) {
+    pub(crate) fn align(&mut self, align: u64) {
         self.end = self.end.next_multiple_of(align);
     }
 
     /// Go on at the next block.
-    pub fn align_to_block(&mut self) {
+    pub(crate) fn align_to_block(&mut self) {
         self.align(self.block_bits.len());
     }
 
@@ -36,7 +36,7 @@ impl<'a> Device<'a> {
     ///
     /// # Errors
     /// Those of the file; an address that takes more than 32 bits.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<u64, BuildError> {
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<u64, BuildError> {
         let (start, end) = (self.end, self.end + bytes.len() as u64);
         let blocks = self.block_bits.blocks_for(end);
         if blocks >= Blkaddr::HOLE32.0 {
@@ -52,7 +52,7 @@ impl<'a> Device<'a> {
     ///
     /// # Errors
     /// Those of the file.
-    pub fn holds(&self, bytes: &[u8], pa: u64, buf: &mut Vec<u8>) -> Result<bool, BuildError> {
+    pub(crate) fn holds(&self, bytes: &[u8], pa: u64, buf: &mut Vec<u8>) -> Result<bool, BuildError> {
         buf.resize(bytes.len(), 0);
         let read = self.file.read_exact_at(buf, self.offset.saturating_add(pa));
         read.map_err(|source| BuildError::Write { action: "read back the image", source })?;

@@ -12,7 +12,7 @@ use crate::progress::Control;
 
 /// An extent relative to the stored bytes of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartExtent {
+pub(crate) struct PartExtent {
     /// Bytes of plain text.
     pub llen: u32,
     /// Bytes stored.
@@ -23,7 +23,7 @@ pub struct PartExtent {
 
 /// What plain text became.
 #[derive(Debug, Default)]
-pub struct Filled {
+pub(crate) struct Filled {
     /// The pclusters, one behind the other.
     pub bytes: Vec<u8>,
     /// Extents, one behind the other.
@@ -36,7 +36,7 @@ pub struct Filled {
 
 /// Where the end of a whole file may go that does not fill its last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// Into a block of its own.
     Padded,
     /// Beside the inode, where there is room for this many bytes; else into a block.
@@ -56,7 +56,7 @@ impl Filled {
     /// Linux (6.18 at least) goes from page to page of a stream only while text is missing, and reports EUCLEAN if nothing but the
     /// end of the stream lies in the next one. An empty block in front moves the end on. Only streams that do not end with
     /// a block are concerned. Pages are blocks here; larger ones begin where blocks begin.
-    pub fn with_deflate_ends_off_page_starts(mut self, start: u64, block_bits: BlockBits) -> Self {
+    pub(crate) fn with_deflate_ends_off_page_starts(mut self, start: u64, block_bits: BlockBits) -> Self {
         let ends_badly = |pa: u64, plen: u32| {
             let behind = block_bits.within(pa + u64::from(plen));
             (1..=DEFLATE_END_MAX_LEN).contains(&behind) && u64::from(plen) > behind
@@ -96,7 +96,7 @@ impl Filled {
 const RATIO_MAX: usize = 16;
 
 /// Fills pclusters; one for each thread.
-pub struct PclusterWriter {
+pub(crate) struct PclusterWriter {
     encoder: Encoder,
     spec: Spec,
     block_bits: BlockBits,
@@ -112,7 +112,7 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// An encoder that cannot be made.
-    pub fn new(spec: &Spec, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(spec: &Spec, options: &BuildOptions) -> Result<Self, BuildError> {
         let pcluster = vec![0; spec.pcluster_len as usize];
         let extent_max_len = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
         Ok(Self {
@@ -126,7 +126,7 @@ impl PclusterWriter {
     }
 
     /// As this one, but it stops once `enough` bytes of text are stored.
-    pub fn with_sample_limit(self, sample_limit: u64) -> Self {
+    pub(crate) fn with_sample_limit(self, sample_limit: u64) -> Self {
         Self { sample_limit, ..self }
     }
 
@@ -141,7 +141,7 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// A codec that fails; an interruption.
-    pub fn blocks(
+    pub(crate) fn blocks(
         &mut self,
         text: &[u8],
         ends_stream: bool,
@@ -305,7 +305,7 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// As [`PclusterWriter::blocks`].
-    pub fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
+    pub(crate) fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let units = (text.len() as u64).min(self.sample_limit).div_ceil(self.unit_len() as u64) as usize;

@@ -13,7 +13,7 @@ use crate::error::BuildError;
 
 /// Where a tail is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TailRef {
+pub(crate) struct TailRef {
     /// Byte offset among all tails.
     pub off: u64,
     /// Its length in bytes, less than a block.
@@ -22,13 +22,13 @@ pub struct TailRef {
 
 impl TailRef {
     /// A tail of which nothing but the length is known.
-    pub fn synthetic(len: u16) -> Self {
+    pub(crate) fn synthetic(len: u16) -> Self {
         Self { off: 0, len }
     }
 }
 
 /// All tails of a build.
-pub struct Tails {
+pub(crate) struct Tails {
     memory: Vec<u8>,
     memory_limit: usize,
     scratch: Option<File>,
@@ -38,7 +38,7 @@ pub struct Tails {
 
 impl Tails {
     /// No tails yet; at most `memory_limit` bytes of them will be kept in memory.
-    pub fn new(scratch_dir: PathBuf, memory_limit: usize) -> Self {
+    pub(crate) fn new(scratch_dir: PathBuf, memory_limit: usize) -> Self {
         Self { memory: Vec::new(), memory_limit, scratch: None, scratch_dir, end: 0 }
     }
 
@@ -46,7 +46,7 @@ impl Tails {
     ///
     /// # Errors
     /// A scratch file that cannot be made or written.
-    pub fn push(&mut self, tail: &[u8]) -> Result<TailRef, BuildError> {
+    pub(crate) fn push(&mut self, tail: &[u8]) -> Result<TailRef, BuildError> {
         let tail_ref = TailRef { off: self.end, len: tail.len() as u16 };
         if self.memory.len() + tail.len() > self.memory_limit {
             self.spill()?;
@@ -60,7 +60,7 @@ impl Tails {
     ///
     /// # Errors
     /// A scratch file that cannot be read.
-    pub fn get(&self, tail: TailRef, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub(crate) fn get(&self, tail: TailRef, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let (start, len) = (out.len(), usize::from(tail.len));
         let spilled = self.end - self.memory.len() as u64;
         if let Some(off) = tail.off.checked_sub(spilled) {

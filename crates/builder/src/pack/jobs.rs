@@ -17,7 +17,7 @@ const COPY_LEN: u64 = 4 << 20;
 
 /// What a job asks for.
 #[derive(Clone, Debug)]
-pub enum Task {
+pub(crate) enum Task {
     /// A whole file of one part: compressed if that gains, else in chunks or flat, its tail inline if there is room.
     Whole {
         /// Try to compress.
@@ -40,7 +40,7 @@ pub enum Task {
 /// Parts that start at block boundaries never share an lcluster with others; those that are cut where references begin
 /// keep the rules of [`crate::cuts`]. So parts can be packed in parallel.
 #[derive(Clone, Debug)]
-pub struct PackJob {
+pub(crate) struct PackJob {
     /// Where the text comes from.
     pub stream: TextSource,
     /// Which bytes of it.
@@ -52,7 +52,7 @@ pub struct PackJob {
 }
 
 /// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
-pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = PackJob> + Send + 'a {
+pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = PackJob> + Send + 'a {
     let files = plan.files.iter().enumerate();
     let files = files.flat_map(move |(idx, file)| {
         let stream = TextSource::File(idx as u32);
@@ -74,7 +74,7 @@ pub fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item
 }
 
 /// The jobs of ends of files, which go on with the packed stream.
-pub fn ends(stream: &FragmentStream, way: Spec) -> impl Iterator<Item = PackJob> + Send + use<> {
+pub(crate) fn ends(stream: &FragmentStream, way: Spec) -> impl Iterator<Item = PackJob> + Send + use<> {
     let segment = |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
     steps(stream.span(), segment_len(way.pcluster_len)).map(segment)
 }

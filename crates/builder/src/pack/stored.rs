@@ -9,7 +9,7 @@ use crate::pack::inline_tails::TailRef;
 
 /// Where a file's data lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub(crate) enum Stored {
     /// Nowhere: the file is empty, left out, or has the data of another one.
     Nothing,
     /// Contiguous blocks from this one on, which is of no meaning where there is none.
@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Stored>() <= 16);
 
 impl Stored {
     /// Contiguous blocks from `start` on, if there are any, then perhaps a tail.
-    pub fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
+    pub(crate) fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
         match (start, tail) {
             (start, None) => Stored::Flat(start.unwrap_or(Blkaddr(0))),
             (None, Some(tail)) => Stored::Tail(tail.len, tail.off),
@@ -45,7 +45,7 @@ impl Stored {
     }
 
     /// First block and tail, if it is flat.
-    pub fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
+    pub(crate) fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
         match self {
             Stored::Flat(start) => Some((*start, None)),
             Stored::Tail(len, off) => Some((Blkaddr(0), Some(TailRef { off: *off, len: *len }))),
@@ -57,7 +57,7 @@ impl Stored {
 
 /// The extents of a compressed stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extents {
+pub(crate) struct Extents {
     /// In order.
     pub list: Vec<ZExtent>,
     /// Blocks of its own.
@@ -74,7 +74,7 @@ pub struct Extents {
 
 impl Extents {
     /// Add extents of bytes from `la` on, whose pclusters lie one behind the other from byte `pa` on.
-    pub fn extend(
+    pub(crate) fn extend(
         &mut self,
         mut la: u64,
         mut pa: u64,

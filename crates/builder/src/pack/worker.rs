@@ -26,7 +26,7 @@ const INDEX_SLACK: u64 = 32;
 
 /// What became of a part.
 #[derive(Debug)]
-pub struct PackOutput {
+pub(crate) struct PackOutput {
     /// Bytes to append: whole blocks, unless they are encoded extents.
     pub bytes: Vec<u8>,
     /// XXH3-128 of them.
@@ -41,7 +41,7 @@ pub struct PackOutput {
 
 /// What is wrong with files that a part was read from.
 #[derive(Debug, Default)]
-pub struct Amiss {
+pub(crate) struct Amiss {
     /// Members of the packed stream that cannot be read; zeros stand in their place.
     pub unreadable: Vec<(u32, BuildError)>,
     /// Files that are not what they were, but are stored as they are.
@@ -50,7 +50,7 @@ pub struct Amiss {
 
 /// How the bytes of a part are to be read.
 #[derive(Debug)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// As they are, with these bytes behind them, inline.
     Flat {
         /// Less than a block.
@@ -74,7 +74,7 @@ pub enum Shape {
 
 impl PackOutput {
     /// A part of these bytes.
-    pub fn new(bytes: Vec<u8>, shape: Shape) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, shape: Shape) -> Self {
         Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, amiss: Amiss::default() }
     }
 
@@ -85,7 +85,7 @@ impl PackOutput {
 }
 
 /// Packs parts; one for each thread.
-pub struct PackWorker<'a> {
+pub(crate) struct PackWorker<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
     packed: &'a FragmentStream,
@@ -101,7 +101,7 @@ pub struct PackWorker<'a> {
 
 impl<'a> PackWorker<'a> {
     /// A packer for `options`. `packed` is what parts of the packed stream are read from.
-    pub fn new(plan: &'a Plan, packed: &'a FragmentStream, context: Context<'a>) -> Self {
+    pub(crate) fn new(plan: &'a Plan, packed: &'a FragmentStream, context: Context<'a>) -> Self {
         let Context { tree, options, control } = context;
         let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
@@ -109,12 +109,12 @@ impl<'a> PackWorker<'a> {
     }
 
     /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
-    pub fn with_sample_limit(self, sample_limit: u64) -> Self {
+    pub(crate) fn with_sample_limit(self, sample_limit: u64) -> Self {
         Self { sample_limit, ..self }
     }
 
     /// The text that was read last.
-    pub fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
 
@@ -122,7 +122,7 @@ impl<'a> PackWorker<'a> {
     ///
     /// # Errors
     /// A file that cannot be read or has changed, with its path; a codec that fails.
-    pub fn pack(&mut self, part: &PackJob) -> Result<PackOutput, BuildError> {
+    pub(crate) fn pack(&mut self, part: &PackJob) -> Result<PackOutput, BuildError> {
         let amiss = self.read(part)?;
         let packed = match part.task {
             Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
@@ -147,7 +147,7 @@ impl<'a> PackWorker<'a> {
     ///
     /// # Errors
     /// As [`PackWorker::pack`].
-    pub fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
+    pub(crate) fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         let mut text = std::mem::take(&mut self.text);
         text.resize(len, 0);
@@ -292,7 +292,7 @@ impl<'a> PackWorker<'a> {
 ///
 /// # Errors
 /// A codec that fails; an interruption.
-pub fn compress(
+pub(crate) fn compress(
     filler: &mut PclusterWriter,
     text: &[u8],
     ends_stream: bool,

@@ -13,7 +13,7 @@ const EXTENT_MAX_LEN: usize = 1 << 20;
 ///
 /// # Errors
 /// A codec that fails.
-pub fn pcluster(spec: &Spec, options: &BuildOptions) -> Result<(Vec<u8>, u32), BuildError> {
+pub(crate) fn pcluster(spec: &Spec, options: &BuildOptions) -> Result<(Vec<u8>, u32), BuildError> {
     let block_bits = options.block_bits;
     let mut block = vec![0; block_bits.len() as usize];
     let longest = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));

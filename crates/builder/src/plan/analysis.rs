@@ -16,14 +16,14 @@ use crate::pool::{self, Costed};
 use crate::tree::{Content, ContentError, NodeId};
 
 /// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
-pub const ANALYSIS_COST: u64 = 4096;
+pub(crate) const ANALYSIS_COST: u64 = 4096;
 /// Samples of a large file, and the length of each.
 const SAMPLES: u64 = 8;
 const SAMPLE_LEN: usize = 64 << 10;
 
 /// What is found out about a file before it is stored.
 #[derive(Default)]
-pub struct Analysis {
+pub(crate) struct Analysis {
     /// Of its data, and of where it lies.
     pub digest: Option<u128>,
     /// Its holes.
@@ -40,7 +40,7 @@ pub struct Analysis {
 
 /// What is to be found out.
 #[derive(Clone, Copy)]
-pub struct AnalysisRequest {
+pub(crate) struct AnalysisRequest {
     /// Index of the file in the plan.
     pub file: u32,
     /// Its node.
@@ -63,12 +63,12 @@ pub struct AnalysisRequest {
 
 impl AnalysisRequest {
     /// Whether anything is.
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.digest || self.holes || self.samples || self.head || self.chunks
     }
 
     /// What is of use of a file that shares nothing.
-    pub fn apart(self) -> Self {
+    pub(crate) fn apart(self) -> Self {
         Self { digest: false, head: false, chunks: false, is_apart: true, ..self }
     }
 
@@ -82,7 +82,7 @@ impl AnalysisRequest {
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped.
-pub fn analyze(
+pub(crate) fn analyze(
     wanted: impl Iterator<Item = AnalysisRequest> + Send,
     context: Context<'_>,
     mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
@@ -120,7 +120,7 @@ pub fn analyze(
 }
 
 /// An input's error as a value where inputs may be skipped.
-pub fn skippable<T>(
+pub(crate) fn skippable<T>(
     outcome: Result<T, BuildError>,
     options: &BuildOptions,
 ) -> Result<Result<T, BuildError>, BuildError> {
@@ -221,7 +221,7 @@ fn head(start: &[u8], method: Option<Method>) -> Option<Head> {
 }
 
 /// The chunks of a window.
-pub fn chunks_of(chunker: &mut Chunker, window: &[u8]) -> Box<[Chunk]> {
+pub(crate) fn chunks_of(chunker: &mut Chunker, window: &[u8]) -> Box<[Chunk]> {
     let mut chunks = Vec::with_capacity(window.len() / ChunkSizes::DEFAULT.avg + 1);
     chunker.chunk(window, |range| {
         let bytes = &window[range];

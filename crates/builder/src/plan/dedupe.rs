@@ -24,7 +24,7 @@ const STEP: usize = 256 << 10;
 ///
 /// # Errors
 /// Errors of the source.
-pub fn digest(
+pub(crate) fn digest(
     content: &mut dyn Content,
     len: u64,
     holes: &[Range<u64>],
@@ -46,7 +46,7 @@ pub fn digest(
 }
 
 /// Call `each` with offset and length of consecutive steps until it says stop. Whether it never did.
-pub fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
+pub(crate) fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
     let mut off = run.start;
     while off < run.end {
         let step = (run.end - off).min(STEP as u64) as usize;
@@ -59,13 +59,13 @@ pub fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<
 }
 
 /// The runs of data of a file: first byte, cells.
-pub type Seen = Vec<(u64, Vec<CheckedRange>)>;
+pub(crate) type Seen = Vec<(u64, Vec<CheckedRange>)>;
 
 /// What was seen of two files of the same length, if they hold the same bytes.
 ///
 /// # Errors
 /// Errors of either source, with its path.
-pub fn same_bytes(
+pub(crate) fn same_bytes(
     tree: &Tree,
     [a, b]: [NodeId; 2],
     len: u64,
@@ -107,11 +107,11 @@ pub fn same_bytes(
 }
 
 /// As [`reading`](crate::plan::hints::reading) has it.
-pub type Compat = Option<(Algorithm, u32)>;
+pub(crate) type Compat = Option<(Algorithm, u32)>;
 
 /// Finds the first file, in plan order, with the same length and digest that is read alike.
 #[derive(Default)]
-pub struct Candidates {
+pub(crate) struct Candidates {
     /// 64 bits of length and digest, and the file that has them. Files of equal keys are compared byte by byte.
     keys: Vec<(u64, u32)>,
 }
@@ -125,7 +125,7 @@ impl Extend<(u32, u64, u128)> for Candidates {
 
 impl Candidates {
     /// The earlier file that each may equal, and the file, in the order of these.
-    pub fn pairs(mut self, read_compat: impl Fn(u32) -> Compat) -> Vec<[u32; 2]> {
+    pub(crate) fn pairs(mut self, read_compat: impl Fn(u32) -> Compat) -> Vec<[u32; 2]> {
         self.keys.sort_unstable();
         let mut pairs = Vec::new();
         for alike in self.keys.chunk_by(|(a, _), (b, _)| a == b) {

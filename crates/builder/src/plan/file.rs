@@ -10,7 +10,7 @@ use crate::tree::NodeId;
 
 /// A regular file.
 #[derive(Debug)]
-pub struct FilePlan {
+pub(crate) struct FilePlan {
     /// Its node.
     pub node: NodeId,
     /// Size in bytes.
@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<FilePlan>() <= 48);
 
 /// How a file is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// It cannot be read and is left out.
     LeftOut,
     /// It has no bytes.
@@ -55,7 +55,7 @@ pub enum Storage {
 }
 
 /// How a file with bytes of its own is stored, alone.
-pub fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
+pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
     let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
     let chunks = || {
         let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
@@ -85,6 +85,6 @@ pub fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, opti
 }
 
 /// What readers see of how a file is compressed: files that share data agree in it.
-pub fn read_compat(way: Option<Spec>) -> Option<(Algorithm, u32)> {
+pub(crate) fn read_compat(way: Option<Spec>) -> Option<(Algorithm, u32)> {
     way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }

@@ -8,16 +8,16 @@
 use std::ops::Range;
 
 /// Plain text of files in plan order that are sorted together.
-pub const WINDOW_LEN: u64 = 4 << 20;
+pub(crate) const WINDOW_LEN: u64 = 4 << 20;
 /// Bytes of a file that tell its kind.
-pub const HEAD_LEN: usize = 16;
+pub(crate) const HEAD_LEN: usize = 16;
 
 /// First bytes of a file, zeros behind its end.
-pub type Head = [u8; HEAD_LEN];
+pub(crate) type Head = [u8; HEAD_LEN];
 
 /// A file that goes into the packed stream.
 #[derive(Clone, Copy, Debug)]
-pub struct FragmentCandidate {
+pub(crate) struct FragmentCandidate {
     /// Index in the plan.
     pub file: u32,
     /// Its first bytes.
@@ -26,7 +26,7 @@ pub struct FragmentCandidate {
 
 /// A file in the packed stream, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub(crate) struct Member {
     /// Index in the plan.
     pub file: u32,
     /// Byte offset in the packed stream.
@@ -35,7 +35,7 @@ pub struct Member {
 
 /// The packed stream.
 #[derive(Debug, Default)]
-pub struct FragmentStream {
+pub(crate) struct FragmentStream {
     members: Vec<Member>,
     /// First byte of each file that is here; of whole files none is kept.
     starts: Vec<u64>,
@@ -48,7 +48,7 @@ pub struct FragmentStream {
 impl FragmentStream {
     /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it; `len`
     /// is that of a file.
-    pub fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
+    pub(crate) fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
         let (_, mut rest) = candidates.split_at_mut(ordered);
         while !rest.is_empty() {
@@ -65,12 +65,12 @@ impl FragmentStream {
     }
 
     /// A stream that goes on with ends of files where another one ends, at byte `off`.
-    pub fn behind(off: u64) -> Self {
+    pub(crate) fn behind(off: u64) -> Self {
         Self { end: off, len: off, ..Self::default() }
     }
 
     /// Append the last `len` bytes of a file, from `start` on. Returns their offset.
-    pub fn push_end(&mut self, file: u32, start: u64, len: u64) -> u64 {
+    pub(crate) fn push_end(&mut self, file: u32, start: u64, len: u64) -> u64 {
         self.starts.push(start);
         self.push_whole(file, len)
     }
@@ -84,34 +84,34 @@ impl FragmentStream {
     }
 
     /// Zeros behind the last member up to `len`, so that something else can follow.
-    pub fn pad(&mut self, len: u64) {
+    pub(crate) fn pad(&mut self, len: u64) {
         debug_assert!(len >= self.end);
         self.len = len;
     }
 
     /// The bytes from the first member on.
-    pub fn span(&self) -> Range<u64> {
+    pub(crate) fn span(&self) -> Range<u64> {
         self.members.first().map_or(self.len, |first| first.off)..self.len
     }
 
     /// Length in bytes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Forget the members, but not their length.
-    pub fn forget_members(&mut self) {
+    pub(crate) fn forget_members(&mut self) {
         self.members = Vec::new();
         self.starts = Vec::new();
     }
 
     /// All members, by offset.
-    pub fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
 
     /// All members, by offset, with their bytes of the stream, and the zeros behind them.
-    pub fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
         let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.end]);
         let members = self.members.iter().zip(ends).map(|(member, end)| (Some(member.file), member.off..end));
         members.chain((self.end < self.len).then_some((None, self.end..self.len)))
@@ -121,7 +121,7 @@ impl FragmentStream {
     ///
     /// # Errors
     /// Those of `read_piece`.
-    pub fn read<E>(
+    pub(crate) fn read<E>(
         &self,
         off: u64,
         mut buf: &mut [u8],
@@ -137,7 +137,7 @@ impl FragmentStream {
     }
 
     /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
             let end = self.members.get(first + idx + 1).map_or(self.end, |next| next.off);

@@ -6,23 +6,23 @@ use std::ops::Range;
 use crate::tree::{Content, ContentError};
 
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
-pub const HOLE_MIN_LEN: u64 = 64 << 10;
+pub(crate) const HOLE_MIN_LEN: u64 = 64 << 10;
 
 /// Zeros that a byte of LZ4 stands for. Kernels without partial references have nothing better: 1 GiB of hole takes 4.2 MB.
-pub const ZEROS_RATIO: u64 = 255;
+pub(crate) const ZEROS_RATIO: u64 = 255;
 
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
 const CHUNK_MAX_BITS: u8 = 40;
 
 /// The holes of a file, in order.
-pub type Holes = Box<[Range<u64>]>;
+pub(crate) type Holes = Box<[Range<u64>]>;
 
 /// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
 /// [`HOLE_MIN_LEN`]. Data is not read.
 ///
 /// # Errors
 /// Errors of the source.
-pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Holes, ContentError> {
+pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Result<Holes, ContentError> {
     let mut holes = Vec::new();
     let mut pos = 0;
     while pos < len {
@@ -42,20 +42,20 @@ pub fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -> Resul
 }
 
 /// The runs between the holes of a file of `len` bytes.
-pub fn data_runs(len: u64, holes: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
+pub(crate) fn data_runs(len: u64, holes: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
     let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
     let ends = holes.iter().map(|hole| hole.start).chain(std::iter::once(len));
     starts.zip(ends).map(|(start, end)| start..end).filter(|run| run.start < run.end)
 }
 
 /// Total length of holes.
-pub fn total(holes: &[Range<u64>]) -> u64 {
+pub(crate) fn total(holes: &[Range<u64>]) -> u64 {
     holes.iter().map(|hole| hole.end - hole.start).sum()
 }
 
 /// log2 of the chunk size that takes the least space: 4 bytes for each chunk, and chunks that are not holes as a whole are
 /// stored. Of equals the largest.
-pub fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) -> u8 {
+pub(crate) fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) -> u8 {
     let cost = |bits: u8| {
         let stored = stored_chunks(len, holes, bits).into_iter();
         let stored: u64 = stored.map(|run| (run.end << bits).min(len) - (run.start << bits)).sum();
@@ -71,7 +71,7 @@ fn hole_chunks(hole: &Range<u64>, len: u64, bits: u8) -> u64 {
 }
 
 /// Runs of chunks, as chunk numbers, that are not holes as a whole.
-pub fn stored_chunks(len: u64, holes: &[Range<u64>], bits: u8) -> Vec<Range<u64>> {
+pub(crate) fn stored_chunks(len: u64, holes: &[Range<u64>], bits: u8) -> Vec<Range<u64>> {
     let mut runs = Vec::new();
     let mut next = 0;
     for hole in holes {

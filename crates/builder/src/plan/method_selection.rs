@@ -53,7 +53,7 @@ struct Saving {
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
-pub fn choose(
+pub(crate) fn choose(
     files: &mut [FilePlan],
     is_packable: impl Fn(u32) -> bool,
     context: Context<'_>,

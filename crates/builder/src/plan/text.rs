@@ -2,7 +2,7 @@
 
 /// Where the text of a part comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TextSource {
+pub(crate) enum TextSource {
     /// The file with this index in the plan.
     File(u32),
     /// The packed stream.
@@ -11,6 +11,6 @@ pub enum TextSource {
 
 /// Plain text that one worker fills front to back, at most: a constant of the options, or the image would depend on the
 /// number of threads.
-pub fn segment_len(pcluster_len: u32) -> u64 {
+pub(crate) fn segment_len(pcluster_len: u32) -> u64 {
     if pcluster_len <= 64 << 10 { 4 << 20 } else { 8 << 20 }
 }

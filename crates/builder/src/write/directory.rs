@@ -12,7 +12,7 @@ use crate::tree::NodeId;
 ///
 /// # Errors
 /// A node without a place, more names than entries: our own mistakes.
-pub fn data(view: &View<'_>, layout: &Layout, dir: NodeId) -> Result<Vec<u8>, BuildError> {
+pub(crate) fn data(view: &View<'_>, layout: &Layout, dir: NodeId) -> Result<Vec<u8>, BuildError> {
     let mut children = view.entries(dir);
     let mut filler = BlockFiller::new(view.block_bits);
     let (mut data, mut block) = (Vec::new(), Vec::new());

@@ -23,7 +23,7 @@ use crate::write::directory;
 const SPECIAL_PERMISSIONS: u16 = 0o444;
 
 /// Turns nodes into bytes.
-pub struct InodeWriter<'a> {
+pub(crate) struct InodeWriter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
     options: &'a BuildOptions,
@@ -35,7 +35,7 @@ pub struct InodeWriter<'a> {
 
 impl<'a> InodeWriter<'a> {
     /// Before the first inode.
-    pub fn new(
+    pub(crate) fn new(
         view: &'a View<'a>,
         layout: &'a Layout,
         options: &'a BuildOptions,
@@ -49,7 +49,7 @@ impl<'a> InodeWriter<'a> {
     ///
     /// # Errors
     /// Values that do not fit, and what is not as it was measured: our own mistakes.
-    pub fn region(&mut self, region: &Region, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub(crate) fn region(&mut self, region: &Region, out: &mut Vec<u8>) -> Result<(), BuildError> {
         match region {
             Region::Inode(node) => self.inode(*node, out),
             Region::Blocks(node) => self.blocks(*node, out),
@@ -113,7 +113,7 @@ impl<'a> InodeWriter<'a> {
     ///
     /// # Errors
     /// As [`InodeWriter::region`].
-    pub fn special(&mut self, contents: &SpecialInode, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    pub(crate) fn special(&mut self, contents: &SpecialInode, out: &mut Vec<u8>) -> Result<(), BuildError> {
         self.serial += 1;
         let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
         let inode = Inode {

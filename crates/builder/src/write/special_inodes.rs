@@ -22,10 +22,10 @@ use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.
-pub const WRITE_LEN: usize = 1 << 20;
+pub(crate) const WRITE_LEN: usize = 1 << 20;
 
 /// The inodes without names, whose contents lie among the data.
-pub struct SpecialInodes {
+pub(crate) struct SpecialInodes {
     /// The packed inode, if there is one: files, then directories.
     pub packed: Option<SpecialInode>,
     /// The metabox.
@@ -33,7 +33,7 @@ pub struct SpecialInodes {
 }
 
 /// All inodes but the special ones.
-pub struct Metabox {
+pub(crate) struct Metabox {
     /// Their bytes.
     pub contents: SpecialInode,
     /// How many they are.
@@ -45,7 +45,7 @@ impl SpecialInodes {
     ///
     /// # Errors
     /// As [`crate::build`].
-    pub fn pack(
+    pub(crate) fn pack(
         view: &View<'_>,
         layout: &Layout,
         data: &mut Appender<'_>,
@@ -121,7 +121,7 @@ impl PackWorker<'_, '_> {
 }
 
 /// The bytes of a run: each region with the zeros before it.
-pub fn bytes<'a, 'b>(
+pub(crate) fn bytes<'a, 'b>(
     run: &'a Run,
     layout: &'a Layout,
     emitter: &'a mut InodeWriter<'b>,
@@ -143,7 +143,7 @@ pub fn bytes<'a, 'b>(
 }
 
 /// `texts` one behind the other, in pieces of `len` bytes, the last of what is left.
-pub fn pieces(
+pub(crate) fn pieces(
     mut texts: impl Iterator<Item = Result<Vec<u8>, BuildError>>,
     len: usize,
 ) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> {

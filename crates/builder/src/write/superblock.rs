@@ -23,7 +23,7 @@ const PREFIX_ALIGN: u64 = 4;
 
 /// The inodes that no name leads to.
 #[derive(Clone, Copy)]
-pub struct SpecialNids {
+pub(crate) struct SpecialNids {
     /// The packed inode, if there is one.
     pub packed: Option<Nid>,
     /// The metabox, if there is one.
@@ -31,7 +31,7 @@ pub struct SpecialNids {
 }
 
 /// Places of all that lies before the data, for whatever the options may need.
-pub struct Header {
+pub(crate) struct Header {
     /// Length of the superblock's record.
     record_len: u64,
     /// Byte of the device table, if there is one.
@@ -48,7 +48,7 @@ impl Header {
     ///
     /// # Errors
     /// Prefixes that cannot be had; options outside the kernel's limits: our own mistake.
-    pub fn new(has_blob: bool, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(has_blob: bool, options: &BuildOptions) -> Result<Self, BuildError> {
         let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
         let records = compr_cfgs(options.specs(), options).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
@@ -64,7 +64,7 @@ impl Header {
     ///
     /// # Errors
     /// A root without a place, features that have no bit: our own mistake.
-    pub fn superblock(
+    pub(crate) fn superblock(
         &self,
         view: &View<'_>,
         layout: &Layout,
@@ -120,7 +120,7 @@ impl Header {
     ///
     /// # Errors
     /// An output that cannot be written; features that the chosen kernel does not have.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         mut superblock: Superblock,
         records: &ComprCfgs,
@@ -196,7 +196,7 @@ fn ways_in_use<'a>(
 }
 
 /// Configuration records of what is in use.
-pub fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
+pub(crate) fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
     compr_cfgs(ways_in_use(view, special, options), options)
 }
 

@@ -14,7 +14,7 @@ const STEP_LEN: u64 = 1 << 20;
 
 /// What comparing showed.
 #[derive(Clone)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// Offset in the file.
     pub first_different: Option<u64>,
     /// Why it could not be finished.
@@ -25,18 +25,18 @@ pub struct Outcome {
 
 impl Outcome {
     /// No difference.
-    pub fn same() -> Self {
+    pub(super) fn same() -> Self {
         Self { first_different: None, unreadable: None, bytes: 0 }
     }
 
     /// Whether nothing was found.
-    pub fn is_same(&self) -> bool {
+    pub(super) fn is_same(&self) -> bool {
         self.first_different.is_none() && self.unreadable.is_none()
     }
 }
 
 /// Compares pieces of contents; each thread has one.
-pub struct Comparer<'a> {
+pub(super) struct Comparer<'a> {
     a: &'a Tree,
     b: &'a Tree,
     stop: &'a AtomicBool,
@@ -48,12 +48,12 @@ type Failed = (Side, ContentError);
 
 impl<'a> Comparer<'a> {
     /// Without buffers as long as there is nothing to compare.
-    pub fn new(a: &'a Tree, b: &'a Tree, stop: &'a AtomicBool) -> Self {
+    pub(super) fn new(a: &'a Tree, b: &'a Tree, stop: &'a AtomicBool) -> Self {
         Self { a, b, stop, buf_a: Vec::new(), buf_b: Vec::new() }
     }
 
     /// Compare, unless that has become needless.
-    pub fn run(&mut self, piece: &Piece) -> Outcome {
+    pub(super) fn run(&mut self, piece: &Piece) -> Outcome {
         let mut outcome = Outcome::same();
         if piece.decided.load(Ordering::Relaxed) < piece.range.start {
             return outcome;

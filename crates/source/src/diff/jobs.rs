@@ -11,7 +11,7 @@ use super::walk::{Contents, Step, Visit, Walk};
 const PIECE_LEN: u64 = 4 << 20;
 
 /// What one thread does at a time: a piece of contents, or nothing. The step of a path comes with the last piece.
-pub struct Job {
+pub(super) struct Job {
     /// What to compare.
     pub piece: Option<Piece>,
     /// The path that it completes.
@@ -19,7 +19,7 @@ pub struct Job {
 }
 
 /// A range of two files.
-pub struct Piece {
+pub(super) struct Piece {
     /// In the first tree.
     pub a: NodeId,
     /// In the second tree.
@@ -33,13 +33,13 @@ pub struct Piece {
 
 impl Piece {
     /// In bytes.
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
 /// The jobs of a walk.
-pub struct Jobs<'a> {
+pub(super) struct Jobs<'a> {
     a: &'a Tree,
     b: &'a Tree,
     walk: Walk<'a>,
@@ -65,7 +65,7 @@ struct Holes {
 
 impl<'a> Jobs<'a> {
     /// The jobs of `walk`, which walks these trees.
-    pub fn new(a: &'a Tree, b: &'a Tree, walk: Walk<'a>) -> Self {
+    pub(super) fn new(a: &'a Tree, b: &'a Tree, walk: Walk<'a>) -> Self {
         Self { a, b, walk, cutting: None }
     }
 

@@ -12,7 +12,7 @@ const BACKLOG: usize = 64;
 
 /// Do `jobs` on `threads` threads, each with a worker of its own, and pass the results to `each`, in the order of the jobs,
 /// until it breaks. Jobs are made, and results consumed, on the calling thread. With one thread everything is: the reference.
-pub fn run<J, R, W>(
+pub(super) fn run<J, R, W>(
     threads: usize,
     jobs: impl Iterator<Item = J>,
     make_worker: impl Fn() -> W + Sync,

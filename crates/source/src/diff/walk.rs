@@ -10,7 +10,7 @@ use super::pairs::{Pair, Pairs};
 use super::{Aspect, Difference};
 
 /// A path and what is known of it.
-pub struct Step {
+pub(super) struct Step {
     /// Without leading slash.
     pub path: Vec<u8>,
     /// What is known.
@@ -18,7 +18,7 @@ pub struct Step {
 }
 
 /// What is known of a path.
-pub enum Visit {
+pub(super) enum Visit {
     /// Only the second tree has it.
     Added(FileType),
     /// Only the first tree has it.
@@ -29,7 +29,7 @@ pub enum Visit {
 
 /// What to do about contents.
 #[derive(Clone, Copy)]
-pub enum Contents {
+pub(super) enum Contents {
     /// Nothing: there are none, or it is known whether they are the same.
     Settled,
     /// Read them. With several names in both trees they come again.
@@ -39,7 +39,7 @@ pub enum Contents {
 }
 
 /// A step for each path.
-pub struct Walk<'a> {
+pub(super) struct Walk<'a> {
     a: &'a Tree,
     b: &'a Tree,
     ignore: &'a [Aspect],
@@ -51,7 +51,7 @@ pub struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A step for each of `pairs`.
-    pub fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
+    pub(super) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
         let links = (!ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
         Self { a, b, ignore, pairs, links, seen: HashSet::new() }
     }

@@ -17,7 +17,7 @@ const PATH_STEP_LEN: usize = 4000;
 /// What tells that a file is still the one that was scanned. There is one for each file, so it is small: 32 bits of each value
 /// tell a change, and what changes a file changes its ctime beside the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(super) struct Stamp {
     ino: u32,
     len: u32,
     mtime: u32,
@@ -28,7 +28,7 @@ pub struct Stamp {
 
 impl Stamp {
     /// The stamp of a file.
-    pub fn new(stat: &Statx) -> Self {
+    pub(super) fn new(stat: &Statx) -> Self {
         let time =
             |time: StatxTimestamp| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.into());
         Self {
@@ -66,7 +66,7 @@ fn mixed(value: u64) -> u32 {
 }
 
 /// Opens files beneath a directory.
-pub struct DirContents {
+pub(super) struct DirContents {
     pub root: OwnedFd,
     pub stamps: Vec<Stamp>,
 }
@@ -100,7 +100,7 @@ impl DirContents {
 }
 
 /// Open `path` beneath `root` without following any symbolic link. The empty path is the root itself.
-pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut dir: Option<OwnedFd> = None;
     let mut rest = if path.is_empty() { &b"."[..] } else { path };

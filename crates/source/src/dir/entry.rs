@@ -12,7 +12,7 @@ use super::contents::Stamp;
 use super::file_id::FileId;
 
 /// What the scan of a directory finds under a name.
-pub struct Found {
+pub(super) struct Found {
     pub meta: Metadata,
     pub xattrs: ThinSlice<Xattr>,
     pub what: What,
@@ -25,7 +25,7 @@ pub struct Found {
 }
 
 /// Type of an entry.
-pub enum What {
+pub(super) enum What {
     Directory,
     File { len: u64, stamp: Stamp, sparse: bool },
     Symlink(ThinSlice<u8>),
@@ -36,7 +36,7 @@ pub enum What {
 }
 
 /// Names in a directory, without dot entries, in the order the system gives them.
-pub fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
+pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -49,13 +49,13 @@ pub fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
 }
 
 /// Whether `name` in `dir` is a directory.
-pub fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+pub(super) fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
     let stat = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)?;
     Ok(FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory)
 }
 
 /// What `name` in `dir` is; an empty name is the directory itself.
-pub fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
+pub(super) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(stat.stx_mode.into());

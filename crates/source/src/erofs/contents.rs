@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 
 /// Opens files of an image by their nids.
-pub struct ImageContents {
+pub(super) struct ImageContents {
     pub image: Image,
     /// By content id.
     pub nids: Vec<Nid>,

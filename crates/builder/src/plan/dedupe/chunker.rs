@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes that one call of [`Chunker::chunk`] should get: the end of a window is always a cut, so the windows of a stream
 /// must not depend on threads.
-pub const WINDOW_LEN: u64 = 16 << 20;
+pub(crate) const WINDOW_LEN: u64 = 16 << 20;
 
 /// Bytes that the hash remembers: one bit is shifted out with every byte.
 const REACH: usize = 64;
@@ -28,7 +28,7 @@ const BLOCK_LEN: usize = 256 << 10;
 
 /// Lengths of chunks, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkSizes {
+pub(crate) struct ChunkSizes {
     /// The shortest, but for the last of a window.
     pub min: usize,
     /// Up to here cuts are rarer than 1 in `avg`, from here on more frequent: most chunks are about this long.
@@ -40,7 +40,7 @@ pub struct ChunkSizes {
 impl ChunkSizes {
     /// What finding duplicates uses: half the length gains 0.4 to 3 % of the size and doubles the index, twice the length
     /// gives up 0.6 to 6 %.
-    pub const DEFAULT: Self = Self { min: 1 << 10, avg: 4 << 10, max: 16 << 10 };
+    pub(crate) const DEFAULT: Self = Self { min: 1 << 10, avg: 4 << 10, max: 16 << 10 };
 
     /// A hash below this may be a cut in a chunk of `avg` bytes and more.
     const fn weak(self) -> u64 {
@@ -55,29 +55,29 @@ impl ChunkSizes {
 
 /// 96 bits of XXH3-128 of a chunk: enough to find equal ones; bytes decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChunkHash(pub [u32; 3]);
+pub(crate) struct ChunkHash(pub [u32; 3]);
 
 impl ChunkHash {
     /// Of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let hash = xxh3_128(bytes);
         Self([hash as u32, (hash >> 32) as u32, (hash >> 64) as u32])
     }
 
     /// The lowest bits.
-    pub fn low(self) -> u32 {
+    pub(crate) fn low(self) -> u32 {
         self.0[0]
     }
 
     /// As the hash of a chunk that equals only those of its group. Group 0 changes nothing.
-    pub fn in_group(self, group: u32) -> Self {
+    pub(crate) fn in_group(self, group: u32) -> Self {
         let Self([a, b, c]) = self;
         Self([a, b ^ group.wrapping_mul(0x9E37_79B9), c])
     }
 }
 
 /// Cuts windows into chunks. Keep one for each thread: it owns the room that it needs.
-pub struct Chunker {
+pub(crate) struct Chunker {
     sizes: ChunkSizes,
     /// Candidates of each lane.
     found: [Vec<Candidate>; LANES],
@@ -92,14 +92,14 @@ struct Candidate {
 
 impl Chunker {
     /// A chunker of these sizes. `avg` must be a power of two from 8 on, and `min <= avg <= max`.
-    pub fn new(sizes: ChunkSizes) -> Self {
+    pub(crate) fn new(sizes: ChunkSizes) -> Self {
         debug_assert!(sizes.avg.is_power_of_two() && sizes.avg >= 8);
         debug_assert!(0 < sizes.min && sizes.min <= sizes.avg && sizes.avg <= sizes.max);
         Self { sizes, found: Default::default() }
     }
 
     /// Call `each` with the chunks of `window`, in order.
-    pub fn chunk(&mut self, window: &[u8], mut each: impl FnMut(Range<usize>)) {
+    pub(crate) fn chunk(&mut self, window: &[u8], mut each: impl FnMut(Range<usize>)) {
         let mut cutter = Cutter { sizes: self.sizes, start: 0 };
         if window.len() > self.sizes.min {
             for start in (0..window.len()).step_by(BLOCK_LEN) {
@@ -243,7 +243,7 @@ const fn splitmix64(mut z: u64) -> u64 {
 
 /// Processor time of this thread, for measurements on machines that do other things too.
 #[cfg(test)]
-pub fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -35,7 +35,7 @@ const OPEN_MAX: usize = 8;
 
 /// A stream: some bytes of a file, or all of the packed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TextRun {
+pub(crate) struct TextRun {
     /// Where its text comes from.
     pub stream: TextSource,
     /// Its first byte there.
@@ -48,7 +48,7 @@ pub struct TextRun {
 
 /// Chunks of files that were analysed as a whole: most such files are one chunk.
 #[derive(Default)]
-pub struct FileChunks {
+pub(crate) struct FileChunks {
     /// In plan order, each with its file.
     chunks: Vec<(u32, Chunk)>,
 }
@@ -74,7 +74,7 @@ impl FileChunks {
 
 /// What is compressed: where parts that occur several times are looked for.
 #[derive(Clone, Copy)]
-pub struct Compressed<'a> {
+pub(crate) struct Compressed<'a> {
     /// Regular files, in plan order.
     pub files: &'a [FilePlan],
     /// Holes of the files that have some.
@@ -86,7 +86,7 @@ pub struct Compressed<'a> {
 }
 
 /// All streams, and what is stored of them.
-pub struct Deduplication {
+pub(crate) struct Deduplication {
     /// By number.
     pub sources: Vec<TextRun>,
     /// What is stored, and what refers to it.
@@ -107,7 +107,7 @@ impl Deduplication {
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
-    pub fn plan(stored: &Compressed<'_>, chunks: FileChunks, context: Context<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn plan(stored: &Compressed<'_>, chunks: FileChunks, context: Context<'_>) -> Result<Self, BuildError> {
         let Context { tree, options, control: _ } = context;
         let Compressed { files, packed, .. } = *stored;
         let sources = sources(stored, options);
@@ -152,7 +152,7 @@ impl Deduplication {
     }
 
     /// What is stored of a file or of the packed stream, if it takes part.
-    pub fn parts(&self, stream: TextSource) -> Option<&[StoredPart]> {
+    pub(crate) fn parts(&self, stream: TextSource) -> Option<&[StoredPart]> {
         let numbers = self.numbers(stream)?;
         let parts = &self.plan.parts;
         let at = |number| parts.partition_point(|part| part.stream < number);
@@ -160,18 +160,18 @@ impl Deduplication {
     }
 
     /// Whether a file has bytes of others, or others have bytes of it.
-    pub fn is_shared(&self, stream: TextSource) -> bool {
+    pub(crate) fn is_shared(&self, stream: TextSource) -> bool {
         self.numbers(stream).is_some_and(|mut numbers| numbers.any(|number| self.shared[number as usize]))
     }
 
     /// Where a place in a stream lies in its file, or in the packed stream.
-    pub fn locate(&self, place: Place) -> (TextSource, u64) {
+    pub(crate) fn locate(&self, place: Place) -> (TextSource, u64) {
         let source = &self.sources[place.stream as usize];
         (source.stream, source.start + place.off)
     }
 
     /// Whether a Ref ends its stream.
-    pub fn ends_stream(&self, one: &Ref) -> bool {
+    pub(crate) fn ends_stream(&self, one: &Ref) -> bool {
         one.target.off + one.len == self.sources[one.target.stream as usize].len
     }
 }

@@ -29,7 +29,7 @@ use index::Index;
 use std::ops::Range;
 
 /// Gives the plain text of streams for comparison.
-pub trait Text {
+pub(crate) trait Text {
     /// Why text could not be had.
     type Error;
 
@@ -48,7 +48,7 @@ pub trait Text {
 
 /// A place in the plain text of all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub(crate) struct Place {
     /// Number of the stream.
     pub stream: u32,
     /// Bytes from its start.
@@ -57,7 +57,7 @@ pub struct Place {
 
 /// A chunk of a stream; it starts where the one before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub(crate) struct Chunk {
     /// Of its bytes.
     pub hash: ChunkHash,
     /// Length in bytes.
@@ -66,7 +66,7 @@ pub struct Chunk {
 
 /// Consecutive bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// First byte, from the start of the stream.
     pub start: u64,
     /// Length in bytes.
@@ -77,14 +77,14 @@ pub struct Run {
 
 impl Run {
     /// Byte behind the last.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + self.len
     }
 }
 
 /// Where the bytes of a run come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunKind {
+pub(crate) enum RunKind {
     /// The run itself.
     Stored,
     /// Equal bytes from this place on.
@@ -93,7 +93,7 @@ pub enum RunKind {
 
 /// The runs of all streams.
 #[derive(Debug, Default)]
-pub struct Runs {
+pub(crate) struct Runs {
     runs: Vec<Run>,
     /// Index of the first run of each stream.
     firsts: Vec<usize>,
@@ -101,31 +101,31 @@ pub struct Runs {
 
 impl Runs {
     /// Number of streams.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.firsts.len()
     }
 
     /// The runs of a stream, in order.
-    pub fn stream(&self, stream: u32) -> &[Run] {
+    pub(crate) fn stream(&self, stream: u32) -> &[Run] {
         let idx = stream as usize;
         let end = self.firsts.get(idx + 1).copied().unwrap_or(self.runs.len());
         &self.runs[self.firsts[idx]..end]
     }
 
     /// Start the next stream.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.firsts.push(self.runs.len());
     }
 
     /// Append a run to the last stream. Empty ones are left out.
-    pub fn push(&mut self, run: Run) {
+    pub(crate) fn push(&mut self, run: Run) {
         if run.len > 0 {
             self.runs.push(run);
         }
     }
 
     /// Store a stream after all: nothing refers to its references.
-    pub fn forget_refs(&mut self, stream: u32) {
+    pub(crate) fn forget_refs(&mut self, stream: u32) {
         let start = self.firsts[stream as usize];
         let end = start + self.stream(stream).len();
         self.runs[start..end].iter_mut().for_each(|run| run.kind = RunKind::Stored);
@@ -141,7 +141,7 @@ impl Runs {
 
 /// What matching did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MatchStats {
+pub(crate) struct MatchStats {
     /// Bytes of all streams.
     pub text_bytes: u64,
     /// Bytes of Refs.
@@ -153,7 +153,7 @@ pub struct MatchStats {
 }
 
 /// Finds matches, stream by stream.
-pub struct Matcher {
+pub(crate) struct Matcher {
     min_match: u64,
     index: Index,
     extender: Extender,
@@ -195,7 +195,7 @@ struct Match {
 
 impl Matcher {
     /// Matches of at least `min_match` bytes, found with an index of at most `budget` bytes.
-    pub fn new(min_match: u64, budget: usize) -> Self {
+    pub(crate) fn new(min_match: u64, budget: usize) -> Self {
         Self {
             min_match,
             index: Index::new(budget),
@@ -212,7 +212,7 @@ impl Matcher {
 
     /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of
     /// those before it, at most `u32::MAX - 1`.
-    pub fn begin(&mut self, len: u64, group: u32) {
+    pub(crate) fn begin(&mut self, len: u64, group: u32) {
         assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
         self.runs.begin();
         self.groups.push(group);
@@ -224,7 +224,7 @@ impl Matcher {
     ///
     /// # Errors
     /// Text that cannot be had.
-    pub fn push<T: Text>(&mut self, chunks: &[Chunk], text: &mut T) -> Result<(), T::Error> {
+    pub(crate) fn push<T: Text>(&mut self, chunks: &[Chunk], text: &mut T) -> Result<(), T::Error> {
         for chunk in chunks {
             let off = self.off;
             self.off += u64::from(chunk.len);
@@ -243,20 +243,20 @@ impl Matcher {
     }
 
     /// End the stream in hand. Returns its runs.
-    pub fn end(&mut self) -> &[Run] {
+    pub(crate) fn end(&mut self) -> &[Run] {
         debug_assert_eq!(self.off, self.len, "chunks do not cover their stream");
         self.store(self.len);
         self.runs.stream(self.stream())
     }
 
     /// The runs of all streams, and what it took.
-    pub fn finish(self) -> (Runs, MatchStats) {
+    pub(crate) fn finish(self) -> (Runs, MatchStats) {
         let stats = self.stats();
         (self.runs, stats)
     }
 
     /// What was done so far.
-    pub fn stats(&self) -> MatchStats {
+    pub(crate) fn stats(&self) -> MatchStats {
         let (compared_bytes, dropped_chunks) = (self.extender.compared_bytes(), self.index.dropped());
         MatchStats { compared_bytes, dropped_chunks, ..self.stats }
     }
@@ -351,4 +351,4 @@ impl Matcher {
 }
 
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;

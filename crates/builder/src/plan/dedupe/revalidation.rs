@@ -12,19 +12,19 @@ use crate::tree::{Content, ContentError};
 
 /// Consecutive bytes of a file. There is one for each chunk, so it is small; 32 bits of a hash tell a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckedRange {
+pub(crate) struct CheckedRange {
     len: u32,
     check: u32,
 }
 
 impl CheckedRange {
     /// A cell of `len` bytes with this XXH3-128, or its lowest bits.
-    pub fn new(len: u32, hash: u32) -> Self {
+    pub(crate) fn new(len: u32, hash: u32) -> Self {
         Self { len, check: hash }
     }
 
     /// The cell of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self::new(bytes.len() as u32, xxh3_128(bytes) as u32)
     }
 }
@@ -41,14 +41,14 @@ struct Window {
 
 /// The cells of files.
 #[derive(Default)]
-pub struct ContentChecks {
+pub(crate) struct ContentChecks {
     windows: Vec<Window>,
     cells: Vec<CheckedRange>,
 }
 
 impl ContentChecks {
     /// Add cells that lie one behind the other in `file`, from byte `start` on.
-    pub fn push(&mut self, file: u32, start: u64, cells: impl IntoIterator<Item = CheckedRange>) {
+    pub(crate) fn push(&mut self, file: u32, start: u64, cells: impl IntoIterator<Item = CheckedRange>) {
         let first = self.cells.len();
         self.cells.extend(cells);
         let count = (self.cells.len() - first) as u32;
@@ -56,7 +56,7 @@ impl ContentChecks {
     }
 
     /// The cells of these files only, in order.
-    pub fn of_files(mut self, files: &HashSet<u32>) -> Self {
+    pub(crate) fn of_files(mut self, files: &HashSet<u32>) -> Self {
         self.windows.retain(|window| files.contains(&window.file));
         self.windows.sort_unstable_by_key(|window| (window.file, window.start));
         let mut kept = Self::default();
@@ -67,7 +67,7 @@ impl ContentChecks {
     }
 
     /// Whether there are cells of `file`. The windows must be in order.
-    pub fn has(&self, file: u32) -> bool {
+    pub(crate) fn has(&self, file: u32) -> bool {
         self.windows.binary_search_by_key(&file, |window| window.file).is_ok()
     }
 
@@ -80,7 +80,13 @@ impl ContentChecks {
     ///
     /// # Errors
     /// [`ContentError::Changed`] if it is not; read errors.
-    pub fn verify(&self, content: &mut dyn Content, file: u32, off: u64, text: &[u8]) -> Result<(), ContentError> {
+    pub(crate) fn verify(
+        &self,
+        content: &mut dyn Content,
+        file: u32,
+        off: u64,
+        text: &[u8],
+    ) -> Result<(), ContentError> {
         let range = off..off + text.len() as u64;
         // The last window that starts at or before the text, and those behind it.
         let first = self.windows.partition_point(|window| (window.file, window.start) <= (file, off)).saturating_sub(1);

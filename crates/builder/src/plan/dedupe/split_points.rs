@@ -21,7 +21,7 @@
 mod repair;
 mod resolve;
 
-pub use resolve::{Unit, resolve_ref};
+pub(crate) use resolve::{Unit, resolve_ref};
 
 use crate::plan::dedupe::matching::{Place, Run, RunKind, Runs};
 use kiln_format::BlockBits;
@@ -33,7 +33,7 @@ const ENCODED_MIN_LEN: u64 = 4096;
 
 /// What an index asks of the lengths of extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexRules {
+pub(crate) struct IndexRules {
     /// Size of lclusters and blocks; `None`: encoded extents.
     lclusters: Option<BlockBits>,
     /// Parts are cut further into segments of this many bytes, so that long ones are filled in parallel.
@@ -43,24 +43,24 @@ pub struct IndexRules {
 impl IndexRules {
     /// The rules of an lcluster index whose lclusters are blocks. `segment_len` is a multiple of the block size, two
     /// blocks at least.
-    pub fn lclusters(block_bits: BlockBits, segment_len: u64) -> Self {
+    pub(crate) fn lclusters(block_bits: BlockBits, segment_len: u64) -> Self {
         debug_assert!(segment_len >= 2 * block_bits.len() && segment_len.is_multiple_of(block_bits.len()));
         Self { lclusters: Some(block_bits), segment_len }
     }
 
     /// Encoded extents. `segment_len` is a multiple of the unit.
-    pub fn encoded_extents(segment_len: u64) -> Self {
+    pub(crate) fn encoded_extents(segment_len: u64) -> Self {
         debug_assert!(segment_len > 0);
         Self { lclusters: None, segment_len }
     }
 
     /// Least bytes of a part or Ref that does not end its stream.
-    pub fn min_len(self) -> u64 {
+    pub(crate) fn min_len(self) -> u64 {
         self.lclusters.map_or(ENCODED_MIN_LEN, |bits| 2 * bits.len())
     }
 
     /// Whether a unit may be an extent anywhere in a file.
-    pub fn allows(self, unit: Unit) -> bool {
+    pub(crate) fn allows(self, unit: Unit) -> bool {
         let least = self.lclusters.map_or(1, |bits| self.lclusters_needed(unit) * bits.len());
         u64::from(unit.llen) >= least
     }
@@ -79,7 +79,7 @@ impl IndexRules {
 
 /// Stored text that is filled into pclusters on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredPart {
+pub(crate) struct StoredPart {
     /// Its stream.
     pub stream: u32,
     /// Bytes of the stream. At most a segment and [`IndexRules::min_len`].
@@ -90,7 +90,7 @@ pub struct StoredPart {
 
 /// Text that is a reference to stored text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ref {
+pub(crate) struct Ref {
     /// Where it stands.
     pub target: Place,
     /// Length in bytes.
@@ -107,7 +107,7 @@ impl Ref {
 
 /// What is stored, and what refers to it; together they cover all streams.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct PartPlan {
+pub(crate) struct PartPlan {
     /// In order of streams and offsets.
     pub parts: Vec<StoredPart>,
     /// In order of targets.
@@ -117,7 +117,7 @@ pub struct PartPlan {
 }
 
 /// Decide on the parts of all streams.
-pub fn plan_parts(runs: &Runs, rules: IndexRules) -> PartPlan {
+pub(crate) fn plan_parts(runs: &Runs, rules: IndexRules) -> PartPlan {
     let total = |refs: &[Ref]| refs.iter().map(|one| one.len).sum::<u64>();
     let refs = refs_of(runs);
     let matched = total(&refs);

@@ -8,7 +8,7 @@ const WINDOW_MAX: u64 = 64 << 10;
 
 /// Compares text; owns the windows.
 #[derive(Default)]
-pub struct Extender {
+pub(super) struct Extender {
     windows: [Vec<u8>; 2],
     compared: u64,
 }
@@ -18,7 +18,7 @@ impl Extender {
     ///
     /// # Errors
     /// Errors of the text.
-    pub fn forward<T: Text>(&mut self, text: &mut T, places: [Place; 2], most: u64) -> Result<u64, T::Error> {
+    pub(super) fn forward<T: Text>(&mut self, text: &mut T, places: [Place; 2], most: u64) -> Result<u64, T::Error> {
         self.extend(most, |windows, done, len| {
             let [a, b] = read(text, windows, places.map(|place| Place { off: place.off + done, ..place }), len)?;
             Ok(common_prefix(a, b))
@@ -29,7 +29,7 @@ impl Extender {
     ///
     /// # Errors
     /// Errors of the text.
-    pub fn backward<T: Text>(&mut self, text: &mut T, places: [Place; 2], most: u64) -> Result<u64, T::Error> {
+    pub(super) fn backward<T: Text>(&mut self, text: &mut T, places: [Place; 2], most: u64) -> Result<u64, T::Error> {
         self.extend(most, |windows, done, len| {
             let back = done + len as u64;
             let [a, b] = read(text, windows, places.map(|place| Place { off: place.off - back, ..place }), len)?;
@@ -38,7 +38,7 @@ impl Extender {
     }
 
     /// Bytes compared so far, counted once for both sides.
-    pub fn compared_bytes(&self) -> u64 {
+    pub(super) fn compared_bytes(&self) -> u64 {
         self.compared
     }
 

@@ -34,7 +34,7 @@ const SLOT_LEN: usize = size_of::<Slot>();
 const _: () = assert!(SLOT_LEN == 24);
 
 /// The first place of each chunk.
-pub struct Index {
+pub(super) struct Index {
     tables: Vec<Table>,
     /// Most bytes of all slots, those included that exist only while a table is rebuilt.
     budget: usize,
@@ -49,19 +49,19 @@ pub struct Index {
 
 impl Index {
     /// An index of at most `budget` bytes; 0 is fine, it then remembers nothing.
-    pub fn new(budget: usize) -> Self {
+    pub(super) fn new(budget: usize) -> Self {
         let count = if budget / TABLES >= TABLE_MIN_BYTES { TABLES } else { 1 };
         let tables = std::iter::repeat_with(Table::default).take(count).collect();
         Self { tables, budget, bytes: 0, largest: 0, sparse_bits: 0, dropped: 0 }
     }
 
     /// The first place of a chunk, if it is remembered.
-    pub fn find(&self, hash: ChunkHash) -> Option<Place> {
+    pub(super) fn find(&self, hash: ChunkHash) -> Option<Place> {
         self.tables[self.table_of(hash)].find(hash)
     }
 
     /// Remember a chunk, unless it is known or there is no room.
-    pub fn insert(&mut self, hash: ChunkHash, place: Place) {
+    pub(super) fn insert(&mut self, hash: ChunkHash, place: Place) {
         let idx = self.table_of(hash);
         if place.stream == EMPTY || self.tables[idx].find(hash).is_some() {
             return;
@@ -80,7 +80,7 @@ impl Index {
     }
 
     /// Chunks that were not remembered or were forgotten.
-    pub fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 

@@ -19,7 +19,7 @@ fn eight_bits(bytes: &[u8]) -> ChunkHash {
 }
 
 /// Streams in memory.
-pub struct Memory<'a>(pub &'a [Vec<u8>]);
+pub(crate) struct Memory<'a>(pub &'a [Vec<u8>]);
 
 impl Text for Memory<'_> {
     type Error = Infallible;

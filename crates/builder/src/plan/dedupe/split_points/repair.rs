@@ -12,7 +12,7 @@ const TRIM_ROUNDS: u32 = 8;
 
 /// Change `refs`, in order of targets, such that each has `least` bytes, and so has each part that they make of Stored runs,
 /// the ends of streams excepted.
-pub fn repair(refs: Vec<Ref>, least: u64) -> Vec<Ref> {
+pub(super) fn repair(refs: Vec<Ref>, least: u64) -> Vec<Ref> {
     let mut repair = Repair { refs, least, may_trim: true, changed: false };
     for round in 0.. {
         repair.changed = false;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The text of one pcluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// Bytes of plain text.
     pub llen: u32,
     /// Blocks of the pcluster; 1 where lengths are in bytes.
@@ -16,7 +16,7 @@ pub struct Unit {
 
 /// An extent that names a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefExtent {
+pub(crate) struct RefExtent {
     /// Number of the unit, counted from the one at the source's start.
     pub unit: usize,
     /// Bytes of it, from its start; fewer than it has: the reference is partial.
@@ -25,7 +25,7 @@ pub struct RefExtent {
 
 /// What became of a Ref.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     /// Extents from the start of the target on.
     pub extents: Vec<RefExtent>,
     /// The end of the target, if it must be stored again: a *late part*, to be filled like any other after all of the plan. It
@@ -40,7 +40,7 @@ pub struct Resolved {
 /// enough. Then it is shortened away: the target's last two lclusters, or a little more, become a late part.
 ///
 /// `None` if there are too few units, or one that the packer must not make: a mistake of the caller.
-pub fn resolve_ref(
+pub(crate) fn resolve_ref(
     target: Range<u64>,
     ends_stream: bool,
     units: impl IntoIterator<Item = Unit>,
