@@ -1,6 +1,7 @@
 //! The one definition of all flags: help, completions and man pages come from it.
 
-use clap::{Parser, Subcommand};
+use crate::help;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Pack a directory into an EROFS image; mount, read, extract and check such images.
 #[derive(Parser)]
@@ -40,4 +41,15 @@ pub enum Command {
     InstallNames(crate::install_names::Args),
     #[command(hide = true)]
     Generate(crate::generate::Args),
+}
+
+/// The definition of the command, for help, completions and man pages.
+pub fn definition() -> clap::Command {
+    help::with_both(Cli::command())
+}
+
+/// The arguments of this process, or what is wrong with them.
+pub fn parse() -> Result<Cli, clap::Error> {
+    let matches = definition().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
 }

@@ -3,7 +3,6 @@
 mod man;
 
 use crate::exit::{Exit, Failure};
-use crate::help;
 use clap::Subcommand;
 use clap_complete::Shell;
 use std::fs;
@@ -31,17 +30,18 @@ enum What {
     },
 }
 
-pub fn run(args: &Args) -> Result<Exit, Failure> {
+/// Write what is asked for, of the command that `definition` defines.
+pub fn run(args: &Args, mut definition: clap::Command) -> Result<Exit, Failure> {
     match &args.what {
         What::Man { dir } => {
             let fail = |source| Failure::File { path: dir.clone(), action: "write man pages", source };
             fs::create_dir_all(dir).map_err(fail)?;
-            man::write(dir).map_err(fail)?;
+            man::write(dir, definition).map_err(fail)?;
         }
         What::Completions { shell } => {
             // The generator panics where it cannot write: it writes to memory.
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut help::command(), "kiln", &mut script);
+            clap_complete::generate(*shell, &mut definition, "kiln", &mut script);
             io::stdout().write_all(&script)?;
         }
     }

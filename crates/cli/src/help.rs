@@ -1,7 +1,6 @@
 //! Two helps from one definition: `-h` is one screen, with the options that most calls need and a sentence for each; `--help` is all.
 
-use crate::cli::Cli;
-use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, Command};
 
 /// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
 const COMMON: [(&str, &[&str]); 6] = [
@@ -13,17 +12,11 @@ const COMMON: [(&str, &[&str]); 6] = [
     ("du", &["depth", "summarize", "apparent", "bytes", "json"]),
 ];
 
-/// The command with both helps.
-pub fn command() -> Command {
-    let command = brief(Cli::command());
+/// A command with both helps, and so its subcommands.
+pub fn with_both(command: Command) -> Command {
+    let command = brief(command);
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     names.iter().fold(command, |command, name| command.mut_subcommand(name, brief))
-}
-
-/// The arguments of this process, or what is wrong with them.
-pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches()?;
-    Cli::from_arg_matches(&matches)
 }
 
 fn brief(command: Command) -> Command {

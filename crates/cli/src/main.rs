@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     if let Some(program) = args.next().as_deref().and_then(dropin::find) {
         return program.run(args.collect());
     }
-    let cli = match help::parse() {
+    let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -108,7 +108,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::InstallNames(args) => install_names::run(&args),
-        Command::Generate(args) => generate::run(&args),
+        Command::Generate(args) => generate::run(&args, cli::definition()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! LZ4 blocks, by liblz4: both encoders stop exactly where the room ends, in one pass.
 
-use crate::{CodecError, Filled, Reason, probe};
+use crate::{CodecError, Filled, Reason};
 use kiln_format::Algorithm;
 use std::ffi::{c_char, c_int, c_void};
 
@@ -25,6 +25,9 @@ unsafe extern "C" {
         dst_len: c_int,
     ) -> c_int;
 }
+
+/// Plain bytes whose encoding is estimated at once: what is encoded for that lies on the stack.
+pub(crate) const SCRATCH_LEN: usize = 64 << 10;
 
 /// The fast encoder. Its state, a table of 16 KiB, lives on liblz4's stack.
 pub(crate) struct Lz4Encoder(());
@@ -86,7 +89,7 @@ fn dest_size(
 /// Length of `unit`, at most 64 KiB, by LZ4, or `None` if that is over `room` bytes. The acceleration is LZ4's: 1 looks at
 /// every byte, more is faster.
 pub(crate) fn encoded_len(unit: &[u8], room: usize, acceleration: c_int) -> Option<usize> {
-    let mut scratch = [0u8; probe::UNIT_LEN];
+    let mut scratch = [0u8; SCRATCH_LEN];
     let unit = &unit[..unit.len().min(scratch.len())];
     let room = room.min(scratch.len());
     // SAFETY: both buffers are valid for the lengths passed, which are at most 64 KiB; liblz4 gives up, and returns 0,

@@ -9,7 +9,7 @@
 use crate::{Method, lz4};
 
 /// What is judged at a time, in bytes.
-pub const UNIT_LEN: usize = 64 << 10;
+pub const UNIT_LEN: usize = lz4::SCRATCH_LEN;
 const SAMPLES: usize = 16;
 const SAMPLE_LEN: usize = 256;
 /// Bits per byte. 4096 random bytes have about 7.95 by this measure, since some values come up more often by chance.

@@ -10,6 +10,7 @@ mod crew;
 mod meta;
 mod node;
 mod run;
+mod target;
 mod walk;
 mod work;
 
@@ -116,13 +117,13 @@ pub fn extract(
 ) -> Result<ExtractReport, SinkError> {
     let root = image.inode(options.root.unwrap_or(image.root_nid()))?;
     if !root.is_dir() {
-        let (target, name) = node::Target::around(target)?;
+        let (target, name) = target::Target::around(target)?;
         let run = Run::new(image, root, &target, options, stop, progress);
         work(&run, |walker| walker.single(name));
         return run.into_report();
     }
     let mut resolved = selection.resolve(image, root)?;
-    let target = node::Target::prepare(target, options.existing)?;
+    let target = target::Target::prepare(target, options.existing)?;
     let run = Run::new(image, root, &target, options, stop, progress);
     work(&run, |walker| walker.walk(&mut resolved));
     let report = run.into_report()?;

@@ -1,7 +1,6 @@
 //! Man pages: what the definition of the command says, and what only a manual has room for.
 
 use crate::dropin;
-use crate::help;
 use clap::Command;
 use clap_mangen::Man;
 use std::fmt::Write as _;
@@ -12,9 +11,9 @@ use std::path::Path;
 /// Where all documents of `--json` are described.
 const JSON: &str = include_str!("../../JSON.md");
 
-/// Write all pages into `dir`.
-pub fn write(dir: &Path) -> io::Result<()> {
-    let mut command = help::command().disable_help_subcommand(true);
+/// Write all pages of the command into `dir`.
+pub fn write(dir: &Path, definition: Command) -> io::Result<()> {
+    let mut command = definition.disable_help_subcommand(true);
     command.build();
     fs::write(dir.join("kiln.1"), page(&command)?)?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {

@@ -1,6 +1,6 @@
 //! What all threads of one extraction share.
 
-use super::node::Target;
+use super::target::Target;
 use super::{ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
 use kiln_read::{Image, Inode};

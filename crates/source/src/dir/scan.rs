@@ -215,7 +215,7 @@ impl Walk<'_> {
     fn open(&self, job: &Job) -> io::Result<(OwnedFd, Layers, Vec<Box<CStr>>)> {
         let filter = self.options.filter;
         let dir = open_beneath(self.root, &job.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let layers = read_layers(filter, dir.as_fd(), &job.path, &job.layers)?;
+        let layers = read_layers(&filter.ignore_files, dir.as_fd(), &job.path, &job.layers)?;
         let names = match &filter.only {
             Some(list) => list.names_in(&job.path).into_iter().flatten().map(|name| name.as_c_str().into()).collect(),
             None => names(dir.as_fd())?,

@@ -3,7 +3,8 @@
 use kiln_builder::tree::Xattr;
 use kiln_format::acl::{ACCESS, entries, named_ids};
 
-use super::ids::{IdKind, IdPolicy, IdProblem};
+use super::ids::{IdPolicy, IdProblem};
+use kiln_format::acl::IdKind;
 
 /// Tags of the entries of an ACL.
 const USER_OBJ: [u8; 2] = 0x01_u16.to_le_bytes();

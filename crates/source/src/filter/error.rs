@@ -3,7 +3,7 @@
 use kiln_builder::BuildError;
 use std::fmt::Display;
 
-use super::ids::IdKind;
+use kiln_format::acl::IdKind;
 
 /// Characters of a wrong value that a message shows.
 const VALUE_MAX_CHARS: usize = 120;

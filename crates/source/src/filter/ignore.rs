@@ -2,14 +2,13 @@
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::rules::{Rules, Verdict};
-use super::selection::Filter;
 
 /// Longest ignore file in bytes.
 const FILE_MAX_LEN: u64 = 1 << 20;
@@ -38,14 +37,14 @@ impl Layers {
     }
 }
 
-/// `outer`, and the rules of the ignore files of `dir`, which is at `path`.
+/// `outer`, and the rules of the ignore files of these names in `dir`, which is at `path`.
 ///
 /// # Errors
 /// Ignore files that cannot be read, are no regular files, or hold what is no rule: without them, what they keep secret would
 /// be in the image.
-pub(crate) fn read_layers(filter: &Filter, dir: BorrowedFd<'_>, path: &[u8], outer: &Layers) -> io::Result<Layers> {
+pub(crate) fn read_layers(names: &[CString], dir: BorrowedFd<'_>, path: &[u8], outer: &Layers) -> io::Result<Layers> {
     let mut found = Vec::new();
-    for name in &filter.ignore_files {
+    for name in names {
         let shown = name.to_string_lossy();
         let text = read(dir, name).map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
         if let Some(text) = text {

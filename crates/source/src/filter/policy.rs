@@ -6,11 +6,12 @@ use super::acl::{self, Lost};
 use super::chmod::Chmod;
 use super::error::PolicyError;
 use super::file_contexts::Labels;
-use super::ids::{IdKind, IdPolicy, IdProblem};
+use super::ids::{IdPolicy, IdProblem};
 use super::links;
 use super::overlay;
 use super::times::Times;
 use super::xattrs::XattrPolicy;
+use kiln_format::acl::IdKind;
 
 /// What becomes of a tree; the default is nothing. Applied in the order of the fields.
 #[derive(Clone, Debug, Default)]
