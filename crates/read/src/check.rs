@@ -20,7 +20,7 @@ use span::Spans;
 use std::ops::Range;
 use tree::TreeCheck;
 
-/// Plain data that is read at a time, in bytes.
+/// Bytes of plain data that are read at a time.
 const PLAIN_STEP: u64 = 1 << 20;
 
 /// Check a whole image, decoding on `threads` threads.
@@ -28,13 +28,13 @@ const PLAIN_STEP: u64 = 1 << 20;
 /// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
 ///
 /// # Errors
-/// A failing source, which says nothing about the image, a device that was not given, or our own mistake.
+/// A failing source, which says nothing about the image, a device that was not given, or a bug in this program.
 pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
     check_with(image, threads, &|_| {})
 }
 
-/// [`check`], which tells `progress` of contents that come to be checked, in bytes as files have them, piece by piece: those of
-/// regular files, the packed inode and the metabox.
+/// [`check`] with a callback: `progress` gets the lengths in bytes of extents that are going to be checked, those of regular files, of
+/// the packed inode and of the metabox.
 ///
 /// # Errors
 /// Those of [`check`].
@@ -68,7 +68,7 @@ fn read_plain(image: &Image, device: u16, bytes: Range<u64>) -> Result<(), ReadE
     Ok(())
 }
 
-/// The superblock's own fields, and the places of what hangs on it.
+/// Check the superblock's own fields, and note where the records lie that it points to.
 fn check_superblock(image: &Image, problems: &Problems, spans: &mut Spans) -> Result<(), ReadError> {
     let sb = image.superblock();
     problems.take(b"", image.verify_checksum())?;

@@ -1,7 +1,8 @@
 //! Contents: from ranges of files to bytes.
 
 mod announce;
-pub(crate) mod batch;
+mod batch;
+pub(crate) mod batch_plan;
 mod decode;
 pub(crate) mod plan;
 pub(crate) mod read;

@@ -11,6 +11,9 @@
 //! # Ok::<(), kiln_read::ReadError>(())
 //! ```
 //!
+//! Inside, each folder is a layer: `source` (bytes of devices), `metadata`, `map` (from offsets in files to extents), `cache` (state
+//! between reads), `data` (contents), `tree` (names); `check`, `explain` and `usage` stand on these.
+//!
 //! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a
 //! claimed size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
@@ -32,7 +35,7 @@ mod tree;
 mod usage;
 
 pub use check::{CheckProblem, CheckReport, Finding, Note, check, check_with};
-pub use data::batch::{BatchItem, FileRange};
+pub use data::batch_plan::{BatchItem, FileRange};
 pub use data::seek::SeekWhat;
 pub use data::view::View;
 pub use error::{Defect, ReadError};

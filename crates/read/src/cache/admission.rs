@@ -64,7 +64,7 @@ pub(crate) struct AccessHistory {
 }
 
 impl AccessHistory {
-    /// A table for a cache of so many bytes.
+    /// A table for a cache of `cache_bytes` bytes.
     pub(super) fn new(cache_bytes: u64) -> Self {
         let count = (cache_bytes / BYTES_PER_SLOT).clamp(16, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..count).map(|_| AccessSlot::default()).collect(), hasher: RandomState::new() }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Plain text of a batch in bytes, roughly: enough to make the queue's cost disappear, and large files still spread.
+/// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread large files over threads.
 const BATCH_LEN: u64 = 4 << 20;
 /// Batches waiting for each thread.
 const QUEUED: usize = 4;
@@ -56,7 +56,7 @@ impl FileQueue<'_> {
         let extents = std::mem::take(&mut self.batch.extents);
         if !extents.is_empty() {
             let batch = Batch { path: self.batch.path.clone(), nid: self.batch.nid, extents };
-            // Without receivers the decoders have failed, and their error is waiting.
+            // Without receivers, the decoders have failed, and `with_decoders` returns their error.
             let _ = self.queue.sender.send(batch);
         }
     }

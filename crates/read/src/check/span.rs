@@ -1,4 +1,4 @@
-//! Which bytes have an owner, and which have two.
+//! Overlaps: bytes of the image that belong to two records.
 //!
 //! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a
 //! pcluster begins inside another one, or where data lies in metadata.
@@ -7,7 +7,7 @@ use super::problems::Problems;
 use super::report::{Finding, Note};
 use std::ops::Range;
 
-/// An owned range: 16 bytes, because there is one for each extent of the image.
+/// A range that belongs to an extent or a record. It takes 16 bytes of memory, because there is one for each extent of the image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     /// First byte.
@@ -52,7 +52,7 @@ impl Span {
     }
 }
 
-/// All owned ranges.
+/// The spans of an image.
 pub(super) struct Spans {
     list: Vec<Span>,
     /// Most spans that are kept.
@@ -110,7 +110,7 @@ impl Spans {
         }
     }
 
-    /// Forget duplicates. Where that frees less than half of the memory, it is full for good.
+    /// Drop duplicates. If that frees less than half of the memory, no more spans are added.
     fn compact(&mut self) {
         self.sort();
         self.is_full = self.list.len() > self.max / 2;

@@ -1,4 +1,4 @@
-//! Every inode, every name.
+//! The tree: every inode, every name, every attribute, every extent.
 
 use super::data::DecodeQueue;
 use super::features::Features;
@@ -59,7 +59,7 @@ struct NameCount {
     path: Option<Box<[u8]>>,
 }
 
-/// What a directory's entries add up to.
+/// What a directory's entries say together.
 #[derive(Default)]
 struct Listing {
     previous: Vec<u8>,

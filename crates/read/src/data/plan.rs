@@ -57,6 +57,7 @@ pub(crate) enum DecodePlan<C> {
     Copy(C),
     /// Decode it.
     Decode {
+        /// Where to.
         target: DecodeTarget,
         /// Bytes of the extent that earlier accesses got without the cache.
         consumed: u64,

@@ -22,8 +22,8 @@ impl<'a> ColdHistory<'a> {
         Self { image, cached: Vec::new(), accessed: Vec::new() }
     }
 
-    /// The plan for bytes `wanted` of an extent. What the plan puts into the cache is there for the next one. One read says nothing of
-    /// an access pattern.
+    /// The plan for bytes `wanted` of an extent. An extent that the plan decodes into the cache is there for the next plan. The pattern is
+    /// sequential: the detector does not call one read random.
     pub(super) fn plan(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> DecodePlan<()> {
         let plan = plan(self, encoded, wanted, AccessPattern::Sequential);
         if let DecodePlan::Decode { target: DecodeTarget::Cache, .. } = plan {

@@ -99,7 +99,7 @@ pub(crate) struct CostMeter<'a> {
 }
 
 impl<'a> CostMeter<'a> {
-    /// Data counts in whole blocks; metadata, which files share blocks of, in units of so many bytes.
+    /// Data counts in whole blocks. Files share blocks of metadata, so metadata counts in units of `metadata_unit` bytes.
     pub(crate) fn new(image: &'a Image, metadata_unit: u64) -> Self {
         Self { image, blocks: RangeSet::default(), metadata_unit }
     }

@@ -21,7 +21,7 @@ pub(crate) struct CompressedMap<'a> {
     index: CompressedIndex,
 }
 
-#[allow(clippy::large_enum_variant)] // on the stack, see `Kind`
+#[allow(clippy::large_enum_variant)] // on the stack, see `MapKind`
 enum CompressedIndex {
     /// The whole file is a fragment.
     Fragment(u64),
@@ -73,7 +73,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Whether the extent at `off` is of the second algorithm's kind.
+    /// Whether the extent at `off` has a head of type HEAD2, the second algorithm's.
     pub(crate) fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
         match &mut self.index {
             CompressedIndex::Lclusters(header, lclusters) => {
@@ -83,7 +83,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Look at the whole index for what single lookups do not see. It must be in the metadata space.
+    /// Check the whole index for contradictions that single lookups do not see. The index must be in the metadata space.
     pub(crate) fn verify(&mut self) -> Result<(), ReadError> {
         match &mut self.index {
             CompressedIndex::Fragment(_) => Ok(()),

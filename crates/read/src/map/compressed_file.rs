@@ -1,4 +1,4 @@
-//! A compressed file as its maps see it, and what all kinds of them say of an extent.
+//! What lookups in lcluster indexes and in encoded extents share: the inode, and the resolution of an entry to an extent's kind.
 
 use super::extent::ExtentKind;
 use crate::error::ReadError;
@@ -28,7 +28,7 @@ pub(super) struct CompressedFile<'a> {
 pub(super) struct IndexEntry {
     pub la: u64,
     pub end: u64,
-    /// Where the index says that it ends: for the last extent that may be behind the end of the file.
+    /// Where the extent ends by the index alone: for the last extent, that may be behind the end of the file.
     pub end_mark: u64,
     pub kind: HeadKind,
     /// Block address; the high half of the offset for a fragment.
@@ -74,7 +74,7 @@ impl CompressedFile<'_> {
         match self.algorithm(header, found.kind)? {
             None => {
                 let interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
-                // Without a marker at the end of the file, kernels want the whole last lcluster in the pcluster.
+                // If no entry marks the end of the file, kernels expect the whole last lcluster in the pcluster.
                 let end = if inline.is_some() { found.end } else { found.end_mark };
                 self.plain(end - found.la, device, pa, plen, interlaced, inline)
             }

@@ -19,7 +19,7 @@ pub(super) struct ExtentRecords {
     bits: u8,
 }
 
-/// Records between two sums.
+/// Records between two cached sums of lengths, see [`StartSums`](crate::cache::start_sums::StartSums).
 const STRIDE: u64 = 4096;
 /// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
 const SUMMED_MAX: u64 = 1 << 28;
@@ -109,7 +109,7 @@ impl ExtentRecords {
         }
     }
 
-    /// Look at every record: where they are not in order, lookups contradict each other.
+    /// Check every record: if records are out of order, two lookups contradict each other.
     pub(super) fn verify(&self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         if self.size.has_fixed_extents() {
             return Ok(());

@@ -20,21 +20,21 @@ pub struct Extent {
 pub enum ExtentKind {
     /// Zeros.
     Hole,
-    /// As they are, contiguous.
+    /// Stored as they are, contiguous.
     Raw {
         /// Device.
         device: u16,
         /// First byte.
         pa: u64,
     },
-    /// As they are, beside the inode.
+    /// Stored as they are, beside the inode (inline data).
     Meta {
         /// First byte in the metadata space.
         pa: u64,
         /// Which metadata space.
         in_metabox: bool,
     },
-    /// As they are, in a pcluster.
+    /// Stored as they are, in a pcluster.
     Plain {
         /// Device.
         device: u16,

@@ -19,7 +19,7 @@ impl Image {
     /// All extents of the inode's contents in order. They leave no gaps and end at the end of the file; a map for which
     /// that is not so is an error, which ends the iteration, as every error does.
     ///
-    /// The cost of all extents together is linear in the length of the index, and nothing is kept of those passed.
+    /// The cost of all extents together is linear in the length of the index; memory does not depend on it.
     pub fn extents(&self, inode: &Inode) -> Extents<'_> {
         Extents { inode: *inode, map: Some(Map::open(self, inode)), off: 0 }
     }

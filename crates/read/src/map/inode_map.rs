@@ -1,4 +1,5 @@
-//! From offsets in a file to where the bytes come from, for every layout.
+//! The extent map of an inode: from an offset in the file to the extent that holds it, for every layout. Lookups are pure: they change
+//! no history and no cache but that of metadata.
 
 use super::compressed::CompressedMap;
 use super::extent::{Extent, ExtentKind};
@@ -21,14 +22,14 @@ impl Image {
     }
 }
 
-/// The map of one inode, for lookups one behind the other.
+/// The map of one inode. It holds the metadata that it read last, so lookups in ascending order are cheap.
 pub(crate) struct Map<'a> {
     image: &'a Image,
     inode: Inode,
     kind: MapKind<'a>,
 }
 
-// A map lives on the stack of one read: its size costs nothing, a box would cost an allocation.
+// A map lives on the stack of one read: its size costs nothing, a `Box` would cost an allocation.
 #[allow(clippy::large_enum_variant)]
 enum MapKind<'a> {
     Empty,
@@ -37,7 +38,7 @@ enum MapKind<'a> {
     Flat {
         start: u64,
     },
-    /// The same up to `head`; the rest is in the metadata.
+    /// The same up to `head`; the rest is beside the inode, from byte `tail` of its metadata space.
     Inline {
         start: u64,
         head: u64,
@@ -109,14 +110,14 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Byte offset in the metadata space behind all that belongs to the inode: tail, chunk table or index.
+    /// Byte offset in the metadata space behind the last record of the inode: tail, chunk table or index.
     pub(crate) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         let size = self.inode.meta.size;
         match &mut self.kind {
             MapKind::Empty | MapKind::Hole | MapKind::Flat { .. } => self.image.body_pos(&self.inode),
             MapKind::Inline { head, tail, .. } => Ok(*tail + (size - *head)),
             MapKind::Chunks { format, table, .. } => {
-                // The count may be as large as a hostile size makes it; a table that cannot be there is an error.
+                // A hostile size makes the count arbitrarily large; a table beyond 64 bits is an error.
                 let len = format.count(size).checked_mul(format.entry.len());
                 len.and_then(|len| table.checked_add(len)).ok_or_else(|| too_far("erofs_inode_chunk_info", *table))
             }

@@ -15,13 +15,13 @@ const PACK_MAX: usize = 16;
 pub(super) struct LclusterIndex {
     /// log2 of the lcluster size.
     bits: u8,
-    /// Any pcluster may have several blocks.
+    /// Whether any pcluster may have several blocks.
     big: bool,
     format: Format,
     end_off: u64,
 }
 
-#[allow(clippy::large_enum_variant)] // on the stack, see `Kind` of the map
+#[allow(clippy::large_enum_variant)] // on the stack, see `MapKind`
 enum Format {
     Full {
         table: u64,
@@ -76,7 +76,7 @@ impl LclusterIndex {
         let head = self.head_of(file, off)?;
         let end_mark = self.end_of(file, head.lcn)?;
         if end_mark <= off {
-            // Backwards and forwards contradict each other.
+            // The distances backwards and forwards contradict each other.
             return Err(file.corrupt("delta[0]", head.lcn, "leads back over another head"));
         }
         let blocks = if header.is_big(head.kind) { self.blocks(file, head.lcn)? } else { 1 };
@@ -86,7 +86,7 @@ impl LclusterIndex {
         Ok(IndexEntry { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
     }
 
-    /// Look at every entry: distances that lead beyond the extent they are in let lookups contradict each other.
+    /// Check every entry: with distances that lead out of their extent, two lookups would contradict each other.
     pub(super) fn verify(&mut self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         let count = file.inode.meta.size.div_ceil(1 << self.bits);
         let (mut head, mut reach) = (None, 0);
@@ -142,7 +142,7 @@ impl LclusterIndex {
                 Lcluster::Nonhead { forward, .. } => forward.max(1).into(),
                 Lcluster::Head { .. } => 1,
             };
-            // Not beyond the last entry, which may mark the end of the file.
+            // At most to the last entry, which may mark the end of the file.
             next = last.min(next + stride);
             if let Lcluster::Head { clusterofs, .. } = self.entry(file, next)? {
                 return Ok((next << self.bits) + u64::from(clusterofs));

@@ -39,7 +39,7 @@ impl Image {
         if nid.in_metabox() {
             return if self.core.metabox.is_some() { Ok(off) } else { Err(outside()) };
         }
-        // The start has 32 + 16 bits.
+        // No overflow: the start has 32 + 16 bits.
         let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
         start.checked_add(off).ok_or_else(outside)
     }

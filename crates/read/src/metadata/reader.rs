@@ -1,5 +1,5 @@
-//! Metadata is read through a cache of aligned [windows](super::window), so that opening an inode, its map and its attributes costs
-//! one read of the device, and the inodes beside it none.
+//! Reading metadata through a cache of aligned [windows](super::window), so that opening an inode, its map and its attributes costs
+//! one read of the device, and the inodes beside it cost none.
 
 use super::space::{MetadataSpace, WindowKey};
 use crate::cache::byte_cache::SharedBytes;
@@ -32,7 +32,7 @@ impl<'a> MetadataReader<'a> {
         self.space
     }
 
-    /// Fill `buf` from byte `off` on. `record` is what the bytes are, for messages.
+    /// Fill `buf` from byte `off` on. `record` names the bytes in errors.
     pub(crate) fn fill(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.check_range(record, off, buf.len() as u64)?;
         let (mut buf, mut off) = (buf, off);

@@ -9,9 +9,9 @@ use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Bytes from the superblock on that hold it and its configuration records in all likelihood.
+/// Bytes from the superblock's start on that hold it and its configuration records in all likelihood.
 pub(crate) const HEAD_LEN: u64 = 3072;
-/// The longest that they can be: 128 + 16 * 255 bytes and four records.
+/// Most bytes that they can take: 128 + 16 * 255, and four records.
 const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
 
 /// At most `len` bytes from the superblock on.

@@ -165,7 +165,7 @@ impl Image {
         if len == BODY_HEADER_LEN as u64 {
             return Err(ReadError::unsupported("erofs_inode", at, "i_xattr_icount", 1, "reserved"));
         }
-        // At most 256 KiB; and it must be there before memory is taken for it.
+        // At most 256 KiB, and memory is allocated only if the body is in the metadata.
         let mut meta = MetadataReader::new(self, inode.space());
         meta.check_range(BODY, at, len)?;
         let mut bytes = vec![0; len as usize];
@@ -184,7 +184,7 @@ impl Image {
     /// Byte range of a shared entry in its space.
     pub(crate) fn shared_range(&self, id: u32) -> Result<(u64, u64), ReadError> {
         let sb = self.superblock();
-        // 32 + 16 bits, and 34.
+        // No overflow: the sum of a number of 32 + 16 bits and one of 34.
         let at = (sb.xattr_blkaddr.0 << sb.block_bits.bits()) + 4 * u64::from(id);
         let head = MetadataReader::new(self, self.shared_xattr_space()).array::<ENTRY_HEADER_LEN>(ENTRY, at)?;
         let raw = RawXattrEntry::read_from_bytes(&head).expect("exact length");
@@ -248,7 +248,7 @@ impl Image {
         Ok(denied)
     }
 
-    /// Read the table of long prefixes, wherever it is.
+    /// Read the table of long prefixes from the space or the inode that the superblock says.
     pub(crate) fn read_long_prefixes(&self) -> Result<LongPrefixes, ReadError> {
         let sb = self.superblock();
         let source = match (&self.core.metabox, &self.core.packed) {

@@ -1,4 +1,4 @@
-//! What every [`ReadAt`] must do, as a test that any implementation can be put through.
+//! A test of what every [`ReadAt`] promises, for any implementation.
 
 use super::read_at::{RangeMut, ReadAt};
 use std::io::ErrorKind;

@@ -42,7 +42,7 @@ impl MappedSource {
             // mmap(2) refuses a length of 0.
             return Ok(Self { start: NonNull::dangling(), len });
         }
-        // SAFETY: the system chooses the place, so nothing else is mapped there.
+        // SAFETY: the system chooses the address, so no other mapping is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0) };
         let start = start.map_err(|error| failed(error.into()))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed(io::Error::other("mapped at address 0")))?;
@@ -59,7 +59,7 @@ impl MappedSource {
 impl Drop for MappedSource {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: our own map, to which no reference is left. A failure would leave it mapped, which is harmless.
+            // SAFETY: `self` owns the mapping, and no reference to it is left. A failure would leave it mapped, which is harmless.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         }
     }

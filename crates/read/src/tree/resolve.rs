@@ -32,7 +32,7 @@ impl Image {
     fn resolve_steps(&self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
         let root = self.inode(self.root_nid())?;
         let mut links = 0;
-        // Directories from below the root to where we are: ".." needs no trust in stored entries.
+        // Directories from below the root to the current one, so that ".." does not depend on stored entries.
         let mut stack = Vec::<Inode>::new();
         // Components still to go, the next one last.
         let mut pending = components(path);

@@ -106,7 +106,7 @@ impl Walk {
 }
 
 impl DirCursor {
-    /// Read the entries from position `from` on. What comes before an error is kept.
+    /// Read the entries from position `from` on. Entries before an error are kept.
     fn read_batch(&mut self, image: &Image, from: u64) -> Result<(), ReadError> {
         let DirCursor { dir, next, batch, .. } = self;
         let result = image.read_dir(dir, from, &mut |entry, behind| {

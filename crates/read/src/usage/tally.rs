@@ -1,4 +1,4 @@
-//! What one thread has counted.
+//! The counts of one thread.
 
 use super::counts::{StoredAs, entry};
 use super::report::Usage;
