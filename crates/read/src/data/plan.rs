@@ -110,3 +110,76 @@ pub(crate) fn plan<H: ReadHistory>(
     };
     decode(DecodeTarget::of(encoded, true, wanted, access), past.map_or(0, |past| past.len.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::pcluster::Pcluster;
+    use kiln_format::Algorithm;
+
+    const LLEN: u32 = 1000;
+
+    /// Remembers one extent, and caches what is planned so.
+    #[derive(Default)]
+    struct OneExtent {
+        is_cached: bool,
+        is_too_long: bool,
+        past: Option<PastAccesses>,
+    }
+
+    impl ReadHistory for OneExtent {
+        type Cached = ();
+
+        fn fits_cache(&self, _: &EncodedExtent) -> bool {
+            !self.is_too_long
+        }
+
+        fn cached(&self, _: &EncodedExtent) -> Option<()> {
+            self.is_cached.then_some(())
+        }
+
+        fn record(&mut self, _: &EncodedExtent, wanted: &Range<u64>) -> Option<PastAccesses> {
+            let len = self.past.map_or(0, |past| past.len) + (wanted.end - wanted.start) as u32;
+            self.past.replace(PastAccesses { end: wanted.end, len })
+        }
+    }
+
+    /// The targets of these reads, one after the other; `None` for a copy from the cache.
+    fn targets(mut history: OneExtent, reads: &[Range<u64>], pattern: AccessPattern) -> Vec<Option<DecodeTarget>> {
+        let pcluster = Pcluster { device: 0, inline: None, pa: 0, plen: 500 };
+        let encoded = EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: LLEN };
+        let target = |wanted| match plan(&mut history, &encoded, wanted, pattern) {
+            DecodePlan::Copy(()) => None,
+            DecodePlan::Decode { target, consumed } => {
+                history.is_cached |= target == DecodeTarget::Cache;
+                assert!(consumed < u64::from(LLEN), "{consumed}");
+                Some(target)
+            }
+        };
+        reads.iter().map(target).collect()
+    }
+
+    #[test]
+    fn extents_are_admitted_at_the_second_access() {
+        use DecodeTarget::{Cache, Destination, Scratch};
+        let planned = |reads: &[_]| targets(OneExtent::default(), reads, AccessPattern::Sequential);
+        let whole = 0..LLEN.into();
+        assert_eq!(planned(&[whole.clone(), whole.clone()]), [Some(Destination); 2]);
+        assert_eq!(planned(&[0..100, 100..200, 200..300]), [Some(Destination), Some(Cache), None]);
+        assert_eq!(planned(&[0..500, 500..1000]), [Some(Cache), None]);
+        assert_eq!(planned(&[300..400, 400..500, 0..100]), [Some(Scratch), Some(Cache), None]);
+        // A stride that leaves the extent with its next step.
+        assert_eq!(planned(&[100..110, 700..710]), [Some(Scratch); 2]);
+    }
+
+    #[test]
+    fn random_files_admit_at_once_and_long_extents_never() {
+        use DecodeTarget::{Cache, Destination, Scratch};
+        let reads = [300..400, 600..700, 0..1000];
+        assert_eq!(targets(OneExtent::default(), &reads, AccessPattern::Random), [Some(Cache), None, None]);
+        for pattern in [AccessPattern::Sequential, AccessPattern::Random] {
+            let history = OneExtent { is_too_long: true, ..OneExtent::default() };
+            assert_eq!(targets(history, &reads, pattern), [Some(Scratch), Some(Scratch), Some(Destination)]);
+        }
+    }
+}
