@@ -1,5 +1,6 @@
 //! Images of other builders, one for each feature: those that the reader is tested with, and small ones to be fuzzed.
 
+use kiln_mount::fuse::ImageSources;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadAt, ReadError};
 use std::fs;
 use std::io;
@@ -26,6 +27,16 @@ impl Golden {
     /// As [`Image::open`].
     pub fn open_as(&self, bytes: Vec<u8>) -> Result<Image, ReadError> {
         self.open_from(Arc::new(MemorySource::new(bytes)))
+    }
+
+    /// The sources of the image with other bytes, for a mount. A checksum of the superblock is taken out.
+    pub fn sources_of(&self, mut bytes: Vec<u8>) -> ImageSources {
+        if let Some(compat) = bytes.get_mut(1024 + 8) {
+            *compat &= !1;
+        }
+        let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
+        let primary = Arc::new(MemorySource::new(bytes));
+        ImageSources { devices, cache_bytes: 4 << 20, ..ImageSources::new(primary) }
     }
 
     /// The same for any source.

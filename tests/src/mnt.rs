@@ -1,8 +1,8 @@
 //! Mounted images, unmounted whatever happens.
 
 use crate::temp::TempDir;
-use kiln_mount::{MountError, fuse, kernel, unmount};
-use kiln_read::Image;
+use kiln_mount::fuse::{FuseOptions, ImageSources, serve};
+use kiln_mount::{MountError, kernel, unmount};
 use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -58,18 +58,26 @@ impl Mount {
         }
     }
 
-    /// Serve `image` by FUSE.
+    /// Serve an image by FUSE as `kiln mount` does, with all prefetch.
     ///
     /// # Errors
-    /// Why this machine cannot.
-    pub fn by_fuse(image: Image) -> Result<Self, String> {
+    /// Why this machine cannot, or why the image cannot be opened.
+    pub fn by_fuse(sources: ImageSources) -> Result<Self, String> {
+        Self::by_fuse_with(sources, FuseOptions::default())
+    }
+
+    /// Serve an image by FUSE.
+    ///
+    /// # Errors
+    /// As [`Mount::by_fuse`].
+    pub fn by_fuse_with(sources: ImageSources, options: FuseOptions) -> Result<Self, String> {
         let dir = mount_point()?;
         let (stopped, stop) = io::pipe().map_err(|error| error.to_string())?;
         let (ready, is_ready) = mpsc::channel();
-        let options = fuse::FuseOptions { fsname: "kiln-test".to_owned(), ..fuse::FuseOptions::default() };
+        let options = FuseOptions { fsname: "kiln-test".to_owned(), ..options };
         let path = dir.path().to_owned();
         let thread = thread::spawn(move || {
-            fuse::serve(image, &path, &options, stopped.as_fd(), &mut || ready.send(()).expect("somebody waits"))
+            serve(sources, &path, &options, stopped.as_fd(), &mut || ready.send(()).expect("the test waits"))
         });
         // An error before it is ready drops the sender.
         match is_ready.recv() {

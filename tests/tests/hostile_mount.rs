@@ -137,9 +137,9 @@ fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
 
 /// Serve one damaged image. Whether it could be opened and its root read.
 fn serve(golden: &Golden, bytes: Vec<u8>, what: &str) -> Result<Option<Seen>, String> {
-    let Ok(image) = golden.open_as(bytes) else { return Ok(None) };
+    let Ok(image) = golden.open_as(bytes.clone()) else { return Ok(None) };
     let sound = sound_file(&image);
-    let mount = Mount::by_fuse(image)?;
+    let mount = Mount::by_fuse(golden.sources_of(bytes))?;
     let seen = look_at_all(mount.path());
     seen.check();
     // The server is still there.

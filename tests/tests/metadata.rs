@@ -7,7 +7,8 @@ use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
 use kiln_format::inode::DataLayout;
 use kiln_format::{BlockBits, Compat, KernelVersion};
-use kiln_read::{FollowLast, Image};
+use kiln_mount::fuse::ImageSources;
+use kiln_read::{FollowLast, Image, MemorySource};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -18,6 +19,7 @@ use kiln_tests::temp::TempDir;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -121,13 +123,14 @@ fn ls_lists_the_dots_of_the_root() {
         let out = TempDir::new("image").unwrap();
         let path = out.path().join("image");
         fs::write(&path, &bytes).unwrap();
+        let sources = ImageSources::new(Arc::new(MemorySource::new(bytes.clone())));
         let image = open(bytes).unwrap();
         let (sb, metabox) = (image.superblock(), options.metabox.is_some());
         assert_eq!(sb.root_nid.0 > 0xFFFF, metabox, "{what}: {}", sb.root_nid);
         assert!([Some(sb.root_nid), sb.packed_nid, sb.metabox_nid].iter().flatten().all(|nid| nid.0 != 0), "{what}");
         let large = sb.block_bits > BlockBits::DEFAULT;
         let by_kernel = (!large).then(|| ("the kernel", Mount::by_kernel(&path)));
-        for (how, mount) in by_kernel.into_iter().chain([("FUSE", Mount::by_fuse(image))]) {
+        for (how, mount) in by_kernel.into_iter().chain([("FUSE", Mount::by_fuse(sources))]) {
             match mount {
                 Ok(mount) => assert_eq!(listed(mount.path()), [".", "..", "file"], "{what}, by {how}"),
                 Err(reason) => skipped(&format!("{what}, by {how}: {reason}")),

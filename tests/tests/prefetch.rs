@@ -2,8 +2,8 @@
 
 use kiln_builder::{BuildOptions, Fragments};
 use kiln_codec::Method;
-use kiln_mount::fuse;
-use kiln_read::{Image, MemorySource, OpenOptions, Reader};
+use kiln_mount::fuse::{self, FuseOptions, ImageSources, Prefetch};
+use kiln_read::MemorySource;
 use kiln_tests::counted::Counted;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
@@ -62,15 +62,15 @@ fn packed(tree: MemTree) -> Vec<u8> {
     build(&tree.finish().unwrap(), &options).unwrap().0
 }
 
+static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(image);
+
 /// The image as `kiln mount` serves it.
 fn mounted() -> Result<Mount, String> {
-    static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(image);
     mounted_from(IMAGE.clone())
 }
 
 fn mounted_from(image: Vec<u8>) -> Result<Mount, String> {
-    let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
-    Mount::by_fuse(Image::open(Arc::new(MemorySource::new(image)), Vec::new(), &options).unwrap())
+    Mount::by_fuse(ImageSources::new(Arc::new(MemorySource::new(image))))
 }
 
 /// The value of a sample.
@@ -87,6 +87,7 @@ const SEQUENTIAL: &str = "kiln_prefetch_total{kind=\"sequential\"}";
 const EXTENT: &str = "kiln_prefetch_total{kind=\"extent\"}";
 const SIBLINGS: &str = "kiln_prefetch_total{kind=\"siblings\"}";
 const DENTRIES: &str = "kiln_prefetch_dentries_total";
+const READDIRS: &str = "kiln_request_duration_seconds_count{request=\"readdir\"}";
 const LOOKUPS: &str = "kiln_request_duration_seconds_count{request=\"lookup\"}";
 
 /// Names in the order in which they are listed.
@@ -142,6 +143,42 @@ fn files_are_there_before_they_are_asked_for() {
     walk(mount.path());
     assert_eq!(sample(mount.path(), SEQUENTIAL), given);
     assert_eq!(sample(mount.path(), READS), reads);
+}
+
+/// Reads of all kinds that lead to prefetch, and how much of each kind there was: files in sequence, siblings, extents, dentries.
+fn prefetched_with(prefetch: Prefetch) -> Result<([u64; 4], u64), String> {
+    let serve = || {
+        let sources = ImageSources::new(Arc::new(MemorySource::new(IMAGE.clone())));
+        Mount::by_fuse_with(sources, FuseOptions { prefetch, ..FuseOptions::default() })
+    };
+    let kinds = [SEQUENTIAL, SIBLINGS, EXTENT, DENTRIES];
+    // By names, without any listing by the reader: each READDIR is of the server's own thread.
+    let mount = serve()?;
+    read(mount.path(), shuffled(12));
+    let readdirs = sample(mount.path(), READDIRS);
+    let by_names = kinds.map(|kind| sample(mount.path(), kind));
+    drop(mount);
+    let mount = serve()?;
+    walk(mount.path());
+    pages(mount.path(), OFlags::empty(), &big_file(), 2, (BIG_LEN / PAGE) as u64);
+    let in_order = kinds.map(|kind| sample(mount.path(), kind));
+    drop(mount);
+    let mount = serve()?;
+    listed(mount.path()).into_iter().filter(|path| path.is_dir()).for_each(|dir| drop(listed(&dir)));
+    read(mount.path(), shuffled(9));
+    let listed = kinds.map(|kind| sample(mount.path(), kind));
+    Ok((std::array::from_fn(|kind| by_names[kind] + in_order[kind] + listed[kind]), readdirs))
+}
+
+#[test]
+fn prefetch_is_what_the_option_says() {
+    let (counts, readdirs) = require!(prefetched_with(Prefetch::Off));
+    assert_eq!((counts, readdirs), ([0; 4], 0));
+    let ([data @ .., dentries], readdirs) = require!(prefetched_with(Prefetch::Data));
+    assert!(data.iter().all(|&count| count > 0), "{data:?}");
+    assert_eq!((dentries, readdirs), (0, 0));
+    let (counts, readdirs) = require!(prefetched_with(Prefetch::DataAndNames));
+    assert!(counts.iter().all(|&count| count > 0) && readdirs > 0, "{counts:?}, {readdirs} listings");
 }
 
 #[test]
@@ -215,8 +252,7 @@ fn names_are_not_fetched_from_a_slow_source() {
     let (image, _) = build(&tree.finish().unwrap(), &options(None, 4096, 2)).unwrap();
     for (delay, is_slow) in [(Duration::from_millis(2), true), (Duration::ZERO, false)] {
         let source = Arc::new(Counted::late(MemorySource::new(image.clone()), delay));
-        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
-        let mount = require!(Mount::by_fuse(Image::open(source, Vec::new(), &options).unwrap()));
+        let mount = require!(Mount::by_fuse(ImageSources::new(source)));
         // Four files of each directory: names are worth it from the third on.
         for (dir, file) in shuffled(11).into_iter().filter(|(_, file)| file % 13 == 0) {
             let path = mount.path().join(format!("{dir:02}/{file:02}"));

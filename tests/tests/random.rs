@@ -6,7 +6,8 @@
 
 use kiln_builder::{Blob, Out};
 use kiln_format::BlockBits;
-use kiln_read::{Image, OpenOptions, Reader};
+use kiln_mount::fuse::ImageSources;
+use kiln_read::{Image, OpenOptions};
 use kiln_sink::Selection;
 use kiln_sink::dir::{ExtractOptions, extract};
 use kiln_source::diff::{DiffOptions, diff};
@@ -55,9 +56,13 @@ impl Packed {
         self.dir.path().join("image")
     }
 
-    fn open(&self, reader: Reader) -> Image {
-        let options = OpenOptions { offset: self.offset, reader, ..OpenOptions::default() };
+    fn open(&self) -> Image {
+        let options = OpenOptions { offset: self.offset, ..OpenOptions::default() };
         Image::open_path(&self.path(), &self.blob, &options).unwrap()
+    }
+
+    fn sources(&self) -> ImageSources {
+        ImageSources::open_paths(&self.path(), &self.blob, self.offset, 64 << 20).unwrap()
     }
 }
 
@@ -96,10 +101,10 @@ fn trip(seed: u64) -> BTreeSet<String> {
     let what = choices::names(&row);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let packed = Packed::of(source.path(), &row, 1 + rng.below(4) as usize);
-        let image = packed.open(Reader::Programs);
+        let image = packed.open();
         by_library(&image, source.path());
         by_extraction(&image, &expected);
-        match Mount::by_fuse(packed.open(Reader::Kernel)) {
+        match Mount::by_fuse(packed.sources()) {
             Ok(mount) => assert_same(&expected, &of_dir(mount.path()).unwrap(), "by FUSE"),
             Err(reason) => drop(left_out.insert(reason)),
         }

@@ -3,6 +3,7 @@
 
 use kiln_builder::BuildOptions;
 use kiln_codec::Method;
+use kiln_mount::fuse::ImageSources;
 use kiln_read::{Image, OpenOptions};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::{Choice, build_to, options, scan_dir};
@@ -136,8 +137,8 @@ fn fuse_and_loop_devices_serve_the_same() {
     for choice in [None, Some((Method::Lz4, 1)), Some((Method::Zstd, 3))] {
         let out = TempDir::new("image").unwrap();
         let image = image_of(source.dir.path(), &out, &options(choice, 64 * KIB, 2));
-        let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
-        for (how, mount) in [("by FUSE", Mount::by_fuse(opened)), ("by a loop device", Mount::by_loop(&image))] {
+        let sources = ImageSources::open_paths(&image, &[], 0, 64 << 20).unwrap();
+        for (how, mount) in [("by FUSE", Mount::by_fuse(sources)), ("by a loop device", Mount::by_loop(&image))] {
             match mount {
                 Ok(mount) => {
                     let actual = of_dir(mount.path()).unwrap();

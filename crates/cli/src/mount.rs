@@ -13,10 +13,9 @@ use crate::signals::Signals;
 use crate::size;
 use crate::threads::ThreadsArgs;
 use background::Ready;
-use kiln_mount::fuse::{self, FuseOptions, Modes};
+use kiln_mount::fuse::{self, FuseOptions, ImageSources, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
-use kiln_mount::{Attributes, check_free};
-use kiln_read::{OpenOptions, Reader};
+use kiln_mount::{Attributes, MountError, check_free};
 use log::Target;
 use options::{MountOption, MountOptions};
 use owner::OwnerArgs;
@@ -79,6 +78,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     read_ahead: Option<u64>,
 
+    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or nothing (`off`)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = PrefetchArg::All)]
+    prefetch: PrefetchArg,
+
     /// Read these files into the system's cache once mounted: their paths in the image, one a line
     #[arg(long, value_name = "LIST")]
     preload: Option<PathBuf>,
@@ -124,6 +127,13 @@ pub struct Args {
 enum Via {
     Kernel,
     Fuse,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PrefetchArg {
+    Off,
+    Data,
+    All,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -196,11 +206,10 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     log::start(log_target(args)?, &args.image.image);
     let signals = Signals::catch()?;
-    let image = args.image.open_with(&OpenOptions {
-        cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
-        reader: Reader::Kernel,
-        ..OpenOptions::default()
-    })?;
+    let ImageArgs { image, device, offset, .. } = &args.image;
+    let cache_bytes = args.cache.unwrap_or_else(memory::default_cache);
+    let sources = ImageSources::open_paths(image, device, *offset, cache_bytes);
+    let sources = sources.map_err(|error| args.image.failure(error))?;
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         allow_other: args.allow_other || list.allow_other,
@@ -214,6 +223,11 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
         attributes: list.attributes,
         fsname: args.fsname.clone().or(list.fsname).unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
+        prefetch: match args.prefetch {
+            PrefetchArg::Off => Prefetch::Off,
+            PrefetchArg::Data => Prefetch::Data,
+            PrefetchArg::All => Prefetch::DataAndNames,
+        },
         metrics: args.metrics.clone(),
     };
     let stop = signals.pipe()?;
@@ -237,9 +251,12 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
             }
         }
     };
-    let served = fuse::serve(image, &args.dir, &options, stop.as_fd(), &mut on_ready);
+    let served = fuse::serve(sources, &args.dir, &options, stop.as_fd(), &mut on_ready);
     log::end();
-    served.map_err(Failure::Mount)?;
+    served.map_err(|error| match error {
+        MountError::Image { source, .. } => args.image.failure(*source),
+        error => Failure::Mount(error),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -276,6 +293,11 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
     let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
     list.extend(args.cache.map(|bytes| format!("--cache={bytes}").into()));
     list.extend(args.read_ahead.map(|bytes| format!("--read-ahead={bytes}").into()));
+    list.push(match args.prefetch {
+        PrefetchArg::Off => "--prefetch=off".into(),
+        PrefetchArg::Data => "--prefetch=data".into(),
+        PrefetchArg::All => "--prefetch=all".into(),
+    });
     list.push(format!("--offset={}", args.image.offset).into());
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
     list.extend(args.options.iter().map(|option| format!("--options={option}").into()));

@@ -1,9 +1,10 @@
-//! What can go wrong around a mount, sorted by who must act.
+//! Errors of mounts, sorted by the party that must act: the user, the administrator, or the author of the image.
 
+use kiln_read::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be mounted, served or unmounted. Every message begins with the path.
+/// Why something could not be mounted, served or unmounted. Every message names the path.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel refused for want of privilege.
@@ -24,7 +25,7 @@ pub enum MountError {
         /// What the kernel said.
         reason: String,
     },
-    /// The kernel refused the image, and our own reader does too.
+    /// The kernel refused the image, and our own reader refuses it, too.
     #[error("{}: the kernel refused the image: {reason}", path.display())]
     Refused {
         /// The image.
@@ -45,6 +46,12 @@ pub enum MountError {
     NotASource {
         /// The image or the device.
         path: PathBuf,
+    },
+    /// Our own reader cannot open the image that is to be served by FUSE.
+    #[error("{source}")]
+    Image {
+        /// Why, with the name of the image if it has one.
+        source: Box<ReadError>,
     },
     /// Nothing can be mounted at this place.
     #[error("{}: cannot mount here: {source}", path.display())]
@@ -84,7 +91,7 @@ pub enum MountError {
         /// As the caller gave it.
         path: PathBuf,
     },
-    /// What is mounted there is no image.
+    /// The filesystem that is mounted there is no image.
     #[error("{}: a mount of type {fs_type}, not an EROFS image: umount(8) unmounts it", path.display())]
     NotAnImage {
         /// As the caller gave it.
@@ -92,7 +99,7 @@ pub enum MountError {
         /// The type in the mount table.
         fs_type: String,
     },
-    /// Counters that cannot be fetched.
+    /// Counters could not be fetched.
     #[error("{}: cannot ask for counters: {source}", path.display())]
     Stats {
         /// As the caller gave it.
@@ -114,7 +121,7 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody has open files or a working directory there.
+    /// A process has open files or a working directory there.
     #[error("{}: in use: close the files and leave the directories below it first", path.display())]
     Busy {
         /// The mount point.

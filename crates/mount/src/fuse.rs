@@ -7,10 +7,12 @@ mod options;
 mod prefetch;
 mod protocol;
 mod session;
+mod sources;
 mod threads;
 
 pub use metrics::labels::Labels;
 pub use metrics::query::query_stats;
-pub use options::{FuseOptions, Modes};
+pub use options::{FuseOptions, Modes, Prefetch};
 pub use protocol::owners::{Ids, Owners};
 pub use session::serve;
+pub use sources::ImageSources;

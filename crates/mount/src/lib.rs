@@ -1,9 +1,10 @@
 //! An EROFS image as a mounted filesystem.
 //!
-//! [`kernel::mount`] asks Linux's own EROFS, which needs root; [`fuse::serve`] serves an open image by FUSE, which does
+//! [`kernel::mount`] asks Linux's own EROFS, which needs root; [`fuse::serve`] serves an image by FUSE, which does
 //! not. Where the first cannot work but the second may, [`MountError::falls_back_to_fuse`] says so. [`unmount`] ends
 //! either, [`preload`] warms either up, and [`fuse::query_stats`] asks a server what it has done.
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod attributes;
 mod error;

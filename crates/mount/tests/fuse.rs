@@ -3,9 +3,28 @@
 
 mod common;
 
+common::scenes! {
+    the_mount_table_says_what_it_is
+    ready_is_called_once_and_not_too_early
+    stopped_before_it_began
+    statfs_is_what_the_kernel_says
+    holes_of_chunks_can_be_found
+    many_threads_read_the_same
+    names_that_are_not_there
+    somebody_else_unmounts
+    open_files_outlive_the_mount
+    what_comes_in_its_place_is_left_alone
+    a_damaged_extent_costs_only_its_file
+    a_panic_costs_only_its_request
+    access_control_lists_are_enforced
+    trusted_attributes_are_for_root
+    places_where_nothing_can_be_mounted
+}
+
 use common::{KernelMount, Served, TempDir};
 use kiln_mount::MountError;
-use kiln_read::{ExtentKind, Image, MemorySource, OpenOptions, RangeMut, ReadAt};
+use kiln_mount::fuse::ImageSources;
+use kiln_read::{ExtentKind, MemorySource, RangeMut, ReadAt};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -22,13 +41,14 @@ use std::thread;
 /// Serve the golden image `name` in a new directory.
 fn serve(temp: &TempDir, name: &str) -> Served {
     let (path, devices) = common::golden_with_devices(name);
-    Served::start(common::open(&path, &devices), &temp.dir("fuse"), common::options(&path)).unwrap()
+    Served::start(common::sources(&path, &devices), &temp.dir("fuse"), common::options(&path)).unwrap()
 }
 
-fn serve_bytes(temp: &TempDir, bytes: Vec<u8>) -> Served {
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
-    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &options).unwrap();
-    Served::start(image, &temp.dir("fuse"), common::options(Path::new("memory"))).unwrap()
+/// Serve an image that was changed: its checksum is taken out.
+fn serve_bytes(temp: &TempDir, mut bytes: Vec<u8>) -> Served {
+    bytes[1032] &= !1;
+    let sources = ImageSources::new(Arc::new(MemorySource::new(bytes)));
+    Served::start(sources, &temp.dir("fuse"), common::options(Path::new("memory"))).unwrap()
 }
 
 /// Every regular file below `dir`.
@@ -49,7 +69,6 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap()
 }
 
-#[test]
 fn the_mount_table_says_what_it_is() {
     if !common::has_fuse() {
         return;
@@ -58,7 +77,7 @@ fn the_mount_table_says_what_it_is() {
     let path = common::golden("inline.erofs");
     let mut options = common::options(&path);
     options.fsname = "a name, with a comma\\".into();
-    let served = Served::start(common::open(&path, &[]), &temp.dir("fuse"), options).unwrap();
+    let served = Served::start(common::sources(&path, &[]), &temp.dir("fuse"), options).unwrap();
     let line = common::mount_table_line(&served.dir).unwrap();
     assert_eq!(line[0], "a\\040name,\\040with\\040a\\040comma\\134");
     assert_eq!(line[2], "fuse.kiln");
@@ -69,7 +88,6 @@ fn the_mount_table_says_what_it_is() {
     assert_eq!(errno(&File::create(served.dir.join("new")).unwrap_err()), Errno::ROFS);
 }
 
-#[test]
 fn ready_is_called_once_and_not_too_early() {
     if !common::has_fuse() {
         return;
@@ -80,8 +98,8 @@ fn ready_is_called_once_and_not_too_early() {
     let (stopped, stop) = io::pipe().unwrap();
     let mut stop = Some(stop);
     let calls = AtomicU32::new(0);
-    let image = common::open(&path, &[]);
-    kiln_mount::fuse::serve(image, &dir, &common::options(&path), stopped.as_fd(), &mut || {
+    let sources = common::sources(&path, &[]);
+    kiln_mount::fuse::serve(sources, &dir, &common::options(&path), stopped.as_fd(), &mut || {
         calls.fetch_add(1, Ordering::Relaxed);
         assert!(common::is_mounted(&dir));
         assert!(fs::read_dir(&dir).unwrap().count() > 0);
@@ -92,7 +110,6 @@ fn ready_is_called_once_and_not_too_early() {
     assert!(!common::is_mounted(&dir));
 }
 
-#[test]
 fn stopped_before_it_began() {
     if !common::has_fuse() {
         return;
@@ -101,12 +118,11 @@ fn stopped_before_it_began() {
     let path = common::golden("inline.erofs");
     let dir = temp.dir("fuse");
     let (stopped, _) = io::pipe().unwrap();
-    kiln_mount::fuse::serve(common::open(&path, &[]), &dir, &common::options(&path), stopped.as_fd(), &mut || {})
+    kiln_mount::fuse::serve(common::sources(&path, &[]), &dir, &common::options(&path), stopped.as_fd(), &mut || {})
         .unwrap();
     assert!(!common::is_mounted(&dir));
 }
 
-#[test]
 fn statfs_is_what_the_kernel_says() {
     if !common::has_fuse() {
         return;
@@ -142,7 +158,6 @@ fn seek_all(path: &Path) -> Vec<Result<u64, Errno>> {
     found
 }
 
-#[test]
 fn holes_of_chunks_can_be_found() {
     if !common::has_fuse() {
         return;
@@ -162,7 +177,6 @@ fn holes_of_chunks_can_be_found() {
     }
 }
 
-#[test]
 fn many_threads_read_the_same() {
     if !common::has_fuse() {
         return;
@@ -195,7 +209,6 @@ fn many_threads_read_the_same() {
     served.stop().unwrap();
 }
 
-#[test]
 fn names_that_are_not_there() {
     if !common::has_fuse() {
         return;
@@ -209,7 +222,6 @@ fn names_that_are_not_there() {
     }
 }
 
-#[test]
 fn somebody_else_unmounts() {
     if !common::has_fuse() {
         return;
@@ -220,7 +232,6 @@ fn somebody_else_unmounts() {
     served.wait().unwrap();
 }
 
-#[test]
 fn open_files_outlive_the_mount() {
     if !common::has_fuse() {
         return;
@@ -241,7 +252,6 @@ fn open_files_outlive_the_mount() {
     assert!(bytes == expected);
 }
 
-#[test]
 fn what_comes_in_its_place_is_left_alone() {
     if !common::has_fuse() {
         return;
@@ -279,7 +289,6 @@ fn encoded(kind: &ExtentKind) -> Option<(u64, u64)> {
     }
 }
 
-#[test]
 fn a_damaged_extent_costs_only_its_file() {
     if !common::has_fuse() {
         return;
@@ -337,16 +346,16 @@ impl ReadAt for Panics {
     fn will_need(&self, _: u64, _: u64) {}
 }
 
-#[test]
 fn a_panic_costs_only_its_request() {
     if !common::has_fuse() {
         return;
     }
     let (bytes, name, pa, plen) = find_extent("zstd.erofs", encoded);
     let source = Panics { inner: MemorySource::new(bytes), range: pa..pa + plen };
-    let image = Image::open(Arc::new(source), Vec::new(), &OpenOptions::default()).unwrap();
     let temp = TempDir::new();
-    let served = Served::start(image, &temp.dir("fuse"), common::options(Path::new("panics"))).unwrap();
+    let served =
+        Served::start(ImageSources::new(Arc::new(source)), &temp.dir("fuse"), common::options(Path::new("panics")))
+            .unwrap();
     // More often than there are threads.
     for _ in 0..10 {
         assert_eq!(errno(&fs::read(served.dir.join(&name)).unwrap_err()), Errno::IO);
@@ -361,7 +370,6 @@ fn may_read(id: u32, path: &Path) -> bool {
     Command::new("cat").arg(path).uid(id).gid(id).output().unwrap().status.success()
 }
 
-#[test]
 fn access_control_lists_are_enforced() {
     if !common::has_fuse() {
         return;
@@ -380,7 +388,6 @@ fn access_control_lists_are_enforced() {
     assert!(may_read(1000, &served.dir.join("x/f01")));
 }
 
-#[test]
 fn trusted_attributes_are_for_root() {
     if !common::has_fuse() {
         return;
@@ -408,7 +415,6 @@ fn trusted_attributes_are_for_root() {
     }
 }
 
-#[test]
 fn places_where_nothing_can_be_mounted() {
     if !common::has_fuse() {
         return;
@@ -417,7 +423,7 @@ fn places_where_nothing_can_be_mounted() {
     let path = common::golden("inline.erofs");
     let file = temp.copy(&path);
     for dir in [temp.path().join("missing"), file] {
-        match Served::start(common::open(&path, &[]), &dir, common::options(&path)) {
+        match Served::start(common::sources(&path, &[]), &dir, common::options(&path)) {
             Err(error @ MountError::MountPoint { .. }) => {
                 assert!(error.to_string().starts_with(&dir.display().to_string()), "{error}");
                 assert!(!error.falls_back_to_fuse());

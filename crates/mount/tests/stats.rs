@@ -3,6 +3,16 @@
 
 mod common;
 
+common::scenes! {
+    a_mount_tells_what_it_did
+    others_have_no_counters
+    counters_are_kept_in_a_file
+    attributes_that_nobody_has_are_asked_for_once
+    holes_that_nobody_has_are_asked_for_once
+    preloaded_files_are_in_memory
+    read_ahead_is_set
+}
+
 use common::{Served, TempDir};
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::{MountError, preload};
@@ -34,14 +44,17 @@ fn stats(dir: &Path) -> Result<String, MountError> {
 
 fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, MountError> {
     let path = common::golden(name);
-    Served::start(common::open(&path, &[]), &temp.dir("fuse"), FuseOptions { allow_other: true, ..options })
+    Served::start(
+        common::sources(&path, &[]),
+        &temp.dir("fuse"),
+        FuseOptions { allow_other: true, prefetch: common::prefetch(), ..options },
+    )
 }
 
 /// A file of the golden images that is worth reading.
 const TEXT: &str = "big/text";
 const SPARSE: &str = "sparse";
 
-#[test]
 fn a_mount_tells_what_it_did() {
     if !common::has_fuse() {
         return;
@@ -67,7 +80,6 @@ fn a_mount_tells_what_it_did() {
     );
 }
 
-#[test]
 fn others_have_no_counters() {
     let temp = TempDir::new();
     for place in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
@@ -79,7 +91,6 @@ fn others_have_no_counters() {
     assert!(matches!(error, MountError::Stats { .. }), "{error}");
 }
 
-#[test]
 fn counters_are_kept_in_a_file() {
     if !common::has_fuse() {
         return;
@@ -110,7 +121,6 @@ fn counters_are_kept_in_a_file() {
     }
 }
 
-#[test]
 fn attributes_that_nobody_has_are_asked_for_once() {
     if !common::has_fuse() {
         return;
@@ -140,7 +150,6 @@ fn attributes_that_nobody_has_are_asked_for_once() {
     }
 }
 
-#[test]
 fn holes_that_nobody_has_are_asked_for_once() {
     if !common::has_fuse() {
         return;
@@ -172,7 +181,6 @@ fn holes_that_nobody_has_are_asked_for_once() {
     }
 }
 
-#[test]
 fn preloaded_files_are_in_memory() {
     if !common::has_fuse() {
         return;
@@ -190,7 +198,6 @@ fn preloaded_files_are_in_memory() {
     assert_eq!(preload(&temp.path().join("nothing"), &list, &AtomicBool::new(false)).len(), 1);
 }
 
-#[test]
 fn read_ahead_is_set() {
     if !common::has_fuse() {
         return;

@@ -3,6 +3,12 @@
 
 mod common;
 
+common::scenes! {
+    slots_0_and_1
+    blocks_of_all_sizes
+    nanoseconds_over_a_second
+}
+
 use common::snapshot::{self, Snapshot};
 use common::{KernelMount, Served, TempDir};
 use kiln_read::Image;
@@ -41,7 +47,7 @@ fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
 fn compare_fuse(image: &Path, devices: &[PathBuf], fuse_dir: &Path, mut expected: Snapshot) {
     let opened = common::open(image, devices);
     compare_library(&opened, &expected);
-    let served = Served::start(opened, fuse_dir, common::options(image)).unwrap();
+    let served = Served::start(common::sources(image, devices), fuse_dir, common::options(image)).unwrap();
     without_numbers_0_and_1(&mut expected);
     snapshot::assert_equal(&snapshot::take(fuse_dir), &expected);
     // Once more, now that the kernel has cached the names with the listings.
@@ -184,7 +190,6 @@ fn tiny_image(block_len: usize, root: u64, file: u64) -> Vec<u8> {
 }
 
 /// Node ids 0 and 1 mean something else to FUSE.
-#[test]
 fn slots_0_and_1() {
     for (root, file) in [(0, 1), (1, 0), (2, 0), (2, 1), (0, 2)] {
         let temp = TempDir::new();
@@ -195,7 +200,6 @@ fn slots_0_and_1() {
 }
 
 /// The kernel takes blocks up to its page size; FUSE takes all, and shows the same.
-#[test]
 fn blocks_of_all_sizes() {
     if !common::has_fuse() {
         return;
@@ -210,7 +214,7 @@ fn blocks_of_all_sizes() {
             compare(&image, &[], 1);
             continue;
         }
-        let served = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        let served = Served::start(common::sources(&image, &[]), &dir, common::options(&image)).unwrap();
         let by_fuse = snapshot::take(&dir);
         served.stop().unwrap();
         assert_eq!(by_fuse.len(), 2);
@@ -223,7 +227,6 @@ fn blocks_of_all_sizes() {
 
 /// Extended inodes whose nanoseconds make whole seconds: Linux shows both fields as they are stored, and programs add them
 /// up; the library and FUSE show the sum.
-#[test]
 fn nanoseconds_over_a_second() {
     if !common::has_fuse() {
         return;
@@ -259,7 +262,7 @@ fn nanoseconds_over_a_second() {
         let opened = common::open(&changed, &[]);
         let meta = opened.inode(opened.root_nid()).unwrap().meta;
         assert_eq!((meta.mtime, i64::from(meta.mtime_nsec)), sum);
-        let served = Served::start(opened, &fuse_dir, common::options(&changed)).unwrap();
+        let served = Served::start(common::sources(&changed, &[]), &fuse_dir, common::options(&changed)).unwrap();
         assert_eq!(mtime(&served.dir), sum);
         served.stop().unwrap();
     }

@@ -7,9 +7,9 @@
 mod common;
 
 use common::{KernelMount, Served, TempDir, snapshot};
-use kiln_mount::fuse::{FuseOptions, Modes};
+use kiln_mount::fuse::{FuseOptions, ImageSources, Modes};
 use kiln_mount::{Attributes, MountError, kernel, unmount};
-use kiln_read::{FollowLast, Image};
+use kiln_read::FollowLast;
 use rustix::fs::{CWD, FileType, Mode};
 use std::fs;
 use std::io;
@@ -84,8 +84,8 @@ fn make_secret(image: &Path) {
     file.write_all_at(&0o100_600_u16.to_le_bytes(), off + 4).unwrap();
 }
 
-fn open_secret(stage: &Path) -> Image {
-    common::open(&stage.join("secret.erofs"), &[])
+fn open_secret(stage: &Path) -> ImageSources {
+    common::sources(&stage.join("secret.erofs"), &[])
 }
 
 /// A process that is killed when the test ends.
@@ -125,7 +125,7 @@ fn serve(stage: &Path) -> Served {
     let mut options = common::options(&image);
     options.allow_other = false;
     options.fsname = "odd, \\name".into();
-    Served::start(common::open(&image, &[]), &stage.join("mine"), options).unwrap()
+    Served::start(common::sources(&image, &[]), &stage.join("mine"), options).unwrap()
 }
 
 fn serve_and_unmount(stage: &Path) {
@@ -271,7 +271,7 @@ fn only_images_are_unmounted() {
     assert_eq!(refused(), "tmpfs");
     // Of mounts at one place, the topmost counts.
     let image = common::golden("inline.erofs");
-    let served = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+    let served = Served::start(common::sources(&image, &[]), &dir, common::options(&image)).unwrap();
     tmpfs();
     assert_eq!((refused(), type_at()), ("tmpfs".into(), Some("tmpfs".into())));
     rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
@@ -303,7 +303,7 @@ fn a_user_unmounts_what_belongs_to_root() {
     }
     let stage = Stage::new(NOBODY);
     let (image, dir) = (common::golden("inline.erofs"), stage.path("foreign"));
-    let served = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+    let served = Served::start(common::sources(&image, &[]), &dir, common::options(&image)).unwrap();
     stage.play("unmount what is not mine");
     served.stop().unwrap();
     match KernelMount::new(&image, &[], &dir) {
@@ -326,7 +326,7 @@ fn a_mount_in_use_and_through_a_symbolic_link() {
     }
     let temp = TempDir::new();
     let image = common::golden("inline.erofs");
-    let served = Served::start(common::open(&image, &[]), &temp.dir("fuse"), common::options(&image)).unwrap();
+    let served = Served::start(common::sources(&image, &[]), &temp.dir("fuse"), common::options(&image)).unwrap();
     let held = fs::File::open(&served.dir).unwrap();
     let error = unmount(&served.dir).unwrap_err();
     assert!(matches!(error, MountError::Busy { .. }), "{error}");
@@ -378,7 +378,7 @@ fn relative_paths() {
     let temp = TempDir::new();
     let image = common::golden("lz4.erofs");
     let dir = temp.dir("fuse");
-    let served = Served::start(common::open(&image, &[]), &dir.join("../fuse"), common::options(&image)).unwrap();
+    let served = Served::start(common::sources(&image, &[]), &dir.join("../fuse"), common::options(&image)).unwrap();
     assert!(snapshot::take(&dir).len() > 10);
     unmount(&dir.join(".")).unwrap();
     served.wait().unwrap();
@@ -394,9 +394,9 @@ fn a_mount_in_the_place_of_another_stays() {
     let dir = temp.dir("mnt");
     let image = common::golden("inline.erofs");
     for _ in 0..5 {
-        let first = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        let first = Served::start(common::sources(&image, &[]), &dir, common::options(&image)).unwrap();
         kiln_mount::unmount(&dir).unwrap();
-        let second = Served::start(common::open(&image, &[]), &dir, common::options(&image)).unwrap();
+        let second = Served::start(common::sources(&image, &[]), &dir, common::options(&image)).unwrap();
         first.wait().unwrap();
         assert!(common::is_mounted(&dir));
         second.stop().unwrap();

@@ -10,11 +10,11 @@ use std::io;
 use std::path::Path;
 
 const DEVICE: &str = "/dev/fuse";
-/// The mount table shows `fuse.` and this.
+/// The mount table shows the type `fuse.` with this subtype.
 const SUBTYPE: &str = "kiln";
 
-/// Mount a FUSE filesystem at `dir`, which nothing answers for yet.
-pub fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
+/// Mount a FUSE filesystem at `dir`. Its requests wait until a session reads them.
+pub(super) fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
     let device = match open_device() {
         Ok(device) => device,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return by_fusermount(dir, options),
@@ -34,7 +34,7 @@ pub fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> 
 }
 
 /// `/dev/fuse`, for a new connection or for one thread of an old one.
-pub fn open_device() -> io::Result<File> {
+pub(super) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)
 }
 
@@ -55,7 +55,7 @@ fn mount(device: &File, dir: &Path, options: &FuseOptions) -> rustix::io::Result
     rustix::mount::mount(&*options.fsname, dir, format!("fuse.{SUBTYPE}"), flags, &*data)
 }
 
-/// Options that say who may read what.
+/// Mount options of access control.
 fn access(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
     let enforced = options.enforces_modes().then_some("default_permissions");
     enforced.into_iter().chain(options.allow_other.then_some("allow_other"))

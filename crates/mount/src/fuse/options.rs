@@ -23,13 +23,15 @@ pub struct FuseOptions {
     /// the kernel's default of 128 KiB. Pages of a file that is mapped into memory are read with as much around them, wherever a
     /// program touches it, until the kernel notices that most of that is in vain.
     pub read_ahead: Option<u64>,
+    /// What the kernel gets before it asks.
+    pub prefetch: Prefetch,
     /// A file for the counters, in the text format of Prometheus with [`Labels`](crate::fuse::Labels), written every ten seconds and at
     /// the end.
     pub metrics: Option<PathBuf>,
 }
 
 impl Default for FuseOptions {
-    /// Four threads, for this user alone, 1 MiB of readahead if possible, and no file for counters.
+    /// Four threads, for this user alone, 1 MiB of readahead if possible, all prefetch, and no file for counters.
     fn default() -> Self {
         Self {
             threads: 4,
@@ -39,9 +41,23 @@ impl Default for FuseOptions {
             attributes: Attributes::default(),
             fsname: "kiln".into(),
             read_ahead: None,
+            prefetch: Prefetch::default(),
             metrics: None,
         }
     }
+}
+
+/// What a server prefetches into the kernel's caches, which spares requests. The kernel's own readahead within files is another thing, and
+/// goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Nothing: the server answers requests, and does no more.
+    Off,
+    /// Contents: small files, and the rest of extents that were decoded, are pushed into the page cache.
+    Data,
+    /// Contents, and names: a thread of the server lists directories through the mount.
+    #[default]
+    DataAndNames,
 }
 
 /// What owners, modes and ACLs in an image mean to the users of a mount.

@@ -5,17 +5,17 @@ use super::metrics::Metrics;
 use super::metrics::file::MetricsFile;
 use super::metrics::labels::Labels;
 use super::mount_identity::MountIdentity;
-use super::options::FuseOptions;
+use super::options::{FuseOptions, Prefetch};
 use super::prefetch::Prefetcher;
 use super::prefetch::dentry_thread::ReaddirThread;
 use super::protocol::filesystem::FuseFilesystem;
 use super::protocol::image_fs::ImageFs;
 use super::protocol::node;
+use super::sources::ImageSources;
 use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
-use kiln_read::Image;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::fs;
@@ -31,7 +31,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// Each thread takes 16 MiB of address space.
 const THREADS_MAX: usize = 256;
 
-/// Mount `image` at the directory `dir` and serve it until the mount is unmounted or `stop`, the reading end of a pipe for
+/// Open the image of `sources`, mount it at the directory `dir` and serve it until the mount is unmounted or `stop`, the reading end of a pipe for
 /// example, can be read or is hung up. `ready` is called once the mount answers. Between requests no thread wakes, except for
 /// [`FuseOptions::metrics`].
 ///
@@ -39,15 +39,16 @@ const THREADS_MAX: usize = 256;
 /// files until they are closed or the process ends.
 ///
 /// # Errors
-/// `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
+/// The image cannot be opened; `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
 /// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
 pub fn serve(
-    image: Image,
+    sources: ImageSources,
     dir: &Path,
     options: &FuseOptions,
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
+    let image = sources.open().map_err(|error| MountError::Image { source: Box::new(error) })?;
     let dir = mount_source::mount_point(dir)?;
     let device = attach::attach(&dir, options)?;
     let mut mount = Mount { dir, identity: None };
@@ -62,10 +63,17 @@ pub fn serve(
 
     let config = config(options);
     // Listings fill the dcache only where names come with attributes (READDIRPLUS).
-    let (thread, slot) = node::are_inode_numbers(&image).then(ReaddirThread::new).unzip();
+    let lists_names = options.prefetch == Prefetch::DataAndNames && node::are_inode_numbers(&image);
+    let (thread, slot) = lists_names.then(ReaddirThread::new).unzip();
     let filesystem = || -> io::Result<FuseFilesystem> {
         let threads = LeaderFollowers::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&metrics));
-        let prefetcher = Prefetcher::new(device.try_clone()?, thread, image.superblock().inos, Arc::clone(&metrics));
+        let prefetcher = match options.prefetch {
+            Prefetch::Off => None,
+            Prefetch::Data | Prefetch::DataAndNames => {
+                let inodes = image.superblock().inos;
+                Some(Prefetcher::new(device.try_clone()?, thread, inodes, Arc::clone(&metrics)))
+            }
+        };
         Ok(FuseFilesystem::new(ImageFs::new(image, metrics, options), threads, prefetcher))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.

@@ -1,12 +1,13 @@
 //! Mounts that end with the test, and trees that can be compared.
-#![allow(dead_code, missing_docs)] // each test file uses its own part
+#![allow(dead_code, unused_imports, unused_macros, missing_docs)] // each test file uses its own part
 
 pub mod snapshot;
 
-use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::fuse::{self, FuseOptions, ImageSources, Prefetch};
 use kiln_mount::{MountError, kernel};
 use kiln_read::{Image, OpenOptions};
 use rustix::mount::UnmountFlags;
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
@@ -17,6 +18,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+thread_local! {
+    static PREFETCH: Cell<Prefetch> = const { Cell::new(Prefetch::DataAndNames) };
+}
+
+/// Run a test with servers that prefetch so much.
+pub fn with_prefetch(prefetch: Prefetch, test: fn()) {
+    PREFETCH.set(prefetch);
+    test();
+}
+
+/// How much the servers of this test prefetch.
+pub fn prefetch() -> Prefetch {
+    PREFETCH.get()
+}
+
+/// Tests that run twice: with all prefetch, and with none.
+macro_rules! scenes {
+    ($($name:ident)*) => {
+        mod with_all_prefetch {
+            $(#[test] fn $name() { crate::common::with_prefetch(kiln_mount::fuse::Prefetch::DataAndNames, super::$name) })*
+        }
+        mod without_prefetch {
+            $(#[test] fn $name() { crate::common::with_prefetch(kiln_mount::fuse::Prefetch::Off, super::$name) })*
+        }
+    };
+}
+pub(crate) use scenes;
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,8 +88,19 @@ pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
     Image::open_path(path, devices, &OpenOptions::default()).unwrap()
 }
 
+/// The sources of an image, as `kiln mount` opens them.
+pub fn sources(path: &Path, devices: &[PathBuf]) -> ImageSources {
+    ImageSources::open_paths(path, devices, 0, 64 << 20).unwrap()
+}
+
 pub fn options(fsname: &Path) -> FuseOptions {
-    FuseOptions { threads: 4, allow_other: true, fsname: fsname.display().to_string(), ..FuseOptions::default() }
+    FuseOptions {
+        threads: 4,
+        allow_other: true,
+        fsname: fsname.display().to_string(),
+        prefetch: prefetch(),
+        ..FuseOptions::default()
+    }
 }
 
 /// A directory that is removed, after what is still mounted on its children has been detached.
@@ -118,12 +158,12 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serve `image` at `dir`, and return when `ready` has been called.
-    pub fn start(image: Image, dir: &Path, options: FuseOptions) -> Result<Served, MountError> {
+    /// Serve the image of `sources` at `dir`, and return when `ready` has been called.
+    pub fn start(sources: ImageSources, dir: &Path, options: FuseOptions) -> Result<Served, MountError> {
         let (stopped, stop) = io::pipe().unwrap();
         let (sender, is_ready) = mpsc::channel();
         let path = dir.to_path_buf();
-        let serve = move || fuse::serve(image, &path, &options, stopped.as_fd(), &mut || sender.send(()).unwrap());
+        let serve = move || fuse::serve(sources, &path, &options, stopped.as_fd(), &mut || sender.send(()).unwrap());
         let served = Served { dir: dir.to_path_buf(), stop: Some(stop), thread: Some(thread::spawn(serve)) };
         match is_ready.recv_timeout(PATIENCE) {
             Ok(()) => Ok(served),

@@ -48,14 +48,15 @@ const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 pub(in crate::fuse) struct FuseFilesystem {
     fs: ImageFs,
     threads: LeaderFollowers,
-    prefetcher: Prefetcher,
+    /// `None` where prefetch is switched off.
+    prefetcher: Option<Prefetcher>,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
 impl FuseFilesystem {
-    pub(in crate::fuse) fn new(fs: ImageFs, threads: LeaderFollowers, prefetcher: Prefetcher) -> Self {
+    pub(in crate::fuse) fn new(fs: ImageFs, threads: LeaderFollowers, prefetcher: Option<Prefetcher>) -> Self {
         Self { fs, threads, prefetcher, no_open: false, no_opendir: false }
     }
 
@@ -101,8 +102,10 @@ impl Filesystem for FuseFilesystem {
         let find = |fs: &ImageFs| {
             let dir = fs.inode(parent)?;
             let found = fs.find(&dir, name.as_bytes())?;
-            if found.is_some_and(|inode| inode.has_contents() && !inode.is_dir()) {
-                self.prefetcher.note_lookup(parent, dir.meta.size);
+            if let Some(prefetcher) = &self.prefetcher
+                && found.is_some_and(|inode| inode.has_contents() && !inode.is_dir())
+            {
+                prefetcher.note_lookup(parent, dir.meta.size);
             }
             Ok(found)
         };
@@ -164,19 +167,20 @@ impl Filesystem for FuseFilesystem {
         reply: ReplyData,
     ) {
         // A process that reads past the page cache has no use for pages there.
-        let is_cached = flags.0 & O_DIRECT == 0;
+        let prefetcher = self.prefetcher.as_ref().filter(|_| flags.0 & O_DIRECT == 0);
         let (fs, threads) = (&self.fs, &self.threads);
         self.threads.answer(|| {
             fs.buffers.with(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
                 let answer = || match fs.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
-                        let is_start = is_cached && offset == 0;
-                        let in_flight =
-                            is_start.then(|| self.prefetcher.before_answer(fs, threads, node, bytes.is_hit()));
+                        let in_flight = prefetcher
+                            .filter(|_| offset == 0)
+                            .map(|prefetcher| prefetcher.before_answer(fs, threads, node, bytes.is_hit()));
                         reply.data(&bytes);
                         drop(in_flight);
-                        is_cached.then_some((size, bytes))
+                        heap::answered(bytes.len());
+                        prefetcher.map(|prefetcher| (prefetcher, size, bytes))
                     }
                     Err(error) => {
                         reply.error(fs.errno(About::Byte(node, offset), &error));
@@ -184,10 +188,9 @@ impl Filesystem for FuseFilesystem {
                     }
                 };
                 fs.guarded_with(RequestKind::Read, answer, |answered| {
-                    if let Some((size, bytes)) = answered {
-                        heap::answered(bytes.len());
+                    if let Some((prefetcher, size, bytes)) = answered {
                         let range = offset..offset + bytes.len() as u64;
-                        self.prefetcher.after_answer(fs, threads, node, size, range, bytes);
+                        prefetcher.after_answer(fs, threads, node, size, range, bytes);
                     }
                 })
             })
@@ -212,7 +215,9 @@ impl Filesystem for FuseFilesystem {
             let mut files = Vec::new();
             match fs.list(node, offset, &mut |entry, next| fs.add_plus(node, entry, next, &mut reply, &mut files)) {
                 Ok(()) => {
-                    self.prefetcher.note_listing(node, offset == 0, &files);
+                    if let Some(prefetcher) = &self.prefetcher {
+                        prefetcher.note_listing(node, offset == 0, &files);
+                    }
                     reply.ok();
                 }
                 Err(error) => reply.error(fs.errno(About::Node(node), &error)),
