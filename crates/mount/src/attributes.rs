@@ -1,4 +1,4 @@
-//! What programs may do with files of a mount, beside reading them.
+//! The attributes of a mount: what processes may do with its files beside reading them.
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 /// Attributes of a mount, in the words of mount(8). Every mount is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Set-user-id and set-group-id bits and file capabilities count. Only root may ask for that.
+    /// Set-user-id and set-group-id bits and file capabilities count. Only root may set this.
     pub suid: bool,
-    /// Device files lead to their devices. Only root may ask for that.
+    /// Device files lead to their devices. Only root may set this.
     pub dev: bool,
     /// Programs can be run.
     pub exec: bool,
-    /// Symbolic links are followed. Without, Linux 5.10 is needed.
+    /// Symbolic links are followed. Switching this off needs Linux 5.10.
     pub symfollow: bool,
 }
 
@@ -24,7 +24,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// For fsmount(2).
+    /// Flags of fsmount(2).
     pub(crate) fn of_fsmount(self) -> MountAttrFlags {
         let mut flags = MountAttrFlags::MOUNT_ATTR_RDONLY;
         flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !self.suid);
@@ -34,7 +34,7 @@ impl Attributes {
         flags
     }
 
-    /// For mount(2).
+    /// Flags of mount(2).
     pub(crate) fn of_mount(self) -> MountFlags {
         let mut flags = MountFlags::RDONLY;
         flags.set(MountFlags::NOSUID, !self.suid);
@@ -44,16 +44,16 @@ impl Attributes {
         flags
     }
 
-    /// Whether they let a mount do what only root may ask for.
+    /// Whether only root may mount with these attributes.
     pub(crate) fn need_root(self) -> bool {
         self.suid || self.dev
     }
 }
 
-/// Of mount(2); rustix has no name for it.
+/// A flag of mount(2) that rustix does not have.
 const MS_NOSYMFOLLOW: u32 = 0x100;
 
-/// As an option list: `ro,nosuid,nodev`.
+/// The option list of mount(8): `ro,nosuid,nodev`.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ro")?;
@@ -61,7 +61,7 @@ impl fmt::Display for Attributes {
         for (is_set, name) in names {
             write!(f, ",{}{name}", if is_set { "" } else { "no" })?;
         }
-        // What is so by default is not worth a word.
+        // Defaults are left out.
         for (is_set, name) in [(self.exec, "noexec"), (self.symfollow, "nosymfollow")] {
             if !is_set {
                 write!(f, ",{name}")?;

@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What the program is called: by libfuse 3, and before.
+/// The names of the program: in libfuse 3, and before.
 const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
 /// The program's protocol: the number of a socket to send the descriptor of `/dev/fuse` to.
 const COMM_FD: &str = "_FUSE_COMMFD";
 
 /// Mount at `dir` with `options` and return the descriptor of the connection. [`io::ErrorKind::NotFound`]: there is no
 /// such program.
-pub fn mount(dir: &Path, options: &OsStr) -> io::Result<OwnedFd> {
+pub(crate) fn mount(dir: &Path, options: &OsStr) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let arguments = [OsStr::new("-o"), options, OsStr::new("--"), dir.as_os_str()];
     // The socket becomes the program's standard input: the one descriptor that survives exec without unsafe code.
@@ -32,8 +32,8 @@ pub fn mount(dir: &Path, options: &OsStr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Unmount `dir`. The error has the program's words.
-pub fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
+/// Unmount `dir`. The error holds the message of the program.
+pub(crate) fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
     let mode = if lazily { "-uz" } else { "-u" };
     let (nothing, closed) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     drop(nothing);
@@ -75,7 +75,7 @@ fn receive_fd(socket: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Option<
     }))
 }
 
-/// What the program printed, without its line ends.
+/// The output of the program on one line.
 fn said(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     match text.trim() {
@@ -85,7 +85,7 @@ fn said(stderr: &[u8]) -> String {
 }
 
 /// An `-o` option with a value that may hold the separator.
-pub fn option(name: &str, value: &str) -> OsString {
+pub(crate) fn option(name: &str, value: &str) -> OsString {
     let escaped = value.replace('\\', "\\\\").replace(',', "\\,");
     format!("{name}={escaped}").into()
 }

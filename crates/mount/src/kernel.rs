@@ -1,8 +1,8 @@
 //! Linux's own EROFS, by the mount API of Linux 5.2.
 //!
 //! The image file is given to the kernel as it is. Kernels before 6.12, and some filesystems under the image (tmpfs,
-//! overlayfs), insist on a block device: then a read-only loop device stands between, which ends with the mount. So it
-//! does for an image inside a larger file, unless the kernel takes offsets (Linux 6.16) and this one is of whole blocks.
+//! overlayfs), insist on a block device: then the kernel reads the file through a read-only loop device, which ends with the
+//! mount. An image inside a larger file is read so, too, unless the kernel takes offsets (Linux 6.16) and this one is of whole blocks.
 
 mod loop_device;
 
@@ -22,9 +22,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// `fsconfig` takes no longer strings, in bytes.
+/// Bytes of the longest string that `fsconfig` takes.
 const PARAMETER_MAX: usize = 255;
-/// The kernel sends its messages one by one; it keeps eight.
+/// Messages that the kernel keeps for one context.
 const MESSAGES_MAX: usize = 8;
 
 /// How the kernel reads a mounted image.
@@ -72,7 +72,7 @@ pub fn mount_with(
     }
 }
 
-/// A mount that is in no tree yet.
+/// Create a mount that is in no tree yet.
 fn create(sources: &[Source], offset: u64, attributes: Attributes) -> Result<OwnedFd, Refusal> {
     let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
     let refusal = |errno| Refusal { errno, reason: reason(context.as_fd(), errno) };
@@ -105,7 +105,7 @@ fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> 
     Ok(name.into())
 }
 
-/// All of `sources` as block devices. Only the first, the image, has an offset.
+/// Create the mount with all of `sources` as block devices. Only the first, the image, has an offset.
 fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Result<(OwnedFd, KernelVia), MountError> {
     let mut loops = Vec::new();
     let mut devices = Vec::new();
@@ -150,14 +150,14 @@ fn no_loop(path: &Path, offset: u64, error: io::Error) -> MountError {
     }
 }
 
-/// The kernel's no.
+/// Why the kernel refused a mount.
 struct Refusal {
     errno: Errno,
     reason: String,
 }
 
 impl Refusal {
-    /// The filesystem type itself was refused.
+    /// The kernel refused the filesystem type itself.
     fn of_context(errno: Errno) -> Self {
         let reason = match errno {
             Errno::NODEV => "it has no EROFS".into(),
@@ -167,8 +167,7 @@ impl Refusal {
         Refusal { errno, reason }
     }
 
-    /// Whose fault it is. The kernel's numbers do not tell a damaged image from one that it does not know, so the
-    /// question goes to our own reader.
+    /// Tell a damaged image from one that this kernel does not know. The kernel's error numbers do not, so our own reader opens the image.
     fn explain(self, image: &Path, devices: &[PathBuf], offset: u64) -> MountError {
         let Refusal { errno, reason } = self;
         let path = image.to_path_buf();
@@ -185,8 +184,8 @@ impl Refusal {
     }
 }
 
-/// What the kernel says about the failure: its messages, or else the error number in words. There are messages about
-/// parameters only; what is wrong with an image goes to the kernel log.
+/// The kernel's messages about the failure, or else the error number in words. The messages are about parameters only; errors of an
+/// image go to the kernel log.
 fn reason(context: BorrowedFd<'_>, errno: Errno) -> String {
     let mut messages = Vec::new();
     let mut buf = [0; 1024];

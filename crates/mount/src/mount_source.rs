@@ -1,4 +1,4 @@
-//! What a mount goes from and to, checked before the kernel is asked.
+//! The sources and the mount point of a mount, checked before the kernel is asked.
 
 use crate::MountError;
 use crate::table::Mounted;
@@ -7,9 +7,9 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// What an image or an extra device is.
+/// The kind of file that an image or an extra device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourceKind {
+pub(crate) enum SourceKind {
     /// A regular file.
     File,
     /// A block device.
@@ -18,16 +18,15 @@ pub enum SourceKind {
 
 /// An image or an extra device, by its absolute path.
 #[derive(Clone, Debug)]
-pub struct Source {
-    /// Without symbolic links: the mount table shows it for as long as the mount lives.
+pub(crate) struct Source {
+    /// The path without symbolic links: the mount table shows it as long as the mount lives.
     pub path: PathBuf,
-    /// What it is.
+    /// The kind of file at the path.
     pub kind: SourceKind,
 }
 
-/// Look at `path` without opening it: the kernel opens what it is told to mount, and would wait for the other end of a
-/// FIFO.
-pub fn source(path: &Path) -> Result<Source, MountError> {
+/// Look at `path` without opening it: the kernel opens the source of a mount, and would wait for the other end of a FIFO.
+pub(crate) fn source(path: &Path) -> Result<Source, MountError> {
     let failed = |source| MountError::Source { path: path.to_path_buf(), source };
     let absolute = path.canonicalize().map_err(failed)?;
     let file_type = fs::metadata(&absolute).map_err(failed)?.file_type();
@@ -39,11 +38,11 @@ pub fn source(path: &Path) -> Result<Source, MountError> {
     Ok(Source { path: absolute, kind })
 }
 
-/// Whether a mount at `dir` would hide nothing: no image is mounted there, and the directory is empty. Whether it is a directory at
-/// all is for the mount to find out.
+/// Whether a mount at `dir` would hide nothing: no image is mounted there, and the directory is empty. The mount itself
+/// finds out whether it is a directory at all.
 ///
 /// # Errors
-/// What is in the way, or why that cannot be told.
+/// [`MountError::Taken`] says what is in the way; [`MountError::MountPoint`] that this cannot be found out.
 pub fn check_free(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     let failed = |source| MountError::MountPoint { path: path(), source };
@@ -57,7 +56,7 @@ pub fn check_free(dir: &Path) -> Result<(), MountError> {
 }
 
 /// The absolute path of the directory `dir`.
-pub fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
+pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::MountPoint { path: dir.to_path_buf(), source };
     let absolute = dir.canonicalize().map_err(failed)?;
     match fs::metadata(&absolute).map_err(failed)?.is_dir() {

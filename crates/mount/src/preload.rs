@@ -1,4 +1,4 @@
-//! Files that are in memory before anybody asks for them.
+//! Preloading: files that are read into the page cache before a program reads them.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::fs::File;
@@ -6,10 +6,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Bytes of one read.
 const CHUNK_LEN: usize = 1 << 20;
 
-/// Read the files at `paths` below the mount `dir` once, which brings them into the system's cache, until `stop` is set. Links
-/// lead no further than the mount. Returns what could not be read.
+/// Read the files at `paths` below the mount `dir` once, which brings them into the page cache, until `stop` is set. Symbolic links are
+/// resolved within the mount. Returns the paths that could not be read, and why.
 pub fn preload(dir: &Path, paths: &[PathBuf], stop: &AtomicBool) -> Vec<(PathBuf, io::Error)> {
     let root = match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(root) => root,
@@ -17,7 +18,7 @@ pub fn preload(dir: &Path, paths: &[PathBuf], stop: &AtomicBool) -> Vec<(PathBuf
     };
     let mut chunk = vec![0; CHUNK_LEN];
     let mut read = |path: &Path| -> io::Result<()> {
-        // A FIFO must not keep us waiting.
+        // Opening a FIFO must not wait for a writer.
         let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mut file = File::from(openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
         if !file.metadata()?.is_file() {

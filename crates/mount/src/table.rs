@@ -14,19 +14,19 @@ const IMAGE_TYPES: [&str; 3] = ["erofs", "fuse.kiln", "fuse.erofsfuse"];
 
 /// A line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mounted {
+pub(crate) struct Mounted {
     /// The absolute path of its root, for this process.
     pub dir: PathBuf,
-    /// Of the filesystem, with its subtype: `erofs`, `fuse.kiln`.
+    /// The type of the filesystem, with its subtype: `erofs`, `fuse.kiln`.
     pub fs_type: String,
-    /// A device, an image, or what else the mount was given as its source.
+    /// The source of the mount: a device, an image, or another string.
     pub source: OsString,
 }
 
 impl Mounted {
     /// The mount whose root is `dir`: the topmost one, if several are stacked there. `None` if `dir` is no root of a mount.
     /// The filesystem itself is not asked, so a FUSE mount whose server has ended is found, too.
-    pub fn at(dir: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn at(dir: &Path) -> io::Result<Option<Self>> {
         let place = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let fd = place.as_raw_fd();
         let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
@@ -38,16 +38,16 @@ impl Mounted {
         Ok(line.filter(|mounted| mounted.dir == dir))
     }
 
-    /// Whether an EROFS image is mounted here, by whatever program.
-    pub fn is_image(&self) -> bool {
+    /// Whether an EROFS image is mounted here, by any program.
+    pub(crate) fn is_image(&self) -> bool {
         IMAGE_TYPES.contains(&&*self.fs_type)
     }
 
-    /// What a line says of the mount `id`; `None` if it is about another one.
+    /// The mount `id`, if the line is about it.
     fn of_line(line: &[u8], id: u64) -> Option<Self> {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let number: u64 = str::from_utf8(fields.first()?).ok()?.parse().ok()?;
-        // Of optional fields there are none or more, and then a hyphen.
+        // Optional fields, if any, end with a hyphen.
         let rest = fields.iter().skip(6).position(|field| *field == b"-").map(|idx| idx + 7)?;
         let [fs_type, source, ..] = fields.get(rest..)? else { return None };
         let fs_type = String::from_utf8_lossy(&unescape(fs_type)).into_owned();

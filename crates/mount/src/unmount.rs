@@ -1,4 +1,4 @@
-//! Unmounting images, whatever program has mounted them.
+//! Unmounting images that any program has mounted.
 
 use crate::table::Mounted;
 use crate::{MountError, fusermount};
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 /// `FUSE_SUPER_MAGIC` of statfs(2).
 const FUSE_MAGIC: u64 = 0x6573_5546;
-/// A mount in use is tried again: between fork and exec a child holds its parent's descriptors.
+/// Tries to unmount a mount in use: between fork and exec a child holds its parent's descriptors.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 
-/// Unmount the image that is mounted at `dir`: by `umount2`, and for a user's own FUSE mount by `fusermount3`. Of mounts that are
-/// stacked there, this is the topmost.
+/// Unmount the image that is mounted at `dir`, by `umount2`, or by `fusermount3` for a user's own FUSE mount. If mounts are stacked there,
+/// the topmost one is unmounted.
 ///
 /// # Errors
-/// Nothing is mounted there, or something else than an EROFS image; it is in use; the kernel does not let this user.
+/// Nothing is mounted there, or no EROFS image; the mount is in use; the kernel does not let this user unmount it.
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     match Mounted::at(dir) {

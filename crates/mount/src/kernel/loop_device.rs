@@ -18,7 +18,7 @@ const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Somebody else may take the free device before us; so often in a row it is no accident.
+/// Tries to get a free device: another process may take it first, but not so often in a row.
 const ATTEMPTS: usize = 16;
 
 /// `struct loop_info64`.
@@ -52,15 +52,15 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// A read-only loop device. It is freed when nobody holds it any more: neither this value nor a mount.
-pub struct LoopDevice {
+/// A read-only loop device. The kernel frees it when neither this value nor a mount holds it any more.
+pub(super) struct LoopDevice {
     path: PathBuf,
     _held: File,
 }
 
 impl LoopDevice {
     /// Make the file or block device `backing`, from byte `offset` on, a loop device.
-    pub fn attach(backing: &Path, offset: u64) -> io::Result<LoopDevice> {
+    pub(super) fn attach(backing: &Path, offset: u64) -> io::Result<LoopDevice> {
         let file = File::open(backing)?;
         let control = File::options().read(true).write(true).open(CONTROL)?;
         let mut last = io::Error::from(Errno::BUSY);
@@ -78,7 +78,7 @@ impl LoopDevice {
     }
 
     /// `/dev/loopN`.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
