@@ -286,6 +286,37 @@ fn a_mount_tells_what_it_did() {
     assert!(!is_mounted(&dir));
 }
 
+/// The option reaches the server, in the background as well.
+#[test]
+fn prefetch_can_be_switched_off() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    for file in 0..80 {
+        let path = scratch.path(&format!("tree/{}/{:02}", file / 40, file % 40));
+        fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+        fs::write(path, format!("{file} ").repeat(300)).unwrap();
+    }
+    let (image, dir) = (scratch.path("image"), scratch.path("mnt"));
+    stdout(&["pack", "--quiet", &scratch.path("tree"), &image]);
+    fs::create_dir(&dir).unwrap();
+    for (value, has_data, has_names) in [("off", false, false), ("data", true, false), ("all", true, true)] {
+        let _place = Place(&dir);
+        stdout(&["mount", "--via=fuse", "--quiet", "--prefetch", value, &image, &dir]);
+        // By names, and then in the order of a listing.
+        (0..40).for_each(|file| drop(fs::read(format!("{dir}/0/{file:02}")).unwrap()));
+        for entry in fs::read_dir(format!("{dir}/1")).unwrap() {
+            fs::read(entry.unwrap().path()).unwrap();
+        }
+        let json = json(&stdout(&["stats", "--json", &dir]));
+        let pushes = json["prefetch"].as_object().unwrap().values().map(|kind| kind["count"].as_u64().unwrap());
+        assert_eq!(pushes.sum::<u64>() > 0, has_data, "{value}: {json}");
+        assert_eq!(json["prefetched_dentries"].as_u64().unwrap() > 0, has_names, "{value}: {json}");
+    }
+    fails(&["mount", "--prefetch", "names", &image, &dir], 2, "--prefetch");
+}
+
 /// Of two mounts, with names that need escapes, in the file for Prometheus and by `kiln stats`.
 #[test]
 fn counters_of_two_mounts_do_not_collide() {
