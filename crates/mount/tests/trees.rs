@@ -11,6 +11,7 @@ common::scenes! {
 
 use common::snapshot::{self, Snapshot};
 use common::{KernelMount, Served, TempDir};
+use kiln_mount::fuse::{FuseOptions, Prefetch};
 use kiln_read::Image;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -47,14 +48,17 @@ fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
 fn compare_fuse(image: &Path, devices: &[PathBuf], fuse_dir: &Path, mut expected: Snapshot) {
     let opened = common::open(image, devices);
     compare_library(&opened, &expected);
-    let served = Served::start(common::sources(image, devices), fuse_dir, common::options(image)).unwrap();
     without_numbers_0_and_1(&mut expected);
-    snapshot::assert_equal(&snapshot::take(fuse_dir), &expected);
-    // Once more, now that the kernel has cached the names with the listings.
-    snapshot::assert_equal(&snapshot::take(fuse_dir), &expected);
-    assert!(common::ls_shows_dots(fuse_dir), "{}", image.display());
-    served.stop().unwrap();
-    assert!(!common::is_mounted(fuse_dir));
+    for prefetch in [Prefetch::DataAndNames, Prefetch::Off] {
+        let options = FuseOptions { prefetch, ..common::options(image) };
+        let served = Served::start(common::sources(image, devices), fuse_dir, options).unwrap();
+        snapshot::assert_equal(&snapshot::take(fuse_dir), &expected);
+        // Once more, now that the kernel has cached the names with the listings.
+        snapshot::assert_equal(&snapshot::take(fuse_dir), &expected);
+        assert!(common::ls_shows_dots(fuse_dir), "{}", image.display());
+        served.stop().unwrap();
+        assert!(!common::is_mounted(fuse_dir));
+    }
 }
 
 /// A FUSE mount shows other numbers where the kernel shows 0, which readdir of C libraries passes over, and 1.
