@@ -1,0 +1,210 @@
+//! Rules of ARCHITECTURE.md that no compiler checks: which crate may know which, that no file imports another in a circle, where unsafe
+//! code stands, and that documents link to what exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates that a crate must not depend on; its tests may.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("format", &["kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
+    ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
+    ("read", &["kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
+    ("builder", &["kiln-read", "kiln-source", "kiln-sink", "kiln-mount"]),
+    ("sink", &["kiln-builder", "kiln-source", "kiln-mount"]),
+    ("mount", &["kiln-builder", "kiln-source", "kiln-sink"]),
+    ("source", &["kiln-sink", "kiln-mount"]),
+];
+
+/// Files outside of `codec` that may have unsafe code.
+const UNSAFE: &[&str] = &[
+    "cli/src/memory.rs",
+    "cli/src/output/inherited.rs",
+    "mount/src/fuse/metrics/query.rs",
+    "mount/src/fuse/prefetch/dentry_thread.rs",
+    "mount/src/heap.rs",
+    "mount/src/kernel/loop_device.rs",
+    "read/src/cache/fork_local.rs",
+    "read/src/source/mapped.rs",
+];
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// All files below `dir` whose names end so, sorted.
+fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
+    let mut todo = vec![dir.to_owned()];
+    let mut found = Vec::new();
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            let (path, file_type) = (entry.path(), entry.file_type().unwrap());
+            match file_type.is_dir() {
+                true if !matches!(entry.file_name().to_str(), Some("target" | ".git")) => todo.push(path),
+                false if path.to_str().is_some_and(|path| path.ends_with(end)) => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The paths of a tree of `use`: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        return paths.push(format!("{prefix}{tree}"));
+    };
+    let prefix = format!("{prefix}{}", &tree[..open]);
+    let inner = &tree[open + 1..tree.rfind('}').unwrap()];
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in inner.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&prefix, &inner[start..at], paths);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !inner[start..].trim().is_empty() {
+        expand(&prefix, &inner[start..], paths);
+    }
+}
+
+/// What the code of a module imports from its own crate, tests left out: as modules of the crate.
+fn imports(module: &str, source: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let is_tests = |at: &usize| source[*at..].lines().take(3).any(|line| line.contains("mod tests"));
+    let tests = source.match_indices("#[cfg(test)]").map(|(at, _)| at).find(is_tests);
+    let product = &source[..tests.unwrap_or(source.len())];
+    let code: Vec<&str> = product.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut paths = Vec::new();
+    for at in code.match_indices("use ").map(|(at, _)| at + "use ".len()) {
+        let statement = code[at..].split(';').next().unwrap();
+        if ["crate::", "super::", "self::"].iter().any(|start| statement.starts_with(start)) {
+            expand("", statement, &mut paths);
+        }
+    }
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let mut base: Vec<&str> = module.split("::").collect();
+        let mut rest: Vec<&str> = path.split("::").map(str::trim).collect();
+        match rest.remove(0) {
+            "crate" => base.clear(),
+            "super" => drop(base.pop()),
+            _ => {}
+        }
+        while rest.first() == Some(&"super") {
+            rest.remove(0);
+            base.pop();
+        }
+        base.extend(rest.iter().filter(|name| **name != "self"));
+        let prefixes = (1..=base.len()).rev().map(|len| base[..len].join("::"));
+        let target = prefixes.into_iter().find(|prefix| modules.contains_key(prefix));
+        found.extend(target.filter(|target| target != module));
+    }
+    found
+}
+
+/// A circle in a graph, if there is one: each imports the next, and the last the first.
+fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    // What imports nothing that is left cannot be in a circle.
+    let mut left = graph.clone();
+    loop {
+        let ends: Vec<String> = left
+            .iter()
+            .filter(|(_, targets)| targets.iter().all(|target| !left.contains_key(target)))
+            .map(|(module, _)| module.clone())
+            .collect();
+        if ends.is_empty() {
+            break;
+        }
+        ends.iter().for_each(|end| drop(left.remove(end)));
+    }
+    let mut path = vec![left.keys().next()?.clone()];
+    loop {
+        let next = left[path.last().unwrap()].iter().find(|target| left.contains_key(*target)).unwrap().clone();
+        if let Some(at) = path.iter().position(|module| *module == next) {
+            return Some(path.split_off(at));
+        }
+        path.push(next);
+    }
+}
+
+#[test]
+fn files_import_each_other_in_one_direction() {
+    for (name, _) in FORBIDDEN.iter().chain(&[("cli", &[] as &[&str])]) {
+        let src = project().join("crates").join(name).join("src");
+        let modules: BTreeMap<String, String> = files(&src, ".rs")
+            .into_iter()
+            .map(|path| {
+                let relative = path.strip_prefix(&src).unwrap().with_extension("");
+                (relative.to_str().unwrap().replace('/', "::"), fs::read_to_string(&path).unwrap())
+            })
+            .filter(|(module, _)| !matches!(&**module, "lib" | "main") && !module.ends_with("tests"))
+            .collect();
+        assert!(modules.len() > 3, "{name}");
+        let graph = modules.iter().map(|(module, source)| (module.clone(), imports(module, source, &modules)));
+        let graph: BTreeMap<_, _> = graph.collect();
+        assert!(graph.values().any(|targets| !targets.is_empty()), "{name}: no import was found");
+        assert_eq!(circle(&graph), None, "{name}");
+    }
+}
+
+#[test]
+fn circles_are_found() {
+    let modules: BTreeMap<String, String> =
+        [("a", "use crate::b::X;"), ("b", "use super::c::{self, Y};"), ("c", "use crate::a::{d::Z, W};"), ("e", "")]
+            .map(|(module, source)| (module.to_owned(), source.to_owned()))
+            .into();
+    let graph = modules.iter().map(|(module, source)| (module.clone(), imports(module, source, &modules))).collect();
+    assert_eq!(circle(&graph), Some(["a", "b", "c"].map(String::from).to_vec()));
+}
+
+#[test]
+fn crates_depend_on_each_other_in_one_direction() {
+    for (name, forbidden) in FORBIDDEN {
+        let manifest = fs::read_to_string(project().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+        let dependencies = dependencies.split("\n[").next().unwrap();
+        for other in *forbidden {
+            assert!(!dependencies.lines().any(|line| line.starts_with(other)), "{name} depends on {other}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stands_where_it_is_allowed() {
+    let crates = project().join("crates");
+    let has_unsafe = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.lines().map(|line| line.split("//").next().unwrap());
+        code.into_iter().any(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe"))
+    };
+    let found = files(&crates, ".rs").into_iter().filter(has_unsafe);
+    let found = found.map(|path| path.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned());
+    let found: Vec<_> = found.filter(|path| !path.starts_with("codec/") && path.contains("/src/")).collect();
+    assert_eq!(found, UNSAFE);
+}
+
+#[test]
+fn documents_link_to_what_exists() {
+    let project = project();
+    let mut links = 0;
+    for document in files(&project, ".md") {
+        let text = fs::read_to_string(&document).unwrap();
+        for (_, rest) in text.match_indices("](").map(|(at, _)| text[at..].split_at(2)) {
+            let link = rest.split([')', '#']).next().unwrap();
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            assert!(document.parent().unwrap().join(link).exists(), "{}: {link}", document.display());
+            links += 1;
+        }
+    }
+    assert!(links > 5);
+}
