@@ -1,7 +1,8 @@
 //! The phases of a build, one after the other.
 
-use crate::clock::PhaseClock;
 use crate::context::Context;
+use crate::context::clock::PhaseClock;
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::explain::Reasons;
@@ -13,7 +14,6 @@ use crate::output::Out;
 use crate::pack::{self, append};
 use crate::plan::file::Storage;
 use crate::plan::{self, Apart};
-use crate::progress::Control;
 use crate::summary::{self, Summary};
 use crate::tree::Tree;
 use crate::write::{self, special_inodes, superblock};

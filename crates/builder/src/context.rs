@@ -1,7 +1,10 @@
-//! What all phases of a build are given.
+//! What all phases of a build are given: the tree, the options, and how a caller follows and ends it.
 
+pub(crate) mod clock;
+pub(crate) mod progress;
+
+use crate::context::progress::Control;
 use crate::options::BuildOptions;
-use crate::progress::Control;
 use crate::tree::Tree;
 
 /// What is built, how, and how a caller ends it: the same for all phases.

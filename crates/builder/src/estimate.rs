@@ -21,8 +21,9 @@ pub use interval::Interval;
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
-use crate::clock::PhaseClock;
 use crate::context::Context;
+use crate::context::clock::PhaseClock;
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
 use crate::inodes::digest;
@@ -31,7 +32,6 @@ use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe, Fragments};
 use crate::plan::Apart;
 use crate::plan::Plan;
-use crate::progress::Control;
 use crate::tree::Kind;
 use crate::tree::Tree;
 use crate::write::superblock::{self, Header};

@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod build;
-mod clock;
 mod context;
 mod error;
 mod estimate;
@@ -25,13 +24,13 @@ mod output;
 mod pack;
 mod plan;
 mod pool;
-mod progress;
 mod summary;
 pub mod tree;
 mod write;
 
 pub use build::{build, build_explained};
-pub use clock::{Phase, PhaseClock};
+pub use context::clock::{Phase, PhaseClock};
+pub use context::progress::{Control, Progress};
 pub use error::{BuildError, InputProblem, Skipped};
 pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
@@ -40,6 +39,5 @@ pub use kiln_codec::Spec;
 pub use options::hints::Hints;
 pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
 pub use output::{Blob, Out};
-pub use progress::{Control, Progress};
 pub use summary::{CompressionUse, Summary};
 pub use tree::Tree;

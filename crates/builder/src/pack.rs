@@ -20,6 +20,7 @@ use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::context::Context;
+use crate::context::progress::{Control, Progress};
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::layout::lcluster_index::{self, ZExtent};
@@ -36,7 +37,6 @@ use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
 use crate::pool::{self, Costed};
-use crate::progress::{Control, Progress};
 use crate::tree::Tree;
 
 pub(crate) use stored::{Extents, Stored};

@@ -5,7 +5,7 @@ use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use std::cmp::Reverse;
 
-use crate::clock::Phase;
+use crate::context::clock::Phase;
 use crate::error::Skipped;
 use crate::layout::view::View;
 use crate::pack::Stored;

@@ -11,6 +11,7 @@ use kiln_format::feature::Feature;
 use kiln_format::superblock::Superblock;
 use kiln_format::{Blkaddr, FormatError, Nid};
 
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
@@ -18,7 +19,6 @@ use crate::layout::{Layout, zone_first_nid};
 use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::append::Appender;
-use crate::progress::Control;
 use crate::write::inode_writer::InodeWriter;
 use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
 use crate::write::superblock::{Header, SpecialNids};

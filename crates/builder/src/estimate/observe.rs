@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 
 use super::frame::{Frame, PIECE_LEN, Probe};
 use super::observed::{Observed, chunks};
-use crate::clock::thread_cpu;
 use crate::context::Context;
+use crate::context::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkText;

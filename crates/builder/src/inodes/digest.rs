@@ -4,8 +4,8 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::clock::thread_cpu;
 use crate::context::Context;
+use crate::context::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::Apart;

@@ -5,10 +5,10 @@ use kiln_format::BlockBits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::zmap::HeadKind;
 
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::options::REST_MAX_BLOCKS;
-use crate::progress::Control;
 
 /// An extent relative to the stored bytes of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

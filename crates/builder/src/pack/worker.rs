@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::context::Context;
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::{BuildOptions, Dedupe};
@@ -17,7 +18,6 @@ use crate::plan::Plan;
 use crate::plan::analysis::skippable;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::progress::Control;
 use crate::tree::Content;
 use crate::tree::Tree;
 

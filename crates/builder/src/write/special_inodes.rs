@@ -6,6 +6,7 @@
 use kiln_codec::Spec;
 
 use crate::context::Context;
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
@@ -17,7 +18,6 @@ use crate::pack::fill::{End, PclusterWriter};
 use crate::pack::worker::{self, PackOutput, Shape};
 use crate::plan::text::segment_len;
 use crate::pool::{self, Costed};
-use crate::progress::Control;
 use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
 
