@@ -1,4 +1,4 @@
-//! Why a build failed, sorted by who must act.
+//! Why a build failed, sorted by the party that must act: the user, the machine's owner, or we.
 
 use kiln_codec::CodecError;
 use kiln_format::xattr::BODY_MAX_LEN;

@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (error, _) => Failure::Diff(error),
     })?;
     match printer.finish(&summary) {
-        // Whoever has read enough has seen a difference, or has not: the exit code says so all the same.
+        // A reader that closes the pipe early gets the answer by the exit code all the same.
         Err(failure) if !failure.is_broken_pipe() => return Err(failure),
         _ => {}
     }

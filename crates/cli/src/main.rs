@@ -114,7 +114,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
 
 /// Help and version go to standard output and are no errors; the rest is misuse, which `check` reports as fsck(8) does.
 fn usage(error: &clap::Error) -> ExitCode {
-    // Where even this cannot be printed there is nobody to tell.
+    // If even this cannot be printed, the exit code alone tells it.
     let _ = error.print();
     let is_check = std::env::args_os().nth(1).is_some_and(|command| command == "check");
     if !error.use_stderr() {

@@ -55,7 +55,7 @@ impl ShownArgs {
 
 /// Counts bytes, for any number of threads. Dropped, a bar goes away.
 pub enum Meter {
-    /// For nobody.
+    /// No progress is shown.
     Nothing,
     /// On a terminal.
     Bar(ProgressBar),

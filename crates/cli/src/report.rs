@@ -27,7 +27,7 @@ pub fn error(message: &dyn fmt::Display) {
 
 /// Something that is not data, on standard error.
 pub fn note(message: fmt::Arguments<'_>) {
-    // Where standard error cannot be written there is nobody to tell.
+    // If standard error cannot be written, the exit code alone tells it.
     let _ = writeln!(io::stderr().lock(), "kiln: {message}");
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// Show what a FUSE mount of kiln has done so far
 ///
-/// Whoever may open the mount's root may ask. Mounts by the kernel's own driver have no such counters.
+/// A process that may open the mount's root may ask. Mounts by the kernel's own driver have no such counters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

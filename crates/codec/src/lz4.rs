@@ -126,7 +126,7 @@ pub(crate) fn decode_prefix(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError
 
 /// Refuse a block with a match at distance 0 among what makes its first `plain_len` bytes. The format forbids it, but
 /// liblz4, like Linux, does not look: it leaves what was in the destination before. Looking costs almost half of the
-/// decoder's speed, so only those look who must know.
+/// decoder's speed, so only callers that need it look.
 pub(crate) fn check_distances(src: &[u8], plain_len: usize) -> Result<(), CodecError> {
     let mut rest = src;
     let mut produced = 0;

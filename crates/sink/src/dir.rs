@@ -32,7 +32,7 @@ pub enum Owners {
     /// If the caller is root; others own what they extract, and suid and sgid bits for someone else are dropped.
     #[default]
     IfRoot,
-    /// Always: who may not give files away gets an error.
+    /// Always: a user who must not give files away gets an error.
     Restore,
     /// Never.
     Skip,

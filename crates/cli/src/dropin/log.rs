@@ -41,7 +41,7 @@ impl Log {
         }
     }
 
-    /// Something that only who asked for it wants to read.
+    /// A detail, printed only if the level of messages asks for it.
     pub fn info(self, message: Arguments<'_>) {
         if self.level >= INFO_LEVEL {
             info(message);
@@ -61,6 +61,6 @@ pub fn info(message: Arguments<'_>) {
 
 /// A line without a mark.
 pub fn line(message: Arguments<'_>) {
-    // Where standard error cannot be written there is nobody to tell.
+    // Where standard error cannot be written the message is lost.
     let _ = writeln!(io::stderr().lock(), "{message}");
 }

@@ -1,4 +1,4 @@
-//! How much memory a FUSE server may take for itself if nobody says.
+//! How much memory a FUSE server may take for itself by default.
 
 use std::fs;
 use std::path::Path;

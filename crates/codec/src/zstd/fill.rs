@@ -39,7 +39,7 @@ pub(super) struct Filler {
     calibration: f64,
 }
 
-/// Who finds matches.
+/// The match finder.
 enum Finder {
     Quick(Matcher),
     Library(Parse),

@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-/// Who shall own it, if owners are restored.
+/// The owner to restore, if owners are restored.
 fn owner(run: &Run<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
     run.owners.then(|| (Uid::from_raw(inode.meta.uid), Gid::from_raw(inode.meta.gid)))
 }

@@ -19,7 +19,7 @@ pub(super) struct Run<'a> {
     pub(super) options: &'a ExtractOptions,
     /// Whether owners are restored.
     pub(super) owners: bool,
-    /// Who owns what is made.
+    /// The owner of what is made.
     pub(super) euid: u32,
     pub(super) egid: u32,
     stop: &'a AtomicBool,

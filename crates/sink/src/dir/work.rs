@@ -23,7 +23,7 @@ pub(super) enum Job {
     Range(Arc<Large>, Range<u64>),
 }
 
-/// A large file that several workers fill. Whoever comes last completes it.
+/// A large file that several workers fill. The last one completes it.
 pub(super) struct Large {
     entry: Entry,
     file: File,

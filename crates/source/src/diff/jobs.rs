@@ -76,7 +76,7 @@ impl<'a> Jobs<'a> {
         Cutting { step, a, b, off: 0, len, holes, decided: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Files that cannot be opened have no known holes: whoever compares them will see the error.
+    /// Files that cannot be opened have no known holes: their comparison meets the error.
     fn holes(&self, a: NodeId, b: NodeId) -> Option<Holes> {
         Some(Holes { a: self.a.open(a).ok()?, b: self.b.open(b).ok()? })
     }

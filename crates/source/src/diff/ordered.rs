@@ -41,7 +41,7 @@ where
             return jobs.map(make_worker()).try_for_each(each);
         }
         let outcome = in_order(threads * BACKLOG, jobs, jobs_in, &results_out, &mut each);
-        // The queue has ended with its sender, and so will the workers, without finishing what nobody will consume.
+        // The queue has ended with its sender, and so will the workers, without finishing results that are not consumed.
         over.store(true, Ordering::Relaxed);
         outcome
     })
@@ -67,7 +67,7 @@ fn in_order<J, R>(
         while given - turn < backlog
             && let Some(value) = jobs.next()
         {
-            // Nobody is left to take it only if a worker has panicked: then there is no result, either.
+            // The channel has no receiver only if a worker has panicked: then there is no result, either.
             let _ = jobs_in.send(Numbered { seq: given, value });
             given += 1;
         }

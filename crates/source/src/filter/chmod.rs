@@ -51,7 +51,7 @@ enum What {
     As(u32),
 }
 
-/// Who is meant.
+/// The classes of users that a rule is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Who {
     user: bool,
@@ -62,7 +62,7 @@ struct Who {
 impl Who {
     const ALL: Who = Who { user: true, group: true, others: true };
 
-    /// `bits` of 0 to 7, for all who are meant.
+    /// `bits` of 0 to 7, for all classes that are meant.
     fn spread(self, bits: u16) -> u16 {
         let at = |is_meant: bool, shift: u32| if is_meant { bits << shift } else { 0 };
         at(self.user, 6) | at(self.group, 3) | at(self.others, 0)

@@ -55,7 +55,7 @@ pub struct Extract {
     pub xattrs: bool,
     force: bool,
     pub overwrite: bool,
-    /// As asked for; the default depends on who asks.
+    /// As asked for; the default depends on whether root asks.
     pub owners: Option<bool>,
     /// As asked for.
     pub permissions: Option<bool>,

@@ -70,7 +70,7 @@ pub fn ratio(image: &Image, start: &Inode) -> Result<f64, ReadError> {
         stored_blks = stored_blks.saturating_add(bits.blocks_for(len));
         blks = blks.saturating_add(bits.blocks_for(inode.meta.size));
     }
-    // What fragments lie in belongs to the whole tree, and is the contents of nobody else.
+    // The packed inode belongs to the whole tree, and no file has its contents.
     if let Some(nid) = image.superblock().packed_nid.filter(|_| start.nid == image.root_nid()) {
         stored_blks = stored_blks.saturating_add(bits.blocks_for(stored::len(image, &image.inode(nid)?)?));
     }
