@@ -78,8 +78,8 @@ struct Built {
 fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
     let Context { tree, options, control } = context;
     let digests = digest::all(apart, context)?;
-    let mut facts = inodes::Inodes::gather(tree, &digests, options)?;
-    let mut plan = plan::Plan::make(&facts, apart, context)?;
+    let mut inodes = inodes::Inodes::gather(tree, &digests, options)?;
+    let mut plan = plan::Plan::make(&inodes, apart, context)?;
     clock.finish("plan");
     let header = superblock::Header::new(out.blob.is_some(), options)?;
     let mut data = append::Appender::new(out, header.blocks, options);
@@ -87,17 +87,17 @@ fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Con
     plan.packing_is_done();
     let data_end = data.end();
     clock.finish("pack");
-    let view = View::new(tree, &facts, &plan, &packed, options);
+    let view = View::new(tree, &inodes, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
     let metadata = special_inodes::SpecialInodes::pack(&view, &layout, &mut data, context)?;
     let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
     clock.finish("write");
     let mut summary = summary::summarize(&view, data_end, &written);
     summary.changed = changed(&mut plan, &mut packed, apart);
-    summary.skipped = std::mem::take(&mut facts.left_out);
+    summary.skipped = std::mem::take(&mut inodes.left_out);
     summary.skipped.append(&mut plan.left_out);
     summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
-    Ok(Built { summary, inodes: facts, plan, data: packed })
+    Ok(Built { summary, inodes: inodes, plan, data: packed })
 }
 
 /// Files that have changed and are stored, by path: those of the plan and of packing, and of those that are apart for it.

@@ -94,14 +94,14 @@ pub fn estimate(
     let mut clock = PhaseClock::start();
     let context = Context { tree, options, control };
     let digests = digest::synthetic(tree, options);
-    let facts = Inodes::gather(tree, &digests, options)?;
-    let plan = Plan::make(&facts, &Apart::new(), context)?;
+    let inodes = Inodes::gather(tree, &digests, options)?;
+    let plan = Plan::make(&inodes, &Apart::new(), context)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
     let observed = observe::observe(&plan, &frame, context)?;
     let mut layout_clock = PhaseClock::start();
     let synthetic = synthetic::packed(&plan, &frame, &observed, has_blob, options);
-    let view = View::new(tree, &facts, &plan, &synthetic, options);
+    let view = View::new(tree, &inodes, &plan, &synthetic, options);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
 

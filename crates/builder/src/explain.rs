@@ -134,7 +134,7 @@ pub enum Unpacked {
 /// What a build has decided, to be asked when it is done.
 pub struct Reasons<'a> {
     tree: &'a Tree,
-    facts: Inodes,
+    inodes: Inodes,
     plan: Plan,
     stored: Vec<Stored>,
     /// Files that could not be read when they were to be stored.
@@ -146,7 +146,7 @@ pub struct Reasons<'a> {
 
 impl<'a> Reasons<'a> {
     /// Keep what `packed` has to tell; inline tails, which need memory, go.
-    pub(crate) fn new(tree: &'a Tree, facts: Inodes, plan: Plan, packed: StoredData, options: &BuildOptions) -> Self {
+    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, packed: StoredData, options: &BuildOptions) -> Self {
         let refs = plan.streams.iter().flat_map(|streams| {
             let target = |one: &crate::plan::dedupe::split_points::Ref| match streams.locate(one.target) {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
@@ -157,7 +157,7 @@ impl<'a> Reasons<'a> {
         let mut packed_refs: Vec<_> = refs.collect();
         packed_refs.sort_unstable_by_key(|range| range.start);
         let left_out = packed.left_out.into_keys().collect();
-        Self { tree, facts, plan, stored: packed.stored, left_out, options: options.clone(), packed_refs }
+        Self { tree, inodes, plan, stored: packed.stored, left_out, options: options.clone(), packed_refs }
     }
 
     /// Every regular file of the image in walk order.
@@ -242,9 +242,9 @@ impl<'a> Reasons<'a> {
     }
 
     fn extended_because(&self, node: NodeId) -> Vec<ExtendedBecause> {
-        match self.facts.forms[node.idx()] {
+        match self.inodes.forms[node.idx()] {
             Form::Compact => Vec::new(),
-            Form::Extended => self.facts.extended_because(self.tree, node, &self.options),
+            Form::Extended => self.inodes.extended_because(self.tree, node, &self.options),
         }
     }
 }

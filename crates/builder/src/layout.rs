@@ -87,7 +87,7 @@ impl Layout {
         };
         let (mut zone, mut apart) = (MetadataAllocator::new(view.block_bits), MetadataAllocator::new(view.block_bits));
         layout.place_inode(NodeId::ROOT, view, &mut zone)?;
-        let shared_len = view.facts.xattrs.shared_area().len() as u64;
+        let shared_len = view.inodes.xattrs.shared_area().len() as u64;
         layout.shared_pos = zone.inode(shared_len, 0);
         if shared_len > 0 {
             layout.inodes.regions.push(Region::SharedXattrs);
@@ -126,7 +126,7 @@ impl Layout {
         let (len, in_block) = view.measure(node)?;
         let pos = match in_block {
             true => zone.inode_in_block(len),
-            false => zone.inode(len, view.facts.forms[node.idx()].len() as u64),
+            false => zone.inode(len, view.inodes.forms[node.idx()].len() as u64),
         };
         self.inode_pos[node.idx()] = pos;
         self.inodes.regions.push(Region::Inode(node));

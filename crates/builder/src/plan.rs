@@ -85,16 +85,16 @@ impl Plan {
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
-    pub(crate) fn make(facts: &Inodes, apart: &Apart, context: Context<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn make(inodes: &Inodes, apart: &Apart, context: Context<'_>) -> Result<Self, BuildError> {
         let Context { tree, options, control: _ } = context;
         let mut files = Vec::new();
         let mut file_of_node = vec![None; tree.len()];
         let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
-            Kind::File { len, .. } if !facts.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
+            Kind::File { len, .. } if !inodes.is_left_out[node.idx()] && file_of_node[node.idx()].is_none() => {
                 // There are fewer files than nodes, and no more of these than numbers.
                 file_of_node[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
                 let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
-                let (inode_len, way) = (facts.inode_len(node) as u32, options.compression_of(node));
+                let (inode_len, way) = (inodes.inode_len(node) as u32, options.compression_of(node));
                 files.push(FilePlan { node, len, inode_len, storage, way });
             }
             _ => {}

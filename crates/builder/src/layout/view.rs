@@ -26,7 +26,7 @@ pub(crate) struct View<'a> {
     /// The tree.
     pub tree: &'a Tree,
     /// Facts of its inodes.
-    pub facts: &'a Inodes,
+    pub inodes: &'a Inodes,
     /// The plan.
     pub plan: &'a Plan,
     /// The data.
@@ -53,7 +53,7 @@ impl<'a> View<'a> {
     /// A view for `options`.
     pub(crate) fn new(
         tree: &'a Tree,
-        facts: &'a Inodes,
+        inodes: &'a Inodes,
         plan: &'a Plan,
         packed: &'a StoredData,
         options: &BuildOptions,
@@ -67,7 +67,7 @@ impl<'a> View<'a> {
         };
         let view = Self {
             tree,
-            facts,
+            inodes,
             plan,
             packed,
             block_bits,
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
             let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
             Some(unreadable || self.packed.is_left_out(idx))
         };
-        self.facts.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
+        self.inodes.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
     }
 
     /// Entries of a directory that are in the image.
@@ -166,7 +166,7 @@ impl<'a> View<'a> {
             Kind::Directory(_) if self.packed_directory_len(node).is_none() => self.directory_len(node),
             _ => return (0, 0),
         };
-        let tail = inline_tail_len(len, self.facts.inode_len(node), self.block_bits).unwrap_or(0) as u64;
+        let tail = inline_tail_len(len, self.inodes.inode_len(node), self.block_bits).unwrap_or(0) as u64;
         ((len - tail).next_multiple_of(self.block_bits.len()), tail)
     }
 
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// Block sizes that the compact index cannot have.
     pub(crate) fn measure(&self, node: NodeId) -> Result<(u64, bool), BuildError> {
-        let body_off = self.facts.inode_len(node) as u64;
+        let body_off = self.inodes.inode_len(node) as u64;
         let (behind, in_block) = match (&self.tree.node(node).kind, self.stored(node)) {
             (Kind::File { .. }, Some(Stored::Tail(len, _))) => (u64::from(*len), true),
             (Kind::File { .. }, Some(Stored::FlatTail(flat))) => (flat.1.len.into(), true),

@@ -54,7 +54,7 @@ impl<'a> InodeWriter<'a> {
             Region::Inode(node) => self.inode(*node, out),
             Region::Blocks(node) => self.blocks(*node, out),
             Region::SharedXattrs => {
-                out.extend_from_slice(self.view.facts.xattrs.shared_area());
+                out.extend_from_slice(self.view.inodes.xattrs.shared_area());
                 Ok(())
             }
         }
@@ -65,12 +65,12 @@ impl<'a> InodeWriter<'a> {
         let view = self.view;
         self.serial += 1;
         let inode = self.record(id)?;
-        out.extend_from_slice(&inode.encode(view.facts.epoch, view.facts.compact_times)?);
-        let (body, xattr_len) = (out.len(), view.facts.xattr_len(id));
+        out.extend_from_slice(&inode.encode(view.inodes.epoch, view.inodes.compact_times)?);
+        let (body, xattr_len) = (out.len(), view.inodes.xattr_len(id));
         if xattr_len > 0 {
             let shared_base = u32::try_from(self.layout.shared_pos / 4)
                 .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
-            view.facts.xattrs.encode_body(view.facts.xattr_sets[id.idx()], shared_base, out);
+            view.inodes.xattrs.encode_body(view.inodes.xattr_sets[id.idx()], shared_base, out);
             // Zeros are entries that no reader shows.
             out.resize(body + xattr_len, 0);
         }
@@ -115,7 +115,7 @@ impl<'a> InodeWriter<'a> {
     /// As [`InodeWriter::region`].
     pub(crate) fn special(&mut self, contents: &SpecialInode, out: &mut Vec<u8>) -> Result<(), BuildError> {
         self.serial += 1;
-        let (epoch, shape) = (self.view.facts.epoch, contents.shape(self.view)?);
+        let (epoch, shape) = (self.view.inodes.epoch, contents.shape(self.view)?);
         let inode = Inode {
             form: contents.form(),
             layout: shape.layout(),
@@ -133,7 +133,7 @@ impl<'a> InodeWriter<'a> {
             mtime_nsec: epoch.nsec,
             nlink: 1,
         };
-        out.extend_from_slice(&inode.encode(epoch, self.view.facts.compact_times)?);
+        out.extend_from_slice(&inode.encode(epoch, self.view.inodes.compact_times)?);
         shape.encode(contents.algorithm, &contents.extents.list, out)
     }
 
@@ -143,10 +143,10 @@ impl<'a> InodeWriter<'a> {
         let time = mtime(&node.meta, self.options);
         let (file_type, size, layout, i_u) = self.contents(id)?;
         Ok(Inode {
-            form: view.facts.forms[id.idx()],
+            form: view.inodes.forms[id.idx()],
             layout,
             bit4: view.omits_dot && file_type == FileType::Directory,
-            xattr_icount: xattr::icount(view.facts.xattr_len(id))?,
+            xattr_icount: xattr::icount(view.inodes.xattr_len(id))?,
             file_type,
             permissions: node.meta.permissions,
             size,

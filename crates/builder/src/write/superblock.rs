@@ -85,7 +85,7 @@ impl Header {
                 compat |= Compat::PLAIN_XATTR_PFX;
             }
         }
-        let epoch = view.facts.epoch;
+        let epoch = view.inodes.epoch;
         let build_time = options.build_time.or(options.source_date_epoch);
         let build_time = build_time.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
         Ok(Superblock {
@@ -205,10 +205,10 @@ fn compat(view: &View<'_>, has_metabox: bool, options: &BuildOptions) -> Compat 
     if options.checksum {
         compat |= Compat::SB_CHKSUM;
     }
-    if view.facts.has_xattrs() {
+    if view.inodes.has_xattrs() {
         compat |= Compat::XATTR_FILTER;
     }
-    if has_metabox && !view.facts.xattrs.shared_area().is_empty() {
+    if has_metabox && !view.inodes.xattrs.shared_area().is_empty() {
         compat |= Compat::SHARED_EA_IN_METABOX;
     }
     compat
@@ -252,7 +252,7 @@ fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Resul
         incompat |= Incompat::METABOX | Incompat::ADDR_48BIT;
     }
     let records = view.encoded && any_special;
-    if records || view.omits_dot || view.facts.compact_times == CompactTimes::Own {
+    if records || view.omits_dot || view.inodes.compact_times == CompactTimes::Own {
         incompat |= Incompat::ADDR_48BIT;
     }
     Ok((incompat, compr_info))
