@@ -97,7 +97,7 @@ fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Con
     summary.skipped = std::mem::take(&mut inodes.left_out);
     summary.skipped.append(&mut plan.left_out);
     summary.skipped.extend(packed.left_out.values_mut().filter_map(Option::take));
-    Ok(Built { summary, inodes: inodes, plan, data: packed })
+    Ok(Built { summary, inodes, plan, data: packed })
 }
 
 /// Files that have changed and are stored, by path: those of the plan and of packing, and of those that are apart for it.
