@@ -76,7 +76,7 @@ struct Built {
 
 /// Build an image in which files that are `apart` share nothing.
 fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let Context { tree, options, control } = context;
+    let Context { tree, options, .. } = context;
     let digests = digest::all(apart, context)?;
     let mut inodes = inodes::Inodes::gather(tree, &digests, options)?;
     let mut plan = plan::Plan::make(&inodes, apart, context)?;
@@ -90,7 +90,7 @@ fn attempt(out: Out<'_>, apart: &mut Apart, clock: &mut PhaseClock, context: Con
     let view = View::new(tree, &inodes, &plan, &packed, options);
     let layout = layout::Layout::make(&view)?;
     let metadata = special_inodes::SpecialInodes::pack(&view, &layout, &mut data, context)?;
-    let written = write::write(&view, &layout, &metadata, data, &header, out, options, control)?;
+    let written = write::write(&view, &layout, &metadata, data, &header, out, context)?;
     clock.finish("write");
     let mut summary = summary::summarize(&view, data_end, &written);
     summary.changed = changed(&mut plan, &mut packed, apart);

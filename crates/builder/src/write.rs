@@ -11,12 +11,11 @@ use kiln_format::feature::Feature;
 use kiln_format::superblock::Superblock;
 use kiln_format::{Blkaddr, FormatError, Nid};
 
-use crate::context::progress::Control;
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, zone_first_nid};
-use crate::options::BuildOptions;
 use crate::output::Out;
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
@@ -43,7 +42,6 @@ pub(crate) struct Written {
 ///
 /// # Errors
 /// An output that cannot be written; features that the chosen kernel does not have.
-#[expect(clippy::too_many_arguments, reason = "each value of a build, once")]
 pub(crate) fn write(
     view: &View<'_>,
     layout: &Layout,
@@ -51,9 +49,9 @@ pub(crate) fn write(
     data: Appender<'_>,
     header: &Header,
     out: Out<'_>,
-    options: &BuildOptions,
-    control: &Control<'_>,
+    context: Context<'_>,
 ) -> Result<Written, BuildError> {
+    let Context { options, control, .. } = context;
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
     let inodes = metadata.metabox.as_ref().map_or(0, |metabox| metabox.inodes);

@@ -79,9 +79,9 @@ impl<'a> View<'a> {
             omits_dot: options.omit_dot,
             directory_lens: HashMap::new(),
         };
-        let is_dir = |node: &NodeId| matches!(tree.node(*node).kind, Kind::Directory(_));
-        let len = |dir| (dir, measure::directory_len(&view.names(dir), block_bits));
-        let directory_lens = tree.walk().filter(is_dir).map(len).collect();
+        let dirs = tree.nodes().filter(|(_, node)| matches!(node.kind, Kind::Directory(_)));
+        let len = |dir| measure::directory_len(&view.names(dir), block_bits);
+        let directory_lens = dirs.map(|(dir, _)| (dir, len(dir))).collect();
         Self { directory_lens, ..view }
     }
 
