@@ -1,7 +1,8 @@
 //! Harness of the tests that see the builder as a whole.
 //!
 //! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
-//! a tree without a disk. [`choices`] has what changes the layout of an image. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
+//! a tree without a disk. [`choices`] has what changes the layout of an image,
+//! [`reviewed`] the form of tables that show what a change does to images. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
 //! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`exercise`]
 //! asks for everything that is in them, and [`fuzz`] has the functions that are fuzzed.
 //!
@@ -21,6 +22,7 @@ pub mod golden;
 pub mod image;
 pub mod mem;
 pub mod mnt;
+pub mod reviewed;
 pub mod rng;
 pub mod snapshot;
 pub mod temp;

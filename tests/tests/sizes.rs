@@ -8,10 +8,9 @@ use kiln_tests::choices;
 use kiln_tests::data::Texture;
 use kiln_tests::image::build_to;
 use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tests::reviewed::{assert_reviewed, line};
 use rustix::fs::{MemfdFlags, memfd_create};
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -68,12 +67,11 @@ fn in_memory() -> File {
     File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).unwrap())
 }
 
-/// The length and the SHA-256 of what a file in memory has.
-fn digest(mut file: File) -> (usize, String) {
+/// All bytes of a file in memory.
+fn bytes(mut file: File) -> Vec<u8> {
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();
-    let hex = Sha256::digest(&bytes).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    (bytes.len(), hex)
+    bytes
 }
 
 #[test]
@@ -88,19 +86,11 @@ fn images_are_those_of_the_table() {
         let out = Out { image: &image, offset: place.offset, blob };
         build_to(&tree, out, &place.options).unwrap_or_else(|error| panic!("{what}: {error}"));
         for (file, name) in [(image, "image"), (device, "device")] {
-            let (len, hex) = digest(file);
-            if len > 0 {
-                writeln!(table, "{len:8} {hex} {name}: {what}").unwrap();
+            let bytes = bytes(file);
+            if !bytes.is_empty() {
+                table += &line(&bytes, &format!("{name}: {what}"));
             }
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sizes.txt");
-    if std::env::var_os("KILN_BLESS").is_some() {
-        fs::write(&path, &table).unwrap();
-    }
-    let reviewed = fs::read_to_string(&path).unwrap();
-    for (now, before) in table.lines().zip(reviewed.lines()) {
-        assert_eq!(now, before);
-    }
-    assert_eq!(table.lines().count(), reviewed.lines().count());
+    assert_reviewed(&table, &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sizes.txt"));
 }

@@ -4,8 +4,7 @@
 mod common;
 
 use common::{Scratch, stdout};
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
+use kiln_tests::reviewed::{assert_reviewed, line};
 use std::fs;
 use std::path::Path;
 
@@ -80,17 +79,7 @@ fn images_are_those_of_the_table() {
         let chosen = options.split_whitespace();
         let args = ["pack", "-q", "--force", "--all-root", "--mtime", "7", &source, &image];
         stdout(&args.into_iter().chain(chosen).collect::<Vec<_>>());
-        let bytes = fs::read(&image).unwrap();
-        let hex = Sha256::digest(&bytes).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        writeln!(table, "{:8} {hex} {options}", bytes.len()).unwrap();
+        table += &line(&fs::read(&image).unwrap(), options);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sizes.txt");
-    if std::env::var_os("KILN_BLESS").is_some() {
-        fs::write(&path, &table).unwrap();
-    }
-    let reviewed = fs::read_to_string(&path).unwrap();
-    for (now, before) in table.lines().zip(reviewed.lines()) {
-        assert_eq!(now, before);
-    }
-    assert_eq!(table.lines().count(), reviewed.lines().count());
+    assert_reviewed(&table, &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sizes.txt"));
 }
