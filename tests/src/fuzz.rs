@@ -1,6 +1,6 @@
 //! Functions that are fuzzed: each takes any bytes and must return.
 //!
-//! The programs in `fuzz/` are wrappers of these, one for each of [`TARGETS`]; `tests/corpus.rs` runs the same functions
+//! The programs in `fuzz/` are wrappers of these, one for each of [`TARGETS`]; `tests/it/corpus.rs` runs the same functions
 //! over the inputs that fuzzing kept.
 
 mod codec;

@@ -1,9 +1,12 @@
 //! A child that is forked off while other threads read goes on with the same image.
 #![allow(missing_docs)]
 
-mod common;
+#[path = "it"]
+mod it {
+    pub mod common;
+}
 
-use common::{named, regular_files};
+use it::common::{named, regular_files};
 use kiln_read::{ExtentKind, Image, Inode, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,0 +1,121 @@
+//! The help texts, as files: a change of them is a change that a reviewer sees. `KILN_BLESS=1` rewrites the files.
+
+use crate::common::{Scratch, kiln, run, stdout};
+use std::fs;
+use std::path::Path;
+
+const COMMANDS: [&str; 15] = [
+    "pack",
+    "mount",
+    "umount",
+    "stats",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "extract",
+    "info",
+    "du",
+    "explain",
+    "check",
+    "diff",
+    "install-names",
+];
+
+fn check(name: &str, help: &[u8]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help").join(format!("{name}.txt"));
+    let help = str::from_utf8(help).unwrap();
+    if std::env::var_os("KILN_BLESS").is_some_and(|bless| bless == "1") {
+        fs::write(&path, help).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(help, expected, "{}: KILN_BLESS=1 accepts the change", path.display());
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{name}: lines end at column 100");
+}
+
+#[test]
+fn help_is_as_reviewed() {
+    check("kiln", &stdout(&["--help"]));
+    for command in COMMANDS {
+        check(command, &stdout(&[command, "--help"]));
+    }
+}
+
+#[test]
+fn short_help_is_one_screen() {
+    for command in COMMANDS.iter().map(|command| vec![*command, "-h"]).chain([vec!["-h"]]) {
+        let output = kiln().args(&command).env("COLUMNS", "80").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && help.contains("-h, --help"), "{command:?}: {help}");
+        assert!(help.lines().count() <= 30, "{command:?}: {} lines\n{help}", help.lines().count());
+        // And each option that it shows is one of the whole help.
+        let all = String::from_utf8(stdout(&[&command[..command.len() - 1], &["--help"]].concat())).unwrap();
+        let options = help.split_whitespace().filter(|word| word.starts_with("--"));
+        for option in options.map(|word| word.trim_end_matches([',', ']', '\'', ')'])) {
+            assert!(all.contains(option), "{command:?}: {option}");
+        }
+    }
+}
+
+#[test]
+fn every_command_is_reviewed() {
+    let help = String::from_utf8(stdout(&["--help"])).unwrap();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Lines that go on are indented further.
+    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands: Vec<_> = commands.filter(|name| !name.is_empty()).collect();
+    assert_eq!(commands, [&COMMANDS[..], &["help"]].concat());
+}
+
+#[test]
+fn packagers_get_man_pages_and_completions() {
+    let scratch = Scratch::new();
+    stdout(&["generate", "man", &scratch.path("man")]);
+    let page = |name: &str| fs::read_to_string(scratch.path(&format!("man/{name}"))).unwrap();
+    let has = |page: &str, title: &str| {
+        let titles = [format!(".SH {title}"), format!(".SH \"{title}\"")];
+        page.lines().any(|line| titles.contains(&line.to_owned()))
+    };
+    for command in COMMANDS {
+        let text = page(&format!("kiln-{command}.1"));
+        assert!(
+            text.contains(&format!(".TH kiln-{command} 1")) || text.contains(&format!(".TH \"kiln-{command}\" 1")),
+            "{text}"
+        );
+        for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+            assert!(has(&text, title), "{command} has no {title}");
+        }
+        // Each example of the help is there, as it is typed.
+        let help = String::from_utf8(stdout(&[command, "--help"])).unwrap();
+        let examples = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
+        let typed = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\");
+        for example in examples.filter(|line| line.len() < 90) {
+            assert!(typed.contains(example.trim()), "{command}: {example}");
+        }
+        assert_eq!(help.contains("--json"), text.contains("kiln\\-json(5)"), "{command}");
+    }
+    assert!(has(&page("kiln-pack.1"), "ENVIRONMENT") && has(&page("kiln-mount.1"), "FILES"));
+    assert!(page("kiln.1").contains("kiln\\-pack(1)"));
+    for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse"] {
+        let text = page(&format!("{name}.1"));
+        for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"] {
+            assert!(has(&text, title), "{name} has no {title}");
+        }
+    }
+    assert!(page("kiln-json.5").contains("served_bytes"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = String::from_utf8(stdout(&["generate", "completions", shell])).unwrap();
+        assert!(script.contains("extract"), "{shell}");
+    }
+}
+
+#[test]
+fn misuse_has_its_own_code() {
+    for args in
+        [&[][..], &["frob"], &["ls"], &["ls", "--frob", "x"], &["pack", "a"], &["mount", "--via", "nbd", "a", "b"]]
+    {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    assert_eq!(run(&["check"]).status.code(), Some(16));
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+}

@@ -1,0 +1,141 @@
+//! Builds that do not come to their end leave nothing behind.
+
+use crate::common::{Scratch, names, run, skip, stderr, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Something that takes long to pack, in a process of its own.
+fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
+    let root = scratch.path("src");
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(scratch.path("out")).unwrap();
+    fs::write(format!("{root}/big"), text(7, 48 << 20)).unwrap();
+    let image = scratch.path("out/image");
+    // Whoever runs the tests may ignore signals, as jobs in the background do, and kiln would, too.
+    let mut child = Command::new("env")
+        .args([
+            "--default-signal=INT,TERM,HUP",
+            env!("CARGO_BIN_EXE_kiln"),
+            "pack",
+            "-z",
+            "zstd,19",
+            "-C",
+            "64k",
+            "--threads",
+            "1",
+        ])
+        .args(extra)
+        .args([&root, &image])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !catches_signals(child.id()) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // In the middle of packing, which takes seconds.
+    std::thread::sleep(Duration::from_millis(300));
+    child
+}
+
+fn catches_signals(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let scratch = Scratch::new();
+        let child = slow(&scratch, &[]);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(names(scratch.path("out")).is_empty());
+    }
+}
+
+#[test]
+fn not_even_sigkill_leaves_anything_behind() {
+    for extra in [&[][..], &["--force"]] {
+        let scratch = Scratch::new();
+        let mut child = slow(&scratch, extra);
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        if scratch_has_tmpfile(&scratch) {
+            assert!(names(scratch.path("out")).is_empty());
+        } else {
+            skip("this file system has no nameless files");
+        }
+    }
+}
+
+fn scratch_has_tmpfile(scratch: &Scratch) -> bool {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(scratch.path("out"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_ok()
+}
+
+/// Wherever memory runs out: in our own code, in a library, or as a thread is started.
+#[test]
+fn memory_that_runs_out_is_told_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let (root, out) = (scratch.path("src"), scratch.path("out"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&out).unwrap();
+    fs::write(format!("{root}/big"), text(7, 5 << 20)).unwrap();
+    let mkfs = scratch.path("mkfs.erofs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();
+    let kiln =
+        [env!("CARGO_BIN_EXE_kiln"), "pack", "--quiet", "--preset", "small", "--threads", "4", &root, "out/image"];
+    let mkfs = [&mkfs, "-zlzma", "-C1048576", "--quiet", "--workers=4", "out/image", &root];
+    let mut told = [0; 2];
+    for (idx, command) in [&kiln[..], &mkfs].into_iter().enumerate() {
+        for kib in (60_000..300_000).step_by(20_000) {
+            let limited = format!("ulimit -v {kib}; cd \"$0\"; RUST_BACKTRACE=1 exec \"$@\"");
+            let ended = Command::new("sh").args(["-c", &limited, &scratch.path("")]).args(command).output().unwrap();
+            let said = stderr(&ended);
+            let left = names(&out);
+            match ended.status.code() {
+                Some(0) => {
+                    // More is enough, too.
+                    fs::remove_file(format!("{out}/image")).unwrap();
+                    break;
+                }
+                // The program could not even be loaded.
+                Some(127) => {}
+                code => {
+                    assert!(code == Some(1) && said.contains("out of memory"), "{kib}: {code:?} {said}");
+                    assert!(said.contains("need less") && !said.contains("panicked"), "{kib}: {said}");
+                    told[idx] += 1;
+                    assert!(left.is_empty(), "{kib}: {left:?}");
+                }
+            }
+        }
+    }
+    assert!(told[0] > 0 && told[1] > 0, "{told:?}");
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let disk = scratch.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs", &disk]).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("mounting a small file system needs root");
+    }
+    let root = scratch.path("src");
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/big"), text(3, 4 << 20)).unwrap();
+    let image = format!("{disk}/image");
+    let output = run(&["pack", &root, &image]);
+    let left = names(&disk);
+    Command::new("umount").arg(&disk).status().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&image) && stderr(&output).contains("No space left"), "{}", stderr(&output));
+    assert!(left.is_empty(), "{left:?}");
+}

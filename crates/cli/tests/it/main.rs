@@ -1,0 +1,18 @@
+//! The tests of this crate, in one program, which links in a fraction of the time of many.
+
+mod common;
+mod diff;
+mod dropin;
+mod estimate;
+mod explain_pack;
+mod facts;
+mod help;
+mod interrupted;
+mod json;
+mod mkfs;
+mod mount;
+mod pack;
+mod place;
+mod read;
+mod select;
+mod sizes;

@@ -1,0 +1,559 @@
+//! `kiln pack`, from directory to image and back.
+
+use crate::common::{Scratch, fails, kiln, names, run, skip, stderr, stdout, text};
+use rustix::process::geteuid;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+
+/// A small tree with some of everything that needs no privilege.
+fn tree(scratch: &Scratch) -> String {
+    let root = scratch.path("src");
+    fs::create_dir_all(format!("{root}/dir/empty")).unwrap();
+    fs::write(format!("{root}/text"), text(1, 300_000)).unwrap();
+    fs::write(format!("{root}/again"), text(1, 300_000)).unwrap();
+    fs::write(format!("{root}/dir/small"), "small").unwrap();
+    fs::write(format!("{root}/dir/nothing"), "").unwrap();
+    fs::hard_link(format!("{root}/text"), format!("{root}/dir/linked")).unwrap();
+    fs::set_permissions(format!("{root}/dir/small"), fs::Permissions::from_mode(0o4711)).unwrap();
+    symlink("../text", format!("{root}/dir/link")).unwrap();
+    root
+}
+
+fn pack(args: &[&str]) {
+    let output = run(&[&["pack"], args].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn metadata_is_compressed() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    for idx in 0..2000 {
+        fs::write(format!("{root}/dir/file-{idx}"), text(idx, 50)).unwrap();
+    }
+    let [plain, image] = ["plain.erofs", "image.erofs"].map(|name| scratch.path(name));
+    pack(&[&root, &plain]);
+    let len = |path: &str| fs::metadata(path).unwrap().len();
+    for (options, kernel) in [
+        (&["--compress-dirs"][..], "6.10"),
+        (&["--compress-metadata"], "6.17"),
+        (&["--compress-metadata=8k", "--kernel", "6.17", "-z", "lz4"], "6.17"),
+        (&["--compress-metadata=64k:lzma", "--extents", "index", "--preset", "dataset"], "6.17"),
+        (&["--compress-metadata=1M:zstd,9", "--preset", "plain"], "6.17"),
+    ] {
+        pack(&[options, &["--force", &root, &image]].concat());
+        stdout(&["check", &image]);
+        stdout(&["diff", &root, &image]);
+        stdout(&["diff", &plain, &image]);
+        assert!(len(&image) < len(&plain), "{options:?}: {} from {}", len(&image), len(&plain));
+        let info = stdout(&["info", "--stats", "--json", &image]);
+        let info: Value = serde_json::from_slice(&info).unwrap();
+        assert_eq!(info["oldest_kernel"], kernel, "{options:?}");
+    }
+    for (option, kernel) in [("--compress-metadata", "6.16"), ("--compress-dirs", "6.0")] {
+        let refused = scratch.path("refused.erofs");
+        let words = format!("but the image is for Linux {kernel}");
+        fails(&["pack", option, "--kernel", kernel, &root, &refused], 2, &words);
+    }
+    fails(&["pack", "--compress-metadata=many", &root, &image], 2, "--compress-metadata");
+}
+
+#[test]
+fn what_is_packed_comes_out_again() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    for (idx, options) in [
+        &["--preset", "plain"][..],
+        &["--preset", "fast"],
+        &[],
+        &["--preset", "small"],
+        &["-z", "lzma", "-C", "64k"],
+        &["-z", "deflate,9", "-C", "4096", "--dedupe", "off"],
+        &["--preset", "dataset"],
+        &["--kernel", "5.15"],
+        &["--kernel", "6.15"],
+        &["--extents", "encoded", "--fragments", "all", "--packed-pcluster", "8k", "--dedupe", "parts", "-C", "16k"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (image, out) = (scratch.path(&format!("{idx}.erofs")), scratch.path(&format!("out{idx}")));
+        pack(&[options, &[&root, &image]].concat());
+        let checked = run(&["check", &image]);
+        assert_eq!(checked.status.code(), Some(0), "{options:?}: {}", stderr(&checked));
+        stdout(&["extract", &image, &out]);
+        for path in ["text", "again", "dir/small", "dir/nothing"] {
+            let (before, after) = (format!("{root}/{path}"), format!("{out}/{path}"));
+            assert!(fs::read(&before).unwrap() == fs::read(&after).unwrap(), "{path} {options:?}");
+            let (before, after) = (fs::metadata(before).unwrap(), fs::metadata(after).unwrap());
+            assert_eq!((before.mode(), before.mtime_nsec()), (after.mode(), after.mtime_nsec()), "{path} {options:?}");
+        }
+        assert_eq!(fs::metadata(format!("{out}/text")).unwrap().nlink(), 2);
+        assert_eq!(fs::read_link(format!("{out}/dir/link")).unwrap().as_os_str(), "../text");
+        assert!(fs::read_dir(format!("{out}/dir/empty")).unwrap().next().is_none());
+    }
+}
+
+/// Many small files, and a large one that another one contains.
+fn small_files(scratch: &Scratch) -> String {
+    let root = scratch.path("small");
+    fs::create_dir(&root).unwrap();
+    for idx in 0..40 {
+        fs::write(format!("{root}/{idx}"), text(idx, 500 * idx as usize)).unwrap();
+    }
+    let large = text(100, 400_000);
+    fs::write(format!("{root}/large"), &large).unwrap();
+    fs::write(format!("{root}/larger"), [&large[..], &text(101, 50_000)].concat()).unwrap();
+    root
+}
+
+#[test]
+fn presets_pack_and_share_as_the_kernel_allows() {
+    let scratch = Scratch::new();
+    let root = small_files(&scratch);
+    let image = scratch.path("image");
+    for (options, algorithm, packed, shared, encoded) in [
+        (&["--preset", "plain"][..], None, false, false, false),
+        (&["--preset", "plain", "--kernel", "6.15"], None, false, false, false),
+        (&["--preset", "fast"], Some("lz4"), true, false, false),
+        (&["--preset", "fast", "--dedupe", "parts"], Some("lz4"), true, true, false),
+        (&["--preset", "balanced"], Some("zstd"), true, true, false),
+        (&["--preset", "small"], Some("lzma"), true, true, false),
+        (&["--preset", "dataset"], Some("zstd"), false, false, false),
+        (&["--dedupe", "files", "--fragments", "off"], Some("zstd"), false, false, false),
+        (&["--kernel", "6.1"], Some("lz4"), true, true, false),
+        (&["--kernel", "6.0"], Some("lz4"), false, false, false),
+        (&["--kernel", "6.14"], Some("zstd"), true, true, false),
+        (&["--kernel", "6.15"], Some("zstd"), true, true, true),
+        (&["--kernel", "6.15", "--extents", "index"], Some("zstd"), true, true, false),
+        (&["--extents", "encoded"], Some("zstd"), true, true, true),
+    ] {
+        let args = [&["pack", "--force", "--quiet", "--json"], options, &[&root, &image]].concat();
+        let summary: Value = serde_json::from_slice(&stdout(&args)).unwrap();
+        let is_positive = |name: &str| summary[name].as_u64().unwrap() > 0;
+        assert_eq!((is_positive("packed_files"), is_positive("packed_bytes")), (packed, packed), "{options:?}");
+        assert_eq!(is_positive("shared_bytes"), shared, "{options:?}");
+        let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
+        assert_eq!(info["algorithms"][0]["name"].as_str(), algorithm, "{options:?}");
+        let features = info["features"].as_array().unwrap();
+        assert_eq!(features.iter().any(|one| one["name"] == "48-bit addresses"), encoded, "{options:?}");
+        assert_eq!(run(&["check", &image]).status.code(), Some(0), "{options:?}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0), "{options:?}");
+        if let Some(at) = options.iter().position(|option| *option == "--kernel") {
+            let number =
+                |text: &str| text.split_once('.').map(|(a, b)| (a.parse::<u32>().unwrap(), b.parse::<u32>().unwrap()));
+            assert!(number(info["oldest_kernel"].as_str().unwrap()) <= number(options[at + 1]), "{options:?}: {info}");
+        }
+    }
+}
+
+#[test]
+fn a_small_index_of_parts_is_mentioned() {
+    let scratch = Scratch::new();
+    let root = small_files(&scratch);
+    let output = run(&["pack", "--json", "--memory", "0", &root, &scratch.path("image")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(summary["dropped_chunks"], 0);
+    assert!(stderr(&output).contains("had no room in the index of parts: a higher --memory"), "{}", stderr(&output));
+    let enough = run(&["pack", &root, &scratch.path("enough")]);
+    assert!(!stderr(&enough).contains("--memory") && stderr(&enough).contains("parts stored once"));
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let (one, many) = (scratch.path("one"), scratch.path("many"));
+    pack(&["--threads", "1", &root, &one]);
+    pack(&["--threads", "7", &root, &many]);
+    assert!(fs::read(one).unwrap() == fs::read(many).unwrap());
+}
+
+#[test]
+fn source_date_epoch_is_the_latest_time() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let packed = |epoch: &str, image: &str| {
+        kiln().args(["pack", &root, image]).env("SOURCE_DATE_EPOCH", epoch).output().unwrap()
+    };
+    let image = scratch.path("image");
+    assert_eq!(packed("1000000000", &image).status.code(), Some(0));
+    let stat: Value = serde_json::from_slice(&stdout(&["stat", "--json", &image, "text"])).unwrap();
+    assert_eq!((&stat["mtime"], &stat["mtime_nsec"]), (&1_000_000_000.into(), &0.into()));
+    let bad = packed("yesterday", &scratch.path("bad"));
+    assert_eq!((bad.status.code(), stderr(&bad).contains("SOURCE_DATE_EPOCH")), (Some(2), true));
+}
+
+#[test]
+fn the_summary_is_for_people_and_for_programs() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let output = run(&["pack", "--json", &root, &scratch.path("image")]);
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["schema"], &summary["files"], &summary["hard_links"]), (&1.into(), &4.into(), &1.into()));
+    assert_eq!((&summary["duplicate_files"], &summary["oldest_kernel"]), (&1.into(), &"6.10".into()));
+    assert_eq!(summary["image_bytes"], fs::metadata(scratch.path("image")).unwrap().len());
+    let told = stderr(&output);
+    for words in ["4 files", "1 hard links", "deduplicated", "scan ", "Linux 6.10 and later, because of zstd"] {
+        assert!(told.contains(words), "{words:?} is not in {told}");
+    }
+    let quiet = run(&["pack", "--quiet", &root, &scratch.path("quiet")]);
+    assert!(quiet.stderr.is_empty() && quiet.stdout.is_empty());
+}
+
+#[test]
+fn hints_say_how_files_are_compressed() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::create_dir(format!("{root}/lib")).unwrap();
+    for (seed, name) in (20..).zip(["a.so", "b.so", "plain"]) {
+        fs::write(format!("{root}/lib/{name}"), text(seed, 200_000)).unwrap();
+    }
+    let file = scratch.path("hints");
+    fs::write(&file, "# libraries\n\n/lib/=lzma,1:1M\nagain=lz4\n").unwrap();
+    let hints = ["--hints", &file, "--hint", "b.so=none", "--hint", "again=lz4hc,9"];
+    let output = run(&[&["pack", "--json", "--force"], &hints[..], &[&root, &image]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ways: Vec<String> = summary["ways"].as_array().unwrap().iter().map(Value::to_string).collect();
+    for way in [r#""algorithm":"lzma","bytes":400000,"files":2,"level":1,"pcluster_bytes":1048576"#, "lz4hc", "zstd"] {
+        assert!(ways.iter().any(|used| used.contains(way)), "{way} is not in {ways:?}");
+    }
+    assert_eq!(summary["duplicate_files"], 0, "equal files that are read in different ways");
+    assert!(stderr(&output).contains("lzma,1 in 1.0 MiB: 390.6 KiB in 2 files"), "{}", stderr(&output));
+    let document = stdout(&["stat", "--json", "--extents", &image, "lib/b.so"]);
+    let stat: Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(stat["extents"][0]["stored_as"], "raw", "{stat}");
+    assert_eq!(run(&["check", &image]).status.code(), Some(0));
+    assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+    fs::write(&file, "a=lz4\n\nb\n").unwrap();
+    for (args, words) in [
+        (&["--hints", &file][..], "hints, line 3: b: write it as GLOB=WAY"),
+        (&["--hint", "*.so=gzip"], "--hint: gzip: unknown compression method"),
+        (&["--hint", "*.so=zstd", "--kernel", "6.1"], "--hint: zstd came with Linux 6.10"),
+    ] {
+        fails(&[&["pack"], args, &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+#[test]
+fn dictionaries_are_as_long_as_asked_for() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::write(format!("{root}/long"), text(40, 700_000)).unwrap();
+    for (way, said) in [
+        ("zstd,9,dictsize=16k", "zstd, window of 16.0 KiB"),
+        ("deflate,9,dictsize=5000", "deflate, window of 4.0 KiB"),
+        ("lzma,1,dictsize=5k", "lzma, dictionary of 5.0 KiB"),
+    ] {
+        for extra in [&["-C", "256k"][..], &["--extents", "encoded"], &["--hint", &format!("long={way}:16k")]] {
+            stdout(&[&["pack", "--force", "-q", "-z", way], extra, &[&root, &image]].concat());
+            let info = String::from_utf8(stdout(&["info", &image])).unwrap();
+            assert!(info.contains(said), "{way} {extra:?}: {info}");
+            assert_eq!(run(&["check", &image]).status.code(), Some(0), "{way} {extra:?}");
+            assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0), "{way} {extra:?}");
+        }
+    }
+    let tried = ["-z", "lz4", "--try", "zstd,dictsize=2k,lzma,9,dictsize=64k", "--try-budget", "1000"];
+    let document = stdout(&[&["pack", "--force", "--json"], &tried[..], &[&root, &image]].concat());
+    let summary: Value = serde_json::from_slice(&document).unwrap();
+    assert!(summary["ways"].as_array().unwrap().iter().any(|way| way["dictionary_bytes"] == 64 << 10), "{summary}");
+    for (args, words) in [
+        (["-z", "zstd,dictsize=2M"], "zstd has no dictionary of 2097152 bytes: use 1k to 1m"),
+        (["-z", "lz4,dictsize=4k"], "lz4 has no dictionary of 4096 bytes"),
+        (["--hint", "long=deflate,12,dictsize=4k"], "from level 10 on 32k"),
+    ] {
+        fails(&[&["pack"], &args[..], &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+#[test]
+fn images_for_old_kernels_say_so() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("root"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/text"), text(5, 300_000)).unwrap();
+    fs::write(format!("{root}/sparse"), text(6, 10_000)).unwrap();
+    let sparse = fs::OpenOptions::new().write(true).open(format!("{root}/sparse")).unwrap();
+    sparse.set_len(10_000 + (1 << 20)).unwrap();
+    for (kernel, presets, oldest) in [
+        ("5.4", &["plain", "fast", "balanced", "small", "dataset"][..], "5.4"),
+        ("5.10", &["balanced"], "5.4"),
+        ("5.12", &["plain", "small"], "5.4"),
+        ("5.13", &["balanced"], "5.13"),
+        ("5.14", &["plain"], "5.4"),
+        ("5.15", &["plain"], "5.15"),
+    ] {
+        for preset in presets {
+            let args = ["pack", "--force", "--json", "--preset", preset, "--kernel", kernel, &root, &image];
+            let summary: Value = serde_json::from_slice(&stdout(&args)).unwrap();
+            assert_eq!(summary["oldest_kernel"], oldest, "{preset} for {kernel}");
+            let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
+            assert_eq!(info["oldest_kernel"], oldest, "{preset} for {kernel}");
+            let filled = &summary["filled_hole_bytes"];
+            assert_eq!(filled.as_u64(), Some(if oldest == "5.15" { 0 } else { 1_046_288 }), "{preset} for {kernel}");
+            assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+            assert_eq!(run(&["check", &image]).status.code(), Some(0));
+        }
+    }
+    let told = stderr(&run(&["pack", "--force", "--kernel", "5.4", &root, &image]));
+    assert!(told.contains("holes stored as zeros: 1021.8 KiB in 1 files"), "{told}");
+    assert!(told.contains("mounts on Linux 5.4 and later"), "{told}");
+}
+
+/// Kernels without partial references have zeros for holes, which take room.
+#[test]
+fn holes_of_old_kernels_are_chunks_where_zeros_take_more() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("root"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/sparse"), text(41, 512 << 10)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(format!("{root}/sparse")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    for (kernel, layout) in [("6.0", "chunk"), ("6.1", "compressed")] {
+        stdout(&["pack", "--force", "-q", "-z", "lz4", "--kernel", kernel, &root, &image]);
+        let stat = String::from_utf8(stdout(&["stat", &image, "sparse"])).unwrap();
+        let line = stat.lines().find(|line| line.starts_with("Layout:")).unwrap();
+        assert!(line.contains(layout), "{kernel}: {line}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+    }
+}
+
+#[test]
+fn what_is_tried_is_taken_where_it_saves_within_the_budget() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    for seed in 30..34 {
+        fs::write(format!("{root}/{seed}"), text(seed, 500_000)).unwrap();
+    }
+    let lzma = |extra: &[&str]| {
+        let base = ["pack", "--json", "--force", "-z", "lz4", "--fragments", "off"];
+        let document = stdout(&[&base, extra, &[&root, &image]].concat());
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+        let summary: Value = serde_json::from_slice(&document).unwrap();
+        let ways = summary["ways"].as_array().unwrap().clone();
+        ways.iter().find(|way| way["algorithm"] == "lzma").map_or(0, |way| way["files"].as_u64().unwrap())
+    };
+    assert_eq!(lzma(&[]), 0);
+    let few = lzma(&["--try", "zstd,15,lzma", "--try-budget", "100"]);
+    let all = lzma(&["--try", "lzma", "--try-budget", "1000"]);
+    assert!(0 < few && few < all && all == 5, "{few} {all}");
+    for (args, words) in [
+        (&["--try", "gzip"][..], "--try gzip: unknown compression method"),
+        (&["--try", "3"], "--try 3: unknown compression method"),
+        (&["--try", "zstd", "--kernel", "6.1"], "zstd came with Linux 6.10"),
+        (&["--try", "zstd", "-z", "none"], "--try: nothing is compressed"),
+        (&["--try", "zstd", "--try-budget", "0.5"], "1 to 1000"),
+        (&["--try-budget", "2"], "--try"),
+    ] {
+        fails(&[&["pack"], args, &[&root, &scratch.path("none")]].concat(), 2, words);
+    }
+}
+
+/// Most likely it is a mistake.
+#[test]
+fn hints_that_match_nothing_are_told() {
+    let scratch = Scratch::new();
+    let (root, image) = (scratch.path("src"), scratch.path("image"));
+    fs::create_dir(&root).unwrap();
+    fs::write(format!("{root}/a.txt"), text(1, 5000)).unwrap();
+    let args =
+        ["pack", "--force", "--hint", "*.txt=lz4", "--hint", "\x1b*.so=none", "--hint", "lib/=lzma", &root, &image];
+    let said = stderr(&run(&args));
+    assert!(said.contains("kiln: 2 hints match nothing: \\u{1b}*.so, ...\n"), "{said}");
+    assert_eq!(stderr(&run(&[&args[..], &["-q"]].concat())), "");
+    assert!(!stderr(&run(&["pack", "--force", "--hint", "*.txt=lz4", &root, &image])).contains("match nothing"));
+}
+
+#[test]
+fn data_lies_in_the_order_of_a_list() {
+    let scratch = Scratch::new();
+    let (root, image, list) = (scratch.path("src"), scratch.path("image"), scratch.path("list"));
+    fs::create_dir_all(format!("{root}/dir")).unwrap();
+    let files = ["a", "b", "c", "dir/d"];
+    for (seed, name) in (0..).zip(files) {
+        fs::write(format!("{root}/{name}"), text(seed, 100_000)).unwrap();
+    }
+    fs::write(&list, "/dir/d\ndir\nnot/there\nb\n/dir/d\n").unwrap();
+    for fragments in ["off", "all"] {
+        let args = ["pack", "--force", "--fragments", fragments, "--order", &list, &root, &image];
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains("1 paths of --order are not in the image: not/there"), "{}", stderr(&output));
+        let place = |name: &&str| {
+            let document = stdout(&["stat", "--json", "--extents", &image, name]);
+            let stat: Value = serde_json::from_slice(&document).unwrap();
+            stat["extents"][0]["address"].as_u64().unwrap_or_else(|| panic!("{stat}"))
+        };
+        let mut by_place = files;
+        by_place.sort_by_key(place);
+        assert_eq!(by_place, ["dir/d", "b", "a", "c"], "{fragments}");
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+    }
+    fails(&["pack", "--order", &scratch.path("none"), &root, &scratch.path("other")], 1, "none: cannot read");
+}
+
+#[test]
+fn ends_of_files_are_packed() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    for seed in 40..60 {
+        fs::write(format!("{root}/{seed}"), text(seed, 140_000 + 1000 * seed as usize)).unwrap();
+    }
+    let size = |fragments: &str| {
+        let document = stdout(&["pack", "--json", "--force", "--nice", "1", "--fragments", fragments, &root, &image]);
+        assert_eq!(run(&["check", &image]).status.code(), Some(0));
+        assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
+        let summary: Value = serde_json::from_slice(&document).unwrap();
+        assert_eq!(summary["end_files"].as_u64().unwrap() > 10, fragments == "tails", "{summary}");
+        summary["image_bytes"].as_u64().unwrap()
+    };
+    assert!(size("tails") < size("small"));
+    let dir = scratch.path("mnt");
+    stdout(&["pack", "--force", "--fragments", "tails", "--kernel", "6.10", &root, &image]);
+    fs::create_dir(&dir).unwrap();
+    if !run(&["mount", "--via", "kernel", &image, &dir]).status.success() {
+        return skip("the kernel does not mount EROFS for us");
+    }
+    let diff = run(&["diff", &root, &dir]);
+    stdout(&["umount", &dir]);
+    assert_eq!(diff.status.code(), Some(0), "{}", stderr(&diff));
+    fails(
+        &["pack", "--fragments", "tails", "--kernel", "5.15", &root, &scratch.path("none")],
+        2,
+        "--fragments needs Linux 6.1",
+    );
+}
+
+#[test]
+fn uuid_and_label_are_as_given() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    let uuid = "12345678-9abc-4def-8123-456789abcdef";
+    pack(&["-U", uuid, "-L", "fifteen bytes..", &root, &image]);
+    let info: Value = serde_json::from_slice(&stdout(&["info", "--json", &image])).unwrap();
+    assert_eq!((&info["uuid"], &info["label"]), (&uuid.into(), &"fifteen bytes..".into()));
+    fails(&["pack", "-L", "sixteen bytes...", &root, &scratch.path("b")], 2, "at most 15");
+    fails(&["pack", "-U", "no uuid", &root, &scratch.path("b")], 2, "--uuid");
+}
+
+#[test]
+fn an_image_that_exists_is_kept_unless_forced() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::write(&image, "precious").unwrap();
+    fails(&["pack", &root, &image], 1, "--force");
+    assert_eq!(fs::read(&image).unwrap(), b"precious");
+    // Refused before anything is read.
+    fails(&["pack", &scratch.path("missing"), &image], 1, "--force");
+    pack(&["--force", &root, &image]);
+    assert_eq!(run(&["check", &image]).status.code(), Some(0));
+    assert_eq!(scratch.names(), ["image", "src"]);
+    fails(&["pack", "--force", &root, &scratch.path("src")], 2, "only a regular file");
+    fails(&["pack", &root, &scratch.path("no/such/image")], 1, "no/such/image");
+}
+
+#[test]
+fn wishes_that_a_kernel_cannot_have_are_refused() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fails(&["pack", "-z", "zstd", "--kernel", "6.6", &root, &image], 2, "zstd came with Linux 6.10");
+    fails(&["pack", "--kernel", "5.3", &root, &image], 2, "5.4 and later");
+    fails(&["pack", "-C", "64k", "--kernel", "5.10", &root, &image], 2, "-C 65536: more than a block needs Linux 5.13");
+    let hint = "*=lz4:8k";
+    fails(&["pack", "--hint", hint, "--kernel", "5.12", &root, &image], 2, "more than a block needs Linux 5.13");
+    fails(&["pack", "--chunk-size", "4k", "--kernel", "5.14", &root, &image], 1, "chunk-based files needs Linux 5.15");
+    fails(&["pack", "--kernel", "new", &root, &image], 2, "X.Y");
+    fails(&["pack", "-z", "gzip", &root, &image], 2, "gzip");
+    fails(&["pack", "-C", "5000", &root, &image], 2, "multiple of 4096");
+    fails(&["pack", "--packed-pcluster", "2M", &root, &image], 2, "--packed-pcluster 2097152: use a multiple of 4096");
+    fails(&["pack", "--packed-pcluster", "8k", "--fragments", "off", &root, &image], 2, "no files are packed");
+    fails(&["pack", "--fragments", "all", "--kernel", "6.0", &root, &image], 2, "--fragments needs Linux 6.1");
+    fails(&["pack", "--fragments", "some", &root, &image], 2, "--fragments");
+    fails(&["pack", "--dedupe", "parts", "--kernel", "5.15", &root, &image], 2, "--dedupe parts needs Linux 6.1");
+    fails(&["pack", "--extents", "encoded", "--kernel", "6.12", &root, &image], 2, "encoded needs Linux 6.15");
+    fails(&["pack", "-z", "none", "--dedupe", "parts", &root, &image], 2, "nothing is compressed");
+    fails(&["pack", &scratch.path("missing"), &image], 1, "missing");
+    assert_eq!(scratch.names(), ["src"]);
+}
+
+#[test]
+fn unreadable_inputs_end_the_build_or_are_skipped() {
+    if !geteuid().is_root() {
+        return skip("becoming someone else needs root");
+    }
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    fs::create_dir(format!("{root}/closed")).unwrap();
+    for (path, mode) in [("text", 0o000), ("dir/small", 0o755), ("closed", 0o000)] {
+        fs::set_permissions(format!("{root}/{path}"), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let out = scratch.path("out");
+    fs::create_dir(&out).unwrap();
+    std::os::unix::fs::chown(&out, Some(65534), Some(65534)).unwrap();
+    let pack = |extra: &[&str], image: &str| {
+        kiln().arg("pack").args(extra).args([&root, &format!("{out}/{image}")]).uid(65534).gid(65534).output()
+    };
+    let Ok(output) = pack(&[], "all") else { return skip("others may not run this program") };
+    assert_eq!((output.status.code(), stderr(&output).contains("closed: ")), (Some(1), true), "{}", stderr(&output));
+    assert!(names(&out).is_empty());
+    let output = pack(&["--keep-going", "--json"], "some").unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("skipped: closed: "), "{}", stderr(&output));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // All by their paths in the source, whoever found them: the scan, or the builder.
+    let skipped: Vec<_> =
+        summary["skipped"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(skipped, ["closed", "text"]);
+    assert_eq!(run(&["check", &format!("{out}/some")]).status.code(), Some(0));
+}
+
+#[test]
+fn a_file_that_changes_is_stored_as_it_is_read() {
+    // Files in sysfs are a page long, until they are read.
+    let src = "/sys/devices/system/cpu";
+    let Ok(text) = fs::read(format!("{src}/online")) else { return skip("there is no sysfs") };
+    let scratch = Scratch::new();
+    let (image, list) = (scratch.path("image"), scratch.path("list"));
+    fs::write(&list, "online\npossible\n").unwrap();
+    for preset in ["plain", "balanced", "small"] {
+        let pack = ["pack", "--force", "--preset", preset, "--from-list", &list];
+        fails(&[&pack[..], &[src, &image]].concat(), 1, "online: changed while the image was being built");
+        let output = run(&[&pack[..], &["--keep-going", "--json", src, &image]].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stored as it was when it was read: online: changed"), "{}", stderr(&output));
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&summary["skipped"], &summary["changed"][0]["path"]), (&serde_json::json!([]), &"online".into()));
+        let mut page = text.clone();
+        page.resize(4096, 0);
+        assert_eq!(stdout(&["cat", &image, "online"]), page);
+        stdout(&["check", &image]);
+    }
+}
+
+#[test]
+fn a_source_that_is_no_directory_is_told_what_to_do() {
+    let scratch = Scratch::new();
+    let (root, src, image) = (tree(&scratch), scratch.path("file"), scratch.path("image"));
+    let mut tar = vec![0; 1024];
+    tar[257..262].copy_from_slice(b"ustar");
+    pack(&[&root, &image]);
+    let erofs = fs::read(&image).unwrap();
+    for (bytes, words) in [
+        (&tar[..], "this is a tar archive: unpack it first, as with tar -xf"),
+        (&erofs, "this is an EROFS image: extract it first, as with kiln extract"),
+        (b"hsqs", "this is a squashfs image: extract it first"),
+        (b"PK\x03\x04", "this is a zip archive"),
+        (b"\x1F\x8B\x08", "this is compressed by gzip: if it is an archive"),
+        (b"text", "this is a file: name the directory that holds it"),
+        (b"", "this is a file"),
+    ] {
+        fs::write(&src, bytes).unwrap();
+        fails(&["pack", &src, &scratch.path("none")], 2, &format!("{src}: SRC is a directory, but {words}"));
+        fails(&["pack", "--estimate", &src], 2, words);
+    }
+    assert_eq!(scratch.names(), ["file", "image", "src"]);
+}

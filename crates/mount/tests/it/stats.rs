@@ -1,0 +1,213 @@
+//! Counters of a FUSE mount, and what is done before anybody asks.
+#![allow(missing_docs)]
+
+crate::common::scenes! {
+    a_mount_tells_what_it_did
+    others_have_no_counters
+    counters_are_kept_in_a_file
+    attributes_that_nobody_has_are_asked_for_once
+    holes_that_nobody_has_are_asked_for_once
+    preloaded_files_are_in_memory
+    read_ahead_is_set
+}
+
+use crate::common::{Served, TempDir};
+use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::{MountError, preload};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+/// The value of a sample.
+fn sample(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+/// Counters once they rest: a request is counted when it is done, which is just after its answer.
+fn stats(dir: &Path) -> Result<String, MountError> {
+    let mut text = fuse::query_stats(dir)?;
+    loop {
+        thread::sleep(Duration::from_millis(20));
+        let before = std::mem::replace(&mut text, fuse::query_stats(dir)?);
+        if text == before {
+            return Ok(text);
+        }
+    }
+}
+
+fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, MountError> {
+    let path = crate::common::golden(name);
+    Served::start(
+        crate::common::sources(&path, &[]),
+        &temp.dir("fuse"),
+        FuseOptions { allow_other: true, prefetch: crate::common::prefetch(), ..options },
+    )
+}
+
+/// A file of the golden images that is worth reading.
+const TEXT: &str = "big/text";
+const SPARSE: &str = "sparse";
+
+fn a_mount_tells_what_it_did() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let before = stats(&served.dir).unwrap();
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    let after = stats(&served.dir).unwrap();
+    let grown = |name: &str| sample(&after, name) - sample(&before, name);
+    assert_eq!(grown("kiln_read_size_bytes_sum"), len);
+    assert!(grown("kiln_read_size_bytes_count") > 0 && grown("kiln_fetch_size_bytes_sum") > 0);
+    assert_eq!(grown("kiln_request_duration_seconds_count{request=\"read\"}"), grown("kiln_read_size_bytes_count"));
+    assert_eq!(grown("kiln_request_duration_seconds_bucket{request=\"lookup\",le=\"+Inf\"}"), 2);
+    assert!(grown("kiln_decoded_bytes_total") > 0);
+    assert_eq!(sample(&after, "kiln_errors_total"), 0);
+
+    // The second time the kernel has it all.
+    fs::read(served.dir.join(TEXT)).unwrap();
+    assert_eq!(
+        sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"),
+        sample(&after, "kiln_read_size_bytes_sum")
+    );
+}
+
+fn others_have_no_counters() {
+    let temp = TempDir::new();
+    for place in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
+        let error = stats(place).unwrap_err();
+        assert!(matches!(error, MountError::NoStats { .. }), "{error}");
+        assert!(error.to_string().starts_with(&place.display().to_string()), "{error}");
+    }
+    let error = stats(&temp.path().join("nothing")).unwrap_err();
+    assert!(matches!(error, MountError::Stats { .. }), "{error}");
+}
+
+fn counters_are_kept_in_a_file() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let metrics = temp.path().join("kiln.prom");
+    // A symbolic link to it stays.
+    let link = temp.path().join("link");
+    std::os::unix::fs::symlink("kiln.prom", &link).unwrap();
+    let options = FuseOptions { metrics: Some(link.clone()), ..FuseOptions::default() };
+    let served = serve(&temp, "zstd.erofs", options).unwrap();
+    let sum = format!("kiln_read_size_bytes_sum{{image=\"kiln\",mount=\"{}\"}}", served.dir.display());
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), &sum), 0);
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    served.stop().unwrap();
+    assert_eq!(sample(&fs::read_to_string(&metrics).unwrap(), &sum), len);
+    let left: Vec<_> = fs::read_dir(temp.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+
+    // A device is not replaced by a file.
+    for nowhere in ["/nonexistent/kiln.prom", "/dev/null"] {
+        let nowhere = FuseOptions { metrics: Some(PathBuf::from(nowhere)), ..FuseOptions::default() };
+        let temp = TempDir::new();
+        let Err(error) = serve(&temp, "zstd.erofs", nowhere) else { panic!("written nowhere") };
+        assert!(matches!(error, MountError::Metrics { .. }), "{error}");
+        assert!(!crate::common::is_mounted(&temp.path().join("fuse")));
+    }
+}
+
+fn attributes_that_nobody_has_are_asked_for_once() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    let missing = |path: &Path| rustix::fs::lgetxattr(path, "user.missing", &mut [0u8; 8][..]).unwrap_err();
+    let asked = |served: &Served| {
+        sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"xattr\"}")
+    };
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let path = served.dir.join(TEXT);
+    crate::common::wait_until(|| missing(&path) == Errno::OPNOTSUPP);
+    let before = asked(&served);
+    assert_eq!(missing(&served.dir), Errno::OPNOTSUPP);
+    assert_eq!(asked(&served), before);
+    // Who copies asks for lists.
+    assert_eq!(rustix::fs::llistxattr(&path, &mut [0u8; 8][..]), Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::llistxattr(&served.dir, &mut [0u8; 8][..]), Err(Errno::OPNOTSUPP));
+    assert_eq!(asked(&served), before + 1);
+    drop(served);
+
+    let temp = TempDir::new();
+    let served = serve(&temp, "xattrs.erofs", FuseOptions::default()).unwrap();
+    for count in 1..=40 {
+        assert_eq!(missing(&served.dir), Errno::NODATA);
+        assert_eq!(asked(&served), count);
+    }
+}
+
+fn holes_that_nobody_has_are_asked_for_once() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    let asked = |served: &Served| {
+        sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"lseek\"}")
+    };
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let file = fs::File::open(served.dir.join(TEXT)).unwrap();
+    let len = file.metadata().unwrap().len();
+    let seek = |from| rustix::fs::seek(&file, from);
+    let shown = || [seek(SeekFrom::Data(7)), seek(SeekFrom::Hole(7)), seek(SeekFrom::Hole(len))];
+    let expected = [Ok(7), Ok(len), Err(Errno::NXIO)];
+    // As many answers as it takes until the image is searched, and all the same.
+    crate::common::wait_until(|| {
+        let before = asked(&served);
+        assert_eq!(shown(), expected);
+        asked(&served) == before
+    });
+    drop((file, served));
+
+    let temp = TempDir::new();
+    let served = serve(&temp, "chunk-4k.erofs", FuseOptions::default()).unwrap();
+    let file = fs::File::open(served.dir.join(SPARSE)).unwrap();
+    for count in 1..=40 {
+        assert!(rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap() < file.metadata().unwrap().len());
+        assert_eq!(asked(&served), count);
+    }
+}
+
+fn preloaded_files_are_in_memory() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    let temp = TempDir::new();
+    let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
+    let list = ["/big/text", "missing", "big", "../../big/text"].map(PathBuf::from);
+    let failed = preload(&served.dir, &list, &AtomicBool::new(false));
+    assert_eq!(failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("missing"), Path::new("big")]);
+    let before = stats(&served.dir).unwrap();
+    let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
+    assert_eq!(sample(&before, "kiln_read_size_bytes_sum"), len);
+    assert_eq!(sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"), len);
+    assert!(preload(&served.dir, &list, &AtomicBool::new(true)).is_empty());
+    assert_eq!(preload(&temp.path().join("nothing"), &list, &AtomicBool::new(false)).len(), 1);
+}
+
+fn read_ahead_is_set() {
+    if !crate::common::has_fuse() {
+        return;
+    }
+    for (given, expected) in [(Some(256 << 10), "256"), (None, "1024")] {
+        let temp = TempDir::new();
+        let options = FuseOptions { read_ahead: given, ..FuseOptions::default() };
+        let served = serve(&temp, "lz4.erofs", options).unwrap();
+        let device = fs::metadata(&served.dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let set = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
+        assert_eq!(set.trim(), expected);
+        served.stop().unwrap();
+    }
+}

@@ -1,0 +1,46 @@
+//! Digests of contents that another builder stored: `tests/digests/sha256.erofs` was made by mkfs.erofs 1.9.4 with `-zlz4
+//! --xattr-inode-digest` from `hello` ("hello\n", also named `hard`), `empty`, `text` and a symbolic link.
+
+use kiln_read::{DigestCheck, FollowLast, Image, MemorySource, OpenOptions, check};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+const IMAGE: &[u8] = include_bytes!("../digests/sha256.erofs");
+
+fn open(bytes: Vec<u8>) -> Image {
+    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &options).unwrap()
+}
+
+#[test]
+fn digests_are_those_of_the_contents() {
+    let image = open(IMAGE.to_vec());
+    assert!(image.has_content_digests());
+    let digest = |path: &str| {
+        let inode = image.resolve(path.as_bytes(), FollowLast::Keep).unwrap();
+        (image.content_digest(&inode).unwrap(), image.check_digest(&inode).unwrap())
+    };
+    assert_eq!(digest("hello"), (Some(Sha256::digest(b"hello\n").into()), DigestCheck::Equal));
+    assert_eq!(digest("hard"), digest("hello"));
+    assert_eq!(digest("text").1, DigestCheck::Equal);
+    for without in ["empty", "link", ""] {
+        assert_eq!(digest(without), (None, DigestCheck::Absent));
+    }
+    assert_eq!(check(&image, 2).unwrap().problem_count, 0);
+    // They stay out of sight.
+    let hello = image.resolve(b"hello", FollowLast::Keep).unwrap();
+    assert!(image.list_xattrs(&hello).unwrap().is_empty());
+}
+
+#[test]
+fn other_contents_are_found() {
+    let mut bytes = IMAGE.to_vec();
+    let at = bytes.windows(6).position(|window| window == b"hello\n").expect("stored beside the inode");
+    bytes[at] = b'j';
+    let image = open(bytes);
+    let hello = image.resolve(b"hello", FollowLast::Keep).unwrap();
+    assert_eq!(image.check_digest(&hello).unwrap(), DigestCheck::Different);
+    let report = check(&image, 1).unwrap();
+    let found: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert!(found.iter().any(|problem| problem.contains("stored digest")), "{found:?}");
+}

@@ -1,0 +1,14 @@
+//! The tests of this crate, in one program, which links in a fraction of the time of many.
+
+mod check;
+mod common;
+mod digest;
+mod explain;
+mod golden;
+mod handmade;
+mod hostile;
+mod map;
+mod robust;
+mod spaces;
+mod usage;
+mod ways;

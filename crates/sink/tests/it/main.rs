@@ -1,0 +1,4 @@
+//! The tests of this crate, in one program, which links in a fraction of the time of many.
+
+mod common;
+mod extract;

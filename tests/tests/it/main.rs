@@ -1,0 +1,16 @@
+//! The tests of this crate, in one program, which links in a fraction of the time of many.
+
+mod corpus;
+mod estimate;
+mod faults;
+mod harness;
+mod large;
+mod laws;
+mod layouts;
+mod metadata;
+mod mutations;
+mod prefetch;
+mod random;
+mod round_trip;
+mod sizes;
+mod tidy;
