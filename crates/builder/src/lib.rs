@@ -23,7 +23,6 @@ mod options;
 mod output;
 mod pack;
 mod plan;
-mod pool;
 mod summary;
 pub mod tree;
 mod write;

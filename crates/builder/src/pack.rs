@@ -36,8 +36,8 @@ use crate::plan::analysis::skippable;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::pool::{self, Costed};
 use crate::tree::Tree;
+use kiln_parallel::ordered::{self, Costed};
 
 pub(crate) use stored::{Extents, Stored};
 
@@ -179,7 +179,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             })
         };
         let jobs = parts.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
-        pool::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
+        ordered::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
             control.check()?;
             match packed {
                 Ok(packed) => self.append(tree, &part, packed),

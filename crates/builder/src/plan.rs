@@ -31,8 +31,8 @@ use crate::plan::file::{FilePlan, Storage, storage};
 use crate::plan::fragments::{FragmentCandidate, FragmentStream};
 use crate::plan::hole::Holes;
 use crate::plan::text::{TextSource, segment_len};
-use crate::pool::{self, Costed};
 use crate::tree::{ContentError, Kind, NodeId};
+use kiln_parallel::ordered::{self, Costed};
 
 /// Files that are to share nothing with others, and why.
 pub(crate) type Apart = HashMap<NodeId, Skipped>;
@@ -287,7 +287,7 @@ impl Plan {
         let mut originals = BTreeMap::<u32, Seen>::new();
         let mut duplicates = Vec::new();
         let mut changed = None;
-        pool::run(options.threads, options.backlog(), jobs, worker, |(first, second, same)| {
+        ordered::run(options.threads, options.backlog(), jobs, worker, |(first, second, same)| {
             // What cannot be compared is stored on its own, and fails there if it must.
             if let Ok(Some(seen)) = same {
                 if originals.get(&first).is_some_and(|before| *before != seen) {

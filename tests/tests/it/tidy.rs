@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Crates that a crate must not depend on; its tests may.
 const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("parallel", &["kiln-format", "kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
     ("format", &["kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
     ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
     ("read", &["kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),

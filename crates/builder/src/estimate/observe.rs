@@ -18,7 +18,7 @@ use crate::pack::jobs::Task;
 use crate::pack::worker::{PackWorker, Shape};
 use crate::plan::Plan;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
-use crate::pool::{self, Costed};
+use kiln_parallel::ordered::{self, Costed};
 
 /// Lengths and digests of chunks that may be stored already.
 type Chunks = Vec<(u64, u128)>;
@@ -40,7 +40,7 @@ pub(super) fn observe(plan: &Plan, frame: &Frame, context: Context<'_>) -> Resul
         })
     };
     let (mut observed, mut stored) = (vec![Vec::new(); frame.strata.len()], HashSet::new());
-    pool::run(options.threads, options.backlog(), probes.map(costed), worker, |(stratum, seen)| {
+    ordered::run(options.threads, options.backlog(), probes.map(costed), worker, |(stratum, seen)| {
         observed[stratum].extend(seen.ok().map(|(one, chunks): (Observed, Chunks)| {
             let again = chunks.into_iter().filter(|chunk| !stored.insert(*chunk)).map(|(len, _)| len).sum::<u64>();
             Observed { blocks: one.blocks - again, ..one }

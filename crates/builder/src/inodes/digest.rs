@@ -12,9 +12,9 @@ use crate::plan::Apart;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, data_runs};
-use crate::pool::{self, Costed};
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, Kind, NodeId};
+use kiln_parallel::ordered::{self, Costed};
 
 /// What the values begin with.
 const ALGORITHM: &[u8] = b"sha256:";
@@ -50,7 +50,7 @@ pub(crate) fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId,
         })
     };
     let mut values = HashMap::with_capacity(jobs.len());
-    pool::run(options.threads, options.backlog(), jobs.into_iter(), worker, |(id, value)| {
+    ordered::run(options.threads, options.backlog(), jobs.into_iter(), worker, |(id, value)| {
         values.extend(value.ok().map(|value| (id, value)));
         Ok(())
     })?;

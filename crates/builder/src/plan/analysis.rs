@@ -12,8 +12,8 @@ use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use crate::plan::hole::Holes;
 use crate::plan::{dedupe, hole};
-use crate::pool::{self, Costed};
 use crate::tree::{Content, ContentError, NodeId};
+use kiln_parallel::ordered::{self, Costed};
 
 /// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
 pub(crate) const ANALYSIS_COST: u64 = 4096;
@@ -113,7 +113,7 @@ pub(crate) fn analyze(
             Ok::<_, BuildError>((wanted, skippable(analysis, options)?))
         })
     };
-    pool::run(options.threads, options.backlog(), jobs, worker, |(wanted, analysis)| {
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(wanted, analysis)| {
         take(wanted, analysis);
         Ok(())
     })

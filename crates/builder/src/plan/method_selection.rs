@@ -15,8 +15,8 @@ use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
-use crate::pool::{self, Costed};
 use crate::tree::Tree;
+use kiln_parallel::ordered::{self, Costed};
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
 const FILE_MIN_LEN: u64 = 8 << 10;
@@ -77,7 +77,7 @@ pub(crate) fn choose(
         })
     };
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
-    pool::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
         // What cannot be read fails where it is stored.
         offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens, options.block_bits)));
         Ok(())

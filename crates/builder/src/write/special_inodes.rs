@@ -17,9 +17,9 @@ use crate::pack::append::{Appender, Destination};
 use crate::pack::fill::{End, PclusterWriter};
 use crate::pack::worker::{self, PackOutput, Shape};
 use crate::plan::text::segment_len;
-use crate::pool::{self, Costed};
 use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
+use kiln_parallel::ordered::{self, Costed};
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.
 pub(crate) const WRITE_LEN: usize = 1 << 20;
@@ -106,7 +106,7 @@ impl PackWorker<'_, '_> {
         };
         let segment = segment_len(spec.pcluster_len);
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
-        pool::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
+        ordered::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
             control.check()?;
             let part = data.adjust_for_position(part, Some(spec));
             let pa = data.append(&part, Destination::Image)?;

@@ -21,9 +21,9 @@ use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::{self, Holes};
 use crate::plan::text::{TextSource, segment_len};
-use crate::pool::{self, Costed};
 use crate::tree::Content;
 use crate::tree::Tree;
+use kiln_parallel::ordered::{self, Costed};
 
 /// Bytes of a match that are compressed to estimate its worth.
 const SAMPLE_LEN: u64 = 64 << 10;
@@ -213,7 +213,7 @@ fn matched<'a>(
         })
     };
     let (mut current, mut checks) = (None, ContentChecks::default());
-    pool::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();

@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// A job and what it costs, in bytes, until its result is consumed.
-pub(crate) struct Costed<J> {
+pub struct Costed<J> {
     /// The job.
     pub job: J,
     /// Bytes of memory it may hold.
@@ -24,7 +24,7 @@ pub(crate) struct Costed<J> {
 ///
 /// # Errors
 /// That first error.
-pub(crate) fn run<J, R, E, W>(
+pub fn run<J, R, E, W>(
     threads: usize,
     budget: u64,
     jobs: impl Iterator<Item = Costed<J>> + Send,

@@ -1,0 +1,11 @@
+//! Work on several threads whose results do not depend on how many there are.
+//!
+//! [`Threads`] says how many threads do a piece of work; [`ordered`] runs jobs on them and hands out the results in the order of
+//! the jobs.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+pub mod ordered;
+mod threads;
+
+pub use threads::Threads;

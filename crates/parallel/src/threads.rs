@@ -1,0 +1,45 @@
+//! How many threads do a piece of work.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+/// How many threads do a piece of work, the calling thread included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Threads(Option<NonZero<usize>>);
+
+impl Threads {
+    /// The calling thread alone.
+    pub const ONE: Threads = Threads(Some(NonZero::<usize>::MIN));
+
+    /// One for each processor that the process may run on: the default.
+    pub const PROCESSORS: Threads = Threads(None);
+
+    /// Exactly so many.
+    pub const fn exactly(count: NonZero<usize>) -> Self {
+        Threads(Some(count))
+    }
+
+    /// The number of threads, for this process at this time.
+    pub fn count(self) -> usize {
+        self.0.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get)
+    }
+}
+
+impl From<NonZero<usize>> for Threads {
+    fn from(count: NonZero<usize>) -> Self {
+        Threads::exactly(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_what_was_asked_for() {
+        assert_eq!(Threads::ONE.count(), 1);
+        assert_eq!(Threads::from(NonZero::new(7).unwrap()).count(), 7);
+        assert_eq!(Threads::default(), Threads::PROCESSORS);
+        assert!(Threads::PROCESSORS.count() >= 1);
+    }
+}
