@@ -5,10 +5,10 @@
 #   ./test.sh [--long] [ARGUMENTS OF cargo test]        --long: random and damaged images by the thousand; an hour
 set -euo pipefail
 cd "$(dirname "$0")"
-# fusermount3 mounts for users, getfattr reads attributes as another user.
-if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr; } >/dev/null 2>&1 &&
+# fusermount3 mounts for users, getfattr reads attributes as another user, python3 makes documents of measurements.
+if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr && command -v python3; } >/dev/null 2>&1 &&
     command -v apt-get >/dev/null; then
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr util-linux >/dev/null
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 util-linux >/dev/null
 fi
 if [ "${1:-}" = --long ]; then
     shift

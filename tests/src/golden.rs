@@ -82,8 +82,16 @@ impl Golden {
     }
 }
 
+/// Where the reader's golden images are.
+const GOLDEN_DIR: &str = "crates/read/tests/golden";
+
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A golden image, or a file beside it, by the name of its file.
+pub fn file(name: &str) -> PathBuf {
+    project().join(GOLDEN_DIR).join(name)
 }
 
 /// All images in `dir` of the project, by name.
@@ -108,7 +116,7 @@ fn in_dir(dir: &str) -> io::Result<Vec<Golden>> {
 /// # Errors
 /// They cannot be read.
 pub fn golden_images() -> io::Result<Vec<Golden>> {
-    in_dir("crates/read/tests/golden")
+    in_dir(GOLDEN_DIR)
 }
 
 /// The small images that fuzzing starts from.

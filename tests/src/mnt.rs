@@ -1,28 +1,141 @@
 //! Mounted images, unmounted whatever happens.
 
 use crate::temp::TempDir;
-use kiln_mount::fuse::{FuseOptions, ImageSources, serve};
+use kiln_mount::fuse::{FuseOptions, ImageSources, query_stats, serve};
 use kiln_mount::{MountError, kernel, unmount};
+use rustix::mount::UnmountFlags;
 use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Far longer than a server takes to start, to end, or to rest.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Wait for a condition that will come about in less than 30 seconds.
+///
+/// # Panics
+/// If it does not.
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// An image served by FUSE. Dropping it stops the server and waits.
+#[derive(Debug)]
+pub struct Served {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// Closed to stop it.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<Result<(), MountError>>>,
+}
+
+impl Served {
+    /// Serve the image of `sources` at `dir`, and return when it is mounted.
+    ///
+    /// # Errors
+    /// As [`serve`].
+    ///
+    /// # Panics
+    /// If the server is not ready in time, or ends without an error.
+    pub fn start(sources: ImageSources, dir: &Path, options: FuseOptions) -> Result<Served, MountError> {
+        let (stopped, stop) = io::pipe().expect("a pipe");
+        let (sender, is_ready) = mpsc::channel();
+        let path = dir.to_path_buf();
+        let ready = move || sender.send(()).expect("the test waits");
+        let serve = move || serve(sources, &path, &options, stopped.as_fd(), &mut || ready());
+        let served = Served { dir: dir.to_path_buf(), stop: Some(stop), thread: Some(thread::spawn(serve)) };
+        match is_ready.recv_timeout(TIMEOUT) {
+            Ok(()) => Ok(served),
+            // `serve` has returned, and dropped its end.
+            Err(mpsc::RecvTimeoutError::Disconnected) => match served.wait() {
+                Ok(()) => panic!("serving ended without being ready"),
+                Err(error) => Err(error),
+            },
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("not ready in time"),
+        }
+    }
+
+    /// Wait for the end of the server.
+    ///
+    /// # Errors
+    /// As [`serve`].
+    ///
+    /// # Panics
+    /// If the server does not end in time, or panicked.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        let thread = self.thread.take().expect("only the drop takes it, too");
+        wait_until(|| thread.is_finished());
+        thread.join().expect("a server does not panic")
+    }
+
+    /// Stop it and wait.
+    ///
+    /// # Errors
+    /// As [`serve`].
+    pub fn stop(mut self) -> Result<(), MountError> {
+        self.stop = None;
+        self.wait()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.stop = None;
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => eprintln!("{}: {error}", self.dir.display()),
+            Err(_) => {
+                eprintln!("{}: the server panicked", self.dir.display());
+                let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+            }
+        }
+    }
+}
+
+/// A mount by the kernel's driver, unmounted when dropped.
+#[derive(Debug)]
+pub struct KernelMount(pub PathBuf);
+
+impl KernelMount {
+    /// Mount the image at byte `offset` of a file, with its extra devices, at `dir`.
+    ///
+    /// # Errors
+    /// As [`kernel::mount`].
+    pub fn new(image: &Path, offset: u64, devices: &[PathBuf], dir: &Path) -> Result<KernelMount, MountError> {
+        kernel::mount(image, devices, offset, dir).map(|_| KernelMount(dir.to_path_buf()))
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        if unmount(&self.0).is_err() {
+            // A test that fails may leave files open.
+            let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+        }
+    }
+}
 
 /// A mounted image; its end is an unmount.
 #[derive(Debug)]
 pub struct Mount {
-    server: Option<Server>,
+    _mounted: Mounted,
     dir: TempDir,
 }
 
-/// What answers for a mount by FUSE.
+/// What unmounts at its end.
 #[derive(Debug)]
-struct Server {
-    /// Closed to stop it.
-    stop: PipeWriter,
-    thread: JoinHandle<Result<(), MountError>>,
+enum Mounted {
+    Kernel { _mount: KernelMount },
+    Fuse { _server: Served },
 }
 
 impl Mount {
@@ -40,8 +153,8 @@ impl Mount {
     /// Why this machine cannot, or what the kernel says.
     pub fn by_kernel_at(image: &Path, offset: u64, devices: &[PathBuf]) -> Result<Self, String> {
         let dir = mount_point()?;
-        kernel::mount(image, devices, offset, dir.path()).map_err(|error| error.to_string())?;
-        Ok(Self { server: None, dir })
+        let mount = KernelMount::new(image, offset, devices, dir.path()).map_err(|error| error.to_string())?;
+        Ok(Self { _mounted: Mounted::Kernel { _mount: mount }, dir })
     }
 
     /// Let the kernel mount `image` by `mount -t erofs -o loop,ro`.
@@ -53,7 +166,10 @@ impl Mount {
         let output = Command::new("mount").args(["-t", "erofs", "-o", "loop,ro"]).arg(image).arg(dir.path()).output();
         let output = output.map_err(|error| format!("no program mount: {error}"))?;
         match output.status.success() {
-            true => Ok(Self { server: None, dir }),
+            true => {
+                let mount = KernelMount(dir.path().to_owned());
+                Ok(Self { _mounted: Mounted::Kernel { _mount: mount }, dir })
+            }
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         }
     }
@@ -72,22 +188,9 @@ impl Mount {
     /// As [`Mount::by_fuse`].
     pub fn by_fuse_with(sources: ImageSources, options: FuseOptions) -> Result<Self, String> {
         let dir = mount_point()?;
-        let (stopped, stop) = io::pipe().map_err(|error| error.to_string())?;
-        let (ready, is_ready) = mpsc::channel();
         let options = FuseOptions { fsname: "kiln-test".to_owned(), ..options };
-        let path = dir.path().to_owned();
-        let thread = thread::spawn(move || {
-            serve(sources, &path, &options, stopped.as_fd(), &mut || ready.send(()).expect("the test waits"))
-        });
-        // An error before it is ready drops the sender.
-        match is_ready.recv() {
-            Ok(()) => Ok(Self { server: Some(Server { stop, thread }), dir }),
-            Err(_) => match thread.join() {
-                Ok(Err(error)) => Err(error.to_string()),
-                Ok(Ok(())) => Err("ended before it was ready".to_owned()),
-                Err(_) => Err("panicked".to_owned()),
-            },
-        }
+        let server = Served::start(sources, dir.path(), options).map_err(|error| error.to_string())?;
+        Ok(Self { _mounted: Mounted::Fuse { _server: server }, dir })
     }
 
     /// Where it is mounted.
@@ -100,20 +203,17 @@ fn mount_point() -> Result<TempDir, String> {
     TempDir::new("mnt").map_err(|error| error.to_string())
 }
 
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let ended = match self.server.take() {
-            None => unmount(self.path()).map_err(|error| error.to_string()),
-            Some(server) => {
-                drop(server.stop);
-                match server.thread.join() {
-                    Ok(outcome) => outcome.map_err(|error| error.to_string()),
-                    Err(_) => Err("the server panicked".to_owned()),
-                }
-            }
-        };
-        if let Err(error) = ended {
-            eprintln!("{}: {error}", self.path().display());
-        }
+/// What a server has counted, once it rests: a request is counted when it is done, which is just after its answer.
+///
+/// # Errors
+/// As [`query_stats`].
+pub fn settled_stats(dir: &Path) -> Result<String, MountError> {
+    let mut text = query_stats(dir)?;
+    let mut same = 0;
+    while same < 3 {
+        thread::sleep(Duration::from_millis(10));
+        let before = std::mem::replace(&mut text, query_stats(dir)?);
+        same = if text == before { same + 1 } else { 0 };
     }
+    Ok(text)
 }

@@ -1,6 +1,7 @@
 //! All that is visible of a tree, on disk, mounted, or in an image, so that trees can be compared.
 
 mod disk;
+pub mod exact;
 mod image;
 mod tree;
 

@@ -2,13 +2,13 @@
 
 use kiln_builder::{BuildOptions, Fragments};
 use kiln_codec::Method;
-use kiln_mount::fuse::{self, FuseOptions, ImageSources, Prefetch};
+use kiln_mount::fuse::{FuseOptions, ImageSources, Prefetch};
 use kiln_read::MemorySource;
 use kiln_tests::counted::Counted;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{MemFile, MemTree};
-use kiln_tests::mnt::Mount;
+use kiln_tests::mnt::{Mount, settled_stats};
 use kiln_tests::rng::Rng;
 use kiln_tests::{require, skip};
 use rustix::fs::OFlags;
@@ -75,9 +75,7 @@ fn mounted_from(image: Vec<u8>) -> Result<Mount, String> {
 
 /// The value of a sample.
 fn sample(dir: &Path, name: &str) -> u64 {
-    // A request is counted when it is done, which is just after its answer.
-    thread::sleep(Duration::from_millis(100));
-    let text = fuse::query_stats(dir).unwrap();
+    let text = settled_stats(dir).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }

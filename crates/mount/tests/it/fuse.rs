@@ -71,7 +71,7 @@ fn the_mount_table_says_what_it_is() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let path = crate::common::golden("inline.erofs");
     let mut options = crate::common::options(&path);
     options.fsname = "a name, with a comma\\".into();
@@ -90,7 +90,7 @@ fn ready_is_called_once_and_not_too_early() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let path = crate::common::golden("inline.erofs");
     let dir = temp.dir("fuse");
     let (stopped, stop) = io::pipe().unwrap();
@@ -112,7 +112,7 @@ fn stopped_before_it_began() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let path = crate::common::golden("inline.erofs");
     let dir = temp.dir("fuse");
     let (stopped, _) = io::pipe().unwrap();
@@ -132,10 +132,10 @@ fn statfs_is_what_the_kernel_says() {
         return;
     }
     for name in ["inline", "b512", "blobdev"] {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let served = serve(&temp, name);
         let (path, devices) = crate::common::golden_with_devices(name);
-        let kernel = KernelMount::new(&path, &devices, &temp.dir("kernel")).unwrap();
+        let kernel = KernelMount::new(&path, 0, &devices, &temp.dir("kernel")).unwrap();
         let numbers = |dir: &Path| {
             let s = rustix::fs::statvfs(dir).unwrap();
             (s.f_blocks, s.f_bfree, s.f_bavail, s.f_bsize, s.f_namemax)
@@ -167,10 +167,10 @@ fn holes_of_chunks_can_be_found() {
         return;
     }
     for name in ["chunk-4k", "chunk-map-64k", "chunk-index-16k"] {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let served = serve(&temp, name);
         let kernel =
-            KernelMount::new(&crate::common::golden(&format!("{name}.erofs")), &[], &temp.dir("kernel")).unwrap();
+            KernelMount::new(&crate::common::golden(&format!("{name}.erofs")), 0, &[], &temp.dir("kernel")).unwrap();
         let mut with_holes = 0;
         for path in files(&served.dir) {
             let found = seek_all(&path);
@@ -186,13 +186,13 @@ fn many_threads_read_the_same() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "zstd-1m-frag");
     let expected: Vec<_> = files(&served.dir).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
     served.stop().unwrap();
 
     // Again, without anything cached.
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "zstd-1m-frag");
     thread::scope(|scope| {
         for thread in 0..16 {
@@ -218,7 +218,7 @@ fn names_that_are_not_there() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "inline");
     for _ in 0..2 {
         assert_eq!(errno(&fs::metadata(served.dir.join("no such name")).unwrap_err()), Errno::NOENT);
@@ -231,7 +231,7 @@ fn somebody_else_unmounts() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "inline");
     kiln_mount::unmount(&served.dir).unwrap();
     served.wait().unwrap();
@@ -241,7 +241,7 @@ fn open_files_outlive_the_mount() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4");
     let path = files(&served.dir).into_iter().max_by_key(|path| fs::metadata(path).unwrap().size()).unwrap();
     let expected = fs::read(&path).unwrap();
@@ -261,11 +261,11 @@ fn what_comes_in_its_place_is_left_alone() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "inline");
     let _held = File::open(&served.dir).unwrap();
     rustix::mount::unmount(&served.dir, rustix::mount::UnmountFlags::DETACH).unwrap();
-    let other = KernelMount::new(&crate::common::golden("inline.erofs"), &[], &served.dir).unwrap();
+    let other = KernelMount::new(&crate::common::golden("inline.erofs"), 0, &[], &served.dir).unwrap();
     served.stop().unwrap();
     assert!(crate::common::is_mounted(&other.0));
 }
@@ -300,7 +300,7 @@ fn a_damaged_extent_costs_only_its_file() {
     }
     let (mut bytes, name, pa, plen) = find_extent("zstd.erofs", encoded);
     bytes[pa as usize..(pa + plen) as usize].fill(0xFF);
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve_bytes(&temp, bytes);
     let (mut sound, mut damaged) = (0, 0);
     for path in files(&served.dir) {
@@ -357,7 +357,7 @@ fn a_panic_costs_only_its_request() {
     }
     let (bytes, name, pa, plen) = find_extent("zstd.erofs", encoded);
     let source = Panics { inner: MemorySource::new(bytes), range: pa..pa + plen };
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = Served::start(
         ImageSources::new(Arc::new(source)),
         &temp.dir("fuse"),
@@ -388,7 +388,7 @@ fn access_control_lists_are_enforced() {
     let found: Vec<_> = bytes.windows(8).enumerate().filter(|(_, window)| *window == entry).map(|(at, _)| at).collect();
     assert!(!found.is_empty());
     found.into_iter().for_each(|at| bytes[at + 2] = 0);
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve_bytes(&temp, bytes);
     let file = served.dir.join("x/f00");
     assert!(may_read(1001, &file));
@@ -400,7 +400,7 @@ fn trusted_attributes_are_for_root() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "xattrs");
     let file = served.dir.join("x/f00");
     let list = |path: &Path| {
@@ -427,7 +427,7 @@ fn places_where_nothing_can_be_mounted() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let path = crate::common::golden("inline.erofs");
     let file = temp.copy(&path);
     for dir in [temp.path().join("missing"), file] {

@@ -17,7 +17,7 @@ fn has_erofs() -> bool {
 }
 
 fn refusal(image: &Path, devices: &[PathBuf], dir: &Path) -> MountError {
-    match KernelMount::new(image, devices, dir) {
+    match KernelMount::new(image, 0, devices, dir) {
         Err(error) => {
             let text = error.to_string();
             assert!(text.starts_with(&image.display().to_string()), "{text}");
@@ -33,7 +33,7 @@ fn a_file_as_it_is() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let dir = temp.dir("kernel");
     let via = kernel::mount(&temp.copy(&crate::common::golden("inline.erofs")), &[], 0, &dir).unwrap();
     let guard = KernelMount(dir.clone());
@@ -68,7 +68,7 @@ fn a_loop_device_where_a_file_will_not_do() {
         return crate::common::skip("no tmpfs at /dev/shm, or no loop devices");
     }
     for name in ["inline", "blobdev"] {
-        let temp = TempDir::new_in(Path::new("/dev/shm"));
+        let temp = TempDir::inside(Path::new("/dev/shm"), "mount").unwrap();
         let (image, devices) = crate::common::golden_with_devices(name);
         let (image, devices) = (temp.copy(&image), devices.iter().map(|path| temp.copy(path)).collect::<Vec<_>>());
         let dir = temp.dir("kernel");
@@ -98,7 +98,7 @@ fn a_refused_loop_device_is_not_left_behind() {
     if !Path::new("/dev/shm").exists() || !Path::new("/dev/loop-control").exists() {
         return crate::common::skip("no tmpfs at /dev/shm, or no loop devices");
     }
-    let temp = TempDir::new_in(Path::new("/dev/shm"));
+    let temp = TempDir::inside(Path::new("/dev/shm"), "mount").unwrap();
     let image = temp.path().join("zeros");
     fs::write(&image, vec![0; 1 << 16]).unwrap();
     assert!(matches!(refusal(&image, &[], &temp.dir("kernel")), MountError::Refused { .. }));
@@ -114,10 +114,10 @@ fn extra_devices_in_order() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let (image, devices) = crate::common::golden_with_devices("blobdev");
     assert_eq!(devices.len(), 1);
-    let mount = KernelMount::new(&image, &devices, &temp.dir("kernel")).unwrap();
+    let mount = KernelMount::new(&image, 0, &devices, &temp.dir("kernel")).unwrap();
     assert!(fs::read_dir(&mount.0).unwrap().count() > 0);
     let error = refusal(&image, &[devices[0].clone(), devices[0].clone()], &temp.dir("too many"));
     assert!(!error.falls_back_to_fuse(), "{error}");
@@ -138,12 +138,12 @@ fn images_inside_larger_files() {
     }
     // The last is at the end of a block of 512 bytes, which only a loop device can do, and only without direct I/O.
     for (name, offset) in [("lz4", 1 << 20), ("blobdev", 1 << 20), ("b512", 4096 + 512), ("lz4", 4096 + 512)] {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let (image, devices) = crate::common::golden_with_devices(name);
         let (plain, larger) = (temp.dir("plain"), temp.dir("larger"));
         let file = temp.path().join("file");
         embedded(&image, offset, &file);
-        let _plain = KernelMount::new(&image, &devices, &plain).unwrap();
+        let _plain = KernelMount::new(&image, 0, &devices, &plain).unwrap();
         kernel::mount(&file, &devices, offset, &larger).unwrap();
         let guard = KernelMount(larger.clone());
         println!("{name} at byte {offset}");
@@ -161,7 +161,7 @@ fn paths_longer_than_a_parameter() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let mut parent = temp.path().to_path_buf();
     for _ in 0..3 {
         parent.push("d".repeat(100));
@@ -170,7 +170,7 @@ fn paths_longer_than_a_parameter() {
     let image = parent.join("image.erofs");
     fs::copy(crate::common::golden("inline.erofs"), &image).unwrap();
     assert!(image.as_os_str().len() > 300);
-    let mount = KernelMount::new(&image, &[], &temp.dir("kernel")).unwrap();
+    let mount = KernelMount::new(&image, 0, &[], &temp.dir("kernel")).unwrap();
     assert!(fs::read_dir(&mount.0).unwrap().count() > 0);
 }
 
@@ -179,7 +179,7 @@ fn not_an_image() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let image = temp.path().join("zeros");
     for len in [0, 100, 1 << 16] {
         fs::write(&image, vec![0; len]).unwrap();
@@ -197,7 +197,7 @@ fn a_damaged_superblock() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let image = temp.copy(&crate::common::golden("inline.erofs"));
     let mut bytes = fs::read(&image).unwrap();
     bytes[1024 + 48] ^= 1; // the UUID: only the checksum can tell
@@ -211,7 +211,7 @@ fn things_that_cannot_hold_an_image() {
     if !crate::common::is_root() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let dir = temp.dir("kernel");
     let fifo = temp.path().join("fifo");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -232,7 +232,7 @@ fn places_where_nothing_can_be_mounted() {
     if !has_erofs() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let image = temp.copy(&crate::common::golden("inline.erofs"));
     for dir in [temp.path().join("missing"), image.clone()] {
         let error = kernel::mount(&image, &[], 0, &dir).unwrap_err();

@@ -12,32 +12,19 @@ crate::common::scenes! {
 }
 
 use crate::common::{Served, TempDir};
-use kiln_mount::fuse::{self, FuseOptions};
+use kiln_mount::fuse::FuseOptions;
 use kiln_mount::{MountError, preload};
+use kiln_tests::mnt::settled_stats as stats;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::thread;
-use std::time::Duration;
 
 /// The value of a sample.
 fn sample(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
-}
-
-/// Counters once they rest: a request is counted when it is done, which is just after its answer.
-fn stats(dir: &Path) -> Result<String, MountError> {
-    let mut text = fuse::query_stats(dir)?;
-    loop {
-        thread::sleep(Duration::from_millis(20));
-        let before = std::mem::replace(&mut text, fuse::query_stats(dir)?);
-        if text == before {
-            return Ok(text);
-        }
-    }
 }
 
 fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, MountError> {
@@ -57,7 +44,7 @@ fn a_mount_tells_what_it_did() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
     let before = stats(&served.dir).unwrap();
     let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
@@ -79,7 +66,7 @@ fn a_mount_tells_what_it_did() {
 }
 
 fn others_have_no_counters() {
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     for place in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
         let error = stats(place).unwrap_err();
         assert!(matches!(error, MountError::NoStats { .. }), "{error}");
@@ -93,7 +80,7 @@ fn counters_are_kept_in_a_file() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let metrics = temp.path().join("kiln.prom");
     // A symbolic link to it stays.
     let link = temp.path().join("link");
@@ -112,7 +99,7 @@ fn counters_are_kept_in_a_file() {
     // A device is not replaced by a file.
     for nowhere in ["/nonexistent/kiln.prom", "/dev/null"] {
         let nowhere = FuseOptions { metrics: Some(PathBuf::from(nowhere)), ..FuseOptions::default() };
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let Err(error) = serve(&temp, "zstd.erofs", nowhere) else { panic!("written nowhere") };
         assert!(matches!(error, MountError::Metrics { .. }), "{error}");
         assert!(!crate::common::is_mounted(&temp.path().join("fuse")));
@@ -127,7 +114,7 @@ fn attributes_that_nobody_has_are_asked_for_once() {
     let asked = |served: &Served| {
         sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"xattr\"}")
     };
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
     let path = served.dir.join(TEXT);
     crate::common::wait_until(|| missing(&path) == Errno::OPNOTSUPP);
@@ -140,7 +127,7 @@ fn attributes_that_nobody_has_are_asked_for_once() {
     assert_eq!(asked(&served), before + 1);
     drop(served);
 
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "xattrs.erofs", FuseOptions::default()).unwrap();
     for count in 1..=40 {
         assert_eq!(missing(&served.dir), Errno::NODATA);
@@ -155,7 +142,7 @@ fn holes_that_nobody_has_are_asked_for_once() {
     let asked = |served: &Served| {
         sample(&stats(&served.dir).unwrap(), "kiln_request_duration_seconds_count{request=\"lseek\"}")
     };
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
     let file = fs::File::open(served.dir.join(TEXT)).unwrap();
     let len = file.metadata().unwrap().len();
@@ -170,7 +157,7 @@ fn holes_that_nobody_has_are_asked_for_once() {
     });
     drop((file, served));
 
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "chunk-4k.erofs", FuseOptions::default()).unwrap();
     let file = fs::File::open(served.dir.join(SPARSE)).unwrap();
     for count in 1..=40 {
@@ -183,7 +170,7 @@ fn preloaded_files_are_in_memory() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
     let list = ["/big/text", "missing", "big", "../../big/text"].map(PathBuf::from);
     let failed = preload(&served.dir, &list, &AtomicBool::new(false));
@@ -201,7 +188,7 @@ fn read_ahead_is_set() {
         return;
     }
     for (given, expected) in [(Some(256 << 10), "256"), (None, "1024")] {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let options = FuseOptions { read_ahead: given, ..FuseOptions::default() };
         let served = serve(&temp, "lz4.erofs", options).unwrap();
         let device = fs::metadata(&served.dir).map(|meta| std::os::unix::fs::MetadataExt::dev(&meta)).unwrap();

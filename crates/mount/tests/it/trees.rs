@@ -29,9 +29,9 @@ fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let (fuse_dir, kernel_dir) = (temp.dir("fuse"), temp.dir("kernel"));
-    let kernel = match KernelMount::new(image, devices, &kernel_dir) {
+    let kernel = match KernelMount::new(image, 0, devices, &kernel_dir) {
         Ok(mount) => mount,
         Err(error) if error.falls_back_to_fuse() => return crate::common::skip(&error.to_string()),
         Err(error) => panic!("{error}"),
@@ -194,7 +194,7 @@ fn tiny_image(block_len: usize, root: u64, file: u64) -> Vec<u8> {
 /// Node ids 0 and 1 mean something else to FUSE.
 fn slots_0_and_1() {
     for (root, file) in [(0, 1), (1, 0), (2, 0), (2, 1), (0, 2)] {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let image = temp.path().join("tiny.erofs");
         fs::write(&image, tiny_image(4096, root, file)).unwrap();
         compare(&image, &[], 1);
@@ -207,11 +207,12 @@ fn blocks_of_all_sizes() {
         return;
     }
     for bits in 9..=16 {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         let (image, dir) = (temp.path().join("tiny.erofs"), temp.dir("kernel"));
         fs::write(&image, tiny_image(1 << bits, 2, 4)).unwrap();
         // No page is smaller than 4 KiB.
-        let too_large = bits > 12 && KernelMount::new(&image, &[], &dir).is_err_and(|error| error.falls_back_to_fuse());
+        let too_large =
+            bits > 12 && KernelMount::new(&image, 0, &[], &dir).is_err_and(|error| error.falls_back_to_fuse());
         if !too_large {
             compare(&image, &[], 1);
             continue;
@@ -233,7 +234,7 @@ fn nanoseconds_over_a_second() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let path = crate::common::golden("extended.erofs");
     let image = crate::common::open(&path, &[]);
     let sb = image.superblock();
@@ -254,7 +255,7 @@ fn nanoseconds_over_a_second() {
             (stat.mtime(), stat.mtime_nsec())
         };
         let (kernel_dir, fuse_dir) = (temp.dir(&format!("kernel{nsec}")), temp.dir(&format!("fuse{nsec}")));
-        let mount = match KernelMount::new(&changed, &[], &kernel_dir) {
+        let mount = match KernelMount::new(&changed, 0, &[], &kernel_dir) {
             Ok(mount) => mount,
             Err(error) if error.falls_back_to_fuse() => return crate::common::skip(&error.to_string()),
             Err(error) => panic!("{error}"),

@@ -32,7 +32,7 @@ struct Stage {
 
 impl Stage {
     fn new(id: u32) -> Stage {
-        let temp = TempDir::new();
+        let temp = TempDir::new("mount").unwrap();
         for name in ["mine", "empty", "foreign"] {
             chown(temp.dir(name), Some(id), Some(id)).unwrap();
         }
@@ -216,7 +216,7 @@ fn users_can_mount(test: &str) -> bool {
         return true;
     }
     assert!(std::env::var_os(OPEN_DEVICE).is_none());
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let node = temp.path().join("fuse");
     let mode = Mode::from_raw_mode(0o666);
     rustix::fs::mknodat(CWD, &node, FileType::CharacterDevice, mode, device.rdev()).unwrap();
@@ -257,7 +257,7 @@ fn only_images_are_unmounted() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let dir = temp.dir("a place");
     let tmpfs = || rustix::mount::mount("none", &dir, "tmpfs", rustix::mount::MountFlags::empty(), c"").unwrap();
     let type_at = || crate::common::mount_table_line(&temp.path().join("a\\040place")).map(|line| line[2].clone());
@@ -304,7 +304,7 @@ fn a_user_unmounts_what_belongs_to_root() {
     let served = Served::start(crate::common::sources(&image, &[]), &dir, crate::common::options(&image)).unwrap();
     stage.play("unmount what is not mine");
     served.stop().unwrap();
-    match KernelMount::new(&image, &[], &dir) {
+    match KernelMount::new(&image, 0, &[], &dir) {
         Ok(_mount) => stage.play("unmount what is not mine"),
         Err(error) => crate::common::skip(&error.to_string()),
     }
@@ -322,7 +322,7 @@ fn a_mount_in_use_and_through_a_symbolic_link() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let image = crate::common::golden("inline.erofs");
     let served =
         Served::start(crate::common::sources(&image, &[]), &temp.dir("fuse"), crate::common::options(&image)).unwrap();
@@ -374,7 +374,7 @@ fn relative_paths() {
     if !crate::common::has_fuse() {
         return;
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let image = crate::common::golden("lz4.erofs");
     let dir = temp.dir("fuse");
     let served =
@@ -391,7 +391,7 @@ fn a_mount_in_the_place_of_another_stays() {
     if !crate::common::has_fuse() {
         return crate::common::skip("mounting needs root and /dev/fuse");
     }
-    let temp = TempDir::new();
+    let temp = TempDir::new("mount").unwrap();
     let dir = temp.dir("mnt");
     let image = crate::common::golden("inline.erofs");
     for _ in 0..5 {

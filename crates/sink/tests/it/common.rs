@@ -1,4 +1,4 @@
-//! What the tests share: scratch directories, golden images, tiny images made by hand.
+//! What the tests share: golden images, tiny images made by hand.
 
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
@@ -6,59 +6,14 @@ use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode}
 use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{Image, MemorySource, OpenOptions};
-use std::fs;
-use std::path::{Path, PathBuf};
+use kiln_tests::golden::file;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// A directory of one test's own, gone when it ends.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kiln-sink-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A test that cannot run here says so, or fails where everything must run.
-pub fn skip(reason: &str) {
-    assert!(std::env::var_os("KILN_NO_SKIP").is_none_or(|v| v != "1"), "skipped: {reason}");
-    println!("SKIP: {reason}");
-}
-
-fn golden_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden")
-}
 
 /// The golden image of this name.
 pub fn golden(name: &str) -> Image {
-    let dir = golden_dir();
-    let blob = dir.join(format!("{name}.blob"));
+    let blob = file(&format!("{name}.blob"));
     let devices = if blob.exists() { vec![blob] } else { Vec::new() };
-    Image::open_path(&dir.join(format!("{name}.erofs")), &devices, &OpenOptions::default()).unwrap()
-}
-
-/// The names of all golden images.
-pub fn golden_names() -> Vec<String> {
-    let files = fs::read_dir(golden_dir()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = files.filter_map(|file| file.strip_suffix(".erofs").map(str::to_string)).collect();
-    names.sort();
-    assert!(!names.is_empty());
-    names
+    Image::open_path(&file(&format!("{name}.erofs")), &devices, &OpenOptions::default()).unwrap()
 }
 
 /// A node of a tiny image.

@@ -1,10 +1,13 @@
 //! What is extracted is what the image holds.
 
-use crate::common::{Node, Scratch, golden, golden_names, image, skip};
+use crate::common::{Node, golden, image};
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Image, MemorySource, WalkEntry};
 use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners, extract};
 use kiln_sink::{Selection, SinkError};
+use kiln_tests::golden::golden_images;
+use kiln_tests::skipped as skip;
+use kiln_tests::temp::TempDir;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -112,8 +115,8 @@ fn every_golden_image_comes_out_whole() {
     if !geteuid().is_root() {
         return skip("devices and owners need root");
     }
-    for name in golden_names() {
-        let (image, scratch) = (golden(&name), Scratch::new());
+    for name in golden_images().unwrap().into_iter().map(|image| image.name) {
+        let (image, scratch) = (golden(&name), TempDir::new("sink").unwrap());
         let done = AtomicU64::new(0);
         let selection = Selection::everything();
         let progress = |bytes| {
@@ -132,7 +135,7 @@ fn every_golden_image_comes_out_whole() {
 
 #[test]
 fn one_thread_is_enough() {
-    let (image, scratch) = (golden("lz4-dedupe-frag-tail"), Scratch::new());
+    let (image, scratch) = (golden("lz4-dedupe-frag-tail"), TempDir::new("sink").unwrap());
     let options = ExtractOptions { threads: 1, keep_going: true, ..Default::default() };
     run_all(&image, &scratch.join("out"), &options).unwrap();
     if geteuid().is_root() {
@@ -149,7 +152,7 @@ fn large_files_are_split_and_keep_their_holes() {
     chunks.extend([None, None].into_iter().cycle().take(20));
     let holes = chunks.iter().filter(|chunk| chunk.is_none()).count() as u64;
     let image = image(Node::Dir(vec![("sparse", Node::Chunks(chunks)), ("all-hole", Node::Chunks(vec![None; 50]))]));
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let target = scratch.join("out");
     let done = AtomicU64::new(0);
     let progress = |bytes| {
@@ -168,7 +171,7 @@ fn large_files_are_split_and_keep_their_holes() {
 
 #[test]
 fn zeros_of_compressed_files_become_holes() {
-    let (image, scratch) = (golden("lz4"), Scratch::new());
+    let (image, scratch) = (golden("lz4"), TempDir::new("sink").unwrap());
     run(&image, &scratch.join("out"), &["big/zeros"], &ExtractOptions::default()).unwrap();
     let stat = fs::metadata(scratch.join("out/big/zeros")).unwrap();
     assert_eq!(stat.len(), 90001);
@@ -190,7 +193,7 @@ fn selections_bring_their_parents_and_nothing_else() {
         (&["big", "big/t*"], &["big", "big/mixed", "big/text", "big/zeros"]),
         (&["deep/d00/d01/d02", "big/text"], &["big", "big/text", "deep", "deep/d00", "deep/d00/d01"]),
     ] {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("sink").unwrap();
         run(&image, &scratch.join("out"), patterns, &options).unwrap();
         let mut found = paths(&scratch.join("out"));
         found.retain(|path| !path.starts_with(deep));
@@ -217,7 +220,7 @@ fn selections_may_share_their_parents() {
                 &["big", "big/mixed", "big/text", "deep", "deep/d00", "deep/d00/d01"],
             ),
         ] {
-            let scratch = Scratch::new();
+            let scratch = TempDir::new("sink").unwrap();
             let report = run(&image, &scratch.join("out"), patterns, &options).unwrap();
             assert!(report.skipped.is_empty(), "{:?}", report.skipped);
             let mut found = paths(&scratch.join("out"));
@@ -239,7 +242,7 @@ fn selections_may_part_below_their_parents() {
         "d",
         Node::Dir(vec![("a", Node::Dir(vec![("x", leaf("1")), ("y", leaf("2"))])), ("b", leaf("3"))]),
     )]));
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let report = run(&image, &scratch.join("out"), &["d/a/x", "d/a/y/f", "d/b/*"], &Default::default()).unwrap();
     assert_eq!(report.dirs, 5);
     let expected = ["d", "d/a", "d/a/x", "d/a/x/f", "d/a/y", "d/a/y/f", "d/b", "d/b/f"];
@@ -254,7 +257,7 @@ fn selections_may_part_below_their_parents() {
 fn names_in_errors_are_escaped() {
     const NAME: &str = "a\x1b[31m\nb";
     let image = image(Node::Dir(vec![(NAME, Node::Dir(vec![(NAME, Node::File(b"text".to_vec()))]))]));
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let path = format!("{NAME}/{NAME}");
     fs::create_dir_all(scratch.join("out").join(&path)).unwrap();
     for (pattern, existing) in [(&*path, Existing::Keep), (&path, Existing::Refuse), ("\x1bno such", Existing::Keep)] {
@@ -281,7 +284,7 @@ fn objects_of_composefs_are_named_and_left_out() {
     if !geteuid().is_root() {
         return skip("devices and owners need root");
     }
-    let (image, scratch) = (composefs(true), Scratch::new());
+    let (image, scratch) = (composefs(true), TempDir::new("sink").unwrap());
     let report = run_all(&image, &scratch.join("out"), &ExtractOptions::default()).unwrap();
     let skipped: Vec<_> = report.skipped.iter().map(|(path, _)| path.as_slice()).collect();
     assert_eq!(skipped, [&b"big"[..], b"sub/larger"]);
@@ -307,7 +310,7 @@ fn metacopies_of_other_images_are_restored() {
     if !geteuid().is_root() {
         return skip("attributes of trusted programs need root");
     }
-    let (image, scratch) = (composefs(false), Scratch::new());
+    let (image, scratch) = (composefs(false), TempDir::new("sink").unwrap());
     let report = run_all(&image, &scratch.join("out"), &ExtractOptions::default()).unwrap();
     assert_eq!((report.skipped.len(), report.unset_xattrs), (0, 0));
     compare_all(&image, &scratch.join("out"), true);
@@ -315,7 +318,7 @@ fn metacopies_of_other_images_are_restored() {
 
 #[test]
 fn selections_that_name_nothing_are_errors() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let target = scratch.join("out");
     let options = ExtractOptions::default();
     for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*"] {
@@ -334,14 +337,14 @@ fn selections_that_name_nothing_are_errors() {
 #[test]
 fn absolute_selections_stay_in_the_target() {
     let image = image(Node::Dir(vec![("etc", Node::Dir(vec![("passwd", Node::File(b"ours".to_vec()))]))]));
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     run(&image, &scratch.join("out"), &["/etc/passwd"], &ExtractOptions::default()).unwrap();
     assert_eq!(fs::read(scratch.join("out/etc/passwd")).unwrap(), b"ours");
 }
 
 #[test]
 fn targets_with_files_are_refused() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let target = scratch.join("out");
     fs::create_dir(&target).unwrap();
     run(&image, &target, &["big/text"], &ExtractOptions::default()).unwrap();
@@ -359,7 +362,7 @@ fn targets_with_files_are_refused() {
 
 #[test]
 fn symlinks_in_the_target_lead_nowhere() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let (target, outside) = (scratch.join("out"), scratch.join("outside"));
     fs::create_dir_all(&target).unwrap();
     fs::create_dir(&outside).unwrap();
@@ -384,7 +387,7 @@ fn all_ways() -> impl Iterator<Item = (Existing, bool)> {
 
 #[test]
 fn a_target_can_be_added_to_without_harm() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let target = scratch.join("out");
     fs::create_dir_all(target.join("big")).unwrap();
     fs::write(target.join("big/mine"), "kept").unwrap();
@@ -402,7 +405,7 @@ fn a_target_can_be_added_to_without_harm() {
 
 #[test]
 fn any_file_can_become_the_target() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let resolve = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap();
     let options = |path| ExtractOptions { root: Some(resolve(path).nid), ..Default::default() };
     let dir = scratch.join("dir");
@@ -431,7 +434,7 @@ fn what_is_not_wanted_is_not_restored() {
     if !geteuid().is_root() {
         return skip("owners need root");
     }
-    let (image, scratch) = (golden("xattrs"), Scratch::new());
+    let (image, scratch) = (golden("xattrs"), TempDir::new("sink").unwrap());
     let options = ExtractOptions { owners: Owners::Skip, umask: 0o077, xattrs: false, ..Default::default() };
     run_all(&image, &scratch.join("out"), &options).unwrap();
     for entry in walk(&image) {
@@ -447,7 +450,7 @@ fn what_is_not_wanted_is_not_restored() {
 /// The classic: a symbolic link, and a directory of the same name.
 #[test]
 fn an_image_cannot_lead_out_by_its_own_symlink() {
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let outside = scratch.join("outside");
     fs::create_dir(&outside).unwrap();
     let inside = || Node::Dir(vec![("evil", Node::File(b"evil".to_vec()))]);
@@ -471,7 +474,7 @@ fn an_image_cannot_lead_out_by_its_own_symlink() {
 #[test]
 fn names_cannot_lead_out() {
     for name in ["../evil", "/evil", "a/b", "..", ".", "a/../../evil"] {
-        let scratch = Scratch::new();
+        let scratch = TempDir::new("sink").unwrap();
         let image = image(Node::Dir(vec![("ok", Node::Fifo), (name, Node::File(b"evil".to_vec()))]));
         let options = ExtractOptions { keep_going: true, existing: Existing::Replace, ..Default::default() };
         let _ = run_all(&image, &scratch.join("out"), &options);
@@ -485,7 +488,7 @@ fn names_cannot_lead_out() {
 fn a_race_for_a_parent_cannot_be_won() {
     let files = || (0..100).map(|i| (&*format!("file-{i:03}").leak(), Node::File(vec![b'x'; 100]))).collect();
     let image = image(Node::Dir(vec![("dir", Node::Dir(vec![("sub", Node::Dir(files()))]))]));
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let (target, outside) = (scratch.join("out"), scratch.join("outside"));
     fs::create_dir_all(target.join("dir/sub")).unwrap();
     fs::create_dir_all(outside.join("sub")).unwrap();
@@ -510,7 +513,7 @@ fn a_race_for_a_parent_cannot_be_won() {
 
 #[test]
 fn stopping_is_an_error() {
-    let (image, scratch) = (golden("inline"), Scratch::new());
+    let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let (selection, options) = (Selection::everything(), ExtractOptions { keep_going: true, ..Default::default() });
     let stop = AtomicBool::new(true);
     let result = extract(&image, &scratch.join("a"), &selection, &options, &stop, &|_| {});
@@ -528,7 +531,7 @@ fn others_than_root_extract_what_they_can() {
     if !geteuid().is_root() {
         return skip("becoming someone else needs root");
     }
-    let scratch = Scratch::new();
+    let scratch = TempDir::new("sink").unwrap();
     let nobody = 65534;
     std::os::unix::fs::chown(scratch.join(""), Some(nobody), Some(nobody)).unwrap();
     // Credentials belong to a thread; those it starts inherit them.

@@ -1,4 +1,4 @@
-//! A tree as the system calls show it.
+//! A tree as the system calls show it, with inode numbers, blocks and all times: two mounts of one image must be equal in all of it.
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use std::collections::BTreeMap;
@@ -10,26 +10,43 @@ use std::path::{Path, PathBuf};
 /// All that can be asked about one path, with the answers' error numbers where they are errors.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// `st_mode`.
     pub mode: u32,
+    /// Inode number.
     pub ino: u64,
+    /// Links.
     pub nlink: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Major and minor number of a device.
     pub rdev: (u32, u32),
+    /// Bytes.
     pub size: u64,
+    /// Blocks of 512 bytes.
     pub blocks: u64,
+    /// Length of a block in bytes.
     pub blksize: u32,
+    /// Access, modification and change: seconds and nanoseconds.
     pub times: [(i64, u32); 3],
+    /// Attributes by name.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Target of a symbolic link.
     pub link: Option<PathBuf>,
+    /// Contents of a regular file.
     pub contents: Option<Vec<u8>>,
     /// Names with inode number and type, as the listing gives them.
     pub names: Option<BTreeMap<Vec<u8>, (u64, FileType)>>,
 }
 
+/// By path relative to the root, which is the empty path.
 pub type Snapshot = BTreeMap<PathBuf, Entry>;
 
 /// Everything below `root`, by path relative to it.
+///
+/// # Panics
+/// If a system call fails.
 pub fn take(root: &Path) -> Snapshot {
     let mut all = Snapshot::new();
     let mut todo = vec![PathBuf::new()];
@@ -48,6 +65,9 @@ pub fn take(root: &Path) -> Snapshot {
 }
 
 /// Compare, and name the first path that differs.
+///
+/// # Panics
+/// If one does.
 pub fn assert_equal(left: &Snapshot, right: &Snapshot) {
     let paths = |snapshot: &Snapshot| snapshot.keys().cloned().collect::<Vec<_>>();
     assert_eq!(paths(left), paths(right));
