@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Turn the JSON files of the suites into documents: bench/results.md, the README's table, and its chart.
+
+`report.py add FILE...` takes the JSON files of `pack.py` and `read.py` into `bench/results/`, without paths and single runs.
+`report.py` writes the documents anew from what is there; `report.py --check` only says whether they are as they would be written.
+"""
+from __future__ import annotations
+
+import json
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import lib
+
+PROJECT = Path(__file__).resolve().parent.parent
+KEPT = PROJECT / "bench" / "results"
+BEGIN, END = "<!-- made by bench/report.py -->", "<!-- end -->"
+
+# Rows of the README's table: what is said, then tree, case and contestant of `pack.py`.
+PACK_ROWS = [
+    ("`kiln pack` (zstd 3, equal parts stored once)", "squashfs zstd 3 128K", "kiln"),
+    ("`mksquashfs` (zstd 3)", "squashfs zstd 3 128K", "mksquashfs"),
+    ("kiln, lz4, like for like", "lz4", "kiln, nothing packed, no dedupe"),
+    ("`mkfs.erofs`, lz4", "lz4", "mkfs.erofs"),
+    ("kiln, zstd 3, like for like", "zstd 3 128K", "kiln, nothing packed, no dedupe"),
+    ("`mkfs.erofs`, zstd 3", "zstd 3 128K", "mkfs.erofs"),
+    ("kiln, equal parts, nothing packed", "dedupe", "kiln, nothing packed, parts"),
+    ("`mkfs.erofs -Ededupe`", "dedupe", "mkfs.erofs -Ededupe"),
+]
+PACK_TREE = "rootfs"
+# The chart compares these rows of the table.
+CHART_ROWS = [("kiln", PACK_ROWS[0]), ("mksquashfs", PACK_ROWS[1]), ("mkfs.erofs", PACK_ROWS[5])]
+# Steps of `read.py` in the README: tree, method, step.
+READ_STEPS = [
+    ("every file, by a walk", "every file, in the order of a walk"),
+    ("every file, shuffled", "every file, in random order"),
+    ("ls -lR, cold", "`ls -lR`"),
+]
+READ_TREE, READ_METHOD = "mini", "zstd"
+READERS = ["kiln", "library", "erofsfuse", "kernel EROFS", "squashfuse_ll", "kernel squashfs"]
+COLOURS = {
+    "light": {"text": "#1f2328", "quiet": "#59636e", "ours": "#bc4c00", "theirs": "#8c959f"},
+    "dark": {"text": "#f0f6fc", "quiet": "#9198a1", "ours": "#f0883e", "theirs": "#656c76"},
+}
+
+
+def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
+    """What is kept of a suite's JSON: facts and medians, but no path of the machine that ran it."""
+    facts = {k: v for k, v in document["facts"].items() if k not in ("missing", "python")}
+    if document["kind"] == "pack":
+        cases = [
+            {
+                "tree": Path(case["corpus"]["path"]).name,
+                "name": case["name"],
+                "corpus": {k: v for k, v in case["corpus"].items() if k != "path"},
+                "problem": case["problem"],
+                "runs": max((len(one["runs"]) for one in case["contestants"]), default=0),
+                "contestants": [{"label": one["label"], "median": one["median"]} for one in case["contestants"]],
+                "ratios": case["ratios"],
+            }
+            for case in document["cases"]
+        ]
+        return {"kind": "pack", "facts": facts, "cases": cases}
+    if document["kind"] == "read":
+        results = [
+            {
+                **{k: one[k] for k in ("tree", "setting", "step", "who")},
+                "runs": len(one["cpu_s"]),
+                "cpu_s": lib.median(one["cpu_s"]),
+                "wall_s": lib.median(one["wall_s"]),
+                "rss_bytes": lib.median(one["rss_bytes"]),
+            }
+            for one in document["results"]
+        ]
+        return {"kind": "read", "facts": facts, "problems": len(document["problems"]), "results": results}
+    raise SystemExit(f"{document['kind']}: no suite whose results are kept")
+
+
+def add(paths: Sequence[str]) -> None:
+    """Keep what these suites found, instead of what was kept of them before."""
+    KEPT.mkdir(exist_ok=True)
+    for path in paths:
+        document = reduced(json.loads(Path(path).read_text()))
+        trees = sorted({one["tree"] for one in document.get("cases") or document["results"]})
+        kept = KEPT / f"{document['kind']}-{'-'.join(trees)}.json"
+        kept.write_text(json.dumps(document, indent=1) + "\n")
+        lib.say(f"{kept.relative_to(PROJECT)}: written")
+
+
+def suites(kind: str) -> List[Dict[str, Any]]:
+    """All that is kept of a suite."""
+    kept = (json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")))
+    return [document for document in kept if document["kind"] == kind]
+
+
+def about(facts: Dict[str, Any]) -> str:
+    """The machine and the programs, in a sentence."""
+    programs = "; ".join(facts.get("programs", {}).values())
+    return (
+        f"{facts['cpu_model']}, {facts['cpus']} processors, Linux {facts['kernel']}, {facts['date'][:10]}"
+        f"{'; ' + programs if programs else ''}."
+    )
+
+
+def packed(tree: str, case: str, label: str) -> Optional[Dict[str, float]]:
+    """Medians of a contestant of `pack.py`, if they are there."""
+    for document in suites("pack"):
+        for one in document["cases"]:
+            if (one["tree"], one["name"]) == (tree, case):
+                found = [c["median"] for c in one["contestants"] if c["label"] == label and c["median"]]
+                return found[0] if found else None
+    return None
+
+
+def seconds(value: Optional[float]) -> str:
+    """Seconds with three digits."""
+    return "" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def pack_tables() -> List[str]:
+    """A section for each tree of `pack.py`."""
+    parts = []
+    for document in suites("pack"):
+        for tree in dict.fromkeys(case["tree"] for case in document["cases"]):
+            cases = [case for case in document["cases"] if case["tree"] == tree]
+            corpus = cases[0]["corpus"]
+            parts.append(f"## Packing `{tree}`: {corpus['files']} files, {lib.mb(corpus['bytes'])} MB")
+            parts.append(f"`bench/pack.py`, medians of {cases[0]['runs']} runs in turn. {about(document['facts'])}")
+            rows = [
+                [
+                    case["name"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),
+                    lib.mib(m["peak_rss_bytes"]), lib.mb(m["image_bytes"]),
+                ]
+                for case in cases for one in case["contestants"] if (m := one["median"])
+            ]
+            parts.append(lib.markdown_table(["case", "program", "wall s", "CPU s", "peak MiB", "image MB"], rows))
+            ratios = [
+                [case["name"], f"{r['kiln']} / {r['peer']}", *(f"{r[k]:.3f}" for k in ("CPU", "wall", "image"))]
+                for case in cases for r in case["ratios"]
+            ]
+            parts.append(lib.markdown_table(["case", "ours / the peer's", "CPU", "wall", "image"], ratios))
+    return parts
+
+
+def read_tables() -> List[str]:
+    """A section for each tree and method of `read.py`."""
+    parts = []
+    for document in suites("read"):
+        results = document["results"]
+        for tree, method in dict.fromkeys((one["tree"], one["setting"]) for one in results):
+            chosen = [one for one in results if (one["tree"], one["setting"]) == (tree, method)]
+            parts.append(f"## Reading `{tree}`, {method}")
+            parts.append(
+                f"`bench/read.py`, CPU seconds of client, server and kernel together, medians of {chosen[0]['runs']} runs in "
+                f"turn; `library` is our library without a mount. {about(document['facts'])}"
+            )
+            readers = list(dict.fromkeys(one["who"] for one in chosen))
+            by_key = {(one["step"], one["who"]): one["cpu_s"] for one in chosen}
+            steps = dict.fromkeys(one["step"] for one in chosen)
+            rows = [[step, *(seconds(by_key.get((step, who))) for who in readers)] for step in steps]
+            parts.append(lib.markdown_table(["step", *readers], rows))
+    return parts
+
+
+def results() -> str:
+    """bench/results.md."""
+    head = [
+        "# Results",
+        "`bench/report.py` makes this page of the JSON files in `results/`, which the suites wrote; [README.md](README.md) says how they "
+        "are run and what is fair. [results-2026-11.md](results-2026-11.md) has the results of earlier programs and of suites that were "
+        "not run again, [decisions.md](decisions.md) what followed from them.",
+    ]
+    return "\n\n".join(head + pack_tables() + read_tables()) + "\n"
+
+
+def readme_table() -> str:
+    """What the README shows: packing, then reading."""
+    rows = []
+    for text, case, label in PACK_ROWS:
+        if one := packed(PACK_TREE, case, label):
+            rows.append([
+                text, f"{seconds(one['wall_s'])} s", f"{seconds(one['cpu_s'])} s",
+                f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{lib.mib(one['peak_rss_bytes'])} MiB",
+            ])
+    parts = [lib.markdown_table(["packing a root file system", "time", "CPU time", "image", "peak memory"], rows)] if rows else []
+    by_key = {
+        (one["step"], one["who"]): one["cpu_s"]
+        for document in suites("read") for one in document["results"]
+        if (one["tree"], one["setting"]) == (READ_TREE, READ_METHOD)
+    }
+    readers = [who for who in READERS if any(key[1] == who for key in by_key)]
+    if readers:
+        rows = [[text, *(seconds(by_key.get((step, who))) for who in readers)] for step, text in READ_STEPS]
+        names = [{"kiln": "kiln, FUSE", "library": "kiln, library"}.get(who, who) for who in readers]
+        parts.append(lib.markdown_table(["reading, CPU seconds in all", *names], rows))
+    return "\n\n".join(parts)
+
+
+def chart(colours: Dict[str, str]) -> str:
+    """The rows of the chart as bars: time, size and memory beside each other, each to its own scale."""
+    panels: List[Tuple[str, str, float]] = [("seconds", "wall_s", 1), ("image, MB", "image_bytes", 1e6), ("peak memory, MiB", "peak_rss_bytes", lib.MIB)]
+    found = [(name, packed(PACK_TREE, row[1], row[2])) for name, row in CHART_ROWS]
+    bars = [(name, one) for name, one in found if one]
+    width, bar, left, panel = 840, 22, 96, 236
+    height = 46 + len(bars) * (bar + 8)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="system-ui, sans-serif" font-size="13" role="img">',
+        f"<title>Packing a root file system with zstd 3: {', '.join(name for name, _ in bars)}</title>",
+    ]
+    for row, (name, _) in enumerate(bars):
+        y = 38 + row * (bar + 8) + bar * 0.7
+        lines.append(f'<text x="{left - 10}" y="{y:.0f}" text-anchor="end" fill="{colours["text"]}">{escape(name)}</text>')
+    for column, (title, field, unit) in enumerate(panels):
+        x = left + column * (panel + 12)
+        lines.append(f'<text x="{x}" y="22" fill="{colours["quiet"]}">{escape(title)}</text>')
+        values = [(one[field] or 0) / unit for _, one in bars]
+        for row, value in enumerate(values):
+            y = 38 + row * (bar + 8)
+            length = max(2, (panel - 60) * value / max(values))
+            fill = colours["ours" if row == 0 else "theirs"]
+            lines.append(f'<rect x="{x}" y="{y}" width="{length:.0f}" height="{bar}" rx="3" fill="{fill}"/>')
+            lines.append(
+                f'<text x="{x + length + 6:.0f}" y="{y + bar * 0.7:.0f}" fill="{colours["text"]}">'
+                f"{seconds(value) if field == 'wall_s' else f'{value:.0f}'}</text>"
+            )
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def documents() -> Dict[Path, str]:
+    """All that is made, and its text."""
+    readme = PROJECT / "README.md"
+    text = readme.read_text()
+    before, rest = text.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    made = {
+        PROJECT / "bench" / "results.md": results(),
+        readme: f"{before}{BEGIN}\n\n{readme_table()}\n\n{END}{after}",
+    }
+    for name, colours in COLOURS.items():
+        made[PROJECT / "docs" / f"packing-{name}.svg"] = chart(colours)
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 1 if a document is not as it would be made, with `--check`."""
+    if arguments[:1] == ["add"]:
+        add(arguments[1:])
+    elif arguments not in ([], ["--check"]):
+        lib.say(__doc__)
+        return 2
+    stale = {path: text for path, text in documents().items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        if arguments == ["--check"]:
+            lib.say(f"{path.relative_to(PROJECT)}: not as bench/report.py makes it")
+        else:
+            path.write_text(text)
+            lib.say(f"{path.relative_to(PROJECT)}: written")
+    return int(arguments == ["--check"] and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
