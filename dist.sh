@@ -3,7 +3,7 @@
 # addresses are the same. Needs objcopy (binutils).
 set -euo pipefail
 cd "$(dirname "$0")"
-cargo build --profile dist --package kiln "$@"
+cargo build --profile dist --package kiln-command "$@"
 built=${CARGO_TARGET_DIR:-target}/dist/kiln
 out=${CARGO_TARGET_DIR:-target}/dist/bin
 mkdir -p "$out"

@@ -14,7 +14,7 @@ if ! { command -v cc && command -v fusermount3; } >/dev/null 2>&1; then
 fi
 command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs" >&2; exit 1; }
 
-cargo build --release --quiet --package kiln
+cargo build --release --quiet --package kiln-command
 kiln=target/release/kiln
 $kiln pack --force "$source_dir" tree.erofs
 mkdir -p mnt

@@ -71,7 +71,7 @@ def main() -> int:
     arguments = parser.parse_args()
     kiln = packers.kiln_path().resolve()
     if not kiln.exists() or os.geteuid() != 0:
-        lib.say(f"needs root and {kiln}: cargo build --release -p kiln")
+        lib.say(f"needs root and {kiln}: cargo build --release -p kiln-command")
         return 2
     tree = arguments.tree.resolve()
     source = largest(tree)

@@ -277,7 +277,7 @@ def main() -> int:
     kiln = packers.kiln_path().resolve()
     client = arguments.client or kiln.parent / "read-client"
     if not kiln.exists() or not client.exists() or os.geteuid() != 0:
-        lib.say(f"needs root, {kiln} and {client}: cargo build --release -p kiln -p kiln-tests")
+        lib.say(f"needs root, {kiln} and {client}: cargo build --release -p kiln-command -p kiln-tests")
         return 2
     listed = {n: s for n, s in servers.find_servers(kiln).items() if not arguments.who or n in arguments.who}
     kinds = sorted({server.kind for server in listed.values()} | {"erofs"})

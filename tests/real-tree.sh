@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 tree=${1:-/usr}
 shift || true
 
-cargo build --release --quiet --package kiln --package kiln-tests
+cargo build --release --quiet --package kiln-command --package kiln-tests
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/kiln-real-tree.XXXXXX")
 trap 'target/release/kiln umount "$work/mnt" 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/mnt"

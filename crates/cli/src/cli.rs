@@ -2,6 +2,7 @@
 
 use crate::help;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 
 /// Pack a directory into an EROFS image; mount, read, extract and check such images.
 #[derive(Parser)]
@@ -48,8 +49,8 @@ pub fn definition() -> clap::Command {
     help::with_both(Cli::command())
 }
 
-/// The arguments of this process, or what is wrong with them.
-pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = definition().try_get_matches()?;
+/// What the arguments say, the command's name first, or what is wrong with them.
+pub fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = definition().try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches)
 }

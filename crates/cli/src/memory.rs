@@ -53,14 +53,12 @@ pub fn keep(name: &CString) {
     TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, other)| other != name);
 }
 
-/// The system's allocator, but that the program ends where it has nothing left.
-struct Ending;
-
-#[global_allocator]
-static ALLOCATOR: Ending = Ending;
+/// The system's allocator, but that the program ends where it has nothing left, with a message. It is for the program `kiln`, not
+/// for programs that call [`main`](crate::main) among other things.
+pub struct EndingAllocator;
 
 // SAFETY: every call goes to the system's allocator as it came, and a null pointer is never returned.
-unsafe impl GlobalAlloc for Ending {
+unsafe impl GlobalAlloc for EndingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
         given(unsafe { System.alloc(layout) }, layout.size())

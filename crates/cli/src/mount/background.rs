@@ -5,21 +5,19 @@
 //! that both share, until the mount is ready.
 
 use crate::exit::Failure;
+use crate::program;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const LINE: &[u8] = b"ready\n";
 
 /// Start this program with `arguments`, and return once it reports that it is ready.
 pub fn start(arguments: &[OsString]) -> Result<(), Failure> {
-    let program = std::env::current_exe().map_err(fail("find this program"))?;
-    let mut command = Command::new(&program);
-    // The name that this process was called by may be one that means something else.
-    command.arg0("kiln").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut command = program::command().map_err(fail("find this program"))?;
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(fail("start the background process"))?;
     let mut line = Vec::new();
     if let Some(pipe) = child.stdout.take() {

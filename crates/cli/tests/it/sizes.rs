@@ -1,5 +1,5 @@
 //! The size and the SHA-256 of what `kiln pack` makes of one directory, by options: `sizes.txt` has them all, so that whoever reviews a
-//! change sees what it does to images. `KILN_BLESS=1 cargo test -p kiln --test it sizes` writes it anew.
+//! change sees what it does to images. `KILN_BLESS=1 cargo test -p kiln-command --test it sizes` writes it anew.
 
 use crate::common::{Scratch, stdout};
 use kiln_tests::reviewed::{assert_reviewed, line};

@@ -1,0 +1,140 @@
+//! The command `kiln`: glue between the library crates and a person or a script. [`main`] runs it.
+//!
+//! Each subcommand is a file with its arguments and a function `run`. Data goes to standard output, everything else to standard
+//! error. Called by another program's name it is that program, see `dropin`. The library crates never read the environment and never print; that is done here.
+#![deny(unsafe_code)] // but where a module says why
+
+mod cat;
+mod check;
+mod cli;
+mod diff;
+mod dropin;
+mod du;
+mod exit;
+mod explain;
+mod extract;
+mod generate;
+mod help;
+mod image;
+mod info;
+mod install_names;
+mod ls;
+mod memory;
+mod mount;
+mod output;
+mod pack;
+mod preset;
+mod program;
+mod progress;
+mod report;
+mod signals;
+mod size;
+mod stat;
+mod stats;
+mod target;
+mod text;
+mod threads;
+mod tree;
+mod umount;
+mod vmdk;
+
+use cli::Command;
+use exit::{Exit, Failure};
+use memory::Advice;
+use report::ErrorJson;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use memory::EndingAllocator;
+pub use program::set_program;
+
+/// Run the command with these arguments, the first of which is the name it was called by: `kiln`, or one of those that
+/// `kiln install-names` installs. The exit code.
+///
+/// It prints, and catches signals from then on: it is for a program that does nothing else. `kiln mount` without `--foreground`
+/// starts the running program once more, see [`set_program`].
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(program) = args.first().and_then(|name| dropin::find(name)) {
+        return program.run(args.into_iter().skip(1).collect());
+    }
+    let cli = match cli::parse(&args) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &args),
+    };
+    memory::advise(advice(&cli.command));
+    let code_of = match cli.command {
+        Command::Check(_) => Failure::fsck_code,
+        Command::Diff(_) => Failure::diff_code,
+        _ => Failure::code,
+    };
+    match run(cli.command) {
+        Ok(exit) => exit.code().into(),
+        Err(failure) if failure.is_broken_pipe() => Exit::Done.code().into(),
+        Err(failure) => {
+            let code = code_of(&failure);
+            if !failure.is_silent() {
+                report::error(&failure);
+            }
+            if wants_json(&args) {
+                // The exit code tells it, too.
+                let _ = report::print_error(ErrorJson::new(&failure, code));
+            }
+            code.into()
+        }
+    }
+}
+
+/// Whether programs read standard output: asked of the arguments, for what is wrong may be among them.
+fn wants_json(args: &[OsString]) -> bool {
+    args.iter().skip(1).take_while(|arg| *arg != "--").any(|arg| arg == "--json")
+}
+
+/// What needs less memory.
+fn advice(command: &Command) -> Advice {
+    let help = match command {
+        Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
+        Command::Mount(_) => "a smaller --cache and fewer --threads need less",
+        Command::Check(_) | Command::Diff(_) | Command::Extract(_) => "fewer --threads need less",
+        _ => "",
+    };
+    Advice { prefix: "kiln: ", help }
+}
+
+fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Pack(args) => pack::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Tree(args) => tree::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Extract(args) => extract::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Du(args) => du::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::InstallNames(args) => install_names::run(&args),
+        Command::Generate(args) => generate::run(&args, cli::definition()),
+    }
+}
+
+/// Help and version go to standard output and are no errors; the rest is misuse, which `check` reports as fsck(8) does.
+fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    // If even this cannot be printed, the exit code alone tells it.
+    let _ = error.print();
+    let is_check = args.get(1).is_some_and(|command| command == "check");
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let message = error.to_string();
+    let failure = Failure::Usage(message.trim_start_matches("error: ").trim_end().to_owned());
+    let code = if is_check { failure.fsck_code() } else { failure.code() };
+    if wants_json(args) {
+        let _ = report::print_error(ErrorJson::new(&failure, code));
+    }
+    code.into()
+}
