@@ -98,7 +98,7 @@ fn print(
     writeln!(out, " Links: {}", meta.nlink)?;
     writeln!(out, " Mtime: {}", text::time_nsec(meta.mtime, meta.mtime_nsec))?;
     writeln!(out, " Inode: nid {}, number {}, {}", inode.nid, image.st_ino(inode.nid), form(meta.form))?;
-    writeln!(out, "Layout: {}", meta.layout.name())?;
+    writeln!(out, "Layout: {}", meta.layout().name())?;
     for xattr in xattrs {
         write!(out, " Xattr: ")?;
         out.name(&xattr.name)?;
@@ -148,7 +148,7 @@ impl StatJson {
         Ok(Self {
             entry: EntryJson::new(image, path, inode)?,
             form: form(inode.meta.form),
-            layout: inode.meta.layout.name(),
+            layout: inode.meta.layout().name(),
             xattrs: xattrs.iter().map(XattrJson::new).collect(),
         })
     }

@@ -28,13 +28,14 @@ impl Nid {
         (self.0 & !IN_METABOX).checked_mul(SLOT_LEN)
     }
 
-    /// The inode number that Linux shows for this nid (with a metabox it folds the space bit into the low half).
-    pub fn st_ino(self, has_metabox: bool) -> u64 {
-        if has_metabox {
-            ((self.0 << 1) & 0xFFFF_FFFF_0000_0000) | (self.0 & 0x7FFF_FFFF) | (self.0 >> 63) << 31
-        } else {
-            self.0
-        }
+    /// The inode number that Linux shows for this nid in an image without a metabox.
+    pub fn st_ino(self) -> u64 {
+        self.0
+    }
+
+    /// The inode number that Linux shows for this nid in an image with a metabox: the space bit is folded into the low half.
+    pub fn st_ino_beside_metabox(self) -> u64 {
+        ((self.0 << 1) & 0xFFFF_FFFF_0000_0000) | (self.0 & 0x7FFF_FFFF) | (self.0 >> 63) << 31
     }
 }
 

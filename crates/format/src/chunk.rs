@@ -23,10 +23,16 @@ pub struct RawChunkIndex {
     pub startblk_lo: U32,
 }
 
-const _: () = assert!(size_of::<RawChunkIndex>() == 8);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawChunkIndex>() == 8);
+    assert!(offset_of!(RawChunkIndex, startblk_hi) == 0);
+    assert!(offset_of!(RawChunkIndex, device_id) == 2);
+    assert!(offset_of!(RawChunkIndex, startblk_lo) == 4);
+};
 
 /// Kind of chunk table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkEntry {
     /// 4 bytes: the start block.
     BlockMap,
@@ -46,13 +52,29 @@ impl ChunkEntry {
     }
 }
 
-/// The chunk format of an inode: the low half of `i_u`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The chunk format of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkFormat {
     /// log2 of the chunk size in bytes.
     pub chunk_bits: u8,
     /// Kind of table entries.
     pub entry: ChunkEntry,
+}
+
+/// A chunk format with bits that are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnknownChunkFormat(u16);
+
+impl UnknownChunkFormat {
+    /// The error of a chunk table behind byte `at` of its metadata space.
+    pub fn error(self, at: u64) -> FormatError {
+        FormatError::unsupported(RECORD, at, "format", self.0.into(), "unknown bits")
+    }
+
+    /// The value for `i_u`.
+    pub(crate) fn encode(self) -> u32 {
+        self.0.into()
+    }
 }
 
 /// Where a chunk lies.
@@ -70,14 +92,14 @@ pub enum Chunk {
 }
 
 impl ChunkFormat {
-    /// Decode `i_u` of the chunk-based inode at byte `at`.
+    /// Decode `i_u` of a chunk-based inode. Its high half is reserved.
     ///
     /// # Errors
     /// Unknown bits.
-    pub fn decode(i_u: u32, block_bits: BlockBits, at: u64) -> Result<Self, FormatError> {
+    pub fn decode(i_u: u32, block_bits: BlockBits) -> Result<Self, UnknownChunkFormat> {
         let format = (i_u & 0xFFFF) as u16;
         if format >> 7 != 0 {
-            return Err(FormatError::unsupported(RECORD, at, "format", format.into(), "unknown bits"));
+            return Err(UnknownChunkFormat(format));
         }
         let entry = match (format & INDEXES != 0, format & WIDE != 0) {
             (false, _) => ChunkEntry::BlockMap,

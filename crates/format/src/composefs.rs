@@ -24,7 +24,15 @@ pub struct RawComposefsHeader {
     pub unused: [U32; 4],
 }
 
-const _: () = assert!(size_of::<RawComposefsHeader>() == 32);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawComposefsHeader>() == 32);
+    assert!(offset_of!(RawComposefsHeader, magic) == 0);
+    assert!(offset_of!(RawComposefsHeader, version) == 4);
+    assert!(offset_of!(RawComposefsHeader, flags) == 8);
+    assert!(offset_of!(RawComposefsHeader, composefs_version) == 12);
+    assert!(offset_of!(RawComposefsHeader, unused) == 16);
+};
 
 impl RawComposefsHeader {
     /// Whether these bytes are such a header. A header of another version is none: what it means is not known.

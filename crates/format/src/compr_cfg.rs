@@ -96,10 +96,22 @@ pub struct RawZstdCfgs {
 }
 
 const _: () = {
+    use std::mem::offset_of;
     assert!(size_of::<RawLz4Cfgs>() == 14);
+    assert!(offset_of!(RawLz4Cfgs, max_distance) == 0);
+    assert!(offset_of!(RawLz4Cfgs, max_pclusterblks) == 2);
+    assert!(offset_of!(RawLz4Cfgs, reserved) == 4);
     assert!(size_of::<RawLzmaCfgs>() == 14);
+    assert!(offset_of!(RawLzmaCfgs, dict_size) == 0);
+    assert!(offset_of!(RawLzmaCfgs, format) == 4);
+    assert!(offset_of!(RawLzmaCfgs, reserved) == 6);
     assert!(size_of::<RawDeflateCfgs>() == 6);
+    assert!(offset_of!(RawDeflateCfgs, windowbits) == 0);
+    assert!(offset_of!(RawDeflateCfgs, reserved) == 1);
     assert!(size_of::<RawZstdCfgs>() == 6);
+    assert!(offset_of!(RawZstdCfgs, format) == 0);
+    assert!(offset_of!(RawZstdCfgs, windowlog) == 1);
+    assert!(offset_of!(RawZstdCfgs, reserved) == 2);
 };
 
 /// What the configuration records say; an algorithm without a record is not in the image.

@@ -25,7 +25,16 @@ pub struct RawDeviceSlot {
     pub reserved: [u8; 52],
 }
 
-const _: () = assert!(size_of::<RawDeviceSlot>() == DEVICE_SLOT_LEN);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawDeviceSlot>() == DEVICE_SLOT_LEN);
+    assert!(offset_of!(RawDeviceSlot, tag) == 0);
+    assert!(offset_of!(RawDeviceSlot, blocks_lo) == 64);
+    assert!(offset_of!(RawDeviceSlot, uniaddr_lo) == 68);
+    assert!(offset_of!(RawDeviceSlot, blocks_hi) == 72);
+    assert!(offset_of!(RawDeviceSlot, uniaddr_hi) == 74);
+    assert!(offset_of!(RawDeviceSlot, reserved) == 76);
+};
 
 /// An extra device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,14 @@ pub struct RawDirent {
     pub reserved: u8,
 }
 
-const _: () = assert!(size_of::<RawDirent>() == DIRENT_LEN);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawDirent>() == DIRENT_LEN);
+    assert!(offset_of!(RawDirent, nid) == 0);
+    assert!(offset_of!(RawDirent, nameoff) == 8);
+    assert!(offset_of!(RawDirent, file_type) == 10);
+    assert!(offset_of!(RawDirent, reserved) == 11);
+};
 
 /// One entry of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,19 +95,36 @@ pub const BASE_LEN: usize = 128;
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<RawSuperblock>() == BASE_LEN + EXTSLOT_LEN as usize);
+    assert!(offset_of!(RawSuperblock, magic) == 0);
+    assert!(offset_of!(RawSuperblock, checksum) == 4);
+    assert!(offset_of!(RawSuperblock, feature_compat) == 8);
     assert!(offset_of!(RawSuperblock, blkszbits) == 12);
+    assert!(offset_of!(RawSuperblock, sb_extslots) == 13);
+    assert!(offset_of!(RawSuperblock, rootnid_2b) == 14);
     assert!(offset_of!(RawSuperblock, inos) == 16);
     assert!(offset_of!(RawSuperblock, epoch) == 24);
+    assert!(offset_of!(RawSuperblock, fixed_nsec) == 32);
+    assert!(offset_of!(RawSuperblock, blocks_lo) == 36);
     assert!(offset_of!(RawSuperblock, meta_blkaddr) == 40);
+    assert!(offset_of!(RawSuperblock, xattr_blkaddr) == 44);
     assert!(offset_of!(RawSuperblock, uuid) == 48);
     assert!(offset_of!(RawSuperblock, volume_name) == 64);
     assert!(offset_of!(RawSuperblock, feature_incompat) == 80);
+    assert!(offset_of!(RawSuperblock, u1) == 84);
+    assert!(offset_of!(RawSuperblock, extra_devices) == 86);
     assert!(offset_of!(RawSuperblock, devt_slotoff) == 88);
+    assert!(offset_of!(RawSuperblock, dirblkbits) == 90);
+    assert!(offset_of!(RawSuperblock, xattr_prefix_count) == 91);
     assert!(offset_of!(RawSuperblock, xattr_prefix_start) == 92);
     assert!(offset_of!(RawSuperblock, packed_nid) == 96);
+    assert!(offset_of!(RawSuperblock, xattr_filter_reserved) == 104);
+    assert!(offset_of!(RawSuperblock, ishare_xattr_prefix_id) == 105);
+    assert!(offset_of!(RawSuperblock, reserved) == 106);
     assert!(offset_of!(RawSuperblock, build_time) == 108);
     assert!(offset_of!(RawSuperblock, rootnid_8b) == 112);
+    assert!(offset_of!(RawSuperblock, reserved2) == 120);
     assert!(offset_of!(RawSuperblock, metabox_nid) == 128);
+    assert!(offset_of!(RawSuperblock, reserved3) == 136);
 };
 
 /// What the 16 bits at byte 84 say.

@@ -54,8 +54,15 @@ pub struct RawXattrEntry {
 }
 
 const _: () = {
+    use std::mem::offset_of;
     assert!(size_of::<RawXattrBodyHeader>() == BODY_HEADER_LEN);
+    assert!(offset_of!(RawXattrBodyHeader, h_name_filter) == 0);
+    assert!(offset_of!(RawXattrBodyHeader, h_shared_count) == 4);
+    assert!(offset_of!(RawXattrBodyHeader, h_reserved2) == 5);
     assert!(size_of::<RawXattrEntry>() == ENTRY_HEADER_LEN);
+    assert!(offset_of!(RawXattrEntry, e_name_len) == 0);
+    assert!(offset_of!(RawXattrEntry, e_name_index) == 1);
+    assert!(offset_of!(RawXattrEntry, e_value_size) == 2);
 };
 
 /// The name prefixes that `e_name_index` abbreviates; the ACLs stand for a whole name.

@@ -9,6 +9,7 @@ mod encoded;
 pub use compact::{CompactLayout, Pack};
 pub use encoded::{ExtentRecord, PLEN_MAX, PlenWord, RecordSize};
 
+use crate::inode::IndexKind;
 use crate::{Blkaddr, BlockBits, FormatError};
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -67,7 +68,14 @@ pub struct RawMapHeader {
     pub h_clusterbits: u8,
 }
 
-const _: () = assert!(size_of::<RawMapHeader>() == MAP_HEADER_LEN as usize);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawMapHeader>() == MAP_HEADER_LEN as usize);
+    assert!(offset_of!(RawMapHeader, h_fragmentoff) == 0);
+    assert!(offset_of!(RawMapHeader, h_advise) == 4);
+    assert!(offset_of!(RawMapHeader, h_algorithmtype) == 6);
+    assert!(offset_of!(RawMapHeader, h_clusterbits) == 7);
+};
 
 /// What the map header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +104,11 @@ pub struct MapHeader {
 }
 
 impl ZmapHeader {
-    /// Decode the header `bytes` at byte `at`. `full`: of [`DataLayout::CompressedFull`](crate::inode::DataLayout).
+    /// Decode the header `bytes` at byte `at`, which stands before an index of kind `index`.
     ///
     /// # Errors
     /// Logical clusters of more than 2^30 bytes, or reserved bits.
-    pub fn decode(bytes: &[u8; 8], at: u64, block_bits: BlockBits, full: bool) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &[u8; 8], at: u64, block_bits: BlockBits, index: IndexKind) -> Result<Self, FormatError> {
         let raw = RawMapHeader::ref_from_bytes(bytes).expect("exact length");
         if raw.h_clusterbits & 0x80 != 0 {
             return Ok(Self::Fragment(u64::from_le_bytes(*bytes) & (u64::MAX >> 1)));
@@ -115,7 +123,7 @@ impl ZmapHeader {
         }
         let advise = Advise::from_bits_retain(raw.h_advise.get());
         let low = raw.h_fragmentoff.get();
-        let encoded = full && advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
+        let encoded = index == IndexKind::Full && advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
         Ok(Self::Map(MapHeader {
             advise,
             algorithms: [raw.h_algorithmtype & 0xF, raw.h_algorithmtype >> 4],
@@ -263,7 +271,13 @@ pub struct RawLclusterIndex {
     pub di_u: U32,
 }
 
-const _: () = assert!(size_of::<RawLclusterIndex>() == FULL_ENTRY_LEN as usize);
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RawLclusterIndex>() == FULL_ENTRY_LEN as usize);
+    assert!(offset_of!(RawLclusterIndex, di_advise) == 0);
+    assert!(offset_of!(RawLclusterIndex, di_clusterofs) == 2);
+    assert!(offset_of!(RawLclusterIndex, di_u) == 4);
+};
 
 impl Lcluster {
     /// Decode an entry of the full index.

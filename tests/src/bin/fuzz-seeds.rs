@@ -1,7 +1,8 @@
 //! Write inputs that fuzzing starts from: streams and maps that are right, so that it need not guess them.
 
 use kiln_codec::{Encoder, Method, Spec};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::chunk::{ChunkEntry, ChunkFormat};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, IndexKind, Inode, InodeData};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use kiln_tests::data::Texture;
@@ -13,6 +14,12 @@ const METHODS: [(&str, Method); 4] =
 /// Where the map target's data begins, with blocks of 512 bytes.
 const DATA_BLOCK: u32 = 13;
 const BLOCK_LEN: usize = 512;
+const BLOCK_BITS: u8 = 9;
+const COMPRESSED: InodeData = InodeData::Compressed { index: IndexKind::Full, blocks: 0 };
+
+fn block_bits() -> BlockBits {
+    BlockBits::new(BLOCK_BITS).expect("9 to 16")
+}
 
 fn main() -> io::Result<()> {
     let dir = env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
@@ -32,12 +39,13 @@ fn main() -> io::Result<()> {
         put("map", &format!("full-{name}"), full_index(method, &plain, &stream))?;
         put("map", &format!("records-{name}"), records(method, &plain, &stream))?;
     }
-    let flat = inode(DataLayout::FlatPlain, 1500, DATA_BLOCK);
+    let flat = inode(InodeData::FlatPlain(Some(Blkaddr(DATA_BLOCK.into()))), 1500);
     put("map", "flat", crafted(&flat, &Texture::Text.bytes(3, 1500)))?;
+    let table = InodeData::ChunkBased(Ok(ChunkFormat { chunk_bits: BLOCK_BITS, entry: ChunkEntry::BlockMap }));
     let chunks: Vec<u8> = [DATA_BLOCK + 1, u32::MAX, DATA_BLOCK].into_iter().flat_map(u32::to_le_bytes).collect();
-    put("map", "chunks", crafted(&[inode(DataLayout::ChunkBased, 1500, 0), chunks].concat(), &[b'c'; 1100]))?;
+    put("map", "chunks", crafted(&[inode(table, 1500), chunks].concat(), &[b'c'; 1100]))?;
     let fragment = (1u64 << 63 | 100).to_le_bytes().to_vec();
-    put("map", "fragment", crafted(&[inode(DataLayout::CompressedFull, 900, 0), fragment].concat(), &[b'f'; 1100]))
+    put("map", "fragment", crafted(&[inode(COMPRESSED, 900), fragment].concat(), &[b'f'; 1100]))
 }
 
 fn stream(method: Method, plain: &[u8]) -> Vec<u8> {
@@ -49,17 +57,16 @@ fn stream(method: Method, plain: &[u8]) -> Vec<u8> {
     out
 }
 
-fn inode(layout: DataLayout, size: u64, i_u: u32) -> Vec<u8> {
+fn inode(data: InodeData, size: u64) -> Vec<u8> {
     let inode = Inode {
         form: Form::Extended,
-        layout,
-        bit4: false,
+        data,
+        omits_dot: false,
+        implies_nlink: false,
         xattr_icount: 0,
         file_type: FileType::Regular,
         permissions: 0o644,
         size,
-        i_u,
-        startblk_hi: 0,
         ino: 0,
         uid: 0,
         gid: 0,
@@ -67,7 +74,7 @@ fn inode(layout: DataLayout, size: u64, i_u: u32) -> Vec<u8> {
         mtime_nsec: 0,
         nlink: 1,
     };
-    inode.encode(Epoch::default(), CompactTimes::Shared).expect("fits")
+    inode.encode(Epoch::default(), CompactTimes::Shared, block_bits()).expect("fits")
 }
 
 /// Input of the map target: blocks of 512 bytes, all features.
@@ -85,12 +92,12 @@ fn full_index(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let header = MapHeader {
         advise: Advise::BIG_PCLUSTER_1,
         algorithms: [algorithm(method), 0],
-        lcluster_bits: 9,
+        lcluster_bits: BLOCK_BITS,
         fragment_off: 0,
         idata_len: 0,
         extent_count: 0,
     };
-    let mut map = header.encode(BlockBits::new(9).expect("9 to 16")).expect("fits").to_vec();
+    let mut map = header.encode(block_bits()).expect("fits").to_vec();
     map.resize(FULL_INDEX_OFF as usize, 0);
     let blkaddr = Blkaddr(DATA_BLOCK.into());
     let head = Lcluster::Head { kind: HeadKind::Head1, clusterofs: 0, blkaddr, partial: false };
@@ -101,7 +108,7 @@ fn full_index(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
         map.extend(entry.encode_full().expect("fits"));
     }
     let padding = vec![0; blocks * BLOCK_LEN - stream.len()];
-    let inode = inode(DataLayout::CompressedFull, plain.len() as u64, 0);
+    let inode = inode(COMPRESSED, plain.len() as u64);
     crafted(&[inode, map].concat(), &[&padding, stream].concat())
 }
 
@@ -110,6 +117,6 @@ fn records(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let word = stream.len() as u32 | (u32::from(algorithm(method)) + 1) << 28;
     let pa = u64::from(DATA_BLOCK) * BLOCK_LEN as u64 + 5;
     let map = [&[1, 0, 0, 0, 5, 0, 0, 0][..], &[0; 8], &word.to_le_bytes(), &pa.to_le_bytes(), &[0; 4]].concat();
-    let inode = inode(DataLayout::CompressedFull, plain.len() as u64, 0);
+    let inode = inode(COMPRESSED, plain.len() as u64);
     crafted(&[inode, map].concat(), &[&[0; 5], stream].concat())
 }

@@ -3,7 +3,7 @@
 
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{Image, MemorySource, OpenOptions, ReadAt, ReadError};
@@ -63,17 +63,16 @@ impl Crafted {
     }
 
     /// An inode with this much of everything, for those that do not come from the fuzzer.
-    pub fn plain_inode(file_type: FileType, layout: DataLayout, size: u64, i_u: u32) -> Inode {
+    pub fn plain_inode(file_type: FileType, data: InodeData, size: u64) -> Inode {
         Inode {
             form: Form::Extended,
-            layout,
-            bit4: false,
+            data,
+            omits_dot: false,
+            implies_nlink: false,
             xattr_icount: 0,
             file_type,
             permissions: 0o755,
             size,
-            i_u,
-            startblk_hi: 0,
             ino: 0,
             uid: 0,
             gid: 0,
@@ -98,11 +97,12 @@ impl Crafted {
         let entry = |nid, file_type, name| Dirent { nid, file_type, name };
         let entries = [entry(Nid(0), 2, &b"."[..]), entry(Nid(0), 2, b".."), entry(NID, 1, b"f")];
         encode_block(&entries, &mut root).expect("there is room");
-        let encoded = |inode: Inode| inode.encode(Epoch::default(), CompactTimes::Shared).expect("fits");
-        let dir = Self::plain_inode(FileType::Directory, DataLayout::FlatInline, root.len() as u64, 0);
+        let encoded = |inode: Inode| inode.encode(Epoch::default(), CompactTimes::Shared, block_bits).expect("fits");
+        let dir = Self::plain_inode(FileType::Directory, InodeData::FlatInline(Blkaddr(0)), root.len() as u64);
         put(at_nid(Nid(0)), &[encoded(dir), root.to_vec()].concat());
         let data_block = (data_off / block_bits.len()) as u32;
-        let packed = Self::plain_inode(FileType::Regular, DataLayout::FlatPlain, DATA_MAX_LEN as u64, data_block);
+        let data = InodeData::FlatPlain(Some(Blkaddr(data_block.into())));
+        let packed = Self::plain_inode(FileType::Regular, data, DATA_MAX_LEN as u64);
         put(at_nid(PACKED_NID), &encoded(packed));
         put(at_nid(NID), &self.inode[..self.inode.len().min(INODE_MAX_LEN)]);
         put(data_off, &self.data[..self.data.len().min(DATA_MAX_LEN)]);

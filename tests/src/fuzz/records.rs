@@ -5,7 +5,7 @@ use kiln_format::chunk::ChunkFormat;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
 use kiln_format::dirent::{DirBlock, encode_block};
-use kiln_format::inode::{CompactTimes, Epoch, Inode};
+use kiln_format::inode::{CompactTimes, Epoch, IndexKind, Inode};
 use kiln_format::superblock::Superblock;
 use kiln_format::zmap::{COMPACT_INDEX_OFF, CompactLayout, ExtentRecord, Lcluster, MapHeader, RecordSize, ZmapHeader};
 use kiln_format::{BlockBits, Incompat};
@@ -33,11 +33,12 @@ pub fn compr_cfg(data: &[u8]) {
 pub fn inode(data: &[u8]) {
     let mut input = Input(data);
     let epoch = Epoch { secs: input.u64() as i64, nsec: input.u32() };
-    let Ok(inode) = Inode::decode(input.0, input.0.len() as u64, epoch) else { return };
-    let _ = (inode.body_off(), inode.start_block(), inode.rdev(), inode.mode());
+    let block_bits = BlockBits::DEFAULT;
+    let Ok(inode) = Inode::decode(input.0, input.0.len() as u64, epoch, block_bits) else { return };
+    let _ = (inode.body_off(), inode.layout(), inode.rdev(), inode.mode());
     let own = Epoch { secs: inode.mtime, nsec: inode.mtime_nsec };
-    let bytes = inode.encode(own, CompactTimes::Shared).expect("what was decoded fits");
-    assert_eq!(Inode::decode(&bytes, 0, own), Ok(inode));
+    let bytes = inode.encode(own, CompactTimes::Shared, block_bits).expect("what was decoded fits");
+    assert_eq!(Inode::decode(&bytes, 0, own, block_bits), Ok(inode));
 }
 
 /// Entries of a block that is wholly good encode to what decodes to the same.
@@ -60,7 +61,7 @@ pub fn tables(data: &[u8]) {
     let block_bits = BlockBits::new(9 + input.u8() % 8).expect("9 to 16");
     let i_u = input.u32();
     let incompat = Incompat::from_bits_truncate(input.u32());
-    if let Ok(format) = ChunkFormat::decode(i_u, block_bits, 0) {
+    if let Ok(format) = ChunkFormat::decode(i_u, block_bits) {
         let _ = format.count(input.u64());
         input.0.chunks_exact(format.entry.len() as usize).for_each(|entry| _ = format.decode_entry(entry));
     }
@@ -73,9 +74,10 @@ pub fn tables(data: &[u8]) {
 pub fn zmap(data: &[u8]) {
     let mut input = Input(data);
     let block_bits = BlockBits::new(9 + input.u8() % 8).expect("9 to 16");
-    let (size, full) = (input.u64() >> 1, input.u8() % 2 == 0);
-    let Ok(ZmapHeader::Map(header)) = ZmapHeader::decode(&input.array(), 0, block_bits, full) else { return };
-    if full {
+    let size = input.u64() >> 1;
+    let index = if input.u8() % 2 == 0 { IndexKind::Full } else { IndexKind::Compact };
+    let Ok(ZmapHeader::Map(header)) = ZmapHeader::decode(&input.array(), 0, block_bits, index) else { return };
+    if index == IndexKind::Full {
         for entry in input.0.chunks_exact(8) {
             let entry = Lcluster::decode_full(entry.try_into().expect("8 bytes"));
             if let Ok(bytes) = entry.encode_full() {
@@ -92,11 +94,11 @@ pub fn zmap(data: &[u8]) {
 }
 
 fn compact(header: &MapHeader, block_bits: BlockBits, size: u64, table: &[u8]) {
-    let (bits, advise) = (header.lcluster_bits, header.advise.bits());
+    let (bits, advise) = (header.lcluster_bits, header.advise);
     let count = size.div_ceil(1 << bits);
     let off = COMPACT_INDEX_OFF + 8 * u64::from(header.idata_len % 4);
     let blocks = block_bits.blocks_for(size);
-    let Ok(layout) = CompactLayout::new(off, blocks, count, bits, advise & 1 != 0, advise & 2 != 0) else { return };
+    let Ok(layout) = CompactLayout::new(off, blocks, count, bits, advise) else { return };
     assert!(layout.end_off() >= off);
     let mut lcn = 0;
     while lcn < count {

@@ -3,7 +3,7 @@
 use super::crafted::{Crafted, INODE_MAX_LEN};
 use super::input::Input;
 use crate::exercise::{Limits, exercise};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Inode};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Inode, InodeData};
 use kiln_format::{BlockBits, Compat};
 
 /// Input: `i_xattr_icount`, features, count of prefixes, the length of the body; the body; the shared area, which is the
@@ -22,8 +22,10 @@ pub fn xattr(data: &[u8]) {
         crafted.sb.xattr_prefix_off = 0;
     }
     crafted.sb.xattr_prefix_count = input.u8() % 8;
-    let inode = Crafted::plain_inode(FileType::Regular, DataLayout::FlatPlain, 0, 0);
-    let head = Inode { xattr_icount, ..inode }.encode(Epoch::default(), CompactTimes::Shared).expect("fits");
+    let inode = Crafted::plain_inode(FileType::Regular, InodeData::FlatPlain(None), 0);
+    let head = Inode { xattr_icount, ..inode }
+        .encode(Epoch::default(), CompactTimes::Shared, BlockBits::DEFAULT)
+        .expect("fits");
     let body_len = usize::from(input.u16()) % (INODE_MAX_LEN - head.len());
     crafted.inode = [&head, input.take(body_len)].concat();
     crafted.data = input.0.to_vec();

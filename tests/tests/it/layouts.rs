@@ -209,8 +209,11 @@ fn assert_knows(image: &Image, known: Incompat, is_compressed: bool, what: &str)
         let meta = &inode.meta;
         // Linux 5.4 does not read one that lies in two blocks.
         let within = sb.block_bits.within(inode.nid.byte_off().unwrap());
-        assert!(within + meta.form.len() as u64 <= sb.block_bits.len() && !meta.bit4, "{what}: {path}");
-        let is_chunked = meta.layout == DataLayout::ChunkBased;
+        assert!(
+            within + meta.form.len() as u64 <= sb.block_bits.len() && !meta.omits_dot && !meta.implies_nlink,
+            "{what}: {path}"
+        );
+        let is_chunked = meta.layout() == DataLayout::ChunkBased;
         assert!(!is_chunked || sb.incompat.contains(Incompat::CHUNKED_FILE), "{what}: {path}");
         for extent in inode.has_contents().then(|| image.extents(&inode)).into_iter().flatten().map(Result::unwrap) {
             let is_known = match extent.kind {

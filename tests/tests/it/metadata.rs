@@ -159,7 +159,7 @@ fn directories_of_every_size_around_the_limits() {
     let tree = mem.finish().unwrap();
     for (what, options) in ways() {
         let image = image_of(&tree, &options, what);
-        let layout = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.layout;
+        let layout = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.layout();
         for (path, len) in [("dir-23", 27 + 23 * 20), ("dir-24", 27 + 24 * 20), ("dir-25", 27 + 25 * 20)] {
             let packed = options.pack_directories && len > 512;
             assert_eq!(layout(path) == DataLayout::CompressedFull, packed, "{what}: {path}");

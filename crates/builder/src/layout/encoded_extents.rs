@@ -71,10 +71,11 @@ impl RecordShape {
             out.extend_from_slice(&extents.first().map_or(0, |extent| extent.pa).to_le_bytes());
         }
         for extent in extents {
-            let word = match (extent.plen, extent.kind) {
+            let algorithm = (extent.kind != HeadKind::Plain).then_some(algorithm);
+            let word = match (extent.plen, extent.partial) {
                 (0, _) => PlenWord::HOLE,
-                (plen, HeadKind::Plain) => PlenWord::new(plen, None, extent.partial)?,
-                (plen, _) => PlenWord::new(plen, Some(algorithm), extent.partial)?,
+                (plen, false) => PlenWord::new(plen, algorithm)?,
+                (plen, true) => PlenWord::new(plen, algorithm)?.used_in_part(),
             };
             ExtentRecord { plen: word, pa: Some(extent.pa), la: Some(extent.la) }.encode(self.size, out)?;
         }

@@ -115,8 +115,20 @@ impl IndexShape {
         self.scattered || self.block_bits.bits() > COMPACT_MAX_BITS
     }
 
-    fn is_dense(self) -> bool {
-        self.block_bits.bits() <= DENSE_MAX_BITS
+    /// The bits of the header that say which index this is.
+    fn advise(self) -> Advise {
+        let dense = match !self.is_full() && self.block_bits.bits() <= DENSE_MAX_BITS {
+            true => Advise::COMPACTED_2B_OR_EXTENTS,
+            false => Advise::empty(),
+        };
+        // In the full index kernels look at the second bit for plain extents, which we keep to one block; in the compact
+        // index both bits must be equal.
+        let big = match (self.big, self.is_full()) {
+            (false, _) => Advise::empty(),
+            (true, true) => Advise::BIG_PCLUSTER_1,
+            (true, false) => Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2,
+        };
+        dense | big
     }
 
     fn lclusters(self) -> u64 {
@@ -126,7 +138,7 @@ impl IndexShape {
     /// The compact layout, `off` bytes behind a slot boundary. Slots are aligned to 32 bytes, as packs want.
     fn compact(self, off: u64) -> Result<CompactLayout, BuildError> {
         let count = self.lclusters();
-        Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), self.is_dense(), self.big)?)
+        Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), self.advise())?)
     }
 }
 
@@ -179,16 +191,7 @@ pub(crate) fn encode(
     out: &mut Vec<u8>,
 ) -> Result<(), BuildError> {
     out.resize(out.len().next_multiple_of(8), 0);
-    let mut advise = Advise::empty();
-    if !shape.is_full() && shape.is_dense() {
-        advise |= Advise::COMPACTED_2B_OR_EXTENTS;
-    }
-    if shape.big {
-        // In the full index kernels look at the second bit for plain extents, which we keep to one block; in the compact
-        // index both bits must be equal.
-        advise |=
-            if shape.is_full() { Advise::BIG_PCLUSTER_1 } else { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 };
-    }
+    let mut advise = shape.advise();
     let (mut fragment_off, mut idata_len) = (0, 0);
     match shape.end {
         MapEnd::Stored => {}

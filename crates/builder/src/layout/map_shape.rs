@@ -1,7 +1,7 @@
 //! The map of a compressed stream: an lcluster index or encoded extents.
 
 use kiln_format::Algorithm;
-use kiln_format::inode::DataLayout;
+use kiln_format::inode::IndexKind;
 
 use crate::error::BuildError;
 use crate::layout::encoded_extents::RecordShape;
@@ -44,11 +44,11 @@ impl MapShape {
         }
     }
 
-    /// The inode's layout.
-    pub(crate) fn layout(&self) -> DataLayout {
+    /// What the inode calls it.
+    pub(crate) fn index_kind(&self) -> IndexKind {
         match self {
-            MapShape::Index(shape) if !shape.is_full() => DataLayout::CompressedCompact,
-            _ => DataLayout::CompressedFull,
+            MapShape::Index(shape) if !shape.is_full() => IndexKind::Compact,
+            _ => IndexKind::Full,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use kiln_codec::Spec;
 use kiln_format::chunk::{Chunk, ChunkFormat};
-use kiln_format::inode::{DataLayout, FileType, Inode};
+use kiln_format::inode::{FileType, IndexKind, Inode, InodeData};
 use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ impl<'a> InodeWriter<'a> {
         let view = self.view;
         self.serial += 1;
         let inode = self.record(id)?;
-        out.extend_from_slice(&inode.encode(view.inodes.epoch, view.inodes.compact_times)?);
+        out.extend_from_slice(&inode.encode(view.inodes.epoch, view.inodes.compact_times, view.block_bits)?);
         let (body, xattr_len) = (out.len(), view.inodes.xattr_len(id));
         if xattr_len > 0 {
             let shared_base = u32::try_from(self.layout.shared_pos / 4)
@@ -118,14 +118,13 @@ impl<'a> InodeWriter<'a> {
         let (epoch, shape) = (self.view.inodes.epoch, contents.shape(self.view)?);
         let inode = Inode {
             form: contents.form(),
-            layout: shape.layout(),
-            bit4: false,
+            data: InodeData::Compressed { index: shape.index_kind(), blocks: compressed_blocks(&contents.extents)? },
+            omits_dot: false,
+            implies_nlink: false,
             xattr_icount: 0,
             file_type: FileType::Regular,
             permissions: SPECIAL_PERMISSIONS,
             size: contents.len,
-            i_u: compressed_blocks(&contents.extents)?,
-            startblk_hi: 0,
             ino: self.serial as u32,
             uid: 0,
             gid: 0,
@@ -133,7 +132,7 @@ impl<'a> InodeWriter<'a> {
             mtime_nsec: epoch.nsec,
             nlink: 1,
         };
-        out.extend_from_slice(&inode.encode(epoch, self.view.inodes.compact_times)?);
+        out.extend_from_slice(&inode.encode(epoch, self.view.inodes.compact_times, self.view.block_bits)?);
         shape.encode(contents.algorithm, &contents.extents.list, out)
     }
 
@@ -141,17 +140,16 @@ impl<'a> InodeWriter<'a> {
         let view = self.view;
         let node = view.tree.node(id);
         let time = mtime(&node.meta, self.options);
-        let (file_type, size, layout, i_u) = self.contents(id)?;
+        let (file_type, size, data) = self.contents(id)?;
         Ok(Inode {
             form: view.inodes.forms[id.idx()],
-            layout,
-            bit4: view.omits_dot && file_type == FileType::Directory,
+            data,
+            omits_dot: view.omits_dot && file_type == FileType::Directory,
+            implies_nlink: false,
             xattr_icount: xattr::icount(view.inodes.xattr_len(id))?,
             file_type,
             permissions: node.meta.permissions,
             size,
-            i_u,
-            startblk_hi: 0,
             ino: self.serial as u32,
             uid: node.meta.uid,
             gid: node.meta.gid,
@@ -161,36 +159,36 @@ impl<'a> InodeWriter<'a> {
         })
     }
 
-    /// Type, size, layout and `i_u` of a node.
-    fn contents(&self, id: NodeId) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+    /// Type, size and data of a node.
+    fn contents(&self, id: NodeId) -> Result<(FileType, u64, InodeData), BuildError> {
         let view = self.view;
-        let plain = |file_type, i_u| Ok((file_type, 0, DataLayout::FlatPlain, i_u));
+        let fragment = InodeData::Compressed { index: IndexKind::Full, blocks: 0 };
         match &view.tree.node(id).kind {
-            Kind::Fifo => plain(FileType::Fifo, 0),
-            Kind::Socket => plain(FileType::Socket, 0),
-            Kind::CharDevice(rdev) => plain(FileType::CharDevice, rdev.encode()?),
-            Kind::BlockDevice(rdev) => plain(FileType::BlockDevice, rdev.encode()?),
+            Kind::Fifo => Ok((FileType::Fifo, 0, InodeData::Nothing)),
+            Kind::Socket => Ok((FileType::Socket, 0, InodeData::Nothing)),
+            Kind::CharDevice(rdev) => Ok((FileType::CharDevice, 0, InodeData::Device(*rdev))),
+            Kind::BlockDevice(rdev) => Ok((FileType::BlockDevice, 0, InodeData::Device(*rdev))),
             Kind::Directory(_) if self.layout.packed_off(id).is_some() => {
-                Ok((FileType::Directory, view.directory_len(id), DataLayout::CompressedFull, 0))
+                Ok((FileType::Directory, view.directory_len(id), fragment))
             }
             Kind::Directory(_) => self.own_contents(id, FileType::Directory, view.directory_len(id)),
             Kind::Symlink(target) => self.own_contents(id, FileType::Symlink, target.len() as u64),
             Kind::File { len, .. } => {
-                let (layout, i_u) = match view.stored(id) {
-                    None | Some(Stored::Nothing) => (DataLayout::FlatPlain, Blkaddr::HOLE32.lo()),
-                    Some(Stored::Flat(start)) => (DataLayout::FlatPlain, start.lo()),
-                    Some(Stored::Tail(..)) => (DataLayout::FlatInline, Blkaddr(0).lo()),
-                    Some(Stored::FlatTail(flat)) => (DataLayout::FlatInline, flat.0.lo()),
+                let data = match view.stored(id) {
+                    None | Some(Stored::Nothing) => InodeData::FlatPlain(None),
+                    Some(Stored::Flat(start)) => InodeData::FlatPlain(Some(*start)),
+                    Some(Stored::Tail(..)) => InodeData::FlatInline(Blkaddr(0)),
+                    Some(Stored::FlatTail(flat)) => InodeData::FlatInline(flat.0),
                     Some(Stored::Chunks { chunk_bits, .. }) => {
-                        let format = ChunkFormat { chunk_bits: *chunk_bits, entry: view.chunk_entry };
-                        (DataLayout::ChunkBased, format.encode(view.block_bits)?)
+                        InodeData::ChunkBased(Ok(ChunkFormat { chunk_bits: *chunk_bits, entry: view.chunk_entry }))
                     }
-                    Some(Stored::Compressed(extents)) => {
-                        (view.map_shape(*len, extents).layout(), compressed_blocks(extents)?)
-                    }
-                    Some(Stored::Fragment(_)) => (DataLayout::CompressedFull, 0),
+                    Some(Stored::Compressed(extents)) => InodeData::Compressed {
+                        index: view.map_shape(*len, extents).index_kind(),
+                        blocks: compressed_blocks(extents)?,
+                    },
+                    Some(Stored::Fragment(_)) => fragment,
                 };
-                Ok((FileType::Regular, *len, layout, i_u))
+                Ok((FileType::Regular, *len, data))
             }
         }
     }
@@ -200,9 +198,8 @@ impl<'a> InodeWriter<'a> {
         id: NodeId,
         file_type: FileType,
         size: u64,
-    ) -> Result<(FileType, u64, DataLayout, u32), BuildError> {
+    ) -> Result<(FileType, u64, InodeData), BuildError> {
         let (blocks, tail) = self.view.own_data(id);
-        let layout = if tail > 0 { DataLayout::FlatInline } else { DataLayout::FlatPlain };
         let start = match blocks {
             0 => Blkaddr(0),
             _ => {
@@ -210,7 +207,8 @@ impl<'a> InodeWriter<'a> {
                 Blkaddr(self.blocks_start.0 + self.view.block_bits.blocks_for(pos))
             }
         };
-        Ok((file_type, size, layout, start.lo()))
+        let data = if tail > 0 { InodeData::FlatInline(start) } else { InodeData::FlatPlain(Some(start)) };
+        Ok((file_type, size, data))
     }
 
     /// The whole blocks of a directory or symbolic link.

@@ -8,7 +8,7 @@ pub fn len(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
     if !inode.has_contents() {
         return Ok(0);
     }
-    if !inode.meta.layout.is_compressed() {
+    if !inode.meta.layout().is_compressed() {
         return Ok(inode.meta.size);
     }
     let mut sum = 0u64;
@@ -21,11 +21,10 @@ pub fn len(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
 /// The same as the inode itself has it. A compressed one counts what has been stored for it alone: pclusters that it shares
 /// count with the first file, and a tail beside the inode not at all.
 pub fn claimed_len(image: &Image, inode: &Inode) -> u64 {
-    let meta = &inode.meta;
-    match inode.has_contents() {
-        true if meta.layout.is_compressed() => u64::from(meta.i_u) << image.superblock().block_bits.bits(),
-        true => meta.size,
-        false => 0,
+    match inode.meta.compressed_blocks() {
+        Some(blocks) => u64::from(blocks) << image.superblock().block_bits.bits(),
+        None if inode.has_contents() => inode.meta.size,
+        None => 0,
     }
 }
 

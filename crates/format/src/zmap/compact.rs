@@ -3,7 +3,7 @@
 //! A pack is a bit string of entries and, in its last 4 bytes, the block address from which the addresses of its heads
 //! are counted. So its pclusters must lie one behind the other; where a pack starts with a head, they may lie elsewhere.
 
-use super::{CBLKCNT_MAX, D0_CBLKCNT, DELTA_MAX, HeadKind, Lcluster, TYPE_NONHEAD};
+use super::{Advise, CBLKCNT_MAX, D0_CBLKCNT, DELTA_MAX, HeadKind, Lcluster, TYPE_NONHEAD};
 use crate::{Blkaddr, FormatError};
 
 /// Entries in the larger pack.
@@ -38,19 +38,19 @@ pub struct Pack {
 }
 
 impl CompactLayout {
-    /// The layout of an index at byte `table_off` for a file of `blocks` blocks and `count` lclusters.
-    /// `dense`: the advise bit COMPACTED_2B; `big`: BIG_PCLUSTER_1.
+    /// The layout of an index at byte `table_off` for a file of `blocks` blocks and `count` lclusters, whose header has the bits
+    /// `advise`: COMPACTED_2B asks for packs of 16 entries, BIG_PCLUSTER_1 or BIG_PCLUSTER_2 for counts of blocks.
     ///
     /// # Errors
-    /// Logical clusters too large for this index (over 4 KiB for dense packs, over 16 KiB for any).
+    /// Logical clusters too large for this index (over 4 KiB for packs of 16 entries, over 16 KiB for any).
     pub fn new(
         table_off: u64,
         blocks: u64,
         count: u64,
         lcluster_bits: u8,
-        dense: bool,
-        big: bool,
+        advise: Advise,
     ) -> Result<Self, FormatError> {
+        let dense = advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
         if lcluster_bits > 14 || (dense && lcluster_bits > 12) {
             let (record, field) = ("z_erofs_map_header", "h_clusterbits");
             let reason = "logical clusters too large for the compact index";
@@ -59,6 +59,7 @@ impl CompactLayout {
         let initial = (32 - table_off % 32) / 4 % 8;
         let packed = if dense && initial < blocks { (blocks - initial) / 16 * 16 } else { 0 };
         let initial = if dense { initial } else { 0 };
+        let big = advise.intersects(Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2);
         Ok(Self { table_off, count, initial, packed, lcluster_bits, big })
     }
 
@@ -189,14 +190,16 @@ impl CompactLayout {
         {
             *cursor = AddressCursor::default();
         }
-        let base = cursor.base(batch, self.big);
+        let base =
+            if self.big { cursor.base_of_counted(batch) } else { cursor.next(batch).wrapping_sub(1) & 0xFFFF_FFFF };
         let start = out.len();
         out.resize(start + len, 0);
         let (stream, tail) = out[start..].split_at_mut(len - 4);
         for (idx, entry) in batch.iter().enumerate() {
             // A missing second entry of the last pack is PLAIN at 0: all zero.
             let Some(entry) = entry else { continue };
-            let (kind, lo) = self.fields(*entry, idx + 1 == batch.len())?;
+            let slot = if idx + 1 == batch.len() { Slot::Last } else { Slot::Inner };
+            let (kind, lo) = self.fields(*entry, slot)?;
             cursor.pass(*entry)?;
             put_bits(stream, idx * width, u32::from(kind) << lobits | lo);
         }
@@ -207,7 +210,7 @@ impl CompactLayout {
     }
 
     /// Type number and low bits of an entry.
-    fn fields(&self, entry: Lcluster, last: bool) -> Result<(u16, u32), FormatError> {
+    fn fields(&self, entry: Lcluster, slot: Slot) -> Result<(u16, u32), FormatError> {
         let refuse = |field, value: u32| Err(FormatError::does_not_fit("z_erofs_lcluster_index", field, value.into()));
         match entry {
             Lcluster::Head { partial: true, .. } => refuse("PARTIAL_REF in a compact index", 1),
@@ -219,10 +222,19 @@ impl CompactLayout {
                 1..=CBLKCNT_MAX if self.big => Ok((TYPE_NONHEAD, u32::from(D0_CBLKCNT) | blocks)),
                 _ => refuse("delta[0] (CBLKCNT)", blocks),
             },
-            Lcluster::Nonhead { forward, .. } if last => Ok((TYPE_NONHEAD, forward.min(DELTA_MAX))),
+            Lcluster::Nonhead { forward, .. } if slot == Slot::Last => Ok((TYPE_NONHEAD, forward.min(DELTA_MAX))),
             Lcluster::Nonhead { back, .. } => Ok((TYPE_NONHEAD, back.min(DELTA_MAX))),
         }
     }
+}
+
+/// Which of the two distances an entry of a pack stores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    /// Backwards.
+    Inner,
+    /// Forwards: the last of its pack.
+    Last,
 }
 
 /// The entries of one pack, as many as it has.
@@ -248,17 +260,20 @@ struct AddressCursor {
 }
 
 impl AddressCursor {
-    fn base(&self, batch: &[Option<Lcluster>], big: bool) -> u64 {
+    /// Where the next pcluster is: behind the last one, or, at the first, where the first head of `batch` says.
+    fn next(&self, batch: &[Option<Lcluster>]) -> u64 {
         let first_head = batch.iter().flatten().find_map(|entry| match entry {
             Lcluster::Head { blkaddr, .. } => Some(blkaddr.0),
             Lcluster::Nonhead { .. } => None,
         });
-        let starts_with_count = matches!(batch[0], Some(Lcluster::Nonhead { cblkcnt: Some(_), .. }));
-        let next = self.head.map_or(first_head.unwrap_or(0), |head| head + self.blocks);
-        match (big, starts_with_count) {
-            (true, true) => self.head.unwrap_or(0),
-            (true, false) => next,
-            (false, _) => next.wrapping_sub(1) & 0xFFFF_FFFF,
+        self.head.map_or(first_head.unwrap_or(0), |head| head + self.blocks)
+    }
+
+    /// The base of a pack that may have counts of blocks: a count at its start is still to be added to the last head.
+    fn base_of_counted(&self, batch: &[Option<Lcluster>]) -> u64 {
+        match batch[0] {
+            Some(Lcluster::Nonhead { cblkcnt: Some(_), .. }) => self.head.unwrap_or(0),
+            _ => self.next(batch),
         }
     }
 
@@ -301,6 +316,8 @@ fn put_bits(stream: &mut [u8], pos: usize, value: u32) {
 mod tests {
     use super::*;
 
+    const DENSE: Advise = Advise::COMPACTED_2B_OR_EXTENTS;
+
     /// The worked example of the format's description: LZ4, 16 KiB pclusters, 100000 bytes.
     fn example() -> (CompactLayout, Vec<Lcluster>, Vec<u8>) {
         let extents = [(0u32, 0u32, 1u64, 4u32), (6, 2218, 5, 4), (13, 1263, 9, 4), (20, 2678, 13, 3)];
@@ -321,7 +338,7 @@ mod tests {
                    0aa18012a000e800460016800be5304a8003800128005a00168a70da005000000\
                    0220012010000000a006000010000000";
         let bytes = (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
-        (CompactLayout::new(0x528, 25, 25, 12, true, true).unwrap(), entries, bytes)
+        (CompactLayout::new(0x528, 25, 25, 12, DENSE | Advise::BIG_PCLUSTER_1).unwrap(), entries, bytes)
     }
 
     #[test]
@@ -354,7 +371,7 @@ mod tests {
 
     #[test]
     fn gaps_between_pclusters_are_refused() {
-        let layout = CompactLayout::new(0, 2, 2, 12, true, false).unwrap();
+        let layout = CompactLayout::new(0, 2, 2, 12, DENSE).unwrap();
         let head =
             |addr| Lcluster::Head { kind: HeadKind::Head1, clusterofs: 0, blkaddr: Blkaddr(addr), partial: false };
         assert!(layout.encode([head(5), head(6)].into_iter(), &mut Vec::new()).is_ok());
@@ -365,9 +382,9 @@ mod tests {
 
     #[test]
     fn pclusters_may_lie_elsewhere_where_a_pack_starts() {
-        for big in [false, true] {
+        for big in [Advise::empty(), Advise::BIG_PCLUSTER_1, Advise::BIG_PCLUSTER_2] {
             // 6 entries in small packs, 32 in large ones.
-            let layout = CompactLayout::new(8, 38, 38, 12, true, big).unwrap();
+            let layout = CompactLayout::new(8, 38, 38, 12, DENSE | big).unwrap();
             let head = |blkaddr| Lcluster::Head {
                 kind: HeadKind::Head1,
                 clusterofs: 0,

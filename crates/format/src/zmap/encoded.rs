@@ -74,16 +74,21 @@ impl PlenWord {
     /// A hole.
     pub const HOLE: PlenWord = PlenWord(0);
 
-    /// The word of a pcluster of `plen` bytes; `None`: plain.
+    /// The word of a pcluster of `plen` bytes, all of whose text belongs to the extent; `None`: plain.
     ///
     /// # Errors
     /// A length of 0 or over 1 MiB.
-    pub fn new(plen: u32, algorithm: Option<Algorithm>, partial: bool) -> Result<Self, FormatError> {
+    pub fn new(plen: u32, algorithm: Option<Algorithm>) -> Result<Self, FormatError> {
         if plen == 0 || plen > PLEN_MAX {
             return Err(FormatError::does_not_fit(RECORD, "e_plen", plen.into()));
         }
         let number = algorithm.map_or(0, |algorithm| algorithm as u32 + 1);
-        Ok(Self(plen | if partial { PARTIAL } else { 0 } | number << 28))
+        Ok(Self(plen | number << 28))
+    }
+
+    /// The same of an extent whose stream decodes to more.
+    pub fn used_in_part(self) -> Self {
+        Self(self.0 | PARTIAL)
     }
 
     /// Stored length in bytes; 0: a hole.

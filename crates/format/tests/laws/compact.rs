@@ -3,7 +3,7 @@
 use crate::zmap::head_kind;
 use crate::{any_u64, config};
 use kiln_format::Blkaddr;
-use kiln_format::zmap::{CBLKCNT_MAX, CompactLayout, DELTA_MAX, HeadKind, Lcluster, Pack};
+use kiln_format::zmap::{Advise, CBLKCNT_MAX, CompactLayout, DELTA_MAX, HeadKind, Lcluster, Pack};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -14,6 +14,12 @@ struct Index {
     table_off: u64,
     dense: bool,
     entries: Vec<Lcluster>,
+}
+
+fn advise(dense: bool, big: bool) -> Advise {
+    let dense = if dense { Advise::COMPACTED_2B_OR_EXTENTS } else { Advise::empty() };
+    let big = if big { Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2 } else { Advise::empty() };
+    dense | big
 }
 
 /// Extents as (kind, lclusters, offset of the start, blocks), one behind the other on disk.
@@ -43,7 +49,7 @@ fn index() -> impl Strategy<Value = Index> {
                 Lcluster::Head { kind, clusterofs: clusterofs(random), blkaddr, partial: false }
             }));
             let count = entries.len() as u64;
-            let layout = CompactLayout::new(table_off, count, count, lcluster_bits, dense, big).unwrap();
+            let layout = CompactLayout::new(table_off, count, count, lcluster_bits, advise(dense, big)).unwrap();
             Index { layout, table_off, dense, entries }
         },
     )
@@ -133,7 +139,7 @@ proptest! {
         dense in any::<bool>(),
     ) {
         let bits = if dense { bits.min(12) } else { bits };
-        let layout = CompactLayout::new(off & 0xFFFF_FFFF_FFF8, 1 << 30, 1 << 30, bits, dense, big).unwrap();
+        let layout = CompactLayout::new(off & 0xFFFF_FFFF_FFF8, 1 << 30, 1 << 30, bits, advise(dense, big)).unwrap();
         for lcn in [0, 1, 5, 100, (1 << 30) - 1] {
             let pack = layout.pack_of(lcn);
             if let Ok(entries) = layout.decode_pack(pack, &bytes[..pack.len]) {
@@ -151,10 +157,10 @@ proptest! {
         blocks in any_u64(),
         count in 1..1u64 << 54,
         bits in any::<u8>(),
-        flags in any::<[bool; 2]>(),
+        bits_of_advise in any::<u16>(),
         at in any::<u64>(),
     ) {
-        if let Ok(layout) = CompactLayout::new(off / 8 * 8, blocks, count, bits, flags[0], flags[1]) {
+        if let Ok(layout) = CompactLayout::new(off / 8 * 8, blocks, count, bits, Advise::from_bits_retain(bits_of_advise)) {
             let (end, pack) = (layout.end_off(), layout.pack_of(at % count));
             prop_assert!(pack.off >= off / 8 * 8 && pack.off + pack.len as u64 <= end);
         }

@@ -117,9 +117,9 @@ proptest! {
         let entry = [ChunkEntry::BlockMap, ChunkEntry::Index, ChunkEntry::WideIndex][kind];
         let format = ChunkFormat { chunk_bits, entry };
         let fits = (block_bits.bits()..=block_bits.bits() + 31).contains(&chunk_bits);
-        let back = format.encode(block_bits).map(|i_u| ChunkFormat::decode(i_u, block_bits, 0).unwrap());
+        let back = format.encode(block_bits).map(|i_u| ChunkFormat::decode(i_u, block_bits).unwrap());
         prop_assert_eq!(back.ok(), fits.then_some(format));
-        if let Ok(format) = ChunkFormat::decode(i_u, block_bits, 0) {
+        if let Ok(format) = ChunkFormat::decode(i_u, block_bits) {
             let _ = format.count(u64::MAX);
             prop_assert!(format.encode(block_bits).is_ok());
         }

@@ -1,6 +1,7 @@
 //! Map headers, the full index, encoded extents.
 
 use crate::{any_u16, any_u32, any_u64, block_bits, config};
+use kiln_format::inode::IndexKind;
 use kiln_format::zmap::{
     Advise, CBLKCNT_MAX, DELTA_MAX, ExtentRecord, HeadKind, Lcluster, MapHeader, PlenWord, RecordSize, ZmapHeader,
 };
@@ -18,6 +19,10 @@ fn map_header() -> impl Strategy<Value = (BlockBits, MapHeader)> {
             (block_bits, MapHeader { advise, algorithms, lcluster_bits, fragment_off, idata_len, extent_count })
         },
     )
+}
+
+fn index_kind() -> impl Strategy<Value = IndexKind> {
+    prop_oneof![Just(IndexKind::Full), Just(IndexKind::Compact)]
 }
 
 /// A header as `decode` gives it: the two readings of the first word agree.
@@ -39,18 +44,18 @@ proptest! {
 
     #[test]
     fn map_headers_come_back((block_bits, map) in fitting_map_header()) {
-        prop_assert_eq!(ZmapHeader::decode(&map.encode(block_bits).unwrap(), 0, block_bits, false), Ok(ZmapHeader::Map(map)));
+        prop_assert_eq!(ZmapHeader::decode(&map.encode(block_bits).unwrap(), 0, block_bits, IndexKind::Compact), Ok(ZmapHeader::Map(map)));
     }
 
     #[test]
-    fn fragment_headers_come_back(off in any_u64(), block_bits in block_bits(), full in any::<bool>()) {
-        let back = ZmapHeader::encode_fragment(off).map(|bytes| ZmapHeader::decode(&bytes, 0, block_bits, full));
+    fn fragment_headers_come_back(off in any_u64(), block_bits in block_bits(), index in index_kind()) {
+        let back = ZmapHeader::encode_fragment(off).map(|bytes| ZmapHeader::decode(&bytes, 0, block_bits, index));
         prop_assert_eq!(back.ok(), (off >> 63 == 0).then_some(Ok(ZmapHeader::Fragment(off))));
     }
 
     #[test]
-    fn any_map_header_decodes(bytes in any::<[u8; 8]>(), block_bits in block_bits(), full in any::<bool>()) {
-        let _ = ZmapHeader::decode(&bytes, u64::MAX, block_bits, full);
+    fn any_map_header_decodes(bytes in any::<[u8; 8]>(), block_bits in block_bits(), index in index_kind()) {
+        let _ = ZmapHeader::decode(&bytes, u64::MAX, block_bits, index);
     }
 
     #[test]
@@ -83,6 +88,16 @@ proptest! {
     #[test]
     fn any_full_entry_decodes(bytes in any::<[u8; 8]>()) {
         let _ = Lcluster::decode_full(&bytes);
+    }
+
+    #[test]
+    fn words_of_pclusters_come_back(plen in any_u32(), number in 0..5usize, partial in any::<bool>()) {
+        let algorithm = number.checked_sub(1).map(|idx| Algorithm::ALL[idx]);
+        let word = PlenWord::new(plen, algorithm).map(|word| if partial { word.used_in_part() } else { word });
+        prop_assert_eq!(word.is_ok(), (1..=1 << 20).contains(&plen));
+        if let Ok(word) = word {
+            prop_assert_eq!((word.plen(), word.algorithm(), word.partial()), (plen, Ok(algorithm), partial));
+        }
     }
 
     #[test]

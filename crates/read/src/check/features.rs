@@ -11,7 +11,7 @@ use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use kiln_format::Incompat;
-use kiln_format::inode::{DataLayout, FileType, Form};
+use kiln_format::inode::{DataLayout, InodeData};
 
 /// Notes each missing bit once.
 pub(super) struct Features {
@@ -41,16 +41,18 @@ impl Features {
     pub(super) fn of_inode(&mut self, path: &[u8], inode: &Inode) {
         let meta = &inode.meta;
         let mut needs = |bit, because| self.needs(bit, because, path, inode);
-        if meta.layout == DataLayout::ChunkBased {
+        if meta.layout() == DataLayout::ChunkBased {
             needs(Incompat::CHUNKED_FILE, "chunk-based inode");
         }
-        if meta.bit4 && meta.file_type == FileType::Directory {
+        if meta.omits_dot {
             needs(Incompat::ADDR_48BIT, "directory without a stored \".\"");
-        } else if meta.bit4 && meta.form == Form::Compact {
+        } else if meta.implies_nlink {
             needs(Incompat::ADDR_48BIT, "compact inode with NLINK_1");
         }
-        let is_flat = matches!(meta.layout, DataLayout::FlatPlain | DataLayout::FlatInline);
-        if is_flat && inode.has_contents() && meta.size > 0 && meta.startblk_hi != 0 {
+        if let InodeData::FlatPlain(Some(start)) | InodeData::FlatInline(start) = meta.data
+            && meta.size > 0
+            && start.hi() != 0
+        {
             needs(Incompat::ADDR_48BIT, "start block over 32 bits");
         }
     }
@@ -65,7 +67,7 @@ impl Features {
     ) -> Result<(), ReadError> {
         let mut needs = |bit, because| self.needs(bit, because, path, inode);
         match extent.kind {
-            ExtentKind::Hole if inode.meta.layout == DataLayout::FlatPlain => {
+            ExtentKind::Hole if inode.meta.layout() == DataLayout::FlatPlain => {
                 needs(Incompat::ADDR_48BIT, "hole without chunks");
             }
             ExtentKind::Plain { interlaced: true, .. } => needs(Incompat::FRAGMENTS, "interlaced plain data"),

@@ -143,7 +143,7 @@ impl<'c> TreeCheck<'c> {
     }
 
     fn check_listing(&self, path: &[u8], dir: &Inode, listing: &Listing) {
-        if listing.dot == dir.meta.bit4 {
+        if listing.dot == dir.meta.omits_dot {
             let reason = if listing.dot { "stored although the inode says it is omitted" } else { "missing" };
             self.add(path, dir, entry_finding(b".", reason));
         }

@@ -5,8 +5,7 @@ use crate::image::Image;
 use crate::map::extent::Extent;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
-use kiln_format::chunk::ChunkFormat;
-use kiln_format::inode::DataLayout;
+use kiln_format::inode::{DataLayout, InodeData};
 use kiln_format::zmap::{
     Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_ENTRY_LEN, MAP_HEADER_LEN, MapHeader, RecordSize, ZmapHeader,
 };
@@ -34,18 +33,17 @@ impl Described {
     /// Bytes of the index of `inode` that say where the extents are and how long.
     pub(super) fn index_len(&self, image: &Image, inode: &Inode) -> Result<u64, ReadError> {
         let body = image.body_pos(inode)?;
-        match inode.meta.layout {
-            DataLayout::FlatPlain | DataLayout::FlatInline => Ok(0),
-            DataLayout::ChunkBased => {
-                let format = ChunkFormat::decode(inode.meta.i_u, image.superblock().block_bits, body)?;
+        match inode.meta.data {
+            InodeData::FlatPlain(_) | InodeData::FlatInline(_) | InodeData::Device(_) | InodeData::Nothing => Ok(0),
+            InodeData::ChunkBased(format) => {
+                let format = format.map_err(|unknown| unknown.error(body))?;
                 let chunks = ((self.la.end - 1) >> format.chunk_bits) - (self.la.start >> format.chunk_bits) + 1;
                 Ok(chunks * format.entry.len())
             }
-            DataLayout::CompressedFull | DataLayout::CompressedCompact => {
+            InodeData::Compressed { index, .. } => {
                 let at = aligned(body, MAP_HEADER_LEN)?;
                 let bytes = MetadataReader::new(image, inode.space()).array(HEADER, at)?;
-                let is_full = inode.meta.layout == DataLayout::CompressedFull;
-                match ZmapHeader::decode(&bytes, at, image.superblock().block_bits, is_full)? {
+                match ZmapHeader::decode(&bytes, at, image.superblock().block_bits, index)? {
                     ZmapHeader::Fragment(_) => Ok(MAP_HEADER_LEN),
                     ZmapHeader::Map(header) => Ok(MAP_HEADER_LEN + self.entries_len(image, inode, &header, at)?),
                 }
@@ -59,7 +57,7 @@ impl Described {
         // The entry behind the last extent says where that ends, unless the file does.
         let next = u64::from(self.la.end < size);
         let (first_lcn, last_lcn) = (self.la.start >> bits, (self.la.end - (1 - next)) >> bits);
-        if inode.meta.layout == DataLayout::CompressedFull {
+        if inode.meta.layout() == DataLayout::CompressedFull {
             return Ok(match RecordSize::from_advise(header.advise) {
                 _ if !dense_or_records => (last_lcn - first_lcn + 1) * FULL_ENTRY_LEN,
                 size if size.has_fixed_extents() => self.count * size.len(),
@@ -68,8 +66,7 @@ impl Described {
         }
         let blocks = image.superblock().block_bits.blocks_for(size);
         let table = at.checked_add(COMPACT_INDEX_OFF).ok_or_else(|| too_far(HEADER, at))?;
-        let big = header.advise.intersects(Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2);
-        let layout = CompactLayout::new(table, blocks, size.div_ceil(1 << bits), bits, dense_or_records, big)?;
+        let layout = CompactLayout::new(table, blocks, size.div_ceil(1 << bits), bits, header.advise)?;
         let first = layout.pack_of(first_lcn);
         let last = layout.pack_of(last_lcn);
         Ok(last.off + last.len as u64 - first.off)

@@ -12,7 +12,7 @@ use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use kiln_format::Incompat;
-use kiln_format::inode::DataLayout;
+use kiln_format::inode::IndexKind;
 use kiln_format::zmap::{Advise, HeadKind, MAP_HEADER_LEN, MapHeader, ZmapHeader};
 
 /// The map of one compressed inode.
@@ -31,21 +31,21 @@ enum CompressedIndex {
 
 impl<'a> CompressedMap<'a> {
     /// The map of `inode`, which is compressed and not empty.
-    pub(super) fn open(image: &'a Image, inode: &Inode) -> Result<Self, ReadError> {
+    pub(super) fn open(image: &'a Image, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
         let mut meta = MetadataReader::new(image, inode.space());
         let header_off = aligned(image.body_pos(inode)?, MAP_HEADER_LEN)?;
         let bytes = meta.array(HEADER, header_off)?;
-        let full = inode.meta.layout == DataLayout::CompressedFull;
         let block_bits = image.superblock().block_bits;
-        let header = ZmapHeader::decode(&bytes, header_off, block_bits, full)?;
+        let header = ZmapHeader::decode(&bytes, header_off, block_bits, index)?;
         let file = CompressedFile { image, inode: *inode, header_off, meta };
+        let is_full = index == IndexKind::Full;
         let index = match header {
             ZmapHeader::Fragment(off) => CompressedIndex::Fragment(off),
-            ZmapHeader::Map(header) if full && header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS) => {
+            ZmapHeader::Map(header) if is_full && header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS) => {
                 CompressedIndex::Records(header, ExtentRecords::new(&file, &header)?)
             }
             ZmapHeader::Map(header) => {
-                check_big_pclusters(image, &header, header_off, full)?;
+                check_big_pclusters(image, &header, header_off, is_full)?;
                 CompressedIndex::Lclusters(header, LclusterIndex::new(&file, &header)?)
             }
         };

@@ -54,7 +54,7 @@ impl CompressedFile<'_> {
             if found.kind == HeadKind::Plain {
                 return Err(self.corrupt("di_advise", 0, "a fragment with the type of a plain extent"));
             }
-            let high = if self.inode.meta.layout == DataLayout::CompressedFull { found.blkaddr << 32 } else { 0 };
+            let high = if self.inode.meta.layout() == DataLayout::CompressedFull { found.blkaddr << 32 } else { 0 };
             return Ok(ExtentKind::Fragment { off: high | u64::from(header.fragment_off) });
         }
         let (device, pa, plen, inline) = match inline_len(header) {

@@ -10,7 +10,7 @@ use crate::metadata::reader::MetadataReader;
 use crate::source::devices::PhysicalRange;
 use kiln_format::Blkaddr;
 use kiln_format::chunk::{Chunk, ChunkFormat};
-use kiln_format::inode::DataLayout;
+use kiln_format::inode::InodeData;
 
 impl Image {
     /// The extent that holds byte `off` of the inode's contents; an empty one if `off` is behind their end.
@@ -67,21 +67,18 @@ impl<'a> Map<'a> {
         if meta.size == 0 {
             return Ok(MapKind::Empty);
         }
-        match meta.layout {
-            DataLayout::FlatPlain => match meta.start_block() {
-                Some(addr) => Ok(MapKind::Flat { start: image.byte_off(addr) }),
-                None => Ok(MapKind::Hole),
-            },
-            DataLayout::FlatInline => inline(image, inode),
-            DataLayout::ChunkBased => {
+        match meta.data {
+            InodeData::FlatPlain(Some(start)) => Ok(MapKind::Flat { start: image.byte_off(start) }),
+            InodeData::FlatPlain(None) => Ok(MapKind::Hole),
+            InodeData::FlatInline(start) => inline(image, inode, start),
+            InodeData::ChunkBased(format) => {
                 let body = image.body_pos(inode)?;
-                let format = ChunkFormat::decode(meta.i_u, image.superblock().block_bits, body)?;
+                let format = format.map_err(|unknown| unknown.error(body))?;
                 let table = aligned(body, format.entry.len())?;
                 Ok(MapKind::Chunks { format, table, meta: MetadataReader::new(image, inode.space()) })
             }
-            DataLayout::CompressedFull | DataLayout::CompressedCompact => {
-                Ok(MapKind::Compressed(CompressedMap::open(image, inode)?))
-            }
+            InodeData::Compressed { index, .. } => Ok(MapKind::Compressed(CompressedMap::open(image, inode, index)?)),
+            InodeData::Device(_) | InodeData::Nothing => Err(ReadError::NoContents { nid: inode.nid }),
         }
     }
 
@@ -146,7 +143,7 @@ impl Image {
     }
 }
 
-fn inline<'a>(image: &Image, inode: &Inode) -> Result<MapKind<'a>, ReadError> {
+fn inline<'a>(image: &Image, inode: &Inode, start: Blkaddr) -> Result<MapKind<'a>, ReadError> {
     let block_bits = image.superblock().block_bits;
     let tail = image.body_pos(inode)?;
     let head = (block_bits.blocks_for(inode.meta.size) - 1) * block_bits.len();
@@ -154,8 +151,7 @@ fn inline<'a>(image: &Image, inode: &Inode) -> Result<MapKind<'a>, ReadError> {
     if block_bits.within(tail) + tail_len > block_bits.len() {
         return Err(ReadError::corrupt("erofs_inode", tail, "i_size", inode.meta.size, "inline tail crosses a block"));
     }
-    let addr = u64::from(inode.meta.i_u) | u64::from(inode.meta.startblk_hi) << 32;
-    Ok(MapKind::Inline { start: image.byte_off(Blkaddr(addr)), head, tail })
+    Ok(MapKind::Inline { start: image.byte_off(start), head, tail })
 }
 
 /// The extent at `off` of bytes `0..end` that lie contiguous from `start` of the flat space: all of them, unless a

@@ -49,15 +49,14 @@ impl LclusterIndex {
         let far = || too_far(INDEX, file.header_off);
         let at = |off| file.header_off.checked_add(off).ok_or_else(far);
         let big = header.advise.intersects(Advise::BIG_PCLUSTER_1 | Advise::BIG_PCLUSTER_2);
-        if file.inode.meta.layout == DataLayout::CompressedFull {
+        if file.inode.meta.layout() == DataLayout::CompressedFull {
             let table = at(FULL_INDEX_OFF)?;
             let len = count.checked_mul(FULL_ENTRY_LEN);
             let end_off = len.and_then(|len| table.checked_add(len)).ok_or_else(far)?;
             return Ok(Self { bits, big, format: Format::Full { table }, end_off });
         }
-        let dense = header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
         let blocks = file.block_bits().blocks_for(size);
-        let layout = CompactLayout::new(at(COMPACT_INDEX_OFF)?, blocks, count, bits, dense, big)?;
+        let layout = CompactLayout::new(at(COMPACT_INDEX_OFF)?, blocks, count, bits, header.advise)?;
         Ok(Self { bits, big, format: Format::Compact { layout, last_pack: None }, end_off: layout.end_off() })
     }
 

@@ -27,7 +27,7 @@ impl Image {
         let wanted = have.max(COMPACT_LEN);
         MetadataReader::new(self, space).fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
         let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
-        let meta = kiln_format::inode::Inode::decode(&bytes[..wanted], pos, epoch)?;
+        let meta = kiln_format::inode::Inode::decode(&bytes[..wanted], pos, epoch, sb.block_bits)?;
         Ok(Inode { nid, meta })
     }
 
@@ -53,6 +53,9 @@ impl Image {
 
     /// The inode number that Linux shows for `nid`.
     pub fn st_ino(&self, nid: Nid) -> u64 {
-        nid.st_ino(self.superblock().metabox_nid.is_some())
+        match self.superblock().metabox_nid {
+            Some(_) => nid.st_ino_beside_metabox(),
+            None => nid.st_ino(),
+        }
     }
 }

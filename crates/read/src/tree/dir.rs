@@ -203,7 +203,7 @@ pub(super) fn is_dot(name: &[u8]) -> bool {
 /// The "." of a directory that does not store it.
 fn omitted_dot(dir: &Inode) -> Option<DirEntry> {
     let dot = || DirEntry { nid: dir.nid, name: b".".to_vec(), file_type: FileType::Directory.dirent_number() };
-    dir.meta.bit4.then(dot)
+    dir.meta.omits_dot.then(dot)
 }
 
 fn bisect_entries(block: DirBlock<'_>, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {

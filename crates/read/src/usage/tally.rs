@@ -47,7 +47,7 @@ impl<'i> Tally<'i> {
             self.name(NamedRange::Xattr(at..at + len))?;
         }
         if inode.has_contents() {
-            entry(&mut self.usage.layouts, meta.layout).add(meta.size);
+            entry(&mut self.usage.layouts, meta.layout()).add(meta.size);
             self.add_contents(inode)?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use crate::common::handmade::{DATA_OFF, FILE_NID, HELPER_NID, Handmade, META_OFF
 use crate::common::noting::Noting;
 use crate::common::{Rng, manifest, named, regular_files};
 use kiln_format::compr_cfg::Algorithm;
-use kiln_format::inode::{DataLayout, FileType, Inode as Meta};
+use kiln_format::inode::{DataLayout, FileType, Inode as Meta, InodeData};
 use kiln_format::superblock::{SUPERBLOCK_OFF, checksum, checksum_len};
 use kiln_format::xattr::{encode_entry, filter_bit, icount};
 use kiln_format::zmap::{HeadKind, Lcluster};
@@ -206,7 +206,7 @@ fn features_that_are_not_announced_are_noted_and_no_problem() {
     assert!(without(Incompat::CHUNKED_FILE, &chunks).contains("lacks CHUNKED_FILE: chunk-based inode"));
     let hole = |image: &mut Handmade| {
         let inode = image.file(DataLayout::FlatPlain, 4096, u32::MAX);
-        image.inode(FILE_NID, &Meta { startblk_hi: u16::MAX, ..inode }, &[]);
+        image.inode(FILE_NID, &inode, &[]);
     };
     assert!(without(Incompat::ADDR_48BIT, &hole).contains("lacks ADDR_48BIT"));
     let head2 = |image: &mut Handmade| {
@@ -249,7 +249,8 @@ fn nodes_and_links_have_sensible_sizes() {
         let mut image = Handmade::new(12);
         let plain = image.append(&[b'x'; 4096]) >> 12;
         let inode = image.file(DataLayout::FlatPlain, size, plain as u32);
-        image.inode(FILE_NID, &Meta { file_type, ..inode }, &[]);
+        let data = if file_type == FileType::Fifo { InodeData::Nothing } else { inode.data };
+        image.inode(FILE_NID, &Meta { file_type, data, ..inode }, &[]);
         let mut bytes = image.finish();
         bytes[(META_OFF + 64 + 12 * 2 + 10) as usize] = file_type.dirent_number();
         let messages = messages(&check(&open(bytes), 1).unwrap());

@@ -3,8 +3,9 @@
 use crate::common::handmade::{DATA_OFF, FILE_NID, Handmade, encode};
 use crate::common::noting::Noting;
 use crate::common::{Golden, Rng, manifest, named, regular_files};
+use kiln_format::chunk::ChunkEntry;
 use kiln_format::compr_cfg::Algorithm;
-use kiln_format::inode::DataLayout;
+use kiln_format::inode::{DataLayout, IndexKind, InodeData};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
 use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, OpenOptions, Piece, ReadAt};
@@ -290,22 +291,26 @@ fn index_bytes_are_those_of_the_layout() {
             let has_fragment =
                 image.extents(&inode).any(|extent| matches!(extent.unwrap().kind, ExtentKind::Fragment { .. }));
             let index = cost.metadata - meta.form.len() as u64;
-            let name = (golden.name.as_str(), meta.layout.name());
-            match meta.layout {
+            let name = (golden.name.as_str(), meta.layout().name());
+            match meta.data {
                 _ if has_fragment || meta.size == 0 => continue,
-                DataLayout::FlatPlain | DataLayout::FlatInline => assert_eq!(index, 0),
-                DataLayout::ChunkBased => {
-                    let entry = if meta.i_u >> 5 & 1 == 1 { 8 } else { 4 };
-                    assert_eq!(index, entry * meta.size.div_ceil(block_len << (meta.i_u & 31)));
+                InodeData::FlatPlain(_) | InodeData::FlatInline(_) => assert_eq!(index, 0),
+                InodeData::ChunkBased(format) => {
+                    let format = format.unwrap();
+                    let entry = if format.entry == ChunkEntry::BlockMap { 4 } else { 8 };
+                    assert_eq!(index, entry * meta.size.div_ceil(1 << format.chunk_bits));
                 }
                 // Perhaps encoded extents: a record for each.
-                DataLayout::CompressedFull if has_records => assert!(index >= 8 + 4, "{name:?}"),
-                DataLayout::CompressedFull => assert_eq!(index, 8 + 8 * blocks, "{name:?}"),
-                DataLayout::CompressedCompact => {
+                InodeData::Compressed { index: IndexKind::Full, .. } if has_records => {
+                    assert!(index >= 8 + 4, "{name:?}")
+                }
+                InodeData::Compressed { index: IndexKind::Full, .. } => assert_eq!(index, 8 + 8 * blocks, "{name:?}"),
+                InodeData::Compressed { index: IndexKind::Compact, .. } => {
                     assert!((8 + 2 * blocks..=8 + 4 * (blocks + 1)).contains(&index), "{name:?}: {index} for {blocks}");
                 }
+                InodeData::Device(_) | InodeData::Nothing => unreachable!("regular files"),
             }
-            seen.insert(meta.layout.name());
+            seen.insert(meta.layout().name());
         }
     }
     assert_eq!(seen.len(), 5, "{seen:?}");

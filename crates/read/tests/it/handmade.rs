@@ -24,7 +24,6 @@ struct Shape {
     block_bits: u8,
     lcluster_bits: u8,
     full: bool,
-    dense: bool,
     advise: Advise,
     algorithms: [Algorithm; 2],
 }
@@ -42,12 +41,11 @@ fn shape(rng: &mut Rng) -> Shape {
     if rng.below(3) == 0 {
         advise |= Advise::INTERLACED_PCLUSTER;
     }
-    let dense = !full && rng.below(3) > 0;
-    if dense {
+    if !full && rng.below(3) > 0 {
         advise |= Advise::COMPACTED_2B_OR_EXTENTS;
     }
     let algorithms = [(); 2].map(|()| Algorithm::ALL[rng.below(4) as usize]);
-    Shape { block_bits, lcluster_bits, full, dense, advise, algorithms }
+    Shape { block_bits, lcluster_bits, full, advise, algorithms }
 }
 
 impl Shape {
@@ -160,7 +158,7 @@ impl Shape {
         } else {
             let table = Handmade::inode_off(FILE_NID) + 64 + COMPACT_INDEX_OFF;
             let (blocks, count) = (size.div_ceil(1 << self.block_bits), entries.len() as u64);
-            CompactLayout::new(table, blocks, count, self.lcluster_bits, self.dense, self.is_big())
+            CompactLayout::new(table, blocks, count, self.lcluster_bits, self.advise)
                 .unwrap()
                 .encode(entries.into_iter(), &mut body)
                 .unwrap();
@@ -484,7 +482,7 @@ fn flat_files_with_holes_and_wide_addresses() {
     // A hole over all of the file.
     let hole = |image: &mut Handmade| {
         let inode = image.file(DataLayout::FlatPlain, 100_000, u32::MAX);
-        (Meta { startblk_hi: u16::MAX, ..inode }, Vec::new())
+        (inode, Vec::new())
     };
     plain_image(hole, &[0; 100_000]);
     // Whole-file fragments.

@@ -21,7 +21,7 @@ use crate::common::handmade::{FILE_NID, Handmade, META_OFF, encode};
 use crate::common::read_whole;
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{DataLayout, FileType, Inode as Meta};
+use kiln_format::inode::{DataLayout, FileType, Inode as Meta, InodeData};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
@@ -46,7 +46,7 @@ fn with_file(make: impl FnOnce(&mut Handmade) -> (Meta, Vec<u8>)) -> (Image, Ino
 /// The image whose root has `entries` beside its dots, in their order.
 fn with_root(mut image: Handmade, entries: &[(&str, Nid, FileType)]) -> Image {
     let mut contents = image.file(DataLayout::FlatPlain, 4, 0);
-    contents.i_u = (image.append(b"data") >> 12) as u32;
+    contents.data = InodeData::FlatPlain(Some(Blkaddr(image.append(b"data") >> 12)));
     image.inode(FILE_NID, &contents, &[]);
     let mut bytes = image.finish();
     let dots = [(".", Nid(0), FileType::Directory), ("..", Nid(0), FileType::Directory)];
@@ -126,7 +126,7 @@ fn symlinks_that_multiply_end() {
 fn symlinks_of_any_claimed_length_cost_nothing() {
     for size in [4096, 1 << 40, u64::MAX >> 1] {
         let (image, inode) = with_file(|image| {
-            let hole = Meta { startblk_hi: u16::MAX, ..image.file(DataLayout::FlatPlain, size, u32::MAX) };
+            let hole = image.file(DataLayout::FlatPlain, size, u32::MAX);
             (Meta { file_type: FileType::Symlink, ..hole }, vec![])
         });
         assert!(image.read_link(&inode).unwrap_err().is_corrupt());
@@ -165,9 +165,7 @@ fn an_index_that_is_only_claimed_costs_nothing() {
 /// A hole of petabytes is legal: it costs what is read of it.
 #[test]
 fn a_huge_hole_costs_nothing() {
-    let (image, inode) = with_file(|image| {
-        (Meta { startblk_hi: u16::MAX, ..image.file(DataLayout::FlatPlain, HUGE, u32::MAX) }, vec![])
-    });
+    let (image, inode) = with_file(|image| (image.file(DataLayout::FlatPlain, HUGE, u32::MAX), vec![]));
     assert_eq!(sample(&image, &inode).into_iter().map(Result::unwrap).collect::<Vec<_>>(), [100, 100, 100, 5]);
     assert_eq!(image.seek(&inode, 7, SeekWhat::Data).unwrap(), None);
     assert_eq!(image.seek(&inode, 7, SeekWhat::Hole).unwrap(), Some(7));
@@ -228,6 +226,23 @@ fn a_chunk_table_behind_the_end_is_corrupt() {
         assert!(chunk_bits > 40 || last.unwrap_err().is_corrupt(), "{format:#x}");
         assert!(check(&image, 1).unwrap().problem_count > 0);
     }
+}
+
+/// What is not known about an inode's chunks matters to readers of its contents alone.
+#[test]
+fn an_unknown_chunk_format_hides_the_contents_only() {
+    let (image, inode) = with_file(|image| (image.file(DataLayout::ChunkBased, 4096, 0x80), vec![0; 16]));
+    assert_eq!((inode.meta.size, inode.meta.layout()), (4096, DataLayout::ChunkBased));
+    assert_eq!(image.list_xattrs(&inode).unwrap(), []);
+    assert_eq!(image.read_dir_all(&image.inode(Nid(0)).unwrap()).unwrap().len(), 1);
+    let error = image.read_at(&inode, &mut [0; 10], 0).unwrap_err();
+    assert!(matches!(error, ReadError::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("format = 128 (0x80): unknown bits"), "{error}");
+    assert_eq!(check(&image, 1).unwrap().problem_count, 1);
+    // An empty file has no chunks.
+    let (image, inode) = with_file(|image| (image.file(DataLayout::ChunkBased, 0, 0x80), vec![]));
+    assert_eq!(image.read_at(&inode, &mut [0; 10], 0).unwrap(), 0);
+    assert_eq!(check(&image, 1).unwrap().problem_count, 0);
 }
 
 #[test]

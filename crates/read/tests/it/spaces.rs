@@ -6,7 +6,7 @@ use crate::common::{Rng, read_whole};
 use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
-use kiln_format::{Compat, Incompat, Nid};
+use kiln_format::{BlockBits, Compat, Incompat, Nid};
 use kiln_read::{
     ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Reader, Xattr, check,
     conformance,
@@ -128,7 +128,7 @@ fn metabox(image: &Handmade) -> Vec<u8> {
     let xattr_icount = icount(body.len()).unwrap();
     let inode = Meta { xattr_icount, ..image.file(DataLayout::FlatInline, 5, 0) };
     let epoch = kiln_format::inode::Epoch { secs: image.sb.epoch, nsec: image.sb.fixed_nsec };
-    let inode = [&inode.encode(epoch, CompactTimes::Shared).unwrap(), &body[..], b"hello"].concat();
+    let inode = [&inode.encode(epoch, CompactTimes::Shared, BlockBits::DEFAULT).unwrap(), &body[..], b"hello"].concat();
     metabox[32..32 + inode.len()].copy_from_slice(&inode);
     metabox
 }
@@ -179,7 +179,7 @@ fn the_metabox_is_not_inside_itself() {
 #[test]
 fn a_metabox_far_larger_than_the_image_is_refused() {
     let bytes = with_metabox(|image| {
-        let hole = Meta { startblk_hi: u16::MAX, ..image.file(DataLayout::FlatPlain, 1 << 50, u32::MAX) };
+        let hole = image.file(DataLayout::FlatPlain, 1 << 50, u32::MAX);
         image.inode(HELPER_NID, &hole, &[]);
     });
     let error = open(bytes, vec![]).unwrap_err();

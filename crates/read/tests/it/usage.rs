@@ -106,7 +106,7 @@ fn check_extents<'a>(golden: &Golden, image: &Image, found: &Usage, inodes: impl
     let (mut layouts, mut records) = (BTreeMap::<&str, u64>::new(), 0);
     for inode in inodes {
         records += inode.meta.form.len() as u64;
-        *layouts.entry(inode.meta.layout.name()).or_default() += u64::from(inode.has_contents());
+        *layouts.entry(inode.meta.layout().name()).or_default() += u64::from(inode.has_contents());
         for extent in extents(image, inode).into_iter().filter(|_| !inode.is_dir()) {
             let stored = match extent.kind {
                 ExtentKind::Hole => 0,

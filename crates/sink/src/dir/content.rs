@@ -78,7 +78,7 @@ fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u
     if have < bytes.len() {
         return Err(at_path(io::ErrorKind::UnexpectedEof.into()));
     }
-    if !entry.inode.meta.layout.is_compressed() {
+    if !entry.inode.meta.layout().is_compressed() {
         return file.write_all_at(bytes, off).map_err(at_path);
     }
     // Only some compressed layouts have holes: in others they are extents of zeros.

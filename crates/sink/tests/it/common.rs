@@ -2,7 +2,7 @@
 
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData, Rdev};
 use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{Image, MemorySource, OpenOptions};
@@ -63,38 +63,37 @@ impl Maker {
         block as u32
     }
 
+    /// Put bytes in blocks of their own.
+    fn flat(&mut self, bytes: &[u8]) -> InodeData {
+        InodeData::FlatPlain(Some(Blkaddr(self.append(bytes).into())))
+    }
+
     fn fill(&mut self, idx: usize, parent: usize, node: &Node) {
-        let (file_type, size, i_u, layout, table) = match node {
+        let (file_type, size, data, table) = match node {
             Node::Dir(entries) => {
                 let block = self.directory(idx, parent, entries);
-                (FileType::Directory, BLOCK_LEN, self.append(&block), DataLayout::FlatPlain, Vec::new())
+                (FileType::Directory, BLOCK_LEN, self.flat(&block), Vec::new())
             }
-            Node::File(bytes) => {
-                (FileType::Regular, bytes.len(), self.append(bytes), DataLayout::FlatPlain, Vec::new())
-            }
+            Node::File(bytes) => (FileType::Regular, bytes.len(), self.flat(bytes), Vec::new()),
             Node::Chunks(chunks) => {
                 let starts = chunks.iter().map(|chunk| chunk.as_ref().map_or(u32::MAX, |bytes| self.append(bytes)));
                 let table = starts.flat_map(u32::to_le_bytes).collect();
                 let format = ChunkFormat { chunk_bits: 20, entry: ChunkEntry::BlockMap };
-                let format = format.encode(BlockBits::DEFAULT).unwrap();
-                (FileType::Regular, chunks.len() * CHUNK_LEN, format, DataLayout::ChunkBased, table)
+                (FileType::Regular, chunks.len() * CHUNK_LEN, InodeData::ChunkBased(Ok(format)), table)
             }
-            Node::Symlink(target) => {
-                (FileType::Symlink, target.len(), self.append(target.as_bytes()), DataLayout::FlatPlain, Vec::new())
-            }
-            Node::CharDevice => (FileType::CharDevice, 0, 1 << 8 | 3, DataLayout::FlatPlain, Vec::new()),
-            Node::Fifo => (FileType::Fifo, 0, 0, DataLayout::FlatPlain, Vec::new()),
+            Node::Symlink(target) => (FileType::Symlink, target.len(), self.flat(target.as_bytes()), Vec::new()),
+            Node::CharDevice => (FileType::CharDevice, 0, InodeData::Device(Rdev { major: 1, minor: 3 }), Vec::new()),
+            Node::Fifo => (FileType::Fifo, 0, InodeData::Nothing, Vec::new()),
         };
         let inode = Inode {
             form: Form::Extended,
-            layout,
-            bit4: false,
+            data,
+            omits_dot: false,
+            implies_nlink: false,
             xattr_icount: 0,
             file_type,
             permissions: 0o755,
             size: size as u64,
-            i_u,
-            startblk_hi: 0,
             ino: idx as u32 + 1,
             uid: 0,
             gid: 0,
@@ -102,7 +101,8 @@ impl Maker {
             mtime_nsec: 5,
             nlink: if file_type == FileType::Directory { 2 } else { 1 },
         };
-        self.inodes[idx] = [inode.encode(Epoch::default(), CompactTimes::Shared).unwrap(), table].concat();
+        self.inodes[idx] =
+            [inode.encode(Epoch::default(), CompactTimes::Shared, BlockBits::DEFAULT).unwrap(), table].concat();
     }
 
     fn directory(&mut self, idx: usize, parent: usize, entries: &[(&str, Node)]) -> Vec<u8> {

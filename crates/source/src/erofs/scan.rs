@@ -2,7 +2,7 @@
 
 use kiln_builder::BuildError;
 use kiln_builder::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
-use kiln_format::inode::{DataLayout, FileType};
+use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,10 +163,11 @@ fn xattrs(image: &Image, inode: &Inode) -> Result<ThinSlice<Xattr>, ReadError> {
 
 /// Whether the layout can say that there are holes.
 fn may_have_holes(inode: &Inode) -> bool {
-    match inode.meta.layout {
-        DataLayout::FlatPlain => inode.meta.start_block().is_none(),
-        DataLayout::FlatInline | DataLayout::CompressedCompact => false,
-        DataLayout::ChunkBased | DataLayout::CompressedFull => true,
+    match inode.meta.data {
+        InodeData::FlatPlain(start) => start.is_none(),
+        InodeData::FlatInline(_) | InodeData::Compressed { index: IndexKind::Compact, .. } => false,
+        InodeData::ChunkBased(_) | InodeData::Compressed { index: IndexKind::Full, .. } => true,
+        InodeData::Device(_) | InodeData::Nothing => false,
     }
 }
 

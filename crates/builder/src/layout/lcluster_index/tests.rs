@@ -1,6 +1,7 @@
 //! Laws of the index: what goes in is what the plainest reader gets out.
 
 use super::*;
+use kiln_format::inode::IndexKind;
 use kiln_format::zmap::{DELTA_MAX, ZmapHeader};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,7 +85,9 @@ fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
 fn entries(bytes: &[u8], body_off: usize, shape: IndexShape) -> Vec<Lcluster> {
     let header_off = body_off.next_multiple_of(8);
     let header = bytes[header_off..][..8].try_into().unwrap();
-    let header = ZmapHeader::decode(&header, 0, BITS, shape.scattered).unwrap();
+    let header =
+        ZmapHeader::decode(&header, 0, BITS, if shape.scattered { IndexKind::Full } else { IndexKind::Compact })
+            .unwrap();
     let ZmapHeader::Map(MapHeader { advise, lcluster_bits, algorithms, .. }) = header else { panic!("a fragment") };
     assert_eq!((lcluster_bits, algorithms[0]), (BITS.bits(), Algorithm::Zstd as u8));
     assert_eq!(advise.contains(Advise::BIG_PCLUSTER_1), shape.big);
@@ -96,9 +99,8 @@ fn entries(bytes: &[u8], body_off: usize, shape: IndexShape) -> Vec<Lcluster> {
             .map(|lcn| Lcluster::decode_full(table[8 * lcn..][..8].try_into().unwrap()))
             .collect();
     }
-    let dense = advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
     let table_off = header_off as u64 + COMPACT_INDEX_OFF;
-    let layout = CompactLayout::new(table_off, count, count, lcluster_bits, dense, shape.big).unwrap();
+    let layout = CompactLayout::new(table_off, count, count, lcluster_bits, advise).unwrap();
     assert_eq!(layout.end_off(), bytes.len() as u64);
     let entry = |lcn| {
         let pack = layout.pack_of(lcn);

@@ -42,7 +42,7 @@ impl Shown<'_> {
         out.name(self.name)?;
         writeln!(out, "\nSize: {}  On-disk size: {stored}  {}", meta.size, file_type(meta.file_type))?;
         write!(out, "NID: {}   Links: {}   ", self.inode.nid, meta.nlink)?;
-        writeln!(out, "Layout: {}   Compression ratio: {:.2}%", meta.layout as u8, percent(stored, meta.size))?;
+        writeln!(out, "Layout: {}   Compression ratio: {:.2}%", meta.layout() as u8, percent(stored, meta.size))?;
         writeln!(out, "Inode size: {}   Xattr size: {}", meta.form.len(), meta.xattr_len())?;
         let mode = text::mode(meta.file_type, meta.permissions);
         writeln!(out, "Uid: {}   Gid: {}  Access: {:04o}/{}", meta.uid, meta.gid, meta.permissions, &mode[1..])?;

@@ -83,7 +83,7 @@ impl Statistics {
     }
 
     fn count_layout(&mut self, inode: &Inode) {
-        match inode.meta.layout.is_compressed() {
+        match inode.meta.layout().is_compressed() {
             true => self.compressed += 1,
             false => self.uncompressed += 1,
         }

@@ -72,10 +72,7 @@ pub(in crate::fuse) const ATTR_TTL: Duration = FOR_EVER;
 pub(in crate::fuse) fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
     let meta = &inode.meta;
     let block = image.superblock().block_bits.len();
-    let blocks = match meta.layout.is_compressed() {
-        true => u64::from(meta.i_u),
-        false => meta.size.div_ceil(block),
-    };
+    let blocks = meta.compressed_blocks().map_or(meta.size.div_ceil(block), u64::from);
     let time = time(meta.mtime, meta.mtime_nsec);
     FileAttr {
         ino,

@@ -4,9 +4,10 @@
 
 use super::Rng;
 use kiln_codec::{Encoder, Method, Spec};
+use kiln_format::chunk::ChunkFormat;
 use kiln_format::compr_cfg::{Algorithm, ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, Inode};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, IndexKind, Inode, InodeData};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock, checksum, checksum_len};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 
@@ -90,18 +91,25 @@ impl Handmade {
         self.next = self.next.next_multiple_of(self.block_len());
     }
 
-    /// An extended regular file: 64 bytes without attributes.
+    /// An extended regular file: 64 bytes without attributes. Flat at block `u32::MAX`: a hole.
     pub fn file(&self, layout: DataLayout, size: u64, i_u: u32) -> Inode {
+        let start = Blkaddr(i_u.into());
+        let data = match layout {
+            DataLayout::FlatPlain => InodeData::FlatPlain((i_u != u32::MAX).then_some(start)),
+            DataLayout::FlatInline => InodeData::FlatInline(start),
+            DataLayout::ChunkBased => InodeData::ChunkBased(ChunkFormat::decode(i_u, self.sb.block_bits)),
+            DataLayout::CompressedFull => InodeData::Compressed { index: IndexKind::Full, blocks: i_u },
+            DataLayout::CompressedCompact => InodeData::Compressed { index: IndexKind::Compact, blocks: i_u },
+        };
         Inode {
             form: Form::Extended,
-            layout,
-            bit4: false,
+            data,
+            omits_dot: false,
+            implies_nlink: false,
             xattr_icount: 0,
             file_type: FileType::Regular,
             permissions: 0o644,
             size,
-            i_u,
-            startblk_hi: 0,
             ino: 0,
             uid: 0,
             gid: 0,
@@ -119,7 +127,7 @@ impl Handmade {
     /// Put an inode and what lies directly behind it.
     pub fn inode(&mut self, nid: Nid, inode: &Inode, body: &[u8]) {
         let epoch = Epoch { secs: self.sb.epoch, nsec: self.sb.fixed_nsec };
-        let head = inode.encode(epoch, CompactTimes::Shared).unwrap();
+        let head = inode.encode(epoch, CompactTimes::Shared, self.sb.block_bits).unwrap();
         self.put(Self::inode_off(nid), &[&head, body].concat());
     }
 
