@@ -5,7 +5,7 @@
 
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
-use kiln_read::{DiskUsage, FollowLast, Image, Inode, ReadError, SeekWhat, WalkEntry, check, usage};
+use kiln_read::{DiskUsage, FollowLast, Image, Inode, ReadError, SeekWhat, Threads, WalkEntry};
 use std::ops::ControlFlow;
 
 /// How much is asked for.
@@ -77,7 +77,7 @@ pub fn exercise(image: &Image, limits: &Limits) -> Outcome {
 
 /// What looks at all of an image, limits or not.
 fn whole_image(image: &Image, out: &mut Outcome) {
-    out.count(usage(image, 1));
+    out.count(image.usage(Threads::ONE));
     if let Ok(root) = image.inode(image.root_nid()) {
         let mut dirs = 0;
         let measured = DiskUsage::new(image).measure(&root, b"", &mut |_| {
@@ -86,7 +86,7 @@ fn whole_image(image: &Image, out: &mut Outcome) {
         });
         assert!(out.count(measured).is_none() || dirs > 0);
     }
-    let report = match check(image, 1) {
+    let report = match image.check(Threads::ONE) {
         Err(ReadError::MissingDevices { .. }) => return,
         report => report.expect("memory does not fail"),
     };

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if meter.is_shown() {
         meter.set(0, contents_len(&image));
     }
-    let report = kiln_read::check_with(&image, args.threads.count(), &|bytes| meter.advance(bytes));
+    let report = image.check_with(args.threads.threads(), &|bytes| meter.advance(bytes));
     drop(meter);
     let mut report = report.map_err(|error| args.image.failure(error))?;
     if args.no_sbcrc

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open_metadata()?;
     let mut info = Info::new(&image);
     if args.stats {
-        let usage = kiln_read::usage(&image, args.threads.count()).map_err(|error| args.image.failure(error))?;
+        let usage = image.usage(args.threads.threads()).map_err(|error| args.image.failure(error))?;
         info.stats = Some(StatsJson::new(&usage));
     }
     if args.json {

@@ -1,6 +1,7 @@
 //! How many threads work.
 
 use crate::exit::Failure;
+use kiln_read::Threads;
 use rustix::process::{Resource, getrlimit};
 use std::thread::available_parallelism;
 
@@ -16,6 +17,11 @@ impl ThreadsArgs {
     /// At least 1, and no more than there are descriptors for.
     pub fn count(&self) -> usize {
         self.threads.map_or_else(processors, |count| usize::from(count).min(affordable()))
+    }
+
+    /// [`ThreadsArgs::count`], as the libraries take it.
+    pub fn threads(&self) -> Threads {
+        Threads::at_least_one(self.count())
     }
 
     /// What the user asked for.

@@ -19,6 +19,14 @@ impl Threads {
         Threads(Some(count))
     }
 
+    /// So many, and one where that is 0.
+    pub const fn at_least_one(count: usize) -> Self {
+        match NonZero::new(count) {
+            Some(count) => Threads(Some(count)),
+            None => Threads::ONE,
+        }
+    }
+
     /// The number of threads, for this process at this time.
     pub fn count(self) -> usize {
         self.0.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get)
@@ -39,6 +47,7 @@ mod tests {
     fn counts_are_what_was_asked_for() {
         assert_eq!(Threads::ONE.count(), 1);
         assert_eq!(Threads::from(NonZero::new(7).unwrap()).count(), 7);
+        assert_eq!([0, 1, 5].map(|count| Threads::at_least_one(count).count()), [1, 1, 5]);
         assert_eq!(Threads::default(), Threads::PROCESSORS);
         assert!(Threads::PROCESSORS.count() >= 1);
     }

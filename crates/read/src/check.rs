@@ -3,19 +3,18 @@
 mod data;
 mod features;
 mod problems;
-mod report;
+pub(crate) mod report;
 mod span;
-
 mod tree;
-
-pub use report::{CheckProblem, CheckReport, Finding, Note};
 
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::superblock::SUPERBLOCK_OFF;
 use kiln_format::{Compat, Incompat};
+use kiln_parallel::Threads;
 use problems::Problems;
+use report::{CheckReport, Finding};
 use span::Spans;
 use std::ops::Range;
 use tree::TreeCheck;
@@ -23,37 +22,39 @@ use tree::TreeCheck;
 /// Bytes of plain data that are read at a time.
 const PLAIN_STEP: u64 = 1 << 20;
 
-/// Check a whole image, decoding on `threads` threads.
-///
-/// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
-///
-/// # Errors
-/// A failing source, which says nothing about the image, a device that was not given, or a bug in this program.
-pub fn check(image: &Image, threads: usize) -> Result<CheckReport, ReadError> {
-    check_with(image, threads, &|_| {})
-}
+impl Image {
+    /// Check the whole image, decoding on `threads`.
+    ///
+    /// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
+    ///
+    /// # Errors
+    /// A failing source, which says nothing about the image, a device that was not given, or a bug in this program.
+    pub fn check(&self, threads: Threads) -> Result<CheckReport, ReadError> {
+        self.check_with(threads, &|_| {})
+    }
 
-/// [`check`] with a callback: `progress` gets the lengths in bytes of extents that are going to be checked, those of regular files, of
-/// the packed inode and of the metabox.
-///
-/// # Errors
-/// Those of [`check`].
-pub fn check_with(image: &Image, threads: usize, progress: &dyn Fn(u64)) -> Result<CheckReport, ReadError> {
-    let problems = Problems::default();
-    // Inodes of the metabox have their places in its contents, whatever these compress to.
-    let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
-    let mut spans = Spans::new(room);
-    check_superblock(image, &problems, &mut spans)?;
-    let mut report = data::with_decoders(image, &problems, threads.max(1), |queue| {
-        let mut tree = TreeCheck::new(image, &problems, &mut spans, queue, progress);
-        tree.check_all()?;
-        Ok(tree.into_report())
-    })?;
-    report.has_checksum = image.superblock().compat.contains(Compat::SB_CHKSUM);
-    report.notes.extend(spans.report_overlaps(&problems));
-    spans.plain_data().try_for_each(|(device, bytes)| read_plain(image, device, bytes))?;
-    (report.problems, report.problem_count) = problems.into_list();
-    Ok(report)
+    /// [`Image::check`] with a callback: `progress` gets the lengths in bytes of extents that are going to be checked, those of
+    /// regular files, of the packed inode and of the metabox.
+    ///
+    /// # Errors
+    /// Those of [`Image::check`].
+    pub fn check_with(&self, threads: Threads, progress: &dyn Fn(u64)) -> Result<CheckReport, ReadError> {
+        let problems = Problems::default();
+        // Inodes of the metabox have their places in its contents, whatever these compress to.
+        let room = self.core.devices.total_len().saturating_add(self.space_len(MetadataSpace::Metabox));
+        let mut spans = Spans::new(room);
+        check_superblock(self, &problems, &mut spans)?;
+        let mut report = data::with_decoders(self, &problems, threads.count(), |queue| {
+            let mut tree = TreeCheck::new(self, &problems, &mut spans, queue, progress);
+            tree.check_all()?;
+            Ok(tree.into_report())
+        })?;
+        report.has_checksum = self.superblock().compat.contains(Compat::SB_CHKSUM);
+        report.notes.extend(spans.report_overlaps(&problems));
+        spans.plain_data().try_for_each(|(device, bytes)| read_plain(self, device, bytes))?;
+        (report.problems, report.problem_count) = problems.into_list();
+        Ok(report)
+    }
 }
 
 /// Read data that is stored as it is. Nothing in it can be wrong, but its source may fail.

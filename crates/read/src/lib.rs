@@ -20,7 +20,7 @@
 #![warn(unreachable_pub)]
 
 mod cache;
-pub mod check;
+mod check;
 mod data;
 mod error;
 mod escape;
@@ -34,7 +34,7 @@ mod stats;
 mod tree;
 mod usage;
 
-pub use check::{CheckProblem, CheckReport, Finding, Note, check, check_with};
+pub use check::report::{CheckProblem, CheckReport, Finding, Note};
 pub use data::batch_plan::{BatchItem, FileRange};
 pub use data::seek::SeekWhat;
 pub use data::view::View;
@@ -44,6 +44,7 @@ pub use explain::meter::{Cost, Decoding};
 pub use explain::{Explanation, Piece};
 pub use image::Image;
 pub use kiln_format::Nid;
+pub use kiln_parallel::Threads;
 pub use map::extent::{Extent, ExtentKind};
 pub use map::extents::Extents;
 pub use metadata::composefs::ComposefsObject;
@@ -65,4 +66,3 @@ pub use tree::walk::{Walk, WalkEntry};
 pub use usage::counts::{Count, ExtentCount, Histogram, StoredAs};
 pub use usage::disk::{DirUsage, DiskUsage, TreeUsage};
 pub use usage::report::{MetadataUsage, Sharing, Usage};
-pub use usage::usage;

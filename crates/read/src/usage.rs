@@ -13,6 +13,7 @@ use crate::tree::walk::Walk;
 use kiln_format::Incompat;
 use kiln_format::Nid;
 use kiln_format::device::DEVICE_SLOT_LEN;
+use kiln_parallel::Threads;
 use report::Usage;
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -23,39 +24,41 @@ use tally::Tally;
 /// Inodes that a thread takes from the walk at once.
 const BATCH: usize = 256;
 
-/// Count what an image contains, on `threads` threads. The result does not depend on their number.
-///
-/// Reads metadata only. Memory: about 16 bytes for each inode, and 40 for each run of adjacent data: at most about the
-/// length of the image, and mostly far less.
-///
-/// # Errors
-/// The first thing found that is damaged, with its path: sums over a damaged image mean nothing. A failing source.
-pub fn usage(image: &Image, threads: usize) -> Result<Usage, ReadError> {
-    let stored = StoredRanges::new(image);
-    let mut sum = Tally::new(image, &stored);
-    for inode in [image.core.packed, image.core.metabox].into_iter().flatten() {
-        sum.add_special(&inode).map_err(|error| error.at_nid(inode.nid))?;
+impl Image {
+    /// Count what the image contains, on `threads`. The result does not depend on their number.
+    ///
+    /// Reads metadata only. Memory: about 16 bytes for each inode, and 40 for each run of adjacent data: at most about the
+    /// length of the image, and mostly far less.
+    ///
+    /// # Errors
+    /// The first thing found that is damaged, with its path: sums over a damaged image mean nothing. A failing source.
+    pub fn usage(&self, threads: Threads) -> Result<Usage, ReadError> {
+        let stored = StoredRanges::new(self);
+        let mut sum = Tally::new(self, &stored);
+        for inode in [self.core.packed, self.core.metabox].into_iter().flatten() {
+            sum.add_special(&inode).map_err(|error| error.at_nid(inode.nid))?;
+        }
+        let root = self.inode(self.root_nid())?;
+        let queue =
+            Mutex::new(InodeQueue { walk: self.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
+        std::thread::scope(|scope| {
+            let count = || tally_batches(Tally::new(self, &stored), &queue);
+            // If the system refuses a thread, those that run do the work. This one is among them.
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
+            let workers: Vec<_> = (1..threads.count()).map_while(start).collect();
+            let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
+            sum.merge(&count()?);
+            workers.into_iter().try_for_each(|worker| {
+                sum.merge(&worker.join().unwrap_or_else(panicked)?);
+                Ok::<_, ReadError>(())
+            })
+        })?;
+        sum.usage.hard_links = lock(&queue).hard_links;
+        sum.usage.metadata.superblock = superblock_len(self)?;
+        let mut usage = sum.finish()?;
+        stored.report(&mut usage);
+        Ok(usage)
     }
-    let root = image.inode(image.root_nid())?;
-    let queue =
-        Mutex::new(InodeQueue { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
-    std::thread::scope(|scope| {
-        let count = || tally_batches(Tally::new(image, &stored), &queue);
-        // If the system refuses a thread, those that run do the work. This one is among them.
-        let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
-        let workers: Vec<_> = (1..threads).map_while(start).collect();
-        let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
-        sum.merge(&count()?);
-        workers.into_iter().try_for_each(|worker| {
-            sum.merge(&worker.join().unwrap_or_else(panicked)?);
-            Ok::<_, ReadError>(())
-        })
-    })?;
-    sum.usage.hard_links = lock(&queue).hard_links;
-    sum.usage.metadata.superblock = superblock_len(image)?;
-    let mut usage = sum.finish()?;
-    stored.report(&mut usage);
-    Ok(usage)
 }
 
 /// The walk that all threads take inodes from.

@@ -1,5 +1,6 @@
 //! What fuzzing kept, run again: every input of `fuzz/corpus` through the function that it was found with.
 
+use kiln_read::Threads;
 use kiln_tests::fuzz::{TARGETS, run};
 use kiln_tests::golden::small_images;
 use std::collections::BTreeSet;
@@ -64,7 +65,7 @@ fn the_small_images_are_good() {
     let images = small_images().unwrap();
     assert_eq!(images.len(), 27);
     for golden in images {
-        let report = kiln_read::check(&golden.open_as(golden.bytes.clone()).unwrap(), 1).unwrap();
+        let report = golden.open_as(golden.bytes.clone()).unwrap().check(Threads::ONE).unwrap();
         assert_eq!(report.problem_count, 0, "{}: {}", golden.name, report.problems[0]);
         assert!(report.inodes > 40);
         run("image", &golden.bytes);

@@ -4,6 +4,7 @@ use kiln_builder::tree::{ContentError, Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions, Control, Dedupe, DigestName};
 use kiln_codec::Method;
 use kiln_format::inode::FileType;
+use kiln_read::Threads;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{Choice, build, open, options};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
@@ -88,7 +89,7 @@ fn breaks(victim: &str) {
             match build(&tree(victim, Some(fault)), &keep_going) {
                 Ok((bytes, summary)) => {
                     let image = open(bytes).unwrap();
-                    assert_eq!(kiln_read::check(&image, 1).unwrap().problem_count, 0, "{what}");
+                    assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0, "{what}");
                     let skipped: Vec<_> = summary.skipped.iter().map(|skipped| &skipped.path).collect();
                     let expected = match &skipped[..] {
                         [] => whole.clone(),
@@ -249,7 +250,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
                     assert!(!victim.starts_with("twin") || summary.duplicate_files == 0, "{what}");
                 }
                 let image = open(bytes).unwrap();
-                assert_eq!(kiln_read::check(&image, 1).unwrap().problem_count, 0, "{what}");
+                assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0, "{what}");
                 let xattrs_aside = options.content_digests.is_some();
                 if !xattrs_aside {
                     assert_same(&without(whole.clone(), victim), &without(of_image(&image).unwrap(), victim), &what);

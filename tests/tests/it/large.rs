@@ -1,6 +1,6 @@
 //! A directory of a million entries, from a disk in memory to a mounted image.
 
-use kiln_read::{FileSource, FollowLast, Image, OpenOptions};
+use kiln_read::{FileSource, FollowLast, Image, OpenOptions, Threads};
 use kiln_tests::counted::Counted;
 use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -57,7 +57,7 @@ fn a_million_entries() {
     }
     let root = opened.inode(opened.root_nid()).unwrap();
     assert_eq!(opened.read_dir_all(&root).unwrap().len(), COUNT);
-    assert_eq!(kiln_read::check(&opened, 2).unwrap().problem_count, 0);
+    assert_eq!(opened.check(Threads::at_least_one(2)).unwrap().problem_count, 0);
     let mount = require!(Mount::by_kernel(&path));
     for n in (0..COUNT).step_by(9_973).chain([COUNT - 1]) {
         assert_eq!(fs::symlink_metadata(mount.path().join(name(n))).unwrap().len(), 0);

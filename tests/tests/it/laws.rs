@@ -5,6 +5,7 @@ use kiln_builder::{BuildError, BuildOptions, Dedupe, DigestName, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};
+use kiln_read::Threads;
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -247,7 +248,7 @@ fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, Te
     let image = open(bytes.clone()).unwrap();
     let lines = diff(&expected, &of_image(&image).unwrap());
     prop_assert!(lines.is_empty(), "{}", lines.join("\n"));
-    let report = kiln_read::check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     prop_assert!(report.problem_count == 0, "{}", report.problems[0]);
     Ok(Some(bytes))
 }
@@ -311,6 +312,6 @@ fn odd_pclusters_do_no_harm() {
         let image = open(bytes).unwrap();
         let lines = diff(&of_tree(&tree).unwrap(), &of_image(&image).unwrap());
         assert!(lines.is_empty(), "{pcluster_len}: {}", lines.join("\n"));
-        assert_eq!(kiln_read::check(&image, 1).unwrap().problem_count, 0);
+        assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
     }
 }

@@ -6,7 +6,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::inode::DataLayout;
 use kiln_format::superblock::ComprInfo;
 use kiln_format::{BlockBits, Incompat, KernelVersion};
-use kiln_read::{DigestCheck, ExtentKind, Image, OpenOptions};
+use kiln_read::{DigestCheck, ExtentKind, Image, OpenOptions, Threads};
 use kiln_tests::choices;
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
@@ -81,7 +81,7 @@ fn every_pair_of_choices_round_trips() {
         let open = OpenOptions { offset: place.offset, ..OpenOptions::default() };
         let opened = Image::open_path(&image, &blob, &open).unwrap();
         assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
-        let report = kiln_read::check(&opened, 2).unwrap();
+        let report = opened.check(Threads::at_least_one(2)).unwrap();
         assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
         if opened.superblock().block_bits > BlockBits::DEFAULT {
             // Pages have 4 KiB here.
@@ -178,7 +178,7 @@ fn images_for_old_kernels_have_nothing_newer() {
                 assert_eq!(digest, if has_one { DigestCheck::Equal } else { DigestCheck::Absent }, "{what}");
             }
             assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
-            let report = kiln_read::check(&opened, 2).unwrap();
+            let report = opened.check(Threads::at_least_one(2)).unwrap();
             assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
             match Mount::by_kernel(&image) {
                 Ok(mount) => {

@@ -5,7 +5,7 @@ use kiln_builder::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
 use kiln_format::inode::{Form, Rdev};
-use kiln_read::{DigestCheck, FollowLast, Image};
+use kiln_read::{DigestCheck, FollowLast, Image, Threads};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, build_to, open, options};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -23,7 +23,7 @@ fn image_of(tree: &Tree, options: &BuildOptions) -> (Image, Summary) {
     let (bytes, summary) = build(tree, options).unwrap();
     let image = open(bytes).unwrap();
     assert_same(&of_tree(tree).unwrap(), &of_image(&image).unwrap(), "the image");
-    let report = kiln_read::check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 0, "{}", report.problems[0]);
     (image, summary)
 }
@@ -460,7 +460,7 @@ fn digests_do_not_raise_the_floor() {
     let text = Texture::Text.bytes(1, 100_000);
     let at = bytes.windows(100).position(|window| *window == text[50_000..50_100]).unwrap();
     bytes[at] ^= 1;
-    let report = kiln_read::check(&open(bytes).unwrap(), 1).unwrap();
+    let report = open(bytes).unwrap().check(Threads::ONE).unwrap();
     let found: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     assert!(matches!(&found[..], [one] if one.contains("stored digest") && one.contains("large")), "{found:?}");
 }

@@ -8,7 +8,7 @@ use kiln_format::feature::Feature;
 use kiln_format::inode::DataLayout;
 use kiln_format::{BlockBits, Compat, KernelVersion};
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{FollowLast, Image, MemorySource};
+use kiln_read::{FollowLast, Image, MemorySource, Threads};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -58,7 +58,7 @@ fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
     fs::write(&path, &bytes).unwrap();
     let image = open(bytes).unwrap();
     assert_same(&expected, &of_image(&image).unwrap(), what);
-    let report = kiln_read::check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
     let since = summary.oldest_kernel.unwrap();
     assert!(options.metabox.is_none() || since == Feature::Metabox.since(), "{what}: {since}");
@@ -93,7 +93,7 @@ fn very_many_empty_files_are_no_problem() {
     let metabox = BuildOptions { metabox: spec(Method::Zstd, 64 << 10), own_mtimes: true, ..plain.clone() };
     for (what, options) in [("plain", plain), ("metabox", metabox)] {
         let (bytes, _) = build(&tree, &options).unwrap();
-        let report = kiln_read::check(&open(bytes).unwrap(), 1).unwrap();
+        let report = open(bytes).unwrap().check(Threads::ONE).unwrap();
         assert_eq!((report.problem_count, report.notes.len()), (0, 0), "{what}: {report:?}");
         assert!(report.inodes > COUNT.into(), "{what}");
     }

@@ -7,7 +7,7 @@
 use kiln_builder::{Blob, Out};
 use kiln_format::BlockBits;
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{Image, OpenOptions};
+use kiln_read::{Image, OpenOptions, Threads};
 use kiln_sink::Selection;
 use kiln_sink::dir::{ExtractOptions, extract};
 use kiln_source::diff::{DiffOptions, diff};
@@ -68,7 +68,7 @@ impl Packed {
 
 /// The library finds nothing wrong in `image`, and no difference to `source`.
 fn by_library(image: &Image, source: &Path) {
-    let report = kiln_read::check(image, 2).unwrap();
+    let report = image.check(Threads::at_least_one(2)).unwrap();
     assert_eq!(report.problem_count, 0, "{}", report.problems[0]);
     let stop = AtomicBool::new(false);
     let of_image = kiln_source::erofs::scan(image, &stop).unwrap();

@@ -4,7 +4,7 @@
 use kiln_builder::BuildOptions;
 use kiln_codec::Method;
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{Image, OpenOptions};
+use kiln_read::{Image, OpenOptions, Threads};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::{Choice, build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -67,7 +67,7 @@ fn round_trip(scale: Scale, choice: Choice, pcluster_lens: &[u32]) {
         assert!(fs::read(&image).unwrap() == fs::read(other).unwrap(), "{what}: the threads show in the bytes");
         let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
         assert_same(&source.snapshot, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
-        let report = kiln_read::check(&opened, 2).unwrap();
+        let report = opened.check(Threads::at_least_one(2)).unwrap();
         assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
         match Mount::by_kernel(&image) {
             Ok(mount) => {

@@ -16,6 +16,7 @@ use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
+use kiln_parallel::Threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,10 +24,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const HINT_MAX_LEN: u64 = 16 << 20;
 
 impl Image {
-    /// Read all `ranges` on `threads` threads, in the order in which they are stored, and give each to `each` once: from any
+    /// Read all `ranges` on `threads`, in the order in which they are stored, and give each to `each` once: from any
     /// thread, in any order. A range of more than 4 MiB is given in several items, with items of other ranges between them. Memory is
     /// bounded by two extents and one item for each thread.
-    pub fn read_many(&self, ranges: &[FileRange], threads: usize, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
+    pub fn read_many(&self, ranges: &[FileRange], threads: Threads, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
         let (units, shared) = self.plan_batch(ranges, each);
         let batches = batches(&units);
         let next = AtomicUsize::new(0);
@@ -41,7 +42,7 @@ impl Image {
                 }
             }
         };
-        match threads.min(batches.len()) {
+        match threads.count().min(batches.len()) {
             0 | 1 => work(),
             threads => std::thread::scope(|scope| {
                 // This thread is one of `threads`.

@@ -9,14 +9,14 @@ use kiln_format::superblock::{SUPERBLOCK_OFF, checksum, checksum_len};
 use kiln_format::xattr::{encode_entry, filter_bit, icount};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
-use kiln_read::{CheckReport, ExtentKind, Finding, Image, MemorySource, OpenOptions, check};
+use kiln_read::{CheckReport, ExtentKind, Finding, Image, MemorySource, OpenOptions, Threads};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[test]
 fn golden_images_have_no_problems() {
     for golden in manifest() {
-        let report = check(&golden.open(), 2).unwrap();
+        let report = golden.open().check(Threads::at_least_one(2)).unwrap();
         assert_eq!(messages(&report), Vec::<String>::new(), "{}", golden.name);
         let names = golden.expected().len() as u64;
         assert!(report.inodes >= names / 2 && report.directories > 0 && report.bytes > 0, "{report:?}");
@@ -32,7 +32,7 @@ fn plain_data_is_read() {
     let source = Noting::new(bytes);
     let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
     source.take();
-    check(&image, 1).unwrap();
+    image.check(Threads::ONE).unwrap();
     source.take().into_iter().for_each(|read| is_read[read.start as usize..read.end as usize].fill(true));
     let mut plain_len = 0;
     for (path, inode) in regular_files(&image) {
@@ -56,7 +56,7 @@ fn any_number_of_threads_finds_the_same() {
             bytes[at] ^= 0x55;
         }
         let image = open(bytes);
-        let mut reports = [0, 1, 3, 8].map(|threads| check(&image, threads).unwrap()).map(|report| {
+        let mut reports = [1, 3, 8].map(|count| image.check(Threads::at_least_one(count)).unwrap()).map(|report| {
             let mut messages = messages(&report);
             messages.sort();
             (report.inodes, report.extents, report.bytes, report.problem_count, messages)
@@ -118,7 +118,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 fn problem(at: u64, patch: &[u8]) -> String {
     let mut bytes = good().finish();
     bytes[at as usize..at as usize + patch.len()].copy_from_slice(patch);
-    let report = check(&open(sealed(bytes)), 1).unwrap();
+    let report = open(sealed(bytes)).check(Threads::ONE).unwrap();
     let messages = messages(&report);
     assert_eq!(messages.len(), 1, "{messages:#?}");
     messages.into_iter().next().unwrap()
@@ -126,7 +126,7 @@ fn problem(at: u64, patch: &[u8]) -> String {
 
 #[test]
 fn the_handmade_image_has_no_problems() {
-    assert_eq!(messages(&check(&open(good().finish()), 1).unwrap()), Vec::<String>::new());
+    assert_eq!(messages(&open(good().finish()).check(Threads::ONE).unwrap()), Vec::<String>::new());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn overlaps_are_found() {
     let index = Handmade::inode_off(FILE_NID) + 64 + 32 + 16;
     let mut bytes = good().finish();
     bytes[(index + 8 * 2 + 4) as usize..][..4].copy_from_slice(&((META_OFF >> 12) as u32).to_le_bytes());
-    let report = check(&open(bytes), 1).unwrap();
+    let report = open(bytes).check(Threads::ONE).unwrap();
     let overlap =
         report.problems.iter().any(|problem| matches!(problem.error, Finding::Overlap { device: Some(0), .. }));
     assert!(overlap, "{:?}", messages(&report));
@@ -194,7 +194,7 @@ fn features_that_are_not_announced_are_noted_and_no_problem() {
         let mut image = good();
         make(&mut image);
         image.sb.incompat.remove(bit);
-        let report = check(&open(image.finish()), 1).unwrap();
+        let report = open(image.finish()).check(Threads::ONE).unwrap();
         assert_eq!(messages(&report), Vec::<String>::new());
         assert_eq!(report.notes.len(), 1, "{:?}", report.notes);
         report.notes[0].to_string()
@@ -229,7 +229,7 @@ fn contents_are_counted_once() {
         let sum = |wanted: &[FileType]| -> u64 {
             inodes.values().filter(|i| wanted.contains(&i.meta.file_type)).map(|i| i.meta.size).sum()
         };
-        let report = check(&image, 2).unwrap();
+        let report = image.check(Threads::at_least_one(2)).unwrap();
         assert_eq!(report.bytes, sum(&[FileType::Regular, FileType::Directory, FileType::Symlink]), "{name}");
         assert_eq!((report.file_bytes, report.digested_bytes), (sum(&[FileType::Regular]), 0), "{name}");
     }
@@ -237,10 +237,10 @@ fn contents_are_counted_once() {
 
 #[test]
 fn a_superblock_without_checksum_is_told() {
-    assert!(check(&open(good().finish()), 1).unwrap().has_checksum);
+    assert!(open(good().finish()).check(Threads::ONE).unwrap().has_checksum);
     let mut image = good();
     image.sb.compat.remove(Compat::SB_CHKSUM);
-    assert!(!check(&open(image.finish()), 1).unwrap().has_checksum);
+    assert!(!open(image.finish()).check(Threads::ONE).unwrap().has_checksum);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn nodes_and_links_have_sensible_sizes() {
         image.inode(FILE_NID, &Meta { file_type, data, ..inode }, &[]);
         let mut bytes = image.finish();
         bytes[(META_OFF + 64 + 12 * 2 + 10) as usize] = file_type.dirent_number();
-        let messages = messages(&check(&open(bytes), 1).unwrap());
+        let messages = messages(&open(bytes).check(Threads::ONE).unwrap());
         assert_eq!(messages.len(), 1, "{messages:?}");
         assert!(messages[0].contains("i_size"), "{messages:?}");
     }
@@ -271,7 +271,7 @@ fn directory_cycles_end() {
     let entries: Vec<_> = image.walk(&root, b"/").collect();
     assert_eq!(entries.len(), 2);
     assert!(entries[1].as_ref().is_err_and(|error| error.is_corrupt()));
-    assert!(messages(&check(&image, 1).unwrap()).iter().any(|m| m.contains("a directory with another name")));
+    assert!(messages(&image.check(Threads::ONE).unwrap()).iter().any(|m| m.contains("a directory with another name")));
 }
 
 /// Special inodes that refer to each other or to themselves are refused, not followed for ever.
@@ -291,5 +291,5 @@ fn the_packed_inode_has_no_fragments() {
     assert!(error.is_corrupt() && error.to_string().contains("inside the packed inode"), "{error}");
     let packed = image.inode(HELPER_NID).unwrap();
     assert!(image.read_at(&packed, &mut [0; 10], 0).unwrap_err().is_corrupt());
-    assert!(check(&image, 1).unwrap().problem_count > 0);
+    assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
 }

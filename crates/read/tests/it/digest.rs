@@ -1,7 +1,7 @@
 //! Digests of contents that another builder stored: `tests/digests/sha256.erofs` was made by mkfs.erofs 1.9.4 with `-zlz4
 //! --xattr-inode-digest` from `hello` ("hello\n", also named `hard`), `empty`, `text` and a symbolic link.
 
-use kiln_read::{DigestCheck, FollowLast, Image, MemorySource, OpenOptions, check};
+use kiln_read::{DigestCheck, FollowLast, Image, MemorySource, OpenOptions, Threads};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn digests_are_those_of_the_contents() {
     for without in ["empty", "link", ""] {
         assert_eq!(digest(without), (None, DigestCheck::Absent));
     }
-    assert_eq!(check(&image, 2).unwrap().problem_count, 0);
+    assert_eq!(image.check(Threads::at_least_one(2)).unwrap().problem_count, 0);
     // They stay out of sight.
     let hello = image.resolve(b"hello", FollowLast::Keep).unwrap();
     assert!(image.list_xattrs(&hello).unwrap().is_empty());
@@ -40,7 +40,7 @@ fn other_contents_are_found() {
     let image = open(bytes);
     let hello = image.resolve(b"hello", FollowLast::Keep).unwrap();
     assert_eq!(image.check_digest(&hello).unwrap(), DigestCheck::Different);
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     let found: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     assert!(found.iter().any(|problem| problem.contains("stored digest")), "{found:?}");
 }

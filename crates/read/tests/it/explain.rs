@@ -8,7 +8,7 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, IndexKind, InodeData};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, OpenOptions, Piece, ReadAt};
+use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, OpenOptions, Piece, ReadAt, Threads};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -372,9 +372,9 @@ fn equal_neighbours_are_no_single_piece() {
     let noted = one_pcluster(&entries, |image| stream_block(image, &contents));
     let inode = noted.image.inode(FILE_NID).unwrap();
     let expected = [&contents[8000..8192], &contents[..108]].concat();
-    noted
-        .image
-        .read_many(&[FileRange { inode, range: 8000..8300 }], 1, &|part| assert_eq!(part.bytes.unwrap(), expected));
+    noted.image.read_many(&[FileRange { inode, range: 8000..8300 }], Threads::ONE, &|part| {
+        assert_eq!(part.bytes.unwrap(), expected)
+    });
     let mut buf = Vec::new();
     assert_eq!(*noted.image.view(&inode, 8000, 300, &mut buf).unwrap(), expected);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{Golden, composefs, hex, latin1, manifest, named, read_whole, sha256};
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, WalkEntry};
+use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, Threads, WalkEntry};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ fn a_composefs_image_is_its_tree() {
     for path in ["small", "zero", "gone", "layer"] {
         assert_eq!(object(&image, path.as_bytes()), None, "{path}");
     }
-    let report = kiln_read::check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!((report.problem_count, report.notes.len(), report.objects), (0, 0, 2), "{report:?}");
     assert_eq!(report.file_bytes, 25, "only what is here");
     // Without the header the same attributes are those of any file.
@@ -103,7 +103,7 @@ fn a_composefs_image_is_its_tree() {
     let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap();
     assert!(!image.is_composefs());
     assert_eq!(object(&image, b"big"), None);
-    let report = kiln_read::check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!((report.problem_count, report.notes.len(), report.objects), (0, 1, 0), "{report:?}");
 }
 

@@ -6,7 +6,7 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, Inode as Meta};
 use kiln_format::zmap::{Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{ExtentKind, FollowLast, Image, MemorySource, OpenOptions, check};
+use kiln_read::{ExtentKind, FollowLast, Image, MemorySource, OpenOptions, Threads};
 use std::sync::Arc;
 
 /// One extent of a file to be written.
@@ -196,7 +196,7 @@ fn reads_as(image: &Image, expected: &[u8], rng: &mut Rng) {
         assert_eq!(extent, image.extent_at(&inode, extent.la).unwrap());
         assert_eq!(extent, image.extent_at(&inode, extent.end() - 1).unwrap());
     }
-    let report = check(image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 0, "{:?}", report.problems.iter().map(ToString::to_string).collect::<Vec<_>>());
 }
 

@@ -25,7 +25,7 @@ use kiln_format::inode::{DataLayout, FileType, Inode as Meta, InodeData};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
-use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, ReadError, SeekWhat, check};
+use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, ReadError, SeekWhat, Threads};
 use std::sync::Arc;
 
 fn open(bytes: Vec<u8>) -> Image {
@@ -77,7 +77,7 @@ fn a_directory_with_two_names_is_visited_once() {
     let entries: Vec<_> = image.walk(&root, b"").collect();
     assert_eq!(entries.len(), 3);
     assert!(entries[2].as_ref().unwrap_err().to_string().contains("a directory with several names"));
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("a directory with another name")));
 }
 
@@ -146,7 +146,7 @@ fn a_size_that_is_only_claimed_is_an_error() {
     for layout in [DataLayout::FlatPlain, DataLayout::FlatInline, DataLayout::CompressedFull] {
         let (image, inode) = with_file(|image| (image.file(layout, HUGE, 1), vec![0; 64]));
         assert!(sample(&image, &inode)[2..].iter().all(|read| read.as_ref().is_err_and(ReadError::is_corrupt)));
-        assert!(check(&image, 1).unwrap().problem_count > 0);
+        assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
 }
 
@@ -156,7 +156,7 @@ fn a_size_that_is_only_claimed_is_an_error() {
 fn an_index_that_is_only_claimed_costs_nothing() {
     for layout in [DataLayout::CompressedFull, DataLayout::CompressedCompact, DataLayout::ChunkBased] {
         let (image, _) = with_file(|image| (image.file(layout, HUGE, 0), vec![0; 64]));
-        let report = check(&image, 1).unwrap();
+        let report = image.check(Threads::ONE).unwrap();
         assert_eq!(report.problem_count, 1);
         assert!(report.problems[0].to_string().contains("not wholly in the metadata"), "{}", report.problems[0]);
     }
@@ -169,7 +169,7 @@ fn a_huge_hole_costs_nothing() {
     assert_eq!(sample(&image, &inode).into_iter().map(Result::unwrap).collect::<Vec<_>>(), [100, 100, 100, 5]);
     assert_eq!(image.seek(&inode, 7, SeekWhat::Data).unwrap(), None);
     assert_eq!(image.seek(&inode, 7, SeekWhat::Hole).unwrap(), Some(7));
-    assert_eq!(check(&image, 1).unwrap().problem_count, 0);
+    assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
 }
 
 /// A pcluster of a few hundred bytes is 12 MiB of each of a thousand extents. That is legal too: a read costs an extent,
@@ -212,7 +212,7 @@ fn an_inode_behind_the_end_is_corrupt() {
         let image = with_root(Handmade::new(12), &[("f", Nid(nid), FileType::Regular)]);
         let error = image.resolve(b"f", FollowLast::Keep).unwrap_err();
         assert!(error.is_corrupt(), "{nid}: {error}");
-        assert_eq!(check(&image, 1).unwrap().problem_count, 1);
+        assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 1);
     }
 }
 
@@ -224,7 +224,7 @@ fn a_chunk_table_behind_the_end_is_corrupt() {
         let chunk_bits = 12 + (format & 0x1F);
         // Chunks of 8 TiB: a million of them fit the image, and are what happens to be there.
         assert!(chunk_bits > 40 || last.unwrap_err().is_corrupt(), "{format:#x}");
-        assert!(check(&image, 1).unwrap().problem_count > 0);
+        assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
 }
 
@@ -260,7 +260,7 @@ fn names_outside_their_block_are_corrupt() {
         let root = image.inode(Nid(0)).unwrap();
         assert!(image.read_dir_all(&root).unwrap_err().is_corrupt(), "{nameoff}");
         assert!(image.lookup(&root, b"..").is_err() || nameoff == 36, "{nameoff}");
-        assert!(check(&image, 1).unwrap().problem_count > 0);
+        assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
 }
 
@@ -279,7 +279,7 @@ fn attributes_multiply_up_to_a_bound() {
     let list = image.list_xattrs(&inode).unwrap();
     assert_eq!(list.iter().map(|xattr| xattr.value.len()).sum::<usize>(), 255 * 65535);
     assert_eq!(image.get_xattr(&inode, b"user.big").unwrap().map(|value| value.len()), Some(65535));
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("stored twice")));
 }
 
@@ -299,7 +299,7 @@ fn attributes_outside_their_space_are_corrupt() {
         });
         assert!(image.list_xattrs(&inode).unwrap_err().is_corrupt());
         assert!(image.get_xattr(&inode, b"user.x").unwrap_err().is_corrupt());
-        assert!(check(&image, 1).unwrap().problem_count > 0);
+        assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
     // A size that the format reserves.
     let (image, inode) =
@@ -360,7 +360,7 @@ fn a_check_finds_an_index_with_two_meanings() {
     let (image, inode) = indexed(Algorithm::Zstd, &stream, &entries);
     assert_eq!(image.extent_at(&inode, 0).unwrap().llen, 4 * 4096);
     assert_eq!(image.extent_at(&inode, 3 * 4096).unwrap().la, 2 * 4096);
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 1);
     assert!(report.problems[0].to_string().contains("leads forward over this head"), "{}", report.problems[0]);
 }
@@ -375,7 +375,7 @@ fn records_out_of_order_are_found() {
         }
         (image.file(DataLayout::CompressedFull, 20_000, 0), body)
     });
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 1);
     assert!(report.problems[0].to_string().contains("not in order"), "{}", report.problems[0]);
 }
@@ -392,7 +392,7 @@ fn an_index_that_leads_nowhere_is_corrupt() {
         let (image, inode) = indexed(Algorithm::Zstd, &stream, &|_| entries.clone());
         let reads = [0, 5000].map(|off| image.read_at(&inode, &mut [0; 4], off));
         assert!(reads.iter().any(|read| read.as_ref().is_err_and(ReadError::is_corrupt)), "{entries:?}: {reads:?}");
-        assert!(check(&image, 1).unwrap().problem_count > 0);
+        assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
 }
 
@@ -410,7 +410,7 @@ fn a_check_finds_lz4_matches_at_distance_0() {
         (image.file(DataLayout::CompressedFull, len, 0), body)
     });
     assert_eq!(read_whole(&image, &inode).unwrap().len() as u64, len);
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 1);
     assert!(report.problems[0].to_string().contains("corrupt lz4 stream"), "{}", report.problems[0]);
 }

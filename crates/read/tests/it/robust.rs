@@ -4,7 +4,7 @@
 use crate::common::{named, read_whole, regular_files};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    FollowLast, Image, Inode, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, SeekWhat, check, conformance,
+    FollowLast, Image, Inode, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, SeekWhat, Threads, conformance,
 };
 use std::io;
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn a_check_of_a_failing_source_fails() {
         let inner = MemorySource::new(bytes.clone());
         let source = Faulty { inner, fault: Fault::Fail, at, calls: AtomicU64::new(0) };
         let Ok(image) = Image::open(Arc::new(source), vec![], &OpenOptions::default()) else { continue };
-        assert!(matches!(check(&image, 2), Err(ReadError::Io { .. })), "at read {at}");
+        assert!(matches!(image.check(Threads::at_least_one(2)), Err(ReadError::Io { .. })), "at read {at}");
     }
 }
 
@@ -185,7 +185,7 @@ fn cut_images_are_survived() {
             let source = Arc::new(MemorySource::new(original[..cut].to_vec()));
             if let Ok(image) = Image::open(source, vec![], &options) {
                 let errors = everything(&image).map_or(1, |(errors, _)| errors);
-                let report = check(&image, 1).unwrap();
+                let report = image.check(Threads::ONE).unwrap();
                 assert!(report.problem_count > 0 || errors > 0, "{name} cut at {cut}");
             }
         }
@@ -212,7 +212,7 @@ fn a_flat_image_needs_no_devices() {
     for (_, inode) in regular_files(&apart) {
         assert!(read_whole(&flat, &inode).unwrap() == read_whole(&apart, &inode).unwrap());
     }
-    assert_eq!(check(&flat, 1).unwrap().problem_count, 0);
+    assert_eq!(flat.check(Threads::ONE).unwrap().problem_count, 0);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_wrong_checksum_is_refused_or_reported() {
     let error = Image::open(source.clone(), vec![], &OpenOptions::default()).err().unwrap();
     assert!(error.is_corrupt() && error.to_string().contains("checksum"), "{error}");
     let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
-    let report = check(&Image::open(source, vec![], &options).unwrap(), 1).unwrap();
+    let report = Image::open(source, vec![], &options).unwrap().check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 1);
     assert!(report.problems[0].to_string().contains("checksum"));
 }

@@ -8,7 +8,7 @@ use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::{BlockBits, Compat, Incompat, Nid};
 use kiln_read::{
-    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Reader, Xattr, check,
+    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Reader, Threads, Xattr,
     conformance,
 };
 use std::ops::Range;
@@ -55,7 +55,7 @@ fn both_ways(primary: Vec<u8>, devices: Vec<Vec<u8>>, expected: &[u8]) {
     let flat = open([primary, devices.concat()].concat(), vec![]).unwrap();
     assert!(contents(&flat).unwrap() == expected);
     for image in [apart, flat] {
-        assert_eq!(check(&image, 1).unwrap().problem_count, 0);
+        assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
     }
 }
 
@@ -103,7 +103,7 @@ fn a_device_that_does_not_exist_is_corrupt() {
     let primary = with_devices(|image| (image.file(DataLayout::ChunkBased, 4096, 0x20), body));
     let image = open(primary, devices()).unwrap();
     assert!(contents(&image).unwrap_err().to_string().contains("device_id = 3"));
-    assert_eq!(check(&image, 1).unwrap().problem_count, 1);
+    assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 1);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn inodes_and_shared_attributes_in_the_metabox() {
     let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.to_vec(), value: value.to_vec() };
     let expected = [xattr(b"user.own", b"1"), xattr(b"trusted.shared", b"one for all")];
     assert_eq!(image.list_xattrs(&inode).unwrap(), expected);
-    let report = check(&image, 1).unwrap();
+    let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 0, "{:?}", report.problems);
 }
 

@@ -4,7 +4,7 @@ use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
     DirUsage, DiskUsage, Extent, ExtentKind, Image, Inode, MemorySource, MetadataSpace, Nid, OpenOptions, StoredAs,
-    TreeUsage, Usage, WalkEntry, usage,
+    Threads, TreeUsage, Usage, WalkEntry,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -69,8 +69,13 @@ fn usage_is_that_of_a_recount() {
     let (mut shared, mut padded, mut linked) = (0, 0, 0);
     for golden in manifest() {
         let image = golden.open();
-        let found = usage(&image, 1).unwrap();
-        assert_eq!(found, usage(&image, 4).unwrap(), "{}: the count of threads shows", golden.name);
+        let found = image.usage(Threads::ONE).unwrap();
+        assert_eq!(
+            found,
+            image.usage(Threads::at_least_one(4)).unwrap(),
+            "{}: the count of threads shows",
+            golden.name
+        );
         let (tree, special) = inodes(&image);
         check_files(&image, &found, &tree);
         check_extents(&golden, &image, &found, tree.values().chain(&special));
@@ -176,7 +181,7 @@ fn check_extents<'a>(golden: &Golden, image: &Image, found: &Usage, inodes: impl
 fn sums_fill_the_image() {
     for golden in manifest() {
         let image = golden.open();
-        let found = usage(&image, 2).unwrap();
+        let found = image.usage(Threads::at_least_one(2)).unwrap();
         let len = golden.bytes().len() as u64 + golden.devices().iter().map(|d| d.len().unwrap()).sum::<u64>();
         let metadata = found.metadata;
         let data = found.data.stored + found.padding;
@@ -196,7 +201,7 @@ fn sums_fill_the_image() {
 fn shared_xattrs_are_counted_once() {
     let found = |name: &str| {
         let golden = named(name);
-        usage(&golden.open(), 1).unwrap().metadata
+        golden.open().usage(Threads::ONE).unwrap().metadata
     };
     let (shared, inline, none) = (found("xattrs-shared"), found("xattrs-inline"), found("xattr-none"));
     assert!(shared.shared_xattrs > 0 && inline.shared_xattrs == 0);
@@ -306,7 +311,7 @@ fn disk_usage_is_that_of_a_recount() {
             match has_index {
                 false => assert_eq!(found.on_disk, naive.on_disk, "{}", at()),
                 true => {
-                    let indexes = usage(&image, 1).unwrap().metadata.indexes;
+                    let indexes = image.usage(Threads::ONE).unwrap().metadata.indexes;
                     assert!(found.on_disk <= naive.on_disk + indexes, "{}", at());
                 }
             }
@@ -381,7 +386,7 @@ fn damaged_images_are_survived() {
             }
             let source = Arc::new(MemorySource::new(bytes));
             let Ok(image) = Image::open(source, golden.devices(), &options) else { continue };
-            let counted = usage(&image, 2);
+            let counted = image.usage(Threads::at_least_one(2));
             match &counted {
                 Ok(_) => sums += 1,
                 Err(error) => errors += u32::from(!error.to_string().is_empty()),
@@ -406,8 +411,8 @@ fn errors_name_the_file() {
     let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
     let cut = bytes.len() - 4096;
     let image = Image::open(Arc::new(MemorySource::new(bytes[..cut].to_vec())), vec![], &options).unwrap();
-    for threads in [1, 3] {
-        let error = usage(&image, threads).unwrap_err();
+    for threads in [1, 3].map(Threads::at_least_one) {
+        let error = image.usage(threads).unwrap_err();
         assert!(error.is_corrupt() && error.to_string().contains(": /"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
     BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions,
-    ReadAt, ReadError, Reader, View, conformance,
+    ReadAt, ReadError, Reader, Threads, View, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -121,7 +121,7 @@ fn plain_data_in_memory_is_not_copied() {
 /// What `read_many` gives for each range, put together.
 fn many(image: &Image, ranges: &[FileRange], threads: usize) -> Vec<Result<Vec<u8>, ReadError>> {
     let parts = Mutex::new(vec![BTreeMap::new(); ranges.len()]);
-    image.read_many(ranges, threads, &|BatchItem { idx, off, bytes }| {
+    image.read_many(ranges, Threads::at_least_one(threads), &|BatchItem { idx, off, bytes }| {
         let again = parts.lock().unwrap()[idx].insert(off, bytes.map(<[u8]>::to_vec));
         assert!(again.is_none(), "range {idx}, byte {off}: twice");
     });

@@ -2,7 +2,7 @@
 
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::Algorithm;
-use kiln_read::{BatchItem, ExtentKind, FileRange, FileSource, Image, Inode, OpenOptions, ReadAt};
+use kiln_read::{BatchItem, ExtentKind, FileRange, FileSource, Image, Inode, OpenOptions, ReadAt, Threads};
 use std::collections::HashMap;
 use std::error::Error;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl Streams {
     pub fn read(&self, image: &Image, threads: usize) -> Result<u64, Box<dyn Error>> {
         let ranges: Vec<_> = self.list.iter().map(|stream| stream.range.clone()).collect();
         let (digests, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        image.read_many(&ranges, threads, &|BatchItem { bytes: part, .. }| {
+        image.read_many(&ranges, Threads::at_least_one(threads), &|BatchItem { bytes: part, .. }| {
             if let Ok(part) = part {
                 digests.fetch_xor(xxh3_64(part), Ordering::Relaxed);
                 bytes.fetch_add(part.len() as u64, Ordering::Relaxed);

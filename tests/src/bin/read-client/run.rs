@@ -1,7 +1,7 @@
 //! Reading by plan.
 
 use crate::plan::{CALL_LEN, Read};
-use kiln_read::{BatchItem, FileRange, FollowLast, Image, Inode, MappedSource, OpenOptions, View};
+use kiln_read::{BatchItem, FileRange, FollowLast, Image, Inode, MappedSource, OpenOptions, Threads, View};
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -195,7 +195,7 @@ fn many(reads: &[Read], image: &Image, threads: usize) -> Outcome<()> {
     let ranges = reads.iter().map(range).collect::<Outcome<Vec<_>>>()?;
     let long = Mutex::new(BTreeMap::new());
     let problem = OnceLock::new();
-    image.read_many(&ranges, threads, &|BatchItem { idx, off, bytes }| {
+    image.read_many(&ranges, Threads::at_least_one(threads), &|BatchItem { idx, off, bytes }| {
         let read = &reads[idx];
         let outcome = match bytes {
             Ok(bytes) if bytes.len() as u64 == read.len => same(xxh3_64(bytes), read),

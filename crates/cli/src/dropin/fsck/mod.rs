@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::extract::{CACHE_LEN, umask};
 use crate::signals::Signals;
 use crate::threads::processors;
-use kiln_read::{Escaped, OpenOptions};
+use kiln_read::{Escaped, OpenOptions, Threads};
 use kiln_sink::dir::{Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
@@ -88,7 +88,7 @@ fn check(opened: &Opened, target: Option<&Named>, options: &Options) -> Result<(
             _ => Err(Stop::Told),
         };
     }
-    let mut report = kiln_read::check(image, processors()).map_err(|error| opened.failure(error))?;
+    let mut report = image.check(Threads::at_least_one(processors())).map_err(|error| opened.failure(error))?;
     if options.no_sbcrc {
         forgive_checksum(&mut report);
     }
