@@ -36,7 +36,7 @@ impl Golden {
         }
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
         let primary = Arc::new(MemorySource::new(bytes));
-        ImageSources { devices, cache_bytes: 4 << 20, ..ImageSources::new(primary) }
+        ImageSources::new(primary).with_devices(devices)
     }
 
     /// The same for any source.

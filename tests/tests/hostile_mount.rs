@@ -1,6 +1,7 @@
 //! Damaged images served by FUSE: ordinary system calls get data or an error number, and the server goes on.
 
 use kiln_format::inode::FileType;
+use kiln_mount::fuse::FuseOptions;
 use kiln_read::{Image, Inode};
 use kiln_tests::damage::Damager;
 use kiln_tests::golden::{Golden, small_images};
@@ -139,7 +140,8 @@ fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
 fn serve(golden: &Golden, bytes: Vec<u8>, what: &str) -> Result<Option<Seen>, String> {
     let Ok(image) = golden.open_as(bytes.clone()) else { return Ok(None) };
     let sound = sound_file(&image);
-    let mount = Mount::by_fuse(golden.sources_of(bytes))?;
+    let mount =
+        Mount::by_fuse_with(golden.sources_of(bytes), FuseOptions { cache_bytes: 4 << 20, ..FuseOptions::default() })?;
     let seen = look_at_all(mount.path());
     seen.check();
     // The server is still there.

@@ -207,11 +207,10 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
     log::start(log_target(args)?, &args.image.image);
     let signals = Signals::catch()?;
     let ImageArgs { image, device, offset, .. } = &args.image;
-    let cache_bytes = args.cache.unwrap_or_else(memory::default_cache);
-    let sources = ImageSources::open_paths(image, device, *offset, cache_bytes);
-    let sources = sources.map_err(|error| args.image.failure(error))?;
+    let sources = ImageSources::from_paths(image, device).with_offset(*offset);
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
+        cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
         allow_other: args.allow_other || list.allow_other,
         modes: match args.modes {
             Some(ModesArg::Enforce) => Modes::Enforced,

@@ -7,12 +7,11 @@ mod options;
 mod prefetch;
 mod protocol;
 mod session;
-mod sources;
 mod threads;
 
+pub use kiln_read::ImageSources;
 pub use metrics::labels::Labels;
 pub use metrics::query::query_stats;
 pub use options::{FuseOptions, Modes, Prefetch};
 pub use protocol::owners::{Ids, Owners};
 pub use session::serve;
-pub use sources::ImageSources;

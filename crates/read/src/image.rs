@@ -8,9 +8,9 @@ use crate::metadata::long_prefixes::LongPrefixes;
 use crate::metadata::superblock::{
     HEAD_LEN, decode_limits, has_composefs_header, read_compr_cfgs, read_head, verify_checksum,
 };
-use crate::options::{OpenOptions, Reader};
+use crate::options::OpenOptions;
+use crate::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
-use crate::source::file::FileSource;
 use crate::source::offset::OffsetSource;
 use crate::source::read_at::ReadAt;
 use crate::stats::{Counters, Stats};
@@ -21,7 +21,6 @@ use kiln_format::device::DeviceSlot;
 use kiln_format::inode::FileType;
 use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A metabox has at most this many times the length of the image.
@@ -53,7 +52,7 @@ pub(crate) struct Core {
     pub metabox: Option<Inode>,
     pub prefixes: LongPrefixes,
     pub is_composefs: bool,
-    pub reader: Reader,
+    pub policy: ReadPolicy,
     cache_bytes: u64,
     pub limits: DecodeLimits,
     state: ForkLocal<ImageState>,
@@ -63,7 +62,7 @@ pub(crate) struct Core {
 impl Core {
     /// The caches and the access history of this process.
     pub(crate) fn state(&self) -> &ImageState {
-        self.state.get(|| ImageState::new(self.cache_bytes, self.reader, self.limits))
+        self.state.get(|| ImageState::new(self.cache_bytes, self.policy.decode_memory, self.limits))
     }
 }
 
@@ -104,10 +103,10 @@ impl Image {
             metabox: None,
             prefixes: LongPrefixes::default(),
             is_composefs,
-            reader: options.reader,
+            policy: options.policy.clone(),
             cache_bytes: options.cache_bytes,
             limits,
-            state: ForkLocal::new(ImageState::new(options.cache_bytes, options.reader, limits)),
+            state: ForkLocal::new(ImageState::new(options.cache_bytes, options.policy.decode_memory, limits)),
             counters,
         };
         // The packed inode first, then the metabox, whose data may be fragments, then long prefixes, which may lie in both.
@@ -127,27 +126,6 @@ impl Image {
             return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
         }
         Ok(image)
-    }
-
-    /// [`Image::open`] for files or block devices.
-    ///
-    /// # Errors
-    /// As [`Image::open`]; what cannot be opened is named.
-    pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {
-        use std::os::unix::ffi::OsStrExt;
-        let source = |path: &Path| {
-            let file = FileSource::open(path)?;
-            if options.reader == Reader::Kernel {
-                file.refuse_read_ahead();
-            }
-            Ok::<_, ReadError>(Arc::new(file) as Arc<dyn ReadAt>)
-        };
-        let devices = devices.iter().map(|path| source(path)).collect::<Result<_, _>>()?;
-        let mut name = image.as_os_str().as_bytes().to_vec();
-        if options.offset > 0 {
-            name.extend(format!(" (image at byte {})", options.offset).into_bytes());
-        }
-        Image::open(source(image)?, devices, options).map_err(|error| error.at_path(&name))
     }
 
     /// Change an image that has no clones yet.

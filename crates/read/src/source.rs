@@ -3,7 +3,10 @@
 pub mod conformance;
 pub(crate) mod devices;
 pub(crate) mod file;
+pub(crate) mod image_sources;
+pub(crate) mod latency;
 pub(crate) mod mapped;
 pub(crate) mod memory;
 pub(crate) mod offset;
 pub(crate) mod read_at;
+pub(crate) mod timed;

@@ -62,7 +62,7 @@ impl Packed {
     }
 
     fn sources(&self) -> ImageSources {
-        ImageSources::open_paths(&self.path(), &self.blob, self.offset, 64 << 20).unwrap()
+        ImageSources::from_paths(&self.path(), &self.blob).with_offset(self.offset)
     }
 }
 

@@ -137,7 +137,7 @@ fn fuse_and_loop_devices_serve_the_same() {
     for choice in [None, Some((Method::Lz4, 1)), Some((Method::Zstd, 3))] {
         let out = TempDir::new("image").unwrap();
         let image = image_of(source.dir.path(), &out, &options(choice, 64 * KIB, 2));
-        let sources = ImageSources::open_paths(&image, &[], 0, 64 << 20).unwrap();
+        let sources = ImageSources::from_paths(&image, &[]);
         for (how, mount) in [("by FUSE", Mount::by_fuse(sources)), ("by a loop device", Mount::by_loop(&image))] {
             match mount {
                 Ok(mount) => {

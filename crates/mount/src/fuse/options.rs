@@ -2,6 +2,7 @@
 
 use super::protocol::owners::Owners;
 use crate::Attributes;
+use kiln_read::OpenOptions;
 use std::path::PathBuf;
 
 /// How to serve an image.
@@ -9,6 +10,8 @@ use std::path::PathBuf;
 pub struct FuseOptions {
     /// Threads that answer requests, 1 to 256. A slow source needs many, as each blocks on it.
     pub threads: usize,
+    /// Bytes of metadata and decoded data that the server keeps.
+    pub cache_bytes: u64,
     /// Other users may enter the mount.
     pub allow_other: bool,
     /// Whether the modes in the image say what may be read.
@@ -31,10 +34,11 @@ pub struct FuseOptions {
 }
 
 impl Default for FuseOptions {
-    /// Four threads, for this user alone, 1 MiB of readahead if possible, all prefetch, and no file for counters.
+    /// Four threads, 64 MiB of cache, for this user alone, 1 MiB of readahead if possible, all prefetch, and no file for counters.
     fn default() -> Self {
         Self {
             threads: 4,
+            cache_bytes: OpenOptions::default().cache_bytes,
             allow_other: false,
             modes: Modes::default(),
             owners: Owners::default(),

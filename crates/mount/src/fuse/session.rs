@@ -11,11 +11,11 @@ use super::prefetch::dentry_thread::ReaddirThread;
 use super::protocol::filesystem::FuseFilesystem;
 use super::protocol::image_fs::ImageFs;
 use super::protocol::node;
-use super::sources::ImageSources;
 use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
+use kiln_read::{ImageSources, Latency, OpenOptions, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::fs;
@@ -48,7 +48,7 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
-    let image = sources.open().map_err(|error| MountError::Image { source: Box::new(error) })?;
+    let image = sources.open(&open_options(options)).map_err(|error| MountError::Image { source: Box::new(error) })?;
     let dir = mount_source::mount_point(dir)?;
     let device = attach::attach(&dir, options)?;
     let mut mount = Mount { dir, identity: None };
@@ -115,6 +115,13 @@ pub fn serve(
     };
     // Why the session broke off says more than that it does not answer.
     ended.and(answered).and(tuned).and(waited).map_err(|error| failed(&dir, error))
+}
+
+/// The server fetches what is asked for, keeps decoded data until all of them were handed out, and prefetches only while fetches are
+/// not slow.
+fn open_options(options: &FuseOptions) -> OpenOptions {
+    let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
+    OpenOptions { cache_bytes: options.cache_bytes, policy, ..OpenOptions::default() }
 }
 
 fn config(options: &FuseOptions) -> Config {

@@ -73,7 +73,7 @@ pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
 
 /// The sources of an image, as `kiln mount` opens them.
 pub fn sources(path: &Path, devices: &[PathBuf]) -> ImageSources {
-    ImageSources::open_paths(path, devices, 0, 64 << 20).unwrap()
+    ImageSources::from_paths(path, devices)
 }
 
 pub fn options(fsname: &Path) -> FuseOptions {

@@ -9,7 +9,7 @@ use super::stride::Strides;
 use super::workspaces::{Buffers, Workspaces};
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::space::WindowKey;
-use crate::options::Reader;
+use crate::read_policy::DecodeMemory;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const METADATA_MIN: u64 = 256 << 10;
 /// In how many steps the cache of decoded data shrinks while metadata grows.
 const STEPS: u64 = 64;
 
-/// Bytes that decodes may take in any case; else they take at most half as much memory as the cache.
+/// Bytes that decodes may take in any case, where they share [half as much memory as the cache](DecodeMemory::HalfOfCache).
 const DECODING_MIN_LEN: u64 = 12 << 20;
 
 /// What the clones of an image share in one process.
@@ -48,11 +48,10 @@ pub(crate) struct ImageState {
 
 impl ImageState {
     /// Empty caches for `cache_bytes` of metadata and decoded data.
-    pub(crate) fn new(cache_bytes: u64, reader: Reader, limits: DecodeLimits) -> Self {
-        // A program decides itself how many threads decode; a server decodes for threads of other programs.
-        let decoding_bytes = match reader {
-            Reader::Programs => u64::MAX,
-            Reader::Kernel => (cache_bytes / 2).max(DECODING_MIN_LEN),
+    pub(crate) fn new(cache_bytes: u64, decode_memory: DecodeMemory, limits: DecodeLimits) -> Self {
+        let decoding_bytes = match decode_memory {
+            DecodeMemory::PerThread => u64::MAX,
+            DecodeMemory::HalfOfCache => (cache_bytes / 2).max(DECODING_MIN_LEN),
         };
         Self {
             windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),

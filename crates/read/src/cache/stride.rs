@@ -1,19 +1,11 @@
 //! Stride prefetch: a reader of one record in every so many bytes of a file will want the records that follow.
 //!
 //! The kernel's readahead does not detect this, as the bytes between are not read. It pays only where fetches take long: if all bytes
-//! are in memory, looking up where the next records lie costs more than it saves. So strides are detected only while the last fetch was slow.
+//! are in memory, looking up where the next records lie costs more than it saves. So the image asks only while fetches are
+//! [slow](crate::source::latency::Latency::is_slow).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-/// A fetch of at most [`SLOW_LEN`] bytes that takes longer than this did not find them in memory. Longer fetches are allowed as much
-/// for each such part.
-const SLOW: Duration = Duration::from_micros(100);
-const SLOW_LEN: usize = 64 << 10;
-/// Milliseconds after a slow fetch during which the next ones are likely to be slow, too, even if some are not.
-const COLD_MS: u64 = 250;
-const NEVER: u64 = u64::MAX;
 /// Files whose last reads are remembered.
 const SLOTS: u64 = 64;
 /// How many equal steps make a stride.
@@ -33,51 +25,11 @@ struct LastRead {
 
 pub(crate) struct Strides {
     slots: Box<[Mutex<LastRead>]>,
-    /// Whether the last fetch was slow.
-    is_slow: AtomicBool,
-    start: Instant,
-    /// When the last slow fetch ended, in milliseconds after `start`.
-    slow_at: AtomicU64,
 }
 
 impl Strides {
     pub(super) fn new() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
-            is_slow: AtomicBool::new(false),
-            start: Instant::now(),
-            slow_at: AtomicU64::new(NEVER),
-        }
-    }
-
-    /// Run a fetch of `len` bytes, and note whether it is slow.
-    pub(crate) fn fetch<T>(&self, len: usize, fetch: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let fetched = fetch();
-        let is_slow = start.elapsed() > SLOW * len.div_ceil(SLOW_LEN).max(1) as u32;
-        self.is_slow.store(is_slow, Ordering::Relaxed);
-        if is_slow {
-            self.slow_at.store(self.now(), Ordering::Relaxed);
-        }
-        fetched
-    }
-
-    /// Whether the last fetch was slow.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.is_slow.load(Ordering::Relaxed)
-    }
-
-    /// Whether a fetch was slow at most [`COLD_MS`] ago.
-    pub(crate) fn is_cold(&self) -> bool {
-        match self.slow_at.load(Ordering::Relaxed) {
-            NEVER => false,
-            slow_at => self.now().saturating_sub(slow_at) < COLD_MS,
-        }
-    }
-
-    /// Milliseconds since `start`.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
     }
 
     /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these

@@ -6,17 +6,19 @@ use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
+use crate::source::latency::Latency;
 use std::ops::Range;
 
 impl Image {
-    /// Whether the last fetch took so long that its bytes were not in memory. Only known of a [`Reader::Kernel`](crate::Reader::Kernel)'s fetches.
+    /// Whether the last fetch took so long that its bytes were not in memory. Only known if the [policy](crate::ReadPolicy) has
+    /// [`Latency`].
     pub fn is_slow(&self) -> bool {
-        self.core.state().strides.is_slow()
+        self.core.policy.latency.as_ref().is_some_and(Latency::is_slow)
     }
 
     /// Whether a fetch was [slow](Image::is_slow) in the last 250 milliseconds: then a server should not prefetch.
     pub fn is_cold(&self) -> bool {
-        self.core.state().strides.is_cold()
+        self.core.policy.latency.as_ref().is_some_and(Latency::is_cold)
     }
 
     /// Announce the next steps of the stride that a read of bytes `wanted` is part of, if it is part of one and fetches are slow.

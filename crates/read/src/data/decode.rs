@@ -12,7 +12,7 @@ use crate::error::ReadError;
 use crate::image::{Core, Image};
 use crate::map::extent::Extent;
 use crate::map::pcluster::{EncodedExtent, Pcluster};
-use crate::options::Reader;
+use crate::read_policy::Retention;
 use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
@@ -137,10 +137,10 @@ impl Image {
         Ok(CacheLookup::Cached { bytes, is_hit })
     }
 
-    /// Note that the consumer gets `len` bytes of a cached extent. If the consumer is a kernel, which keeps them, the extent leaves the
-    /// cache with its last byte: its memory is still in the processor's caches when the next extent reuses it.
+    /// Note that the consumer gets `len` bytes of a cached extent. If the consumer is a cache itself, which keeps them, the extent leaves
+    /// the cache with its last byte: its memory is still in the processor's caches when the next extent reuses it.
     pub(super) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
-        if self.core.reader == Reader::Kernel && bytes.consume(len) {
+        if self.core.policy.retention == Retention::UntilConsumed && bytes.consume(len) {
             self.core.state().decoded.remove(encoded);
         }
     }

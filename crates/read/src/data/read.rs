@@ -12,7 +12,7 @@ use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::metadata::space::MetadataSpace;
-use crate::options::Reader;
+use crate::read_policy::Readahead;
 use kiln_format::inode::FileType;
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ impl Image {
         pattern: AccessPattern,
     ) -> Result<(), ReadError> {
         let (mut buf, mut off) = (buf, off);
-        let mut is_announced = self.core.reader == Reader::Programs;
+        let mut is_announced = self.core.policy.readahead == Readahead::System;
         while !buf.is_empty() {
             let mut extent = map.extent_at(off)?;
             let end = off + buf.len() as u64;
@@ -125,14 +125,14 @@ impl Image {
         let devices = &self.core.devices;
         let from = pa.saturating_add(skip);
         devices.check_range(record, device, from, buf.len() as u64)?;
-        if self.core.reader == Reader::Programs {
+        if self.core.policy.readahead == Readahead::System {
             return devices.read(device, buf, from);
         }
         let memory = self.core.state();
         if let Some(soon) = memory.readahead.step(device, from, buf.len() as u64) {
             devices.will_need(device, soon.start, soon.end - soon.start);
         }
-        memory.strides.fetch(buf.len(), || devices.read(device, buf, from))
+        devices.read(device, buf, from)
     }
 
     fn read_meta(

@@ -13,7 +13,7 @@ use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::metadata::space::MetadataSpace;
-use crate::options::Reader;
+use crate::read_policy::{Readahead, Retention};
 use kiln_format::Nid;
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};
@@ -69,8 +69,8 @@ impl<'a> View<'a> {
         self.is_hit
     }
 
-    /// The extent that contains these bytes: its first byte in the file, and all its bytes. Only for a [`Reader::Kernel`], and only if
-    /// the extent is cached because the file is read at random. The server may push the whole extent into the kernel's page cache, and
+    /// The extent that contains these bytes: its first byte in the file, and all its bytes. Only if extents are kept
+    /// [until they are consumed](Retention::UntilConsumed), and this one because the file is read at random. The server may push the whole extent into the kernel's page cache, and
     /// then calls [`Image::mark_consumed`].
     pub fn containing_extent(&self) -> Option<(u64, &[u8])> {
         match (&self.bytes_at, &self.origin) {
@@ -178,7 +178,7 @@ impl Image {
     ) -> Result<View<'a>, ReadError> {
         let wanted = off..off + len as u64;
         let (mut map, pattern) = self.map_for_read(inode, &wanted)?;
-        if self.core.reader == Reader::Kernel {
+        if self.core.policy.readahead == Readahead::Image {
             self.announce_stride(inode, &mut map, wanted)?;
         }
         let extent = map.extent_at(off)?;
@@ -225,7 +225,8 @@ impl Image {
                         Encoded::Cached { bytes, range, is_hit } => {
                             // The bytes around a fragment belong to other files.
                             let is_own = fragments == FragmentPolicy::Allowed;
-                            let is_for_all = self.core.reader == Reader::Kernel && pattern == AccessPattern::Random;
+                            let is_for_all = self.core.policy.retention == Retention::UntilConsumed
+                                && pattern == AccessPattern::Random;
                             let origin =
                                 if is_own && is_for_all { Origin::Own { la: extent.la, encoded } } else { Origin::Any };
                             View { bytes_at: ViewBytes::Shared(bytes, range), origin, is_hit }

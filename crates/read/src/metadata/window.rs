@@ -15,7 +15,6 @@ use crate::cache::byte_cache::{CachedBytes, SharedBytes};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::{Fetch, Image};
-use crate::options::Reader;
 use std::io;
 use std::ops::Range;
 
@@ -133,10 +132,6 @@ impl Image {
     }
 
     fn fetch_metadata(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
-        let devices = &self.core.devices;
-        match self.core.reader {
-            Reader::Programs => devices.read(0, buf, off),
-            Reader::Kernel => self.core.state().strides.fetch(buf.len(), || devices.read(0, buf, off)),
-        }
+        self.core.devices.read(0, buf, off)
     }
 }

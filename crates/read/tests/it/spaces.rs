@@ -8,7 +8,7 @@ use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::{BlockBits, Compat, Incompat, Nid};
 use kiln_read::{
-    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, Reader, Threads, Xattr,
+    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, ReadPolicy, Threads, Xattr,
     conformance,
 };
 use std::ops::Range;
@@ -244,9 +244,9 @@ fn inodes() -> Vec<u8> {
 }
 
 /// [`inodes`], and what is read of them. Opening reads some, which is forgotten.
-fn noted(reader: Reader, cache_bytes: u64) -> (Arc<Noting>, Image) {
+fn noted(policy: ReadPolicy, cache_bytes: u64) -> (Arc<Noting>, Image) {
     let source = Noting::new(inodes());
-    let options = OpenOptions { reader, cache_bytes, ..OpenOptions::default() };
+    let options = OpenOptions { policy, cache_bytes, ..OpenOptions::default() };
     let image = Image::open(source.clone(), vec![], &options).unwrap();
     source.take();
     (source, image)
@@ -263,8 +263,8 @@ fn sum(reads: &[Range<u64>]) -> u64 {
 
 #[test]
 fn files_here_and_there_cost_their_blocks_of_metadata() {
-    for reader in [Reader::Kernel, Reader::Programs] {
-        let (source, image) = noted(reader, 64 << 20);
+    for policy in [ReadPolicy::for_page_cache(), ReadPolicy::default()] {
+        let (source, image) = noted(policy, 64 << 20);
         let mut rng = Rng(3);
         (0..200).for_each(|_| read_file(&image, rng.below(INODES)));
         let reads = source.take();
@@ -275,14 +275,14 @@ fn files_here_and_there_cost_their_blocks_of_metadata() {
 
 #[test]
 fn a_walk_over_all_inodes_fetches_metadata_once_in_large_reads() {
-    let (source, image) = noted(Reader::Kernel, 64 << 20);
+    let (source, image) = noted(ReadPolicy::for_page_cache(), 64 << 20);
     (0..INODES).for_each(|idx| read_file(&image, idx));
     let reads = source.take();
     // Each as long as what came before, up to 512 KiB.
     assert!(sum(&reads) <= (INODES + 128) * 4096, "{}", sum(&reads));
     assert!(reads.len() as u64 <= INODES / 128 + 16, "{}", reads.len());
     // In no order, all of it comes in fewer reads than there are inodes, and no more.
-    let (source, image) = noted(Reader::Kernel, 64 << 20);
+    let (source, image) = noted(ReadPolicy::for_page_cache(), 64 << 20);
     (0..INODES).for_each(|idx| read_file(&image, idx * 1009 % INODES));
     let reads = source.take();
     assert!(sum(&reads) <= (INODES + 128) * 4096, "{}", sum(&reads));
@@ -292,7 +292,7 @@ fn a_walk_over_all_inodes_fetches_metadata_once_in_large_reads() {
 #[test]
 fn metadata_is_kept_within_the_budget() {
     for (cache_bytes, budget) in [(64 << 20, 32 << 20), (8 << 20, 4 << 20), (1 << 20, 512 << 10), (0, 256 << 10)] {
-        let (source, image) = noted(Reader::Kernel, cache_bytes);
+        let (source, image) = noted(ReadPolicy::for_page_cache(), cache_bytes);
         (0..INODES).for_each(|idx| read_file(&image, idx));
         source.take();
         // What is at hand costs no read, and nothing else is.

@@ -4,8 +4,7 @@ use crate::common::noting::Noting;
 use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, Inode, MappedSource, MemorySource, OpenOptions,
-    ReadAt, ReadError, Reader, Threads, View, conformance,
+    BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, ImageSources, Inode, Latency, MappedSource, MemorySource, OpenOptions, ReadAt, ReadError, ReadPolicy, Readahead, Retention, Threads, View, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -78,7 +77,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
     for name in ["lz4-allfrag", "zstd-1m-frag", "inline", "zstd", "metabox"] {
         let golden = named(name);
         let expected = files(&golden.open());
-        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
+        let options = OpenOptions { policy: ReadPolicy::for_page_cache(), ..OpenOptions::default() };
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
         let at_hand = || -> Vec<Option<View<'_>>> {
@@ -276,9 +275,9 @@ fn where_nobody_reads_ahead_pclusters_are_announced() {
     let mut count = 0;
     for name in ["lz4", "zstd", "lz4-dedupe", "flat"] {
         let golden = named(name);
-        for reader in [Reader::Kernel, Reader::Programs] {
+        for policy in [ReadPolicy::for_page_cache(), ReadPolicy::default()] {
             let source = Noting::new(golden.bytes());
-            let options = OpenOptions { reader, ..OpenOptions::default() };
+            let options = OpenOptions { policy: policy.clone(), ..OpenOptions::default() };
             let image = Image::open(source.clone(), vec![], &options).unwrap();
             let inodes: Vec<_> = files(&image).into_iter().map(|(inode, _)| inode).collect();
             for inode in inodes {
@@ -297,9 +296,9 @@ fn where_nobody_reads_ahead_pclusters_are_announced() {
                 };
                 let announced = blocks(&announced);
                 count += announced.len();
-                let is_right = match reader {
-                    Reader::Kernel => announced.is_superset(&expected),
-                    Reader::Programs => announced.is_empty(),
+                let is_right = match policy.readahead {
+                    Readahead::Image => announced.is_superset(&expected),
+                    _ => announced.is_empty(),
                 };
                 assert!(is_right, "{name} {:?}: {announced:?} {expected:?}", inode.nid);
             }
@@ -347,13 +346,14 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
 #[test]
 fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
     let golden = named("lz4");
-    for (reader, front, hits) in [
-        (Reader::Kernel, None, 0),
-        (Reader::Programs, None, 1),
-        (Reader::Kernel, Some(50), 0),
-        (Reader::Programs, Some(50), 1),
+    for (retention, front, hits) in [
+        (Retention::UntilConsumed, None, 0),
+        (Retention::ByUse, None, 1),
+        (Retention::UntilConsumed, Some(50), 0),
+        (Retention::ByUse, Some(50), 1),
     ] {
-        let options = OpenOptions { reader, ..OpenOptions::default() };
+        let policy = ReadPolicy::default().with_retention(retention);
+        let options = OpenOptions { policy, ..OpenOptions::default() };
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), vec![], &options).unwrap();
         let is_encoded = |extent: &Extent| matches!(extent.kind, ExtentKind::Encoded { .. }) && extent.llen > 2000;
         let (inode, bytes, extent) = files(&image)
@@ -380,7 +380,7 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
                 assert_eq!([read(0, front), read(front, half), read(rest, extent.llen - rest)], [0, 0, 1]);
             }
         }
-        assert_eq!(read(100, 100), hits, "{reader:?} {front:?}");
+        assert_eq!(read(100, 100), hits, "{retention:?} {front:?}");
     }
 }
 
@@ -389,8 +389,9 @@ fn strides_are_read_ahead_where_fetching_is_slow() {
     let golden = named("lz4-legacy");
     for (delay, is_announced) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
         let source = Noting::late(golden.bytes(), delay);
-        let options = OpenOptions { reader: Reader::Kernel, ..OpenOptions::default() };
-        let image = Image::open(source.clone(), vec![], &options).unwrap();
+        let policy = ReadPolicy::default().with_readahead(Readahead::Image).with_latency(Latency::new());
+        let options = OpenOptions { policy, ..OpenOptions::default() };
+        let image = ImageSources::new(source.clone()).open(&options).unwrap();
         let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
         let step = inode.meta.size / 20;
         assert!(step > 4096);

@@ -1,0 +1,120 @@
+//! The sources of one image, and how a policy opens them.
+
+use super::file::FileSource;
+use super::read_at::ReadAt;
+use super::timed::TimedSource;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::options::OpenOptions;
+use crate::read_policy::{ReadPolicy, Readahead};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where an image is: its primary source and its extra devices. Paths are opened together with the image, as its
+/// [policy](ReadPolicy) needs them.
+#[derive(Clone, Debug)]
+pub struct ImageSources {
+    primary: Place,
+    devices: Vec<Place>,
+    offset: u64,
+}
+
+/// Where the bytes of one device are.
+#[derive(Clone)]
+enum Place {
+    Path(PathBuf),
+    Source(Arc<dyn ReadAt>),
+}
+
+impl ImageSources {
+    /// An image in `primary`, without extra devices.
+    pub fn new(primary: Arc<dyn ReadAt>) -> Self {
+        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0 }
+    }
+
+    /// An image in a file or block device, and its extra devices: all of them in the order of its table, or none if they are part of
+    /// the image.
+    pub fn from_paths(image: &Path, devices: &[PathBuf]) -> Self {
+        let devices = devices.iter().cloned().map(Place::Path).collect();
+        Self { primary: Place::Path(image.to_owned()), devices, offset: 0 }
+    }
+
+    /// The same image with these extra devices: all of them in the order of its table.
+    pub fn with_devices(self, devices: Vec<Arc<dyn ReadAt>>) -> Self {
+        Self { devices: devices.into_iter().map(Place::Source).collect(), ..self }
+    }
+
+    /// The same sources with an image that begins at byte `offset` of the primary one.
+    pub fn with_offset(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// Open the image. Its offset is that of the sources, not [that of the options](OpenOptions::offset). If the policy has
+    /// [latency](ReadPolicy::latency), the sources note it there.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file or a block device. An image that has
+    /// a path is named in errors.
+    pub fn open(self, options: &OpenOptions) -> Result<Image, ReadError> {
+        let Self { primary, devices, offset } = self;
+        let name = primary.name(offset);
+        let source = |place: Place| place.open(&options.policy);
+        let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
+        let options = OpenOptions { offset, ..options.clone() };
+        Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
+            Some(name) => error.at_path(name),
+            None => error,
+        })
+    }
+}
+
+impl Place {
+    /// What errors call an image at byte `offset` of this place.
+    fn name(&self, offset: u64) -> Option<Vec<u8>> {
+        let Place::Path(path) = self else { return None };
+        let mut name = path.as_os_str().as_bytes().to_vec();
+        if offset > 0 {
+            name.extend(format!(" (image at byte {offset})").into_bytes());
+        }
+        Some(name)
+    }
+
+    fn open(self, policy: &ReadPolicy) -> Result<Arc<dyn ReadAt>, ReadError> {
+        let source: Arc<dyn ReadAt> = match self {
+            Place::Path(path) => {
+                let file = FileSource::open(&path)?;
+                // The readahead of the system would come behind that of the image.
+                if policy.readahead == Readahead::Image {
+                    file.refuse_read_ahead();
+                }
+                Arc::new(file)
+            }
+            Place::Source(source) => source,
+        };
+        Ok(match &policy.latency {
+            Some(latency) => Arc::new(TimedSource::new(source, latency.clone())),
+            None => source,
+        })
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Path(path) => path.fmt(f),
+            Place::Source(_) => f.write_str("ReadAt"),
+        }
+    }
+}
+
+impl Image {
+    /// [`Image::open`] for files or block devices.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; what cannot be opened is named.
+    pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {
+        ImageSources::from_paths(image, devices).with_offset(options.offset).open(options)
+    }
+}
