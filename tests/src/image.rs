@@ -1,6 +1,6 @@
 //! Building and opening images.
 
-use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Read;
 use std::io::Seek;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +25,15 @@ pub type Choice = Option<(Method, i32)>;
 pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOptions {
     let spec = |(method, level)| Spec::new(method, Some(level), pcluster_len).expect("a choice that exists");
     let scratch_dir = std::env::temp_dir();
-    BuildOptions { compression: choice.map(spec), threads, scratch_dir, ..BuildOptions::default() }
+    BuildOptions { compression: choice.map(spec), threads: exactly(threads), scratch_dir, ..BuildOptions::default() }
+}
+
+/// So many threads.
+///
+/// # Panics
+/// If there are to be none.
+pub fn exactly(threads: usize) -> Threads {
+    Threads::exactly(NonZero::new(threads).expect("at least one thread"))
 }
 
 /// `spec` with the length of pclusters that is nearest among those possible.

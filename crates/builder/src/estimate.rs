@@ -137,7 +137,9 @@ pub fn estimate(
         image_bytes,
         blob_bytes,
         cpu_secs: Interval::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,
-        wall_secs: Interval::exact(plan_time.wall.as_secs_f64()) + busy_secs / options.threads as f64 + alone_secs,
+        wall_secs: Interval::exact(plan_time.wall.as_secs_f64())
+            + busy_secs / options.threads.count() as f64
+            + alone_secs,
         oldest_kernel: because.map_or(OLDEST_KERNEL, Feature::since),
         oldest_kernel_because: because,
         text_bytes,

@@ -35,6 +35,7 @@ pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
+pub use kiln_parallel::Threads;
 pub use options::hints::Hints;
 pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
 pub use output::{Blob, Out};

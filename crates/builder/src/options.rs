@@ -8,6 +8,7 @@ use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
+use kiln_parallel::Threads;
 use std::path::PathBuf;
 
 use crate::error::BuildError;
@@ -131,8 +132,8 @@ pub struct BuildOptions {
     pub trial: Trial,
     /// Files whose data comes first, in this order, also among packed files; the others follow by path.
     pub order: Vec<NodeId>,
-    /// Worker threads, at least 1. The image does not depend on it.
-    pub threads: usize,
+    /// Worker threads. The image does not depend on it.
+    pub threads: Threads,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
     pub kernel: Option<KernelVersion>,
     /// Deduplication.
@@ -199,7 +200,7 @@ impl Default for BuildOptions {
             hints: Hints::default(),
             trial: Trial::default(),
             order: Vec::new(),
-            threads: 1,
+            threads: Threads::ONE,
             kernel: None,
             dedupe: Dedupe::Files,
             memory: 512 << 20,

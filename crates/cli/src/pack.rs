@@ -312,7 +312,7 @@ fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
         try_budget: args.try_budget,
     };
     Ok(BuildOptions {
-        threads: args.threads.count(),
+        threads: args.threads.threads(),
         memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         uuid: args.uuid.map(Uuid::into_bytes),
         label: args.label.padded(),

@@ -11,6 +11,8 @@ use std::sync::mpsc;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::threads::Threads;
+
 /// A job and what it costs, in bytes, until its result is consumed.
 pub struct Costed<J> {
     /// The job.
@@ -19,13 +21,13 @@ pub struct Costed<J> {
     pub cost: u64,
 }
 
-/// Run `jobs` on `threads` threads, each with a worker of its own from `make_worker`; pass results to `consume` in
+/// Run `jobs` on `threads`, each with a worker of its own from `make_worker`; pass results to `consume` in
 /// order. The first error ends it: of `consume`, or of a job when its turn to be consumed comes.
 ///
 /// # Errors
 /// That first error.
 pub fn run<J, R, E, W>(
-    threads: usize,
+    threads: Threads,
     budget: u64,
     jobs: impl Iterator<Item = Costed<J>> + Send,
     make_worker: impl Fn() -> Result<W, E> + Sync,
@@ -37,7 +39,8 @@ where
     E: Send,
     W: FnMut(J) -> Result<R, E>,
 {
-    if threads <= 1 {
+    let count = threads.count();
+    if count <= 1 {
         let mut worker = make_worker()?;
         for Costed { job, .. } in jobs {
             consume(worker(job)?)?;
@@ -48,7 +51,7 @@ where
     let (send, receive) = mpsc::channel();
     thread::scope(|scope| {
         // Where the system has no more threads, fewer will do.
-        let workers: Vec<_> = (0..threads)
+        let workers: Vec<_> = (0..count)
             .map_while(|_| {
                 let (gate, make_worker, send) = (&gate, &make_worker, send.clone());
                 let work = move || {
@@ -201,7 +204,12 @@ impl<I> Drop for CloseOnPanic<'_, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZero;
     use std::time::Duration;
+
+    fn exactly(count: usize) -> Threads {
+        Threads::exactly(NonZero::new(count).unwrap())
+    }
 
     fn squares(threads: usize, budget: u64) -> Result<Vec<u64>, u64> {
         let jobs = (0..500u64).map(|n| Costed { job: n, cost: 1 + n % 7 });
@@ -214,7 +222,7 @@ mod tests {
                 Ok::<_, u64>(n * n)
             })
         };
-        run(threads, budget, jobs, worker, |square| {
+        run(exactly(threads), budget, jobs, worker, |square| {
             out.push(square);
             Ok(())
         })?;
@@ -235,7 +243,7 @@ mod tests {
             let jobs = (0..100u64).map(|n| Costed { job: n, cost: 1 });
             let worker = || Ok(|n: u64| if n >= 20 { Err(n) } else { Ok(n) });
             let mut seen = 0;
-            let outcome = run(threads, 8, jobs, worker, |n: u64| {
+            let outcome = run(exactly(threads), 8, jobs, worker, |n: u64| {
                 assert_eq!(n, seen);
                 seen += 1;
                 Ok(())
@@ -243,7 +251,7 @@ mod tests {
             assert_eq!((outcome, seen), (Err(20), 20));
             let jobs = (0..100u64).map(|n| Costed { job: n, cost: 1 });
             let no_worker = || if true { Err(7) } else { Ok(|n: u64| Ok::<u64, u64>(n)) };
-            assert_eq!(run(threads, 8, jobs, no_worker, |_| Ok(())), Err(7));
+            assert_eq!(run(exactly(threads), 8, jobs, no_worker, |_| Ok(())), Err(7));
         }
     }
 
@@ -258,7 +266,7 @@ mod tests {
                 Ok(n)
             })
         };
-        run(4, 30, jobs, worker, |_| {
+        run(exactly(4), 30, jobs, worker, |_| {
             thread::sleep(Duration::from_micros(200));
             running.fetch_sub(1, SeqCst);
             Ok(())

@@ -4,7 +4,7 @@ use kiln_builder::tree::{NodeId, Tree};
 use kiln_builder::{Blob, BuildError, BuildOptions, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate};
 use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, build_to, options, with_block_bits};
+use kiln_tests::image::{build, build_to, exactly, options, with_block_bits};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::temp::TempDir;
@@ -118,7 +118,9 @@ fn larger_trees_are_within_the_error() {
         // One and a half times the bar is left by chance once in 300 trees; this one is always the same.
         assert!(off_by <= 1.5 * figure.error, "{fragments:?}: {estimate:?} for {}", built.image_bytes);
         assert_eq!(Some(estimate.oldest_kernel), built.oldest_kernel);
-        let sizes = [1, 7].map(|threads| estimated(&tree, &BuildOptions { threads, ..options.clone() }).image_bytes);
+        let sizes = [1, 7].map(|threads| {
+            estimated(&tree, &BuildOptions { threads: exactly(threads), ..options.clone() }).image_bytes
+        });
         assert_eq!(sizes, [figure; 2], "the same whatever the threads");
     }
 }

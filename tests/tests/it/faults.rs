@@ -6,7 +6,7 @@ use kiln_codec::Method;
 use kiln_format::inode::FileType;
 use kiln_read::Threads;
 use kiln_tests::data::Texture;
-use kiln_tests::image::{Choice, build, open, options};
+use kiln_tests::image::{Choice, build, exactly, open, options};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::snapshot::{Snapshot, assert_same, of_image, of_tree};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -218,7 +218,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     use kiln_builder::Fragments;
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 3) };
     let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
-    let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), threads: 1, ..parts.clone() };
+    let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), threads: exactly(1), ..parts.clone() };
     let digests = BuildOptions { content_digests: Some(DigestName::Usual), ..packed.clone() };
     let flat = options(None, 4096, 1);
     let chunks = BuildOptions { chunk_bits: Some(14), ..flat.clone() };

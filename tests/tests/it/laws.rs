@@ -7,7 +7,7 @@ use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};
 use kiln_read::Threads;
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, open, options, with_block_bits};
+use kiln_tests::image::{build, exactly, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{diff, of_image, of_tree};
 use proptest::collection::{btree_map, vec};
@@ -260,7 +260,7 @@ proptest! {
     fn every_tree_reads_back(shape in shape(), options in build_options(), threads in 2..5_usize) {
         let tree = tree(&shape, false);
         if let Some(bytes) = reads_back(&tree, &options)? {
-            let (other, _) = build(&tree, &BuildOptions { threads, ..options }).unwrap();
+            let (other, _) = build(&tree, &BuildOptions { threads: exactly(threads), ..options }).unwrap();
             prop_assert!(bytes == other, "{threads} threads show in the bytes");
         }
     }
@@ -289,7 +289,7 @@ proptest! {
         mem.file(NodeId::ROOT, b"small", contents(&small));
         let tree = mem.finish().unwrap();
         if let Some(bytes) = reads_back(&tree, &options)? {
-            let (other, _) = build(&tree, &BuildOptions { threads, ..options }).unwrap();
+            let (other, _) = build(&tree, &BuildOptions { threads: exactly(threads), ..options }).unwrap();
             prop_assert!(bytes == other, "{threads} threads show in the bytes");
         }
     }

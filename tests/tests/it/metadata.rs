@@ -10,7 +10,7 @@ use kiln_format::{BlockBits, Compat, KernelVersion};
 use kiln_mount::fuse::ImageSources;
 use kiln_read::{FollowLast, Image, MemorySource, Threads};
 use kiln_tests::data::Texture;
-use kiln_tests::image::{build, open, options, with_block_bits};
+use kiln_tests::image::{build, exactly, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
@@ -50,7 +50,7 @@ fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
     let expected = of_tree(tree).unwrap();
     let (bytes, summary) = build(tree, options).unwrap();
     for threads in [2, 7] {
-        let (other, _) = build(tree, &BuildOptions { threads, ..options.clone() }).unwrap();
+        let (other, _) = build(tree, &BuildOptions { threads: exactly(threads), ..options.clone() }).unwrap();
         assert!(bytes == other, "{what}: {threads} threads show in the bytes");
     }
     let out = TempDir::new("image").unwrap();

@@ -51,6 +51,7 @@ impl Job<'_> {
     /// The tree that goes in.
     pub fn scan(&self, options: &BuildOptions, signals: &Signals) -> Result<Scan, Failure> {
         let BuildOptions { threads, keep_going, .. } = *options;
+        let threads = threads.count();
         let Self { filter, outputs, .. } = *self;
         let options = ScanOptions { threads, keep_going, filter, outputs, stop: signals.stop() };
         let scan = kiln_source::dir::scan(self.src, &options);

@@ -11,7 +11,7 @@ use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, Label, source_date_epoch};
 use crate::preset::{PclusterLimits, feature_of};
-use crate::threads::processors;
+use crate::threads::{exactly, processors};
 use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
@@ -303,7 +303,7 @@ impl Options {
             build_time,
             data_align: align("dsunit", self.dsunit)?,
             image_align: align("fsalignblks", self.fsalignblks)?,
-            threads,
+            threads: exactly(threads),
             uuid: self.uuid,
             label: self.label.padded(),
             source_date_epoch: latest,
