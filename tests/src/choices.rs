@@ -85,7 +85,7 @@ const DIMENSIONS: &[&[Choice]] = &[
             let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
             let ways =
                 [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len, window_len: None });
-            options.trial = Trial { ways: ways.into(), budget_percent: 400 };
+            options.trial = Trial { specs: ways.into(), budget_percent: 400 };
         }),
     ],
     &[

@@ -49,7 +49,7 @@ pub fn fit(spec: Spec, options: &BuildOptions) -> Spec {
 pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
     options.block_bits = BlockBits::new(bits).expect("a size of blocks");
     let limits = options.clone();
-    for spec in [&mut options.compression, &mut options.metabox].into_iter().flatten().chain(&mut options.trial.ways) {
+    for spec in [&mut options.compression, &mut options.metabox].into_iter().flatten().chain(&mut options.trial.specs) {
         *spec = fit(*spec, &limits);
     }
     if let (Some(len), Some(spec)) = (options.packed_pcluster_len, options.compression) {

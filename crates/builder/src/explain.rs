@@ -26,7 +26,7 @@ pub struct Explanation {
     /// Where its contents are.
     pub how: How,
     /// How it is compressed, where that gains, and which choice decided it.
-    pub way: Option<(Spec, Decision)>,
+    pub compression: Option<(Spec, Decision)>,
     /// Why it is not in the packed inode, if others are.
     pub unpacked: Option<Unpacked>,
     /// What a compact inode could not hold; of none, the inode is compact.
@@ -127,7 +127,7 @@ pub enum Unpacked {
     Sparse,
     /// Its first bytes do not compress.
     Incompressible,
-    /// It is compressed in another way than the packed inode, or not at all.
+    /// It is compressed otherwise than the packed inode, or not at all.
     OtherWay,
 }
 
@@ -169,7 +169,7 @@ impl<'a> Reasons<'a> {
                 path: self.tree.path(file.node),
                 len: file.len,
                 how: self.how(idx)?,
-                way: file.way.map(|way| (way, self.decision(file.node, way))),
+                compression: file.compression.map(|spec| (spec, self.decision(file.node, spec))),
                 unpacked: self.unpacked(idx),
                 extended_because: self.extended_because(file.node),
             })
@@ -207,10 +207,10 @@ impl<'a> Reasons<'a> {
         })
     }
 
-    fn decision(&self, node: NodeId, way: Spec) -> Decision {
+    fn decision(&self, node: NodeId, spec: Spec) -> Decision {
         match self.options.hints.get(node) {
             Some(_) => Decision::Hint,
-            None if Some(way) == self.options.compression => Decision::Default,
+            None if Some(spec) == self.options.compression => Decision::Default,
             None => Decision::Trial,
         }
     }
@@ -218,7 +218,7 @@ impl<'a> Reasons<'a> {
     fn uncompressed(&self, idx: u32) -> Uncompressed {
         match self.plan.entropies.get(&idx) {
             _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
-            _ if self.plan.files[idx as usize].way.is_none() => Uncompressed::NoCompression,
+            _ if self.plan.files[idx as usize].compression.is_none() => Uncompressed::NoCompression,
             _ if matches!(self.plan.files[idx as usize].storage, Storage::Chunks { sparse: true, .. }) => {
                 Uncompressed::MostlyHoles
             }
@@ -235,7 +235,7 @@ impl<'a> Reasons<'a> {
         match self.tree.node(file.node).kind {
             _ if most == 0 || !has_own => None,
             _ if file.len > most => Some(Unpacked::TooLong),
-            _ if file.way != self.options.compression => Some(Unpacked::OtherWay),
+            _ if file.compression != self.options.compression => Some(Unpacked::OtherWay),
             Kind::File { sparse: true, .. } => Some(Unpacked::Sparse),
             _ => Some(Unpacked::Incompressible),
         }

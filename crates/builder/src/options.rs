@@ -48,8 +48,8 @@ const LZ4_PCLUSTER_MAX_BLOCKS: u32 = 256;
 /// What is tried.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// Ways beside that of all files.
-    pub ways: Vec<Spec>,
+    /// Compression beside that of all files.
+    pub specs: Vec<Spec>,
     /// What compression may cost in all, trying included, in percent of what it costs without.
     pub budget_percent: u32,
 }
@@ -294,8 +294,8 @@ impl BuildOptions {
     pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
         let packs = self.fragment_max_len() > 0 || self.packs_directories();
         let packed = self.packed_spec().filter(|_| packs);
-        let tried = self.trial.ways.iter().copied().filter(|_| self.compression.is_some());
-        let hinted = self.hints.ways();
+        let tried = self.trial.specs.iter().copied().filter(|_| self.compression.is_some());
+        let hinted = self.hints.specs();
         self.compression.into_iter().chain(packed).chain(self.metabox).chain(tried).chain(hinted)
     }
 

@@ -86,9 +86,9 @@ pub(crate) fn pack(plan: &Plan, data: &mut Appender<'_>, context: Context<'_>) -
         let late = packing.resolve(streams)?;
         packing.run(late.into_iter(), &plan.packed, context)?;
     }
-    if let Some(way) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
+    if let Some(spec) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
         let ends = packing.place_ends(options)?;
-        packing.run(jobs::ends(&ends, way), &ends, context)?;
+        packing.run(jobs::ends(&ends, spec), &ends, context)?;
     }
     packing.finish()
 }
@@ -200,7 +200,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let packed = self.data.adjust_for_position(packed, self.plan.compression_of(part.stream));
         match (&packed.shape, part.stream) {
             (Shape::Chunks { chunk_bits, texts }, TextSource::File(file)) => {
-                self.data.count(&packed);
+                self.data.hash(&packed);
                 self.append_chunks(file, part, *chunk_bits, &packed.bytes, texts)?;
             }
             (Shape::Flat { tail }, TextSource::File(file)) => {
@@ -333,8 +333,10 @@ impl<'a, 'b> Packing<'a, 'b> {
                 (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
                     Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() }
                 }
-                (Stored::Nothing, Storage::Compressed { .. }) => self.complete(Box::default(), file.len, file.way)?,
-                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.way)?,
+                (Stored::Nothing, Storage::Compressed { .. }) => {
+                    self.complete(Box::default(), file.len, file.compression)?
+                }
+                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.compression)?,
                 (stored, _) => stored,
             };
             match self.packed.stored[idx] {

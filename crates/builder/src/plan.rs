@@ -94,8 +94,8 @@ impl Plan {
                 // There are fewer files than nodes, and no more of these than numbers.
                 file_of_node[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
                 let storage = if len == 0 { Storage::Empty } else { Storage::Flat };
-                let (inode_len, way) = (inodes.inode_len(node) as u32, options.compression_of(node));
-                files.push(FilePlan { node, len, inode_len, storage, way });
+                let (inode_len, compression) = (inodes.inode_len(node) as u32, options.compression_of(node));
+                files.push(FilePlan { node, len, inode_len, storage, compression });
             }
             _ => {}
         };
@@ -143,7 +143,7 @@ impl Plan {
     ) -> Result<(), BuildError> {
         small.retain(|candidate| {
             let file = &self.files[candidate.file as usize];
-            file.way == options.compression && matches!(file.storage, Storage::Compressed { .. })
+            file.compression == options.compression && matches!(file.storage, Storage::Compressed { .. })
         });
         let len = |file: u32| self.files[file as usize].len;
         self.packed = FragmentStream::of(&mut small, ordered_count, len);
@@ -192,7 +192,7 @@ impl Plan {
     /// How a stream is compressed, if it is.
     pub(crate) fn compression_of(&self, stream: TextSource) -> Option<Spec> {
         match stream {
-            TextSource::File(file) => self.files[file as usize].way,
+            TextSource::File(file) => self.files[file as usize].compression,
             TextSource::Fragments => self.fragment_compression,
         }
     }
@@ -214,10 +214,10 @@ impl Plan {
             let (node, len) = (plan.node, plan.len);
             let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
             let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
-            let samples = plan.way.is_some_and(|spec| len > segment_len(spec.pcluster_len));
-            let packs = plan.way.is_some() && plan.way == options.compression;
+            let samples = plan.compression.is_some_and(|spec| len > segment_len(spec.pcluster_len));
+            let packs = plan.compression.is_some() && plan.compression == options.compression;
             let head = !holes && !samples && packs && len <= options.fragment_max_len();
-            let parts = options.dedupes_parts() && plan.way.is_some();
+            let parts = options.dedupes_parts() && plan.compression.is_some();
             let chunks = parts && !holes && (head || len >= options.min_match());
             let wanted = AnalysisRequest { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
             let wanted = if apart.contains_key(&file) { wanted.apart() } else { wanted };
@@ -261,7 +261,7 @@ impl Plan {
         })?;
         left_out.sort_by(|a, b| a.path.cmp(&b.path));
         self.apart.extend(all_changed);
-        analyses.pairs = candidates.pairs(|file| read_compat(files[file as usize].way));
+        analyses.pairs = candidates.pairs(|file| read_compat(files[file as usize].compression));
         for (file, storage) in self.files.iter_mut().zip(storages) {
             file.storage = storage;
         }

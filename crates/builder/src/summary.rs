@@ -66,7 +66,7 @@ pub struct Summary {
     /// Their bytes.
     pub plain_bytes: u64,
     /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
-    pub ways: Vec<CompressionUse>,
+    pub compression_uses: Vec<CompressionUse>,
     /// Files whose last bytes (or all) lie beside their inode.
     pub inline_files: u64,
     /// The oldest kernel that mounts the image.
@@ -84,11 +84,11 @@ pub struct Summary {
     pub changed: Vec<Skipped>,
 }
 
-/// What is compressed in one way.
+/// Files that are compressed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressionUse {
-    /// The way.
-    pub way: Spec,
+    /// How they are compressed.
+    pub spec: Spec,
     /// Files.
     pub files: u64,
     /// Their bytes.
@@ -124,7 +124,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         }
         summary.hard_links += u64::from(view.tree.names_of(id) - 1);
     }
-    summary.ways.sort_by_key(|used| Reverse(used.bytes));
+    summary.compression_uses.sort_by_key(|used| Reverse(used.bytes));
     summary
 }
 
@@ -150,15 +150,15 @@ impl Summary {
             self.packed_bytes += len;
         }
         match (view.stored(id), view.compression_of(id)) {
-            (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), way) => {
+            (Some(stored @ (Stored::Flat(_) | Stored::Tail(..) | Stored::FlatTail(_))), compression) => {
                 self.inline_files += u64::from(!matches!(stored, Stored::Flat(_)));
-                if way.is_some() && len > 0 {
+                if compression.is_some() && len > 0 {
                     self.plain_files += 1;
                     self.plain_bytes += len;
                 }
             }
-            (Some(Stored::Compressed(extents)), Some(way)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
-                self.compressed(way, len);
+            (Some(Stored::Compressed(extents)), Some(spec)) if !matches!(storage, Some(Storage::Duplicate(_))) => {
+                self.compressed(spec, len);
                 let end = extents.fragment.and(extents.list.last());
                 self.end_files += u64::from(end.is_some());
                 self.end_bytes += end.map_or(0, |end| end.llen.into());
@@ -171,10 +171,10 @@ impl Summary {
         }
     }
 
-    fn compressed(&mut self, way: Spec, len: u64) {
-        match self.ways.iter_mut().find(|known| known.way == way) {
+    fn compressed(&mut self, spec: Spec, len: u64) {
+        match self.compression_uses.iter_mut().find(|known| known.spec == spec) {
             Some(known) => (known.files, known.bytes) = (known.files + 1, known.bytes + len),
-            None => self.ways.push(CompressionUse { way, files: 1, bytes: len }),
+            None => self.compression_uses.push(CompressionUse { spec, files: 1, bytes: len }),
         }
     }
 }

@@ -346,8 +346,8 @@ impl Wishes<'_> {
             let pcluster_len = limits.nearest(pcluster_len);
             check_method(spec.method, self.kernel).map(|()| Spec { pcluster_len, ..spec })
         };
-        let ways = texts.iter().map(way).collect::<Result<_, _>>()?;
-        Ok(Trial { ways, budget_percent: self.try_budget })
+        let specs = texts.iter().map(way).collect::<Result<_, _>>()?;
+        Ok(Trial { specs, budget_percent: self.try_budget })
     }
 
     fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, Failure> {

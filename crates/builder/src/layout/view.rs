@@ -132,7 +132,7 @@ impl<'a> View<'a> {
 
     /// How a regular file is compressed, where it is.
     pub(crate) fn compression_of(&self, file: NodeId) -> Option<Spec> {
-        self.plan.files[self.original(file)?].way
+        self.plan.files[self.original(file)?].compression
     }
 
     /// What the map of a compressed file of `len` bytes looks like.

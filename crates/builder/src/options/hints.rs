@@ -1,4 +1,4 @@
-//! Files that have a way of compression of their own.
+//! Files with a compression of their own.
 
 use kiln_codec::Spec;
 use std::collections::HashMap;
@@ -8,30 +8,30 @@ use crate::tree::NodeId;
 /// Files that are stored otherwise than the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Each way once.
-    ways: Vec<Option<Spec>>,
-    /// Place in `ways`.
+    /// Each choice once.
+    choices: Vec<Option<Spec>>,
+    /// Place in `choices`.
     compression_of: HashMap<NodeId, usize>,
 }
 
 impl Hints {
-    /// Compress a file in this way, or not at all. A later hint for the same file replaces an earlier one.
-    pub fn insert(&mut self, file: NodeId, way: Option<Spec>) {
-        let idx = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
-            self.ways.push(way);
-            self.ways.len() - 1
+    /// Compress a file so, or not at all. A later hint for the same file replaces an earlier one.
+    pub fn insert(&mut self, file: NodeId, compression: Option<Spec>) {
+        let idx = self.choices.iter().position(|known| *known == compression).unwrap_or_else(|| {
+            self.choices.push(compression);
+            self.choices.len() - 1
         });
         self.compression_of.insert(file, idx);
     }
 
     /// The hint for a file; `None`: there is none.
     pub fn get(&self, file: NodeId) -> Option<Option<Spec>> {
-        self.compression_of.get(&file).map(|&idx| self.ways[idx])
+        self.compression_of.get(&file).map(|&idx| self.choices[idx])
     }
 
-    /// All ways, each once.
-    pub(crate) fn ways(&self) -> impl Iterator<Item = Spec> {
-        self.ways.iter().copied().flatten()
+    /// All compression that hints ask for, each once.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = Spec> {
+        self.choices.iter().copied().flatten()
     }
 
     /// Files with a hint.

@@ -76,10 +76,10 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// What was packed in this way, as it must be to lie where the data ends. See
+    /// What was compressed so, as it must be to lie where the data ends. See
     /// [`Filled::with_deflate_ends_off_page_starts`].
-    pub(crate) fn adjust_for_position(&self, packed: PackOutput, way: Option<Spec>) -> PackOutput {
-        if !self.encoded || way.is_none_or(|way| way.method != Method::Deflate) {
+    pub(crate) fn adjust_for_position(&self, packed: PackOutput, compression: Option<Spec>) -> PackOutput {
+        if !self.encoded || compression.is_none_or(|spec| spec.method != Method::Deflate) {
             return packed;
         }
         let PackOutput { bytes, shape: Shape::Extents { list: extents, inline }, .. } = packed else { return packed };
@@ -95,7 +95,7 @@ impl<'a> Appender<'a> {
     /// An output that cannot be written, or outgrows block addresses.
     pub(crate) fn append(&mut self, packed: &PackOutput, home: Destination) -> Result<u64, BuildError> {
         let encoded = self.encoded && matches!(packed.shape, Shape::Extents { .. });
-        self.count(packed);
+        self.hash(packed);
         let device = self.device(home);
         if packed.bytes.is_empty() {
             return Ok(device.end);
@@ -107,7 +107,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Take what was packed into the digest, wherever it goes.
-    pub(crate) fn count(&mut self, packed: &PackOutput) {
+    pub(crate) fn hash(&mut self, packed: &PackOutput) {
         if !packed.bytes.is_empty() {
             self.digest.update(&packed.digest.to_le_bytes());
         }

@@ -25,12 +25,12 @@ impl Packing<'_, '_> {
             return Ok(());
         }
         let plan = self.plan;
-        for way in plan.files.iter().filter(has_holes).filter_map(|file| file.way) {
-            let algorithm = way.method.algorithm();
+        for spec in plan.files.iter().filter(has_holes).filter_map(|file| file.compression) {
+            let algorithm = spec.method.algorithm();
             if self.zeros.contains_key(&algorithm) {
                 continue;
             }
-            let (block, llen) = zero_pcluster::pcluster(&way, options)?;
+            let (block, llen) = zero_pcluster::pcluster(&spec, options)?;
             let plen = block.len() as u32;
             let pa = self.data.append(&PackOutput::new(block, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
@@ -44,9 +44,9 @@ impl Packing<'_, '_> {
         &self,
         mut extents: Box<Extents>,
         len: u64,
-        way: Option<Spec>,
+        compression: Option<Spec>,
     ) -> Result<Stored, BuildError> {
-        let zeros = way.and_then(|way| self.zeros.get(&way.method.algorithm()));
+        let zeros = compression.and_then(|spec| self.zeros.get(&spec.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
         let mut end = 0;

@@ -74,9 +74,9 @@ pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterat
 }
 
 /// The jobs of ends of files, which go on with the packed stream.
-pub(crate) fn ends(stream: &FragmentStream, way: Spec) -> impl Iterator<Item = PackJob> + Send + use<> {
+pub(crate) fn ends(stream: &FragmentStream, spec: Spec) -> impl Iterator<Item = PackJob> + Send + use<> {
     let segment = |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
-    steps(stream.span(), segment_len(way.pcluster_len)).map(segment)
+    steps(stream.span(), segment_len(spec.pcluster_len)).map(segment)
 }
 
 /// What is stored of a file or of the packed stream that has references, or is referred to.
@@ -121,7 +121,7 @@ fn parts<'a>(
             Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))
         }
         Storage::Compressed { .. } => {
-            let segment = plan.way.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let segment = plan.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             if holes.is_empty() && len <= segment {
                 return whole(true);
             }

@@ -261,7 +261,7 @@ impl<'a> PackWorker<'a> {
         if self.options.encoded_extents {
             // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
             // inode, but not into the metabox, where a walk would have to decode them.
-            let small = self.plan.compression_of(part.stream).is_some_and(|way| len <= way.pcluster_len.into());
+            let small = self.plan.compression_of(part.stream).is_some_and(|spec| len <= spec.pcluster_len.into());
             let inline = len < self.block_bits.len() && self.options.metabox.is_none();
             return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
@@ -276,7 +276,7 @@ impl<'a> PackWorker<'a> {
 
     /// The text compressed; the end of a whole file goes where `end` says.
     fn compressed(&mut self, stream: TextSource, ends_stream: bool, end: End) -> Result<PackOutput, BuildError> {
-        let nothing = || BuildError::Internal("a part is to be compressed in no way".to_owned());
+        let nothing = || BuildError::Internal("a part is to be compressed by nothing".to_owned());
         let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {

@@ -6,12 +6,13 @@ pub(crate) mod matching;
 pub(crate) mod revalidation;
 pub(crate) mod split_points;
 
-use kiln_format::{Algorithm, BlockBits};
+use kiln_format::BlockBits;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::error::BuildError;
 use crate::plan::dedupe::revalidation::CheckedRange;
+use crate::plan::file::ReadCompat;
 use crate::plan::hole::{self, Holes, data_runs};
 use crate::tree::Tree;
 use crate::tree::{Content, ContentError, NodeId};
@@ -106,9 +107,6 @@ pub(crate) fn same_bytes(
     Ok(Some(seen))
 }
 
-/// As [`reading`](crate::plan::hints::reading) has it.
-pub(crate) type Compat = Option<(Algorithm, u32)>;
-
 /// Finds the first file, in plan order, with the same length and digest that is read alike.
 #[derive(Default)]
 pub(crate) struct Candidates {
@@ -125,7 +123,7 @@ impl Extend<(u32, u64, u128)> for Candidates {
 
 impl Candidates {
     /// The earlier file that each may equal, and the file, in the order of these.
-    pub(crate) fn pairs(mut self, read_compat: impl Fn(u32) -> Compat) -> Vec<[u32; 2]> {
+    pub(crate) fn pairs(mut self, read_compat: impl Fn(u32) -> ReadCompat) -> Vec<[u32; 2]> {
         self.keys.sort_unstable();
         let mut pairs = Vec::new();
         for alike in self.keys.chunk_by(|(a, _), (b, _)| a == b) {
@@ -142,12 +140,13 @@ impl Candidates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_format::Algorithm;
 
     #[test]
     fn each_file_meets_the_first_that_is_like_it() {
         let mut candidates = Candidates::default();
         candidates.extend([(0, 5, 100), (1, 5, 101), (2, 5, 100), (3, 5, 101), (4, 5, 100), (5, 5, 102), (6, 5, 100)]);
-        let way = |file| (file % 4 == 2).then_some((Algorithm::Lz4, 4096));
-        assert_eq!(candidates.pairs(way), [[1, 3], [0, 4], [2, 6]]);
+        let compat = |file| (file % 4 == 2).then_some((Algorithm::Lz4, 4096));
+        assert_eq!(candidates.pairs(compat), [[1, 3], [0, 4], [2, 6]]);
     }
 }

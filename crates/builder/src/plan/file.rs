@@ -21,7 +21,7 @@ pub(crate) struct FilePlan {
     /// How it is stored.
     pub storage: Storage,
     /// How it is compressed, where that gains.
-    pub way: Option<Spec>,
+    pub compression: Option<Spec>,
 }
 
 // There are as many as files.
@@ -65,7 +65,7 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
         None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
         _ => chunks(),
     };
-    match (file.way, sparse) {
+    match (file.compression, sparse) {
         (None, _) => plain(),
         (Some(_), false) if incompressible => plain(),
         (Some(_), false) => Storage::Compressed { sparse },
@@ -84,7 +84,10 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
     }
 }
 
-/// What readers see of how a file is compressed: files that share data agree in it.
-pub(crate) fn read_compat(way: Option<Spec>) -> Option<(Algorithm, u32)> {
-    way.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
+/// What readers see of how a file is compressed, if it is: files that share data agree in it.
+pub(crate) type ReadCompat = Option<(Algorithm, u32)>;
+
+/// What readers see of a choice of compression.
+pub(crate) fn read_compat(compression: Option<Spec>) -> ReadCompat {
+    compression.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }

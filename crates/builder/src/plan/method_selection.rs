@@ -1,7 +1,7 @@
-//! Which of several ways suits which file: tried on samples, within a budget.
+//! Which of several methods and levels suits which file: tried on samples, within a budget.
 //!
-//! A slower way is worth its time for some files and not for others. Samples of each file are encoded in the way of all files
-//! and in those to be tried; where one of them saves at least a block, it may be taken. All that saves while it costs no more
+//! A slower method is worth its time for some files and not for others. Samples of each file are encoded by that of all files
+//! and by those to be tried; where one of them saves at least a block, it may be taken. All that saves while it costs no more
 //! is; then what saves most for its cost comes first, until the budget is used up. Cost is a model ([`Spec::cost`]), not a
 //! clock: the same input gives the same image on any machine.
 
@@ -40,12 +40,12 @@ struct Candidate {
     is_packable: bool,
 }
 
-/// A way that saves something.
+/// What another compression saves of a file.
 struct Saving {
     file: u32,
-    way: Spec,
+    spec: Spec,
     saves: u64,
-    /// Beyond what the way of all files costs; may be negative.
+    /// Beyond what the compression of all files costs; may be negative.
     costs: i128,
 }
 
@@ -59,31 +59,32 @@ pub(crate) fn choose(
     context: Context<'_>,
 ) -> Result<(), BuildError> {
     let Context { tree, options, control } = context;
-    let Some(default) = options.compression.filter(|_| !options.trial.ways.is_empty()) else { return Ok(()) };
-    let compressed = |file: &&FilePlan| file.way == Some(default) && matches!(file.storage, Storage::Compressed { .. });
+    let Some(default) = options.compression.filter(|_| !options.trial.specs.is_empty()) else { return Ok(()) };
+    let compressed =
+        |file: &&FilePlan| file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
     let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
-    let ways: Vec<Spec> = std::iter::once(default).chain(options.trial.ways.iter().copied()).collect();
-    let candidates = candidates(files, is_packable, &ways, options, budget / TRYING_SHARE);
-    budget -= candidates.iter().map(|one| trying_costs(&ways, one.len)).sum::<u128>();
+    let specs: Vec<Spec> = std::iter::once(default).chain(options.trial.specs.iter().copied()).collect();
+    let candidates = candidates(files, is_packable, &specs, options, budget / TRYING_SHARE);
+    budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
     let mut offers = Vec::new();
     let nodes = &*files;
     let worker = || {
-        let mut taster = SampleEncoder { ways: &ways, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
+        let mut encoder = SampleEncoder { specs: &specs, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
         Ok(move |one: Candidate| {
             control.check()?;
-            let lens = taster.encode_samples(tree, nodes[one.file as usize].node, one.len);
+            let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len);
             Ok::<_, BuildError>((one, skippable(lens, options)?))
         })
     };
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
     ordered::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
         // What cannot be read fails where it is stored.
-        offers.extend(lens.into_iter().flat_map(|lens| offers_of(one, &ways, &lens, options.block_bits)));
+        offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, options.block_bits)));
         Ok(())
     })?;
-    for (file, way) in take(offers, budget) {
-        files[file as usize].way = Some(way);
+    for (file, spec) in knapsack(offers, budget) {
+        files[file as usize].compression = Some(spec);
     }
     Ok(())
 }
@@ -92,7 +93,7 @@ pub(crate) fn choose(
 fn candidates(
     files: &[FilePlan],
     is_packable: impl Fn(u32) -> bool,
-    ways: &[Spec],
+    specs: &[Spec],
     options: &BuildOptions,
     mut budget: u128,
 ) -> Vec<Candidate> {
@@ -101,12 +102,12 @@ fn candidates(
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
         let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
-        (is_open && plan.way == Some(ways[0])).then_some(Candidate { file, len: plan.len, is_packable })
+        (is_open && plan.compression == Some(specs[0])).then_some(Candidate { file, len: plan.len, is_packable })
     };
     let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();
     candidates.sort_by_key(|one| (std::cmp::Reverse(one.len), one.file));
     let count = candidates.iter().take_while(|one| {
-        let cost = trying_costs(ways, one.len);
+        let cost = trying_costs(specs, one.len);
         let fits = cost <= budget;
         budget = budget.saturating_sub(cost);
         fits
@@ -117,43 +118,43 @@ fn candidates(
 }
 
 /// What it takes to encode `len` bytes, in picoseconds of a machine like that of [`Spec::cost`].
-fn costs(way: Spec, len: u64) -> u128 {
-    u128::from(way.cost()) * u128::from(len)
+fn costs(spec: Spec, len: u64) -> u128 {
+    u128::from(spec.cost()) * u128::from(len)
 }
 
-fn trying_costs(ways: &[Spec], len: u64) -> u128 {
-    ways.iter().map(|way| costs(*way, sampled_len(*way, len))).sum()
+fn trying_costs(specs: &[Spec], len: u64) -> u128 {
+    specs.iter().map(|spec| costs(*spec, sampled_len(*spec, len))).sum()
 }
 
 /// Bytes of a sample: about what a pcluster holds, as far as it matters.
-fn sample_len(way: Spec) -> u64 {
-    u64::from(way.pcluster_len).saturating_mul(2).clamp(16 << 10, 256 << 10)
+fn sample_len(spec: Spec) -> u64 {
+    u64::from(spec.pcluster_len).saturating_mul(2).clamp(16 << 10, 256 << 10)
 }
 
 /// Bytes of all samples of a file.
-fn sampled_len(way: Spec, len: u64) -> u64 {
-    (sample_len(way) * sample_count(len)).min(len)
+fn sampled_len(spec: Spec, len: u64) -> u64 {
+    (sample_len(spec) * sample_count(len)).min(len)
 }
 
 fn sample_count(len: u64) -> u64 {
     (len / SAMPLED_LEN).clamp(1, SAMPLES_MAX)
 }
 
-/// What a file would save in the ways that save something. `lens` are those of its encoded samples.
-fn offers_of(one: Candidate, ways: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Saving> {
+/// What a file would save by each compression that saves something. `lens` are those of its encoded samples.
+fn savings_of(one: Candidate, specs: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Saving> {
     let Candidate { file, len, is_packable } = one;
-    let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(ways[0], len))) as u64;
+    let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(specs[0], len))) as u64;
     let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
-    let offer = |(&way, &encoded): (&Spec, &u64)| {
+    let offer = |(&spec, &encoded): (&Spec, &u64)| {
         let saves = whole(lens[0]).saturating_sub(whole(encoded));
-        let costs = costs(way, len) as i128 - costs(ways[0], len) as i128;
-        (saves >= least).then_some(Saving { file, way, saves, costs })
+        let costs = costs(spec, len) as i128 - costs(specs[0], len) as i128;
+        (saves >= least).then_some(Saving { file, spec, saves, costs })
     };
-    ways[1..].iter().zip(&lens[1..]).filter_map(offer).collect()
+    specs[1..].iter().zip(&lens[1..]).filter_map(offer).collect()
 }
 
 /// Take the best offers that `budget` allows. Of those for one file, a later one replaces an earlier one that saves less.
-fn take(mut offers: Vec<Saving>, budget: u128) -> HashMap<u32, Spec> {
+fn knapsack(mut offers: Vec<Saving>, budget: u128) -> HashMap<u32, Spec> {
     let is_free = |offer: &Saving| offer.costs <= 0;
     offers.sort_by(|a, b| {
         let by_worth = match (is_free(a), is_free(b)) {
@@ -172,22 +173,22 @@ fn take(mut offers: Vec<Saving>, budget: u128) -> HashMap<u32, Spec> {
             taken.insert(offer.file, offer);
         }
     }
-    taken.into_iter().map(|(file, offer)| (file, offer.way)).collect()
+    taken.into_iter().map(|(file, offer)| (file, offer.spec)).collect()
 }
 
 /// Encodes samples; one for each thread.
 struct SampleEncoder<'a> {
-    ways: &'a [Spec],
+    specs: &'a [Spec],
     encoders: HashMap<Spec, Encoder>,
     text: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl SampleEncoder<'_> {
-    /// What the samples of a file take in each way, in bytes.
+    /// What the samples of a file take by each of `specs`, in bytes.
     fn encode_samples(&mut self, tree: &Tree, node: crate::tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
-        let (count, sample_len) = (sample_count(len), sample_len(self.ways[0]).min(len));
-        let mut lens = vec![0; self.ways.len()];
+        let (count, sample_len) = (sample_count(len), sample_len(self.specs[0]).min(len));
+        let mut lens = vec![0; self.specs.len()];
         let mut content = tree.open(node)?;
         for sample in 0..count {
             // Evenly spread, in the middle of what each stands for.
@@ -195,10 +196,10 @@ impl SampleEncoder<'_> {
             self.text.resize(sample_len as usize, 0);
             let read = content.read_exact_at(&mut self.text, at);
             read.map_err(|source| BuildError::Read { path: tree.path(node), source })?;
-            for (way, len) in self.ways.iter().zip(&mut lens) {
-                let encoder = match self.encoders.entry(*way) {
+            for (spec, len) in self.specs.iter().zip(&mut lens) {
+                let encoder = match self.encoders.entry(*spec) {
                     Entry::Occupied(entry) => entry.into_mut(),
-                    Entry::Vacant(entry) => entry.insert(Encoder::new(way)?),
+                    Entry::Vacant(entry) => entry.insert(Encoder::new(spec)?),
                 };
                 encoder.reset();
                 self.out.resize(self.text.len(), 0);
@@ -216,15 +217,15 @@ mod tests {
     use super::*;
     use kiln_codec::Method;
 
-    fn way(level: i32) -> Spec {
+    fn spec(level: i32) -> Spec {
         Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None }
     }
 
     fn taken(offers: &[(u32, i32, u64, i128)], budget: u128) -> Vec<(u32, i32)> {
         let offer =
-            |&(file, level, saves, costs): &(u32, i32, u64, i128)| Saving { file, way: way(level), saves, costs };
-        let taken = take(offers.iter().map(offer).collect(), budget);
-        let mut taken: Vec<_> = taken.into_iter().map(|(file, way)| (file, way.level)).collect();
+            |&(file, level, saves, costs): &(u32, i32, u64, i128)| Saving { file, spec: spec(level), saves, costs };
+        let taken = knapsack(offers.iter().map(offer).collect(), budget);
+        let mut taken: Vec<_> = taken.into_iter().map(|(file, spec)| (file, spec.level)).collect();
         taken.sort_unstable();
         taken
     }
@@ -250,10 +251,10 @@ mod tests {
 
     #[test]
     fn a_block_is_the_least_that_pays() {
-        let (one, ways) = (Candidate { file: 1, len: 16 << 10, is_packable: false }, [way(3), way(9)]);
+        let (one, specs) = (Candidate { file: 1, len: 16 << 10, is_packable: false }, [spec(3), spec(9)]);
         for bits in [9, 12, 13] {
             let block_bits = BlockBits::new(bits).unwrap();
-            let offers = |saved| offers_of(one, &ways, &[15_000, 15_000 - saved], block_bits).len();
+            let offers = |saved| savings_of(one, &specs, &[15_000, 15_000 - saved], block_bits).len();
             assert_eq!((offers(block_bits.len() - 1), offers(block_bits.len())), (0, 1), "{bits}");
         }
     }
@@ -261,8 +262,8 @@ mod tests {
     #[test]
     fn samples_lie_within_their_file() {
         for len in [FILE_MIN_LEN, 100_000, SAMPLED_LEN, 5 * SAMPLED_LEN + 1, 1 << 40] {
-            let sampled = sampled_len(way(3), len);
-            assert!(sampled > 0 && sampled <= len && sampled <= SAMPLES_MAX * sample_len(way(3)), "{len}");
+            let sampled = sampled_len(spec(3), len);
+            assert!(sampled > 0 && sampled <= len && sampled <= SAMPLES_MAX * sample_len(spec(3)), "{len}");
         }
     }
 }

@@ -229,9 +229,9 @@ impl<'a> InodeWriter<'a> {
     }
 }
 
-fn algorithm(way: Option<Spec>) -> Result<Algorithm, BuildError> {
+fn algorithm(compression: Option<Spec>) -> Result<Algorithm, BuildError> {
     let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
-    way.map(|way| way.method.algorithm()).ok_or_else(nothing)
+    compression.map(|spec| spec.method.algorithm()).ok_or_else(nothing)
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {

@@ -161,43 +161,44 @@ impl Header {
     }
 }
 
-/// Configuration records of the algorithms of `ways`. What suits the larger pclusters and windows suits the
+/// Configuration records of the algorithms of `specs`. What suits the larger pclusters and windows suits the
 /// smaller ones.
-fn compr_cfgs(ways: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
+fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
-    for way in ways {
-        match way.method.algorithm() {
+    for spec in specs {
+        match spec.method.algorithm() {
             Algorithm::Lz4 => {
-                let blocks = options.pcluster_blocks(way) as u16;
+                let blocks = options.pcluster_blocks(spec) as u16;
                 let before = cfgs.lz4.map_or(0, |cfg| cfg.max_pclusterblks);
                 cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
             }
-            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(way.lzma_dict_size())),
+            Algorithm::Lzma => cfgs.lzma_dict_size = cfgs.lzma_dict_size.max(Some(spec.lzma_dict_size())),
             Algorithm::Deflate => {
-                cfgs.deflate_windowbits = cfgs.deflate_windowbits.max(Some(way.deflate_window_bits()));
+                cfgs.deflate_windowbits = cfgs.deflate_windowbits.max(Some(spec.deflate_window_bits()));
             }
-            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(way.zstd_window_log())),
+            Algorithm::Zstd => cfgs.zstd_windowlog = cfgs.zstd_windowlog.max(Some(spec.zstd_window_log())),
         }
     }
     cfgs
 }
 
-/// The ways in which something is compressed: a hint that fits no file needs no kernel that knows its algorithm.
-fn ways_in_use<'a>(
+/// All compression that is in use: a hint that fits no file needs no kernel that knows its algorithm.
+fn specs_in_use<'a>(
     view: &View<'a>,
     special: SpecialNids,
     options: &BuildOptions,
 ) -> impl Iterator<Item = Spec> + use<'a> {
     let plan = view.plan;
     let files = view.packed.stored.iter().zip(&plan.files);
-    let files = files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.way);
+    let files =
+        files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.compression);
     let packed = plan.fragment_compression.filter(|_| special.packed.is_some());
     files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
 }
 
 /// Configuration records of what is in use.
 pub(crate) fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
-    compr_cfgs(ways_in_use(view, special, options), options)
+    compr_cfgs(specs_in_use(view, special, options), options)
 }
 
 fn compat(view: &View<'_>, has_metabox: bool, options: &BuildOptions) -> Compat {

@@ -21,7 +21,7 @@ pub fn tell(reasons: &Reasons<'_>) -> Result<(), Failure> {
             }
             how => write!(out, ": {}", InWords(how))?,
         }
-        match explanation.way {
+        match explanation.compression {
             Some((way, Decision::Hint)) => write!(out, "; by a hint: {}", summary::way(way))?,
             Some((way, Decision::Trial)) => write!(out, "; by trial: {}", summary::way(way))?,
             Some((_, Decision::Default)) | None => {}
@@ -206,7 +206,7 @@ struct ExplanationJson {
 
 impl ExplanationJson {
     fn new(explanation: &Explanation) -> Self {
-        let Explanation { path, len, how, way, unpacked, extended_because } = explanation;
+        let Explanation { path, len, how, compression: way, unpacked, extended_because } = explanation;
         let stored = match *how {
             How::Empty => Self { stored_as: "empty", ..Self::default() },
             How::Duplicate { ref of } => Self {

@@ -80,8 +80,8 @@ fn tell(image: &Path, summary: &Summary) {
         Some(files) => format!("{name}: {} in {files} files", Human(bytes)),
         None => format!("{name}: {}", Human(bytes)),
     });
-    let ways = summary.ways.iter().filter(|_| summary.ways.len() > 1);
-    let ways = ways.map(|used| format!("{}: {} in {} files", way(used.way), Human(used.bytes), used.files));
+    let ways = summary.compression_uses.iter().filter(|_| summary.compression_uses.len() > 1);
+    let ways = ways.map(|used| format!("{}: {} in {} files", way(used.spec), Human(used.bytes), used.files));
     let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
     note(format_args!("{}", parts.chain(ways).chain(inline).collect::<Vec<_>>().join("; ")));
     if summary.dropped_chunks > 0 {
@@ -210,7 +210,7 @@ impl PackJson {
             filled_hole_bytes: summary.filled_hole_bytes,
             plain_files: summary.plain_files,
             plain_bytes: summary.plain_bytes,
-            ways: summary.ways.iter().map(WayJson::new).collect(),
+            ways: summary.compression_uses.iter().map(WayJson::new).collect(),
             inline_files: summary.inline_files,
             oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
             oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
@@ -224,7 +224,7 @@ impl PackJson {
 
 impl WayJson {
     fn new(used: &CompressionUse) -> Self {
-        let CompressionUse { way: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;
+        let CompressionUse { spec: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;
         let algorithm = method.name();
         Self { algorithm, level, pcluster_bytes: pcluster_len, dictionary_bytes: window_len, files, bytes }
     }

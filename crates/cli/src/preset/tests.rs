@@ -41,7 +41,7 @@ fn defaults_give_way_to_the_kernel() {
     assert_eq!(compression(Plain, Some("lz4hc,12"), Some(4096), "5.4"), spec(Method::Lz4hc, 12, 4096));
     assert_eq!(compression(Plain, None, None, "5.4"), None);
     let tried = Wishes { tries: Some("lz4hc,12"), ..wishes(Fast, "5.4") };
-    assert_eq!(choose(&tried).unwrap().trial.ways, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
+    assert_eq!(choose(&tried).unwrap().trial.specs, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn pclusters_suit_the_blocks() {
     }
     assert_eq!(choose(&wishes(Plain, "")).unwrap().block_bits, BlockBits::DEFAULT);
     let tried = Wishes { block_len: Some(512), tries: Some("lz4,zstd"), ..wishes(Small, "") };
-    let lens: Vec<u32> = choose(&tried).unwrap().trial.ways.iter().map(|way| way.pcluster_len).collect();
+    let lens: Vec<u32> = choose(&tried).unwrap().trial.specs.iter().map(|way| way.pcluster_len).collect();
     assert_eq!(lens, [128 << 10, 512 << 10]);
 }
 

@@ -259,10 +259,10 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
     let min_match = options.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
     let mut groups = vec![read_compat(options.compression)];
-    let mut group_of = |way: Option<Spec>| {
-        let group = groups.iter().position(|group| *group == read_compat(way)).unwrap_or(groups.len());
+    let mut group_of = |compression: Option<Spec>| {
+        let group = groups.iter().position(|group| *group == read_compat(compression)).unwrap_or(groups.len());
         if group == groups.len() {
-            groups.push(read_compat(way));
+            groups.push(read_compat(compression));
         }
         group as u32
     };
@@ -273,7 +273,7 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
         }
         let holes = stored.holes.get(&idx).map_or(&[][..], |holes| holes);
         if file.len - hole::total(holes) >= min_match {
-            let (stream, group) = (TextSource::File(idx), group_of(file.way));
+            let (stream, group) = (TextSource::File(idx), group_of(file.compression));
             let source = |run: Range<u64>| TextRun { stream, start: run.start, len: run.end - run.start, group };
             sources.extend(hole::data_runs(file.len, holes).map(source));
         }
