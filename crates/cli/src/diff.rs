@@ -12,7 +12,8 @@ use crate::size::{self, Human};
 use crate::text;
 use crate::threads::ThreadsArgs;
 use json::{ChangeJson, DiffJson};
-use kiln_source::diff::{self, Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
+use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
+use kiln_parallel::Threads;
 use side::Source;
 use std::ffi::OsString;
 use std::io::Write;
@@ -121,12 +122,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         path: args.path.as_bytes(),
         ignore: &ignored(args),
         brief: args.brief,
-        threads: args.threads.count(),
+        threads: Threads::at_least_one(args.threads.count()),
         stop: signals.stop(),
         progress: if meter.is_shown() { Some(&tell) } else { None },
     };
     let mut printer = Printer { args, sides: [&a, &b], output: Output::new(args), failure: None };
-    let summary = diff::diff(&tree_a, &tree_b, &options, &mut |change| printer.change(change));
+    let summary = kiln_diff::diff(&tree_a, &tree_b, &options, &mut |change| printer.change(change));
     drop(meter);
     let summary = summary.map_err(|error| match (error, signals.caught()) {
         (DiffError::Interrupted, Some(number)) => Failure::Signal(number),

@@ -3,10 +3,10 @@
 use crate::memory;
 use kiln_builder::BuildError;
 use kiln_codec::CodecError;
+use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
-use kiln_source::diff::DiffError;
 use kiln_source::dir::ScanError;
 use kiln_source::erofs;
 use kiln_source::filter::PolicyError;

@@ -1,6 +1,6 @@
 //! Workers that take jobs in order and whose results leave in order.
 //!
-//! Each job has a cost in bytes. Jobs are handed out while the cost of all jobs between hand-out and the end of their
+//! Each job has a cost, as a rule in bytes. Jobs are handed out while the cost of all jobs between hand-out and the end of their
 //! `consume` stays within a budget (one job always may run), so the backlog is bounded however unequal the jobs are.
 //! Workers never write: what leaves, leaves through `consume`, on the calling thread, in the order of the jobs. So nothing
 //! that `consume` sees depends on scheduling. With one thread the same code runs without threads: the reference.
@@ -13,11 +13,11 @@ use std::thread;
 
 use crate::threads::Threads;
 
-/// A job and what it costs, in bytes, until its result is consumed.
+/// A job and what it costs, in the unit of the budget, until its result is consumed.
 pub struct Costed<J> {
     /// The job.
     pub job: J,
-    /// Bytes of memory it may hold.
+    /// Bytes of memory that it may hold, or 1 if the budget counts jobs.
     pub cost: u64,
 }
 
@@ -273,5 +273,16 @@ mod tests {
         })
         .unwrap();
         assert!(most.load(SeqCst) <= 3 + 1, "{} jobs at once", most.load(SeqCst));
+    }
+    #[test]
+    #[should_panic = "a bug"]
+    fn a_panic_ends_it() {
+        let worker = || {
+            Ok::<_, ()>(|n: u64| {
+                assert_ne!(n, 5, "a bug");
+                Ok(())
+            })
+        };
+        let _ = run(2, 8, (0..u64::MAX).map(|job| Costed { job, cost: 1 }), worker, |()| Ok(()));
     }
 }

@@ -1,8 +1,7 @@
-//! Foreign things as a tree: a directory, an EROFS image. And what is different between two trees.
+//! Foreign things as a tree: a directory, an EROFS image.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
-pub mod diff;
 pub mod dir;
 pub mod erofs;
 pub mod filter;

@@ -5,12 +5,12 @@
 //! failure names its own.
 
 use kiln_builder::{Blob, Out};
+use kiln_diff::{DiffOptions, diff};
 use kiln_format::BlockBits;
 use kiln_mount::fuse::ImageSources;
 use kiln_read::{Image, OpenOptions, Threads};
 use kiln_sink::Selection;
 use kiln_sink::dir::{ExtractOptions, extract};
-use kiln_source::diff::{DiffOptions, diff};
 use kiln_tests::generator::make_random;
 use kiln_tests::image::{build_to, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -73,7 +73,8 @@ fn by_library(image: &Image, source: &Path) {
     let stop = AtomicBool::new(false);
     let of_image = kiln_source::erofs::scan(image, &stop).unwrap();
     let of_dir = scan_dir(source, 1).unwrap().tree;
-    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &stop, progress: None };
+    let options =
+        DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::at_least_one(2), stop: &stop, progress: None };
     let mut changes = Vec::new();
     let summary = diff(&of_dir, &of_image, &options, &mut |change| {
         changes.push(format!("{change:?}"));

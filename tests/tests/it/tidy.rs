@@ -9,14 +9,27 @@ use std::process::Command;
 
 /// Crates that a crate must not depend on; its tests may.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("parallel", &["kiln-format", "kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
-    ("format", &["kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
-    ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
-    ("read", &["kiln-builder", "kiln-source", "kiln-sink", "kiln-mount"]),
-    ("builder", &["kiln-read", "kiln-source", "kiln-sink", "kiln-mount"]),
-    ("sink", &["kiln-builder", "kiln-source", "kiln-mount"]),
-    ("mount", &["kiln-builder", "kiln-source", "kiln-sink"]),
-    ("source", &["kiln-sink", "kiln-mount"]),
+    (
+        "parallel",
+        &[
+            "kiln-format",
+            "kiln-codec",
+            "kiln-read",
+            "kiln-builder",
+            "kiln-source",
+            "kiln-diff",
+            "kiln-sink",
+            "kiln-mount",
+        ],
+    ),
+    ("format", &["kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
+    ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
+    ("read", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
+    ("builder", &["kiln-read", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
+    ("sink", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-mount"]),
+    ("mount", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-sink"]),
+    ("source", &["kiln-diff", "kiln-sink", "kiln-mount"]),
+    ("diff", &["kiln-read", "kiln-source", "kiln-sink", "kiln-mount"]),
 ];
 
 /// Files outside of `codec` that may have unsafe code.

@@ -36,8 +36,8 @@ pub trait Contents: Send + Sync {
     }
 }
 
-/// The contents of one file.
-pub trait Content {
+/// The contents of one file, for one thread at a time.
+pub trait Content: Send {
     /// Fill `buf` from byte `off`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::words::xattr_change;
 use crate::report::Bytes;
 use crate::text;
-use kiln_source::diff::{Change, ChangeKind, DiffSummary, Difference, Side};
+use kiln_diff::{Change, ChangeKind, DiffSummary, Difference, Side};
 use serde::Serialize;
 use serde_json::{Value, json};
 

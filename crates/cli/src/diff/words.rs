@@ -2,7 +2,7 @@
 
 use crate::report::Out;
 use crate::text;
-use kiln_source::diff::{Difference, XattrChange};
+use kiln_diff::{Difference, XattrChange};
 use std::io::{self, Write};
 
 /// Print a difference: what it is, and from what to what.

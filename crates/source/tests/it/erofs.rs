@@ -3,8 +3,9 @@
 use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
+use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
+use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, MemorySource, OpenOptions, ReadError};
-use kiln_source::diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_source::erofs::{ScanError, scan};
 use kiln_tests::image::{build, open, options};
 use kiln_tests::mem::{MemFile, MemTree};
@@ -41,7 +42,8 @@ fn scan_whole(image: &Image) -> Tree {
 }
 
 fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
-    let options = DiffOptions { path: b"", ignore: &[], brief: false, threads: 2, stop: &GOING, progress: None };
+    let options =
+        DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::at_least_one(2), stop: &GOING, progress: None };
     let mut list = Vec::new();
     let summary = diff(a, b, &options, &mut |change| {
         list.push(change);

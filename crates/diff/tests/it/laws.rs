@@ -3,7 +3,8 @@
 use crate::common::{Model, Spot, What, tree};
 use kiln_builder::BuildOptions;
 use kiln_builder::tree::Tree;
-use kiln_source::diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
+use kiln_diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
+use kiln_parallel::Threads;
 use kiln_source::erofs::scan;
 use kiln_tests::image::{build, open};
 use kiln_tests::mem::MemFile;
@@ -84,7 +85,8 @@ fn two() -> impl Strategy<Value = (Model, Model)> {
 
 fn changes(a: &Tree, b: &Tree, ignore: &[Aspect], threads: usize) -> Vec<Change> {
     let mut list = Vec::new();
-    let options = DiffOptions { path: b"", ignore, brief: false, threads, stop: &GOING, progress: None };
+    let options =
+        DiffOptions { path: b"", ignore, brief: false, threads: Threads::at_least_one(threads), stop: &GOING, progress: None };
     diff(a, b, &options, &mut |change| {
         list.push(change);
         ControlFlow::Continue(())

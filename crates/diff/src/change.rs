@@ -99,7 +99,7 @@ pub enum XattrChange {
 }
 
 /// All that is different between two nodes, but for contents and links.
-pub(super) fn differences(a: &Node, b: &Node, ignore: &[Aspect]) -> Vec<Difference> {
+pub(crate) fn differences(a: &Node, b: &Node, ignore: &[Aspect]) -> Vec<Difference> {
     let mut list = Vec::from_iter(of_kind(&a.kind, &b.kind));
     of_metadata(&a.meta, &b.meta, ignore, &mut list);
     if !ignore.contains(&Aspect::Xattrs) {

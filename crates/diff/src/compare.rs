@@ -6,15 +6,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Side;
-use super::jobs::Piece;
+use crate::change::Side;
+use crate::jobs::Piece;
 
 /// Bytes read at a time: as many as most compressed extents hold, so that few are decoded in parts.
 const STEP_LEN: u64 = 1 << 20;
 
 /// What comparing showed.
 #[derive(Clone)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Offset in the file.
     pub first_different: Option<u64>,
     /// Why it could not be finished.
@@ -25,18 +25,18 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// No difference.
-    pub(super) fn same() -> Self {
+    pub(crate) fn same() -> Self {
         Self { first_different: None, unreadable: None, bytes: 0 }
     }
 
     /// Whether nothing was found.
-    pub(super) fn is_same(&self) -> bool {
+    pub(crate) fn is_same(&self) -> bool {
         self.first_different.is_none() && self.unreadable.is_none()
     }
 }
 
 /// Compares pieces of contents; each thread has one.
-pub(super) struct Comparer<'a> {
+pub(crate) struct Comparer<'a> {
     a: &'a Tree,
     b: &'a Tree,
     stop: &'a AtomicBool,
@@ -48,12 +48,12 @@ type Failed = (Side, ContentError);
 
 impl<'a> Comparer<'a> {
     /// Without buffers as long as there is nothing to compare.
-    pub(super) fn new(a: &'a Tree, b: &'a Tree, stop: &'a AtomicBool) -> Self {
+    pub(crate) fn new(a: &'a Tree, b: &'a Tree, stop: &'a AtomicBool) -> Self {
         Self { a, b, stop, buf_a: Vec::new(), buf_b: Vec::new() }
     }
 
     /// Compare, unless that has become needless.
-    pub(super) fn run(&mut self, piece: &Piece) -> Outcome {
+    pub(crate) fn run(&mut self, piece: &Piece) -> Outcome {
         let mut outcome = Outcome::same();
         if piece.decided.load(Ordering::Relaxed) < piece.range.start {
             return outcome;

@@ -4,13 +4,13 @@ use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use std::collections::HashSet;
 
-use super::change::differences;
-use super::links::Links;
-use super::pairs::{Pair, Pairs};
-use super::{Aspect, Difference};
+use crate::change::differences;
+use crate::change::{Aspect, Difference};
+use crate::links::Links;
+use crate::pairs::{Pair, Pairs};
 
 /// A path and what is known of it.
-pub(super) struct Step {
+pub(crate) struct Step {
     /// Without leading slash.
     pub path: Vec<u8>,
     /// What is known.
@@ -18,7 +18,7 @@ pub(super) struct Step {
 }
 
 /// What is known of a path.
-pub(super) enum Visit {
+pub(crate) enum Visit {
     /// Only the second tree has it.
     Added(FileType),
     /// Only the first tree has it.
@@ -29,7 +29,7 @@ pub(super) enum Visit {
 
 /// What to do about contents.
 #[derive(Clone, Copy)]
-pub(super) enum Contents {
+pub(crate) enum Contents {
     /// Nothing: there are none, or it is known whether they are the same.
     Settled,
     /// Read them. With several names in both trees they come again.
@@ -39,7 +39,7 @@ pub(super) enum Contents {
 }
 
 /// A step for each path.
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     a: &'a Tree,
     b: &'a Tree,
     ignore: &'a [Aspect],
@@ -51,7 +51,7 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A step for each of `pairs`.
-    pub(super) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
+    pub(crate) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
         let links = (!ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
         Self { a, b, ignore, pairs, links, seen: HashSet::new() }
     }

@@ -3,14 +3,14 @@
 use kiln_builder::tree::{NodeId, Tree};
 use std::collections::HashMap;
 
-use super::Difference;
-use super::pairs::{OneSided, Pair, Pairs};
+use crate::change::Difference;
+use crate::pairs::{OneSided, Pair, Pairs};
 
 /// For nodes with several names: how many paths lead to both.
 ///
 /// The names of a node in one tree are those of a node in the other if there are as many of them in both trees, and as many
 /// that lead to both. So counting suffices, and no names are kept.
-pub(super) struct Links<'a> {
+pub(crate) struct Links<'a> {
     a: &'a Tree,
     b: &'a Tree,
     common: HashMap<(NodeId, NodeId), u32>,
@@ -18,7 +18,7 @@ pub(super) struct Links<'a> {
 
 impl<'a> Links<'a> {
     /// Count.
-    pub(super) fn count(a: &'a Tree, b: &'a Tree) -> Self {
+    pub(crate) fn count(a: &'a Tree, b: &'a Tree) -> Self {
         let mut common = HashMap::new();
         if has_links(a) && has_links(b) {
             let root = Pair::Both(NodeId::ROOT, NodeId::ROOT);
@@ -35,7 +35,7 @@ impl<'a> Links<'a> {
     }
 
     /// The difference of a path that leads to `a` and `b`.
-    pub(super) fn difference(&self, a: NodeId, b: NodeId) -> Option<Difference> {
+    pub(crate) fn difference(&self, a: NodeId, b: NodeId) -> Option<Difference> {
         let (in_a, in_b) = (self.a.names_of(a), self.b.names_of(b));
         let in_both = if (in_a, in_b) == (1, 1) { 1 } else { self.common.get(&(a, b)).copied().unwrap_or(0) };
         let are_same = in_a == in_b && in_both == in_a;

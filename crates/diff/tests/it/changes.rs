@@ -2,9 +2,8 @@
 
 use crate::common::{Model, Spot, What, faulty_tree, tree};
 use kiln_builder::tree::{ContentError, Tree};
-use kiln_source::diff::{
-    Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Difference, Side, XattrChange, diff,
-};
+use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Difference, Side, XattrChange, diff};
+use kiln_parallel::Threads;
 use kiln_tests::data::Texture;
 use kiln_tests::mem::{Fault, MemFile};
 use std::ops::ControlFlow;
@@ -12,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 static GOING: AtomicBool = AtomicBool::new(false);
 const USUAL: DiffOptions<'static> =
-    DiffOptions { path: b"", ignore: &[], brief: false, threads: 1, stop: &GOING, progress: None };
+    DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::ONE, stop: &GOING, progress: None };
 
 fn run(a: &Tree, b: &Tree, options: &DiffOptions<'_>) -> (Vec<String>, DiffSummary) {
     let mut lines = Vec::new();
@@ -156,7 +155,7 @@ const EDITS: &[Edit] = &[
 
 #[test]
 fn equal_trees_have_no_differences() {
-    let (base, options) = (base(), DiffOptions { threads: 3, ..USUAL });
+    let (base, options) = (base(), DiffOptions { threads: Threads::at_least_one(3), ..USUAL });
     let (lines, summary) = run(&tree(&base), &tree(&base), &options);
     assert!(lines.is_empty(), "{lines:?}");
     assert_eq!((summary.same, summary.added, summary.removed, summary.changed), (base.len() as u64 + 1, 0, 0, 0));
@@ -183,7 +182,7 @@ fn all_edits_together_in_the_order_of_the_walk() {
     let expected: Vec<_> = EDITS.iter().flat_map(|(.., lines)| lines.iter().copied()).collect();
     let (a, b) = (tree(&base()), tree(&edited));
     for threads in [1, 2, 5] {
-        let (lines, summary) = run(&a, &b, &DiffOptions { threads, ..USUAL });
+        let (lines, summary) = run(&a, &b, &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL });
         assert_eq!(lines, expected);
         assert_eq!((summary.added, summary.removed, summary.unreadable), (3, 2, 0));
         assert_eq!(summary.changed, expected.iter().filter(|line| line.starts_with('~')).count() as u64);
@@ -283,7 +282,7 @@ fn the_first_difference_of_a_large_file_is_found_by_any_number_of_threads() {
         let (a, b) = (tree(&a), tree(&b));
         let expected: Vec<_> = at.first().map(|at| format!("~ large contents {at}")).into_iter().collect();
         for threads in [1, 2, 6] {
-            assert_eq!(run(&a, &b, &DiffOptions { threads, ..USUAL }).0, expected);
+            assert_eq!(run(&a, &b, &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL }).0, expected);
         }
     }
 }
@@ -300,11 +299,11 @@ fn unreadable_files_are_named_and_the_rest_is_compared() {
         at(&mut b, "large").meta.uid = 1;
         for threads in [1, 3] {
             let b = faulty_tree(&b, Some((b"large", fault)));
-            let (lines, summary) = run(&tree(&a), &b, &DiffOptions { threads, ..USUAL });
+            let (lines, summary) = run(&tree(&a), &b, &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL });
             assert!(lines[0].starts_with("! large B ") && lines[0].contains(words), "{lines:?}");
             assert_eq!(lines[1..], ["~ large owner 0 1", "~ z contents 0"]);
             assert_eq!((summary.unreadable, summary.changed), (1, 2));
-            let (lines, _) = run(&b, &tree(&a), &DiffOptions { threads, ..USUAL });
+            let (lines, _) = run(&b, &tree(&a), &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL });
             assert!(lines[0].starts_with("! large A "), "{lines:?}");
         }
     }
@@ -315,7 +314,7 @@ fn what_comes_first_counts_an_error_or_a_difference() {
     for threads in [1, 4] {
         let (a, b) = large(13 * MIB, &[5 * MIB]);
         let error_at = |off: usize| faulty_tree(&b, Some((b"large", Fault::Read(off as u64))));
-        let options = DiffOptions { threads, ..USUAL };
+        let options = DiffOptions { threads: Threads::at_least_one(threads), ..USUAL };
         assert_eq!(run(&tree(&a), &error_at(12 * MIB), &options).0, ["~ large contents 5242880"]);
         assert_eq!(run(&tree(&a), &error_at(2 * MIB), &options).0, ["! large B a bad sector"]);
     }
@@ -339,7 +338,7 @@ fn links_may_be_others_though_as_many() {
 #[test]
 fn links_to_an_unreadable_file_are_all_unreadable() {
     let broken = faulty_tree(&base(), Some((b"h0", Fault::Open)));
-    let (lines, summary) = run(&broken, &tree(&base()), &DiffOptions { threads: 2, ..USUAL });
+    let (lines, summary) = run(&broken, &tree(&base()), &DiffOptions { threads: Threads::at_least_one(2), ..USUAL });
     assert_eq!((lines.len(), summary.unreadable), (3, 3), "{lines:?}");
 }
 
@@ -373,7 +372,7 @@ fn holes_are_not_read() {
     ];
     for (a, b, expected) in cases {
         for threads in [1, 2] {
-            let options = DiffOptions { threads, ..USUAL };
+            let options = DiffOptions { threads: Threads::at_least_one(threads), ..USUAL };
             let (a, b) = (tree(&sparse(len, a)), tree(&sparse(len, b)));
             let (lines, summary) = run(&a, &b, &options);
             assert_eq!(lines, expected);
@@ -390,7 +389,7 @@ fn the_caller_may_stop_at_any_change() {
     let (a, b) = (tree(&base()), tree(&edited));
     for threads in [1, 3] {
         let mut count = 0;
-        let options = DiffOptions { threads, ..USUAL };
+        let options = DiffOptions { threads: Threads::at_least_one(threads), ..USUAL };
         let summary = diff(&a, &b, &options, &mut |_| {
             count += 1;
             if count == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

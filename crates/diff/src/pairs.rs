@@ -6,7 +6,7 @@ use std::iter::Peekable;
 
 /// The nodes of one path.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pair {
+pub(crate) enum Pair {
     /// Only the first tree has it.
     A(NodeId),
     /// Only the second tree has it.
@@ -17,7 +17,7 @@ pub(super) enum Pair {
 
 /// What to do with directories that are none in the other tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OneSided {
+pub(crate) enum OneSided {
     /// Walk what is in them.
     Enter,
     /// Leave out what is in them.
@@ -25,7 +25,7 @@ pub(super) enum OneSided {
 }
 
 /// Pairs from one on, directories before what is in them, names in the order of their bytes.
-pub(super) struct Pairs<'a> {
+pub(crate) struct Pairs<'a> {
     a: &'a Tree,
     b: &'a Tree,
     one_sided: OneSided,
@@ -45,12 +45,12 @@ struct Frame<'a> {
 
 impl<'a> Pairs<'a> {
     /// Start with a pair, which has `path`.
-    pub(super) fn new(a: &'a Tree, b: &'a Tree, start: Pair, path: &[u8], one_sided: OneSided) -> Self {
+    pub(crate) fn new(a: &'a Tree, b: &'a Tree, start: Pair, path: &[u8], one_sided: OneSided) -> Self {
         Self { a, b, one_sided, start: Some(start), path: path.to_vec(), stack: Vec::new() }
     }
 
     /// The path of the latest pair.
-    pub(super) fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 

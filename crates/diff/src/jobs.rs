@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::walk::{Contents, Step, Visit, Walk};
+use crate::walk::{Contents, Step, Visit, Walk};
 
 /// Bytes of a piece: many enough that what two pieces share (an extent across their boundary) does not matter.
 const PIECE_LEN: u64 = 4 << 20;
 
 /// What one thread does at a time: a piece of contents, or nothing. The step of a path comes with the last piece.
-pub(super) struct Job {
+pub(crate) struct Job {
     /// What to compare.
     pub piece: Option<Piece>,
     /// The path that it completes.
@@ -19,7 +19,7 @@ pub(super) struct Job {
 }
 
 /// A range of two files.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// In the first tree.
     pub a: NodeId,
     /// In the second tree.
@@ -33,13 +33,13 @@ pub(super) struct Piece {
 
 impl Piece {
     /// In bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
 /// The jobs of a walk.
-pub(super) struct Jobs<'a> {
+pub(crate) struct Jobs<'a> {
     a: &'a Tree,
     b: &'a Tree,
     walk: Walk<'a>,
@@ -65,7 +65,7 @@ struct Holes {
 
 impl<'a> Jobs<'a> {
     /// The jobs of `walk`, which walks these trees.
-    pub(super) fn new(a: &'a Tree, b: &'a Tree, walk: Walk<'a>) -> Self {
+    pub(crate) fn new(a: &'a Tree, b: &'a Tree, walk: Walk<'a>) -> Self {
         Self { a, b, walk, cutting: None }
     }
 

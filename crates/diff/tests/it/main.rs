@@ -1,0 +1,5 @@
+//! The tests of this crate, in one program, which links in a fraction of the time of many.
+
+mod changes;
+mod common;
+mod laws;
