@@ -107,12 +107,12 @@ pub fn diff(
             Ok(Done { outcome, step: job.step })
         }
     };
-    let threads = options.threads.count();
+    let backlog = options.threads.count() as u64 * BACKLOG;
     let jobs = jobs().map(|job| Costed { job, cost: 1 });
     // A break leaves the pool as an error does.
     let _ = ordered::run(
-        threads,
-        threads as u64 * BACKLOG,
+        options.threads,
+        backlog,
         jobs,
         || Ok(make_worker()),
         |done| match not_stopped() {

@@ -1,12 +1,13 @@
 //! Work on several threads whose results do not depend on how many there are.
 //!
 //! [`Threads`] says how many threads do a piece of work; [`ordered`] runs jobs on them and hands out the results in the order of
-//! the jobs; [`queue`] does jobs that find further jobs.
+//! the jobs; [`unordered`] hands items out to threads that need not wait for each other; [`queue`] does jobs that find further jobs.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
 pub mod ordered;
 pub mod queue;
 mod threads;
+pub mod unordered;
 
 pub use threads::Threads;

@@ -222,6 +222,19 @@ impl From<FormatError> for ReadError {
     }
 }
 
+impl From<ReadError> for io::Error {
+    /// The error as the standard library's traits want it. [`io::Error::get_ref`] gives it back.
+    fn from(error: ReadError) -> Self {
+        let kind = match &error {
+            ReadError::Corrupt { .. } => io::ErrorKind::InvalidData,
+            ReadError::Unsupported { .. } => io::ErrorKind::Unsupported,
+            ReadError::Io { source, .. } => source.kind(),
+            other => io::Error::from_raw_os_error(other.errno()).kind(),
+        };
+        io::Error::new(kind, error)
+    }
+}
+
 /// `pos` rounded up to a multiple of `unit`; an error beyond 64 bits.
 pub(crate) fn aligned(pos: u64, unit: u64) -> Result<u64, ReadError> {
     align_up(pos, unit).ok_or_else(|| too_far("erofs_inode", pos))

@@ -2,7 +2,7 @@
 
 pub(crate) mod composefs;
 pub(crate) mod inode;
-mod inode_table;
+pub(crate) mod inode_table;
 pub(crate) mod long_prefixes;
 pub(crate) mod reader;
 pub(crate) mod space;

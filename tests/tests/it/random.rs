@@ -73,8 +73,14 @@ fn by_library(image: &Image, source: &Path) {
     let stop = AtomicBool::new(false);
     let of_image = kiln_source::erofs::scan(image, &stop).unwrap();
     let of_dir = scan_dir(source, 1).unwrap().tree;
-    let options =
-        DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::at_least_one(2), stop: &stop, progress: None };
+    let options = DiffOptions {
+        path: b"",
+        ignore: &[],
+        brief: false,
+        threads: Threads::at_least_one(2),
+        stop: &stop,
+        progress: None,
+    };
     let mut changes = Vec::new();
     let summary = diff(&of_dir, &of_image, &options, &mut |change| {
         changes.push(format!("{change:?}"));

@@ -299,7 +299,8 @@ fn unreadable_files_are_named_and_the_rest_is_compared() {
         at(&mut b, "large").meta.uid = 1;
         for threads in [1, 3] {
             let b = faulty_tree(&b, Some((b"large", fault)));
-            let (lines, summary) = run(&tree(&a), &b, &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL });
+            let (lines, summary) =
+                run(&tree(&a), &b, &DiffOptions { threads: Threads::at_least_one(threads), ..USUAL });
             assert!(lines[0].starts_with("! large B ") && lines[0].contains(words), "{lines:?}");
             assert_eq!(lines[1..], ["~ large owner 0 1", "~ z contents 0"]);
             assert_eq!((summary.unreadable, summary.changed), (1, 2));

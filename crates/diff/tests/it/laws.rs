@@ -85,8 +85,14 @@ fn two() -> impl Strategy<Value = (Model, Model)> {
 
 fn changes(a: &Tree, b: &Tree, ignore: &[Aspect], threads: usize) -> Vec<Change> {
     let mut list = Vec::new();
-    let options =
-        DiffOptions { path: b"", ignore, brief: false, threads: Threads::at_least_one(threads), stop: &GOING, progress: None };
+    let options = DiffOptions {
+        path: b"",
+        ignore,
+        brief: false,
+        threads: Threads::at_least_one(threads),
+        stop: &GOING,
+        progress: None,
+    };
     diff(a, b, &options, &mut |change| {
         list.push(change);
         ControlFlow::Continue(())

@@ -9,6 +9,9 @@ use crate::metadata::inode::Inode;
 use crate::source::latency::Latency;
 use std::ops::Range;
 
+/// # For servers
+///
+/// What a server needs to know before it prefetches.
 impl Image {
     /// Whether the last fetch took so long that its bytes were not in memory. Only known if the [policy](crate::ReadPolicy) has
     /// [`Latency`].
@@ -20,7 +23,9 @@ impl Image {
     pub fn is_cold(&self) -> bool {
         self.core.policy.latency.as_ref().is_some_and(Latency::is_cold)
     }
+}
 
+impl Image {
     /// Announce the next steps of the stride that a read of bytes `wanted` is part of, if it is part of one and fetches are slow.
     pub(super) fn announce_stride(
         &self,

@@ -32,8 +32,7 @@ impl Image {
         let batches = batches(&units);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut worker =
-                Worker { image: self, shared: &shared, last_decoded: Default::default(), older: 0, buf: Vec::new() };
+            let mut worker = Worker::new(self, &shared);
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let units = &units[batch.clone()];
                 self.announce(units);
@@ -56,7 +55,7 @@ impl Image {
     }
 
     /// Tell the device which bytes a batch will read.
-    fn announce(&self, units: &[ReadUnit]) {
+    pub(super) fn announce(&self, units: &[ReadUnit]) {
         if let [first, .., last] = units {
             let ((device, start, _), (end_device, end, _)) = (first.position, last.position);
             if device == end_device && end > start {
@@ -67,7 +66,7 @@ impl Image {
 }
 
 /// The state of one thread.
-struct Worker<'a> {
+pub(super) struct Worker<'a> {
     image: &'a Image,
     shared: &'a SharedExtents,
     /// The two extents decoded last: a unit across the border of two extents is followed by units of the second one.
@@ -91,6 +90,12 @@ struct LastDecoded {
 impl LastDecoded {
     fn front(&self) -> &[u8] {
         self.shared.as_ref().map_or(&self.own[..self.len], |shared| shared)
+    }
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(image: &'a Image, shared: &'a SharedExtents) -> Self {
+        Worker { image, shared, last_decoded: Default::default(), older: 0, buf: Vec::new() }
     }
 }
 
@@ -134,24 +139,43 @@ impl Worker<'_> {
         range: Range<u64>,
         buf: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], ReadError> {
-        let image = self.image;
         let len = (range.end - range.start) as usize;
-        if let [Some(encoded), _] = unit.ends
-            && unit.is_one_piece
-            && len < encoded.len()
-        {
-            let skip = unit.position.2 + (range.start - unit.range.start);
+        if let Some((encoded, skip)) = unit.part_of(&range) {
             let front = self.front(&encoded, skip + len as u64, Reuse::Adjacent)?;
             return Ok(&front[skip as usize..][..len]);
         }
         let buf = grow_to(buf, len);
-        let mut done = 0;
+        self.read_pieces(map, inode, range, buf)?;
+        Ok(buf)
+    }
+
+    /// Fill `dst` with the contents of a unit.
+    pub(super) fn read_into(&mut self, inode: &Inode, unit: &ReadUnit, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.image.core.counters.read(dst.len());
+        match unit.part_of(&unit.range) {
+            Some((encoded, skip)) => {
+                let front = self.front(&encoded, skip + dst.len() as u64, Reuse::Adjacent)?;
+                dst.copy_from_slice(&front[skip as usize..][..dst.len()]);
+                Ok(())
+            }
+            None => self.read_pieces(&mut Map::open(self.image, inode)?, inode, unit.range.clone(), dst),
+        }
+    }
+
+    /// Fill `dst` with a range of a file, extent by extent.
+    fn read_pieces(
+        &mut self,
+        map: &mut Map<'_>,
+        inode: &Inode,
+        range: Range<u64>,
+        dst: &mut [u8],
+    ) -> Result<(), ReadError> {
+        let (image, mut done) = (self.image, 0);
         image.each_piece(map, inode, range, &mut |extent, part| {
-            let dst = &mut buf[done..][..(part.end - part.start) as usize];
+            let dst = &mut dst[done..][..(part.end - part.start) as usize];
             done += dst.len();
             self.piece(extent, part.start - extent.la, dst)
-        })?;
-        Ok(buf)
+        })
     }
 
     /// Fill `dst` from byte `skip` of an extent on.

@@ -1,5 +1,6 @@
 //! The plan of a batch read: its units in stored order, and the extents that they share.
 
+use super::position::{DiskPosition, disk_position};
 use super::read::{fragment_error, readable};
 use crate::error::ReadError;
 use crate::image::Image;
@@ -49,8 +50,14 @@ pub(super) struct ReadUnit {
     pub(super) is_one_piece: bool,
 }
 
-/// Where bytes are stored: device, byte address, and for encoded ones the byte in the extent.
-type DiskPosition = (u16, u64, u64);
+impl ReadUnit {
+    /// If one encoded extent holds a range of the unit and more: that extent, and the byte of it with which the range begins.
+    pub(super) fn part_of(&self, range: &Range<u64>) -> Option<(EncodedExtent, u64)> {
+        let encoded = self.ends[0].filter(|_| self.is_one_piece)?;
+        let is_part = range.end - range.start < u64::from(encoded.llen);
+        is_part.then(|| (encoded, self.position.2 + (range.start - self.range.start)))
+    }
+}
 
 /// An extent that units want parts of: what all of them together need.
 #[derive(Default)]
@@ -124,16 +131,13 @@ impl Image {
     ) -> Result<ReadUnit, ReadError> {
         let (mut position, mut first, mut last, mut pieces) = (None, None, None, 0u64);
         self.each_piece(map, inode, range.clone(), &mut |extent, part| {
-            let (device, pa) = stored_at(&extent.kind);
-            let skip = part.start - extent.la;
             pieces += 1;
             let encoded = match extent.kind {
                 ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
                 _ => None,
             };
             if position.is_none() {
-                (position, first) =
-                    (Some((device, pa.saturating_add(if encoded.is_none() { skip } else { 0 }), skip)), encoded);
+                (position, first) = (Some(disk_position(extent, part.start)), encoded);
             }
             last = encoded;
             if let Some(encoded) = encoded.filter(|_| part.end - part.start < extent.llen) {
@@ -186,18 +190,6 @@ pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u
     }
     let extent = map.extent_at(stop)?;
     Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
-}
-
-/// Where the bytes of an extent are stored. For holes and inline data the order does not matter.
-fn stored_at(kind: &ExtentKind) -> (u16, u64) {
-    match *kind {
-        ExtentKind::Raw { device, pa } => (device, pa),
-        ExtentKind::Plain { device, pa, inline: None, .. } | ExtentKind::Encoded { device, pa, inline: None, .. } => {
-            (device, pa)
-        }
-        ExtentKind::Meta { pa, .. } | ExtentKind::Plain { pa, .. } | ExtentKind::Encoded { pa, .. } => (0, pa),
-        ExtentKind::Hole | ExtentKind::Fragment { .. } => (0, 0),
-    }
 }
 
 /// Ranges of units that one thread takes at once, cut where possible so that two batches share no pcluster.

@@ -215,7 +215,7 @@ impl Image {
 }
 
 /// How many of `len` bytes from `off` on the file has.
-pub(super) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
+pub(crate) fn readable(inode: &Inode, len: usize, off: u64) -> Result<usize, ReadError> {
     if inode.meta.file_type == FileType::Directory {
         return Err(ReadError::IsADirectory { path: Vec::new() });
     }

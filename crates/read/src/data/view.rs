@@ -39,8 +39,12 @@ enum Origin {
 }
 
 #[derive(Debug)]
-enum ViewBytes<'a> {
-    Borrowed(&'a [u8]),
+pub(super) enum ViewBytes<'a> {
+    /// In the reader's buffer, or none.
+    Buffer(&'a [u8]),
+    /// In the memory of a device's source, from byte `pa` of the device on.
+    Source { bytes: &'a [u8], device: u16, pa: u64 },
+    /// In a cache.
     Shared(SharedBytes, Range<usize>),
 }
 
@@ -49,21 +53,31 @@ impl Deref for View<'_> {
 
     fn deref(&self) -> &[u8] {
         match &self.bytes_at {
-            ViewBytes::Borrowed(bytes) => bytes,
+            ViewBytes::Buffer(bytes) | ViewBytes::Source { bytes, .. } => bytes,
             ViewBytes::Shared(bytes, range) => &bytes[range.clone()],
         }
     }
 }
 
 impl<'a> View<'a> {
-    fn borrowed(bytes: &'a [u8]) -> Self {
-        View { bytes_at: ViewBytes::Borrowed(bytes), origin: Origin::Any, is_hit: false }
+    fn at(bytes_at: ViewBytes<'a>) -> Self {
+        View { bytes_at, origin: Origin::Any, is_hit: false }
     }
 
-    fn shared(bytes: SharedBytes, range: Range<usize>) -> Self {
-        View { bytes_at: ViewBytes::Shared(bytes, range), origin: Origin::Any, is_hit: false }
+    fn in_buffer(bytes: &'a [u8]) -> Self {
+        View::at(ViewBytes::Buffer(bytes))
     }
 
+    /// Where the bytes are.
+    pub(super) fn into_place(self) -> ViewBytes<'a> {
+        self.bytes_at
+    }
+}
+
+/// # For servers
+///
+/// What a server needs whose consumer is a kernel, which has a page cache of its own.
+impl View<'_> {
     /// Whether these bytes were in the cache, decoded by an earlier read of other bytes of their extent.
     pub fn is_hit(&self) -> bool {
         self.is_hit
@@ -97,11 +111,16 @@ impl Image {
         let len = readable(inode, len, off)?;
         self.core.counters.read(len);
         if len == 0 {
-            return Ok(View::borrowed(&[]));
+            return Ok(View::in_buffer(&[]));
         }
         self.view_range(inode, off, len, buf).map_err(|error| error.at_nid(inode.nid))
     }
+}
 
+/// # For servers
+///
+/// What a server needs whose consumer is a kernel: bytes that are there already, and a cache that learns what the kernel has got.
+impl Image {
     /// All contents of a file of at most `len_max` bytes, if they are cached: its inode in a cached window of metadata, its contents
     /// beside the inode or in one cached extent. Fetches and decodes nothing. Call [`Image::mark_consumed`] when the consumer has the
     /// bytes.
@@ -161,15 +180,17 @@ impl Image {
             _ => {}
         }
     }
+}
 
+impl Image {
     /// Contents beside an inode, if one cached window holds them.
     fn in_window(&self, pa: u64, in_metabox: bool, len: usize) -> Result<Option<View<'static>>, ReadError> {
         let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
         let found = MetadataReader::new(self, space).likely_contents(pa, len as u64)?;
-        Ok(found.map(|(window, start)| View::shared(window, start..start + len)))
+        Ok(found.map(|(window, start)| View::at(ViewBytes::Shared(window, start..start + len))))
     }
 
-    fn view_range<'a>(
+    pub(super) fn view_range<'a>(
         &'a self,
         inode: &Inode,
         off: u64,
@@ -221,7 +242,7 @@ impl Image {
                 ExtentKind::Encoded { .. } => {
                     let encoded = EncodedExtent::of(extent)?;
                     return Ok(match self.encoded(&encoded, skip..skip + len as u64, buf, pattern)? {
-                        Encoded::Buffer(bytes) => View::borrowed(bytes),
+                        Encoded::Buffer(bytes) => View::in_buffer(bytes),
                         Encoded::Cached { bytes, range, is_hit } => {
                             // The bytes around a fragment belong to other files.
                             let is_own = fragments == FragmentPolicy::Allowed;
@@ -236,7 +257,7 @@ impl Image {
                 ExtentKind::Raw { device, pa }
                 | ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {
                     if let Some(bytes) = self.borrow_raw("data", device, pa, skip, len)? {
-                        return Ok(View::borrowed(bytes));
+                        return Ok(View::at(ViewBytes::Source { bytes, device, pa: pa.saturating_add(skip) }));
                     }
                 }
                 ExtentKind::Meta { pa, in_metabox } => {
@@ -249,6 +270,6 @@ impl Image {
         }
         let part = grow_to(buf, len);
         self.fill_by(map, part, off, fragments, pattern)?;
-        Ok(View::borrowed(part))
+        Ok(View::in_buffer(part))
     }
 }

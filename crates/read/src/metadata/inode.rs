@@ -2,18 +2,80 @@
 
 use super::space::MetadataSpace;
 use kiln_format::Nid;
-use kiln_format::inode::FileType;
+use kiln_format::inode::{FileType, Rdev};
 
 /// An inode and its number.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{FileType, Image};
+///
+/// let image = Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+/// let root = image.inode(image.root_nid())?;
+/// assert_eq!(root.file_type(), FileType::Directory);
+/// assert_eq!(root.mode() & 0o170000, 0o040000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Slot number.
     pub nid: Nid,
-    /// Type, permissions, owner, size, times, layout.
+    /// The stored record: all that the methods tell, and how the contents are stored.
     pub meta: kiln_format::inode::Inode,
 }
 
 impl Inode {
+    /// Length of the contents in bytes. Of an image that is not trusted, a claim: contents may be holes, or damaged.
+    pub fn size(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// Type and permissions, as `st_mode` has them.
+    pub fn mode(&self) -> u16 {
+        self.meta.mode()
+    }
+
+    /// The type.
+    pub fn file_type(&self) -> FileType {
+        self.meta.file_type
+    }
+
+    /// The low 12 bits of `st_mode`: permissions with suid, sgid and sticky.
+    pub fn permissions(&self) -> u16 {
+        self.meta.permissions
+    }
+
+    /// Owner.
+    pub fn uid(&self) -> u32 {
+        self.meta.uid
+    }
+
+    /// Group.
+    pub fn gid(&self) -> u32 {
+        self.meta.gid
+    }
+
+    /// Seconds of the modification time since 1970, negative before.
+    pub fn mtime(&self) -> i64 {
+        self.meta.mtime
+    }
+
+    /// Nanoseconds of the modification time behind [`Inode::mtime`], below 10^9.
+    pub fn mtime_nsec(&self) -> u32 {
+        self.meta.mtime_nsec
+    }
+
+    /// How many names the inode says it has.
+    pub fn nlink(&self) -> u32 {
+        self.meta.nlink
+    }
+
+    /// Device number of a device, 0:0 for other types.
+    pub fn rdev(&self) -> Rdev {
+        self.meta.rdev()
+    }
+
     /// Where the inode's metadata lies.
     pub fn space(&self) -> MetadataSpace {
         if self.nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary }
@@ -22,6 +84,16 @@ impl Inode {
     /// Whether the inode is a directory.
     pub fn is_dir(&self) -> bool {
         self.meta.file_type == FileType::Directory
+    }
+
+    /// Whether the inode is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.meta.file_type == FileType::Regular
+    }
+
+    /// Whether the inode is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.meta.file_type == FileType::Symlink
     }
 
     /// Whether the type has contents: a regular file, a directory, a symbolic link.

@@ -8,24 +8,43 @@ use crate::image::Image;
 use kiln_format::Nid;
 use kiln_format::inode::{COMPACT_LEN, EXTENDED_LEN, Epoch};
 
+/// Reads inodes. It holds the metadata that it read last, so inodes beside each other are cheap.
+pub(crate) struct InodeReader<'a> {
+    image: &'a Image,
+    primary: MetadataReader<'a>,
+    metabox: MetadataReader<'a>,
+}
+
+impl<'a> InodeReader<'a> {
+    pub(crate) fn new(image: &'a Image) -> Self {
+        let primary = MetadataReader::new(image, MetadataSpace::Primary);
+        Self { image, primary, metabox: MetadataReader::new(image, MetadataSpace::Metabox) }
+    }
+
+    /// [`Image::inode`].
+    pub(crate) fn read(&mut self, nid: Nid) -> Result<Inode, ReadError> {
+        let reader = if nid.in_metabox() { &mut self.metabox } else { &mut self.primary };
+        self.image.read_inode(reader, nid).map_err(|error| error.at_nid(nid))
+    }
+}
+
 impl Image {
     /// The inode in slot `nid`.
     ///
     /// # Errors
     /// A slot outside the metadata, an inode that the format does not allow, a failing source.
     pub fn inode(&self, nid: Nid) -> Result<Inode, ReadError> {
-        self.read_inode(nid).map_err(|error| error.at_nid(nid))
+        InodeReader::new(self).read(nid)
     }
 
-    fn read_inode(&self, nid: Nid) -> Result<Inode, ReadError> {
+    fn read_inode(&self, reader: &mut MetadataReader<'_>, nid: Nid) -> Result<Inode, ReadError> {
         let sb = self.superblock();
         let pos = self.inode_pos(nid)?;
-        let space = if nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary };
         // The last inode of a space may be a compact one: its decoder finds out whether the bytes suffice.
-        let have = self.space_len(space).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
+        let have = self.space_len(reader.space()).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
         let mut bytes = [0; EXTENDED_LEN];
         let wanted = have.max(COMPACT_LEN);
-        MetadataReader::new(self, space).fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
+        reader.fill("erofs_inode_compact", &mut bytes[..wanted], pos)?;
         let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
         let meta = kiln_format::inode::Inode::decode(&bytes[..wanted], pos, epoch, sb.block_bits)?;
         Ok(Inode { nid, meta })

@@ -193,6 +193,11 @@ impl Devices {
         source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
     }
 
+    /// The source of a device, if it is there.
+    pub(crate) fn source(&self, device: u16) -> Option<&Arc<dyn ReadAt>> {
+        self.list.get(usize::from(device)).map(|device| &device.source)
+    }
+
     /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.
     pub(crate) fn borrow(&self, device: u16, pa: u64, len: usize) -> Option<&[u8]> {
         let bytes = self.list[usize::from(device)].source.borrow(pa, len)?;

@@ -22,14 +22,6 @@ pub trait ReadAt: Send + Sync {
     /// The source cannot tell.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether there are no bytes.
-    ///
-    /// # Errors
-    /// As [`ReadAt::len`].
-    fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
-    }
-
     /// Fill `buf` from byte `off` on.
     ///
     /// # Errors

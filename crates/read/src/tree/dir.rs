@@ -71,7 +71,7 @@ impl<'a> DirReader<'a> {
         Ok(Self { image, map: Map::open(image, dir)?, meta, size: dir.meta.size })
     }
 
-    fn block_len(&self) -> u64 {
+    pub(super) fn block_len(&self) -> u64 {
         self.image.superblock().block_bits.len()
     }
 

@@ -1,17 +1,14 @@
 //! All inodes below one, by their names.
 
-use super::dir::{DirEntry, is_dot};
+use super::entries::DirEntries;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use kiln_format::Nid;
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
 /// Longest path in bytes: deeper trees are not for programs, and hostile ones would cost their depth squared.
 pub(crate) const PATH_MAX_LEN: usize = 64 << 10;
-/// Entries that the walk holds of each directory that it has entered.
-const BATCH: usize = 256;
 
 /// An inode with the path that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +31,8 @@ pub struct Walk {
 
 /// A directory that the walk has entered and not left.
 struct DirCursor {
-    dir: Inode,
     path: Vec<u8>,
-    /// Where the next batch starts; `None` behind the last.
-    next: Option<u64>,
-    /// Entries to come, the next one last.
-    batch: Vec<DirEntry>,
+    entries: DirEntries,
 }
 
 impl Image {
@@ -48,6 +41,20 @@ impl Image {
     ///
     /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory that is met twice is
     /// an error, so that the walk ends even where directories form a cycle.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let root = image.inode(image.root_nid())?;
+    /// let mut bytes = 0;
+    /// for entry in image.walk(&root, b"/") {
+    ///     let entry = entry?;
+    ///     bytes += if entry.inode.is_file() { entry.inode.size() } else { 0 };
+    /// }
+    /// assert!(bytes > 100_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn walk(&self, start: &Inode, path: &[u8]) -> Walk {
         let start = Some(WalkEntry { path: path.to_vec(), inode: *start });
         Walk { image: self.clone(), start, stack: Vec::new(), seen: HashSet::new() }
@@ -61,17 +68,14 @@ impl Iterator for Walk {
         if let Some(start) = self.start.take() {
             return Some(self.enter(start));
         }
-        while let Some(frame) = self.stack.last_mut() {
-            if let Some(entry) = frame.batch.pop() {
-                let path = joined(&frame.path, &entry.name);
-                return Some(self.visit(path, entry.nid));
-            }
-            let Some(from) = frame.next.take() else {
-                self.stack.pop();
-                continue;
-            };
-            if let Err(error) = frame.read_batch(&self.image, from) {
-                return Some(Err(error.at_path(&frame.path)));
+        while let Some(cursor) = self.stack.last_mut() {
+            match cursor.entries.next() {
+                Some(Ok(entry)) => {
+                    let path = joined(&cursor.path, &entry.name);
+                    return Some(self.visit(path, entry.nid));
+                }
+                Some(Err(error)) => return Some(Err(error.at_path(&cursor.path))),
+                None => drop(self.stack.pop()),
             }
         }
         None
@@ -98,31 +102,10 @@ impl Walk {
                 let error = ReadError::corrupt("erofs_dirent", 0, "nid", nid.0, "a directory with several names");
                 return Err(error.at_nid(nid).at_path(&entry.path));
             }
-            let (path, batch) = (entry.path.clone(), Vec::new());
-            self.stack.push(DirCursor { dir: entry.inode, path, next: Some(0), batch });
+            let entries = self.image.entries(&entry.inode);
+            self.stack.push(DirCursor { path: entry.path.clone(), entries });
         }
         Ok(entry)
-    }
-}
-
-impl DirCursor {
-    /// Read the entries from position `from` on. Entries before an error are kept.
-    fn read_batch(&mut self, image: &Image, from: u64) -> Result<(), ReadError> {
-        let DirCursor { dir, next, batch, .. } = self;
-        let result = image.read_dir(dir, from, &mut |entry, behind| {
-            if !is_dot(&entry.name) {
-                batch.push(entry);
-            }
-            match batch.len() < BATCH {
-                true => ControlFlow::Continue(()),
-                false => {
-                    *next = Some(behind);
-                    ControlFlow::Break(())
-                }
-            }
-        });
-        batch.reverse();
-        result
     }
 }
 

@@ -4,7 +4,8 @@ use crate::common::noting::Noting;
 use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, ImageSources, Inode, Latency, MappedSource, MemorySource, OpenOptions, ReadAt, ReadError, ReadPolicy, Readahead, Retention, Threads, View, conformance,
+    BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, ImageSources, Inode, Latency, MappedSource,
+    MemorySource, OpenOptions, ReadAt, ReadError, ReadPolicy, Readahead, Retention, Threads, View, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;

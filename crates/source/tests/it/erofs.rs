@@ -42,8 +42,14 @@ fn scan_whole(image: &Image) -> Tree {
 }
 
 fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
-    let options =
-        DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::at_least_one(2), stop: &GOING, progress: None };
+    let options = DiffOptions {
+        path: b"",
+        ignore: &[],
+        brief: false,
+        threads: Threads::at_least_one(2),
+        stop: &GOING,
+        progress: None,
+    };
     let mut list = Vec::new();
     let summary = diff(a, b, &options, &mut |change| {
         list.push(change);

@@ -303,7 +303,7 @@ impl Options {
             build_time,
             data_align: align("dsunit", self.dsunit)?,
             image_align: align("fsalignblks", self.fsalignblks)?,
-            threads: exactly(threads),
+            threads: Threads::at_least_one(threads),
             uuid: self.uuid,
             label: self.label.padded(),
             source_date_epoch: latest,

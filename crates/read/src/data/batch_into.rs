@@ -1,0 +1,121 @@
+//! Batch reads into the caller's memory.
+//!
+//! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where bytes go. An extent that is wanted whole is decoded
+//! where the caller wants it, and plain data is read there: nothing is copied.
+
+use super::batch::Worker;
+use super::batch_plan::{BatchItem, FileRange, ReadUnit, batches};
+use super::read::readable;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use kiln_parallel::{Threads, unordered};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// A range of a file's contents, and where its bytes go.
+#[derive(Debug)]
+pub struct FileRangeMut<'a> {
+    /// The file.
+    pub inode: Inode,
+    /// First byte of the file.
+    pub off: u64,
+    /// Filled up to the end of the file.
+    pub buf: &'a mut [u8],
+}
+
+/// Errors of ranges: for each range the first byte that has one, and the error.
+type RangeErrors = Vec<(usize, u64, ReadError)>;
+
+/// Units that one thread reads in one go, and where their bytes go.
+type Batch<'u, 'b> = (&'u [ReadUnit], &'u mut [&'b mut [u8]]);
+
+impl Image {
+    /// Fill the buffers of all `reads` on `threads`, in the order in which their contents are stored. Returns for each of them, in the order of
+    /// `reads`, how many bytes it got: fewer than its buffer has only at the end of the file. The error of one read stops no other; the
+    /// bytes of its buffer are then unspecified. Threads end before the call does. Memory beside the buffers is bounded by a few hundred
+    /// bytes for each read, and two extents for each thread.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// use kiln_read::{FileRangeMut, Threads};
+    ///
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let files = [image.open_file("/big/text")?, image.open_file("/big/mixed")?];
+    /// // One buffer for a batch of files, as a loader of training data has it.
+    /// let mut data = vec![0; files.iter().map(|file| file.size() as usize).sum()];
+    /// let (mut rest, mut reads) = (&mut data[..], Vec::new());
+    /// for file in &files {
+    ///     let (buf, behind) = rest.split_at_mut(file.size() as usize);
+    ///     reads.push(FileRangeMut { inode: *file.inode(), off: 0, buf });
+    ///     rest = behind;
+    /// }
+    /// for len in image.read_many_into(&mut reads, Threads::PROCESSORS) {
+    ///     assert!(len? > 0);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_many_into(&self, reads: &mut [FileRangeMut<'_>], threads: Threads) -> Vec<Result<usize, ReadError>> {
+        let range = |read: &FileRangeMut<'_>| FileRange {
+            inode: read.inode,
+            range: read.off..read.off.saturating_add(read.buf.len() as u64),
+        };
+        let ranges: Vec<FileRange> = reads.iter().map(range).collect();
+        let planned = RefCell::new(RangeErrors::new());
+        let (units, shared) = self.plan_batch(&ranges, &|BatchItem { idx, off, bytes }| {
+            planned.borrow_mut().extend(bytes.err().map(|error| (idx, off, error)));
+        });
+        let errors = Mutex::new(planned.into_inner());
+        let mut buffers = unit_buffers(&units, reads);
+        unordered::run(threads, batched(&units, &mut buffers), || {
+            let mut worker = Worker::new(self, &shared);
+            let (errors, ranges) = (&errors, &ranges);
+            move |(units, buffers): Batch<'_, '_>| {
+                self.announce(units);
+                for (unit, buf) in units.iter().zip(buffers) {
+                    let inode = &ranges[unit.idx].inode;
+                    if let Err(error) = worker.read_into(inode, unit, buf) {
+                        let error = (unit.idx, unit.range.start, error.at_nid(inode.nid));
+                        errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                    }
+                }
+            }
+        });
+        let mut results: Vec<_> =
+            ranges.iter().zip(reads).map(|(range, read)| readable(&range.inode, read.buf.len(), read.off)).collect();
+        let mut errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Of several errors of a range, the first one in the file: whichever thread met its own first.
+        errors.sort_by_key(|&(idx, off, _)| (idx, std::cmp::Reverse(off)));
+        errors.into_iter().for_each(|(idx, _, error)| results[idx] = Err(error));
+        results
+    }
+}
+
+/// The part of its range's buffer that each unit fills.
+fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Vec<&'b mut [u8]> {
+    let mut in_files: Vec<usize> = (0..units.len()).collect();
+    in_files.sort_unstable_by_key(|&nth| (units[nth].idx, units[nth].range.start));
+    let mut buffers: Vec<&mut [u8]> = units.iter().map(|_| Default::default()).collect();
+    let mut in_files = in_files.into_iter().peekable();
+    for (idx, read) in reads.iter_mut().enumerate() {
+        let mut rest = &mut *read.buf;
+        while let Some(nth) = in_files.next_if(|&nth| units[nth].idx == idx) {
+            let Range { start, end } = units[nth].range;
+            (buffers[nth], rest) = rest.split_at_mut((end - start) as usize);
+        }
+    }
+    buffers
+}
+
+/// Units and their buffers by batches.
+fn batched<'u, 'b>(units: &'u [ReadUnit], buffers: &'u mut [&'b mut [u8]]) -> Vec<Batch<'u, 'b>> {
+    let mut rest = buffers;
+    let with_buffers = |batch: Range<usize>| {
+        let (here, behind) = std::mem::take(&mut rest).split_at_mut(batch.len());
+        rest = behind;
+        (&units[batch], here)
+    };
+    batches(units).into_iter().map(with_buffers).collect()
+}

@@ -1,0 +1,219 @@
+//! A file of an image as an object: for code that wants a reader, and for images inside of images.
+
+use crate::data::read::readable;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extent::ExtentKind;
+use crate::map::extents::extent_over;
+use crate::map::inode_map::Map;
+use crate::metadata::inode::Inode;
+use crate::source::read_at::{RangeMut, ReadAt};
+use crate::tree::resolve::FollowLast;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
+
+/// The longest range that is announced to devices at once.
+const HINT_MAX_LEN: u64 = 16 << 20;
+
+/// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number of threads.
+///
+/// It holds a clone of the [`Image`], which is cheap. Clones have positions of their own. Small reads are served from the caches of the
+/// image; a [`BufReader`](std::io::BufReader) around a file helps only where single bytes are read.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use kiln_read::Image;
+/// use std::io::{Read, Seek, SeekFrom};
+///
+/// # let image = Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+/// let mut file = image.open_file("/big/text")?;
+/// let mut text = String::new();
+/// file.read_to_string(&mut text)?;
+/// assert_eq!(text.len() as u64, file.size());
+/// file.seek(SeekFrom::Start(2))?;
+/// let mut part = [0; 3];
+/// file.read_exact(&mut part)?;
+/// assert_eq!(&part, &text.as_bytes()[2..5]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A file that is an image itself opens like any other source:
+///
+/// ```no_run
+/// use kiln_read::Image;
+/// use std::sync::Arc;
+///
+/// let outer = Image::open_path("outer.erofs".as_ref(), &[], &Default::default())?;
+/// let inner = Image::open(Arc::new(outer.open_file("/inner.erofs")?), vec![], &Default::default())?;
+/// # Ok::<(), kiln_read::ReadError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct File {
+    image: Image,
+    inode: Inode,
+    /// Where [`Read`] goes on, in bytes; may be behind the end.
+    pos: u64,
+}
+
+impl Image {
+    /// Open the file at `path`, with or without a leading slash. Symbolic links are followed within the image.
+    ///
+    /// # Errors
+    /// As [`Image::resolve`]; [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
+    pub fn open_file(&self, path: impl AsRef<[u8]>) -> Result<File, ReadError> {
+        let path = path.as_ref();
+        self.file(&self.resolve(path, FollowLast::Follow)?).map_err(|error| error.at_path(path))
+    }
+
+    /// The contents of an inode, a regular file or the target of a symbolic link, as a file. Reads nothing.
+    ///
+    /// # Errors
+    /// [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
+    pub fn file(&self, inode: &Inode) -> Result<File, ReadError> {
+        readable(inode, 0, 0)?;
+        Ok(File { image: self.clone(), inode: *inode, pos: 0 })
+    }
+
+    /// Tell the sources that bytes `range` of a file will be read soon, at most 16 MiB of them. Returns how many stored bytes were
+    /// announced. Reads metadata only.
+    ///
+    /// # Errors
+    /// Something without contents, a damaged map, a failing source.
+    pub fn prefetch(&self, inode: &Inode, range: Range<u64>) -> Result<u64, ReadError> {
+        let len = range.end.saturating_sub(range.start).min(HINT_MAX_LEN) as usize;
+        let mut off = range.start;
+        let end = off + readable(inode, len, off)? as u64;
+        let mut map = Map::open(self, inode)?;
+        let mut announced = 0;
+        while off < end {
+            let extent = extent_over(&mut map, inode, off)?;
+            let stop = extent.end().min(end);
+            let stored = match extent.kind {
+                ExtentKind::Raw { device, pa } => Some((device, pa.saturating_add(off - extent.la), stop - off)),
+                ExtentKind::Plain { device, pa, plen, inline: None, .. }
+                | ExtentKind::Encoded { device, pa, plen, inline: None, .. } => Some((device, pa, plen.into())),
+                _ => None,
+            };
+            if let Some((device, pa, len)) = stored {
+                self.core.devices.will_need(device, pa, len);
+                announced += len;
+            }
+            off = stop;
+        }
+        Ok(announced)
+    }
+}
+
+impl File {
+    /// Length in bytes: a claim of the image, until the bytes are read.
+    pub fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    /// The file's inode.
+    pub fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    /// The image that the file is in.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Read from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the file. The position of
+    /// [`Read`] does not matter and does not change.
+    ///
+    /// # Errors
+    /// As [`Image::read_at`].
+    pub fn read_at(&self, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
+        self.image.read_at(&self.inode, buf, off)
+    }
+
+    /// How many bytes there are from the position to the end.
+    fn left(&self) -> u64 {
+        self.size().saturating_sub(self.pos)
+    }
+
+    /// Whether a range ends behind the file.
+    fn ends_before(&self, off: u64, len: usize) -> bool {
+        off.checked_add(len as u64).is_none_or(|end| end > self.size())
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.read_at(buf, self.pos)?;
+        self.pos += len as u64;
+        Ok(len)
+    }
+
+    /// One read of all that is left. Memory grows no faster than what was read bears out the size, see [`Image::read_bytes`].
+    fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let len = usize::try_from(self.left()).unwrap_or(usize::MAX);
+        if len > 0 {
+            self.image.append(&self.inode, self.pos, len, buf)?;
+            self.pos += len as u64;
+        }
+        Ok(len)
+    }
+
+    fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
+        let start = self.pos;
+        let mut bytes = Vec::new();
+        self.read_to_end(&mut bytes)?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) if buf.is_empty() => *buf = text.to_owned(),
+            Ok(text) => buf.push_str(text),
+            Err(error) => {
+                self.pos = start;
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
+        }
+        Ok(bytes.len())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let pos = match to {
+            SeekFrom::Start(pos) => Some(pos),
+            SeekFrom::Current(by) => self.pos.checked_add_signed(by),
+            SeekFrom::End(by) => self.size().checked_add_signed(by),
+        };
+        let outside = || io::Error::new(ErrorKind::InvalidInput, format!("{to:?} is before byte 0 or beyond 64 bits"));
+        self.pos = pos.ok_or_else(outside)?;
+        Ok(self.pos)
+    }
+}
+
+impl ReadAt for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.size())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        if self.ends_before(off, buf.len()) {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.read_at(buf, off)?;
+        Ok(())
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    /// Plain data of a source that is in memory itself.
+    fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
+        if self.ends_before(off, len) {
+            return None;
+        }
+        self.image.borrow_contents(&self.inode, off, len).ok().flatten()
+    }
+
+    fn will_need(&self, off: u64, len: u64) {
+        // A hint that cannot be followed is no error.
+        let _ = self.image.prefetch(&self.inode, off..off.saturating_add(len));
+    }
+}

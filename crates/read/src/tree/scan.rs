@@ -1,0 +1,277 @@
+//! From a tree to a [`FileTable`].
+//!
+//! Plain algorithm, in two passes. One thread lists the directories, each before those below it, and notes names and numbers. What an
+//! entry says about its type is only a hint, so inodes of everything that may be a directory are read on the way. Then threads share
+//! the rows out and fill in what inodes say; there a regular file that is none after all is an error.
+
+use super::dir::{DirReader, is_dot};
+use super::file_table::FileTable;
+use super::walk::PATH_MAX_LEN;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use crate::metadata::inode_table::InodeReader;
+use crate::metadata::space::MetadataSpace;
+use kiln_format::Nid;
+use kiln_format::dirent::Dirent;
+use kiln_format::inode::FileType;
+use kiln_parallel::{Threads, unordered};
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Rows that a thread fills in one go.
+const BATCH: usize = 4096;
+/// Names compress at most so well: compressed directories may be so many times as long as the image, others as long as the image.
+const NAMES_RATIO_MAX: u64 = 16;
+
+/// Which names [`Image::scan`] makes rows for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanFilter {
+    file_type: Option<FileType>,
+    endings: Vec<Vec<u8>>,
+}
+
+impl ScanFilter {
+    /// Names of everything, directories too.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Names of regular files.
+    pub fn regular_files() -> Self {
+        Self { file_type: Some(FileType::Regular), ..Self::default() }
+    }
+
+    /// Of these, only names that end in one of `endings`, such as `.jpg`; upper and lower case of ASCII letters are the same.
+    pub fn ending_in(mut self, endings: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.endings = endings.into_iter().map(|ending| ending.as_ref().to_vec()).collect();
+        self
+    }
+
+    fn takes_name(&self, name: &[u8]) -> bool {
+        let ends_in = |ending: &Vec<u8>| {
+            name.len().checked_sub(ending.len()).is_some_and(|start| name[start..].eq_ignore_ascii_case(ending))
+        };
+        self.endings.is_empty() || self.endings.iter().any(ends_in)
+    }
+
+    fn takes(&self, file_type: FileType, name: &[u8]) -> bool {
+        self.file_type.is_none_or(|wanted| wanted == file_type) && self.takes_name(name)
+    }
+}
+
+impl Image {
+    /// All files below the directory `root` that `filter` takes, as one table of flat columns: for a million files one call, and no
+    /// allocation for each of them. The result does not depend on the number of threads. Symbolic links are not followed.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// use kiln_read::{ScanFilter, Threads};
+    ///
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let root = image.inode(image.root_nid())?;
+    /// let files = image.scan(&root, &ScanFilter::regular_files(), Threads::PROCESSORS)?;
+    /// let bytes: u64 = files.sizes.iter().sum();
+    /// println!("{} files of {bytes} bytes, the first is {}", files.len(), files.path(0).escape_ascii());
+    ///
+    /// // The order to read them in.
+    /// let positions = files.positions(&image, Threads::PROCESSORS)?;
+    /// let mut order: Vec<usize> = (0..files.len()).collect();
+    /// order.sort_by_key(|&idx| positions[idx]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first thing found that is damaged; a failing source. A directory that is met twice, so that cycles end, paths of more than 64
+    /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
+    pub fn scan(&self, root: &Inode, filter: &ScanFilter, threads: Threads) -> Result<FileTable, ReadError> {
+        let mut table = FileTable::default();
+        Listing::new(self, filter, &mut table).list_all(root)?;
+        fill_rows(self, &mut table, threads)?;
+        Ok(table)
+    }
+}
+
+/// The first pass.
+struct Listing<'a> {
+    image: &'a Image,
+    filter: &'a ScanFilter,
+    table: &'a mut FileTable,
+    inodes: InodeReader<'a>,
+    /// Directories still to be listed, the next one last, with their rows.
+    pending: Vec<(Inode, u32)>,
+    /// Directories that were met.
+    seen: HashSet<Nid>,
+    /// Lengths of the directories' paths.
+    path_lens: Vec<u32>,
+    /// Bytes that directories may still have.
+    room: u64,
+}
+
+impl<'a> Listing<'a> {
+    fn new(image: &'a Image, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
+        let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
+        let (pending, seen, path_lens) = (Vec::new(), HashSet::new(), Vec::new());
+        Self { image, filter, table, inodes: InodeReader::new(image), pending, seen, path_lens, room }
+    }
+
+    fn list_all(&mut self, root: &Inode) -> Result<(), ReadError> {
+        self.enter(root, 0, b"")?;
+        while let Some((dir, row)) = self.pending.pop() {
+            let before = self.pending.len();
+            let listed = self.list(&dir, row);
+            listed.map_err(|error| error.at_nid(dir.nid).at_path(&self.path(row)))?;
+            // The first directory below this one is the next.
+            self.pending[before..].reverse();
+        }
+        Ok(())
+    }
+
+    /// The path of a directory for messages.
+    fn path(&self, row: u32) -> Vec<u8> {
+        match row {
+            0 => b".".to_vec(),
+            _ => self.table.directories.path(row as usize),
+        }
+    }
+
+    /// A directory that was met, with the row of the one that it is in.
+    fn enter(&mut self, dir: &Inode, parent: u32, name: &[u8]) -> Result<(), ReadError> {
+        let corrupt = |field, value, reason| Err(ReadError::corrupt("erofs_dirent", 0, field, value, reason));
+        if !self.seen.insert(dir.nid) {
+            return corrupt("nid", dir.nid.0, "a directory with several names");
+        }
+        let above = self.path_lens.get(parent as usize).map_or(0, |len| len + 1);
+        let path_len = above + name.len() as u32;
+        if path_len as usize > PATH_MAX_LEN {
+            return Err(ReadError::unsupported("erofs_dirent", 0, "path length", path_len.into(), "over 64 KiB"));
+        }
+        let Ok(row) = u32::try_from(self.table.directories.len()) else {
+            return Err(ReadError::unsupported("erofs_dirent", 0, "nid", dir.nid.0, "over 2^32 directories"));
+        };
+        let cost = if dir.meta.layout().is_compressed() { dir.size() / NAMES_RATIO_MAX } else { dir.size() };
+        match self.room.checked_sub(cost) {
+            Some(room) => self.room = room,
+            None => return corrupt("i_size", dir.size(), "directories are longer than the image"),
+        }
+        self.table.directories.push(dir.nid, parent, name);
+        self.path_lens.push(path_len);
+        self.pending.push((*dir, row));
+        Ok(())
+    }
+
+    fn list(&mut self, dir: &Inode, row: u32) -> Result<(), ReadError> {
+        let mut reader = DirReader::open(self.image, dir)?;
+        for idx in 0..reader.blocks() {
+            let bytes = reader.block(idx)?;
+            let block = bytes.parse(idx * reader.block_len())?;
+            for nth in 0..block.len() {
+                let entry = block.entry(nth)?;
+                if !is_dot(entry.name) {
+                    self.add(&entry, row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, entry: &Dirent<'_>, dir: u32) -> Result<(), ReadError> {
+        let name = entry.name;
+        if entry.file_type == FileType::Regular.dirent_number() {
+            if self.filter.takes(FileType::Regular, name) {
+                self.table.push_unread(entry.nid, dir, name);
+            }
+            return Ok(());
+        }
+        let inode = self.inodes.read(entry.nid)?;
+        if self.filter.takes(inode.file_type(), name) {
+            self.table.push_unread(entry.nid, dir, name);
+            // An inode that was read is checked already.
+            self.table.fill_last(&inode);
+        }
+        if inode.is_dir() { self.enter(&inode, dir, name) } else { Ok(()) }
+    }
+}
+
+/// What inodes say about some rows.
+struct RowBatch<'t> {
+    nids: &'t [u64],
+    sizes: &'t mut [u64],
+    modes: &'t mut [u16],
+    owners: (&'t mut [u32], &'t mut [u32]),
+    mtimes: (&'t mut [i64], &'t mut [u32]),
+}
+
+/// The second pass.
+fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
+    let owners = table.uids.chunks_mut(BATCH).zip(table.gids.chunks_mut(BATCH));
+    let mtimes = table.mtimes.chunks_mut(BATCH).zip(table.mtime_nsecs.chunks_mut(BATCH));
+    let facts = table.sizes.chunks_mut(BATCH).zip(table.modes.chunks_mut(BATCH)).zip(owners.zip(mtimes));
+    let batches = table.nids.chunks(BATCH).zip(facts).enumerate();
+    let batches = batches.map(|(nth, (nids, ((sizes, modes), (owners, mtimes))))| {
+        (nth, RowBatch { nids, sizes, modes, owners, mtimes })
+    });
+    let errors = Mutex::new(Vec::new());
+    unordered::run(threads, batches.collect(), || {
+        let (mut inodes, errors) = (InodeReader::new(image), &errors);
+        move |(nth, batch): (usize, RowBatch<'_>)| {
+            if let Err((row, error)) = batch.fill(&mut inodes) {
+                errors.lock().unwrap_or_else(PoisonError::into_inner).push((nth * BATCH + row, error));
+            }
+        }
+    });
+    let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match errors.into_iter().min_by_key(|&(row, _)| row) {
+        Some((row, error)) => Err(error.at_path(&table.path(row))),
+        None => Ok(()),
+    }
+}
+
+impl RowBatch<'_> {
+    /// Fill in what the inodes of regular files say; rows with a mode have it already. An error comes with its row.
+    fn fill(self, inodes: &mut InodeReader<'_>) -> Result<(), (usize, ReadError)> {
+        for row in 0..self.nids.len() {
+            if self.modes[row] != 0 {
+                continue;
+            }
+            let nid = Nid(self.nids[row]);
+            let inode = inodes.read(nid).map_err(|error| (row, error))?;
+            if !inode.is_file() {
+                let (value, reason) = (FileType::Regular.dirent_number().into(), "the inode is no regular file");
+                let error = ReadError::corrupt("erofs_dirent", 0, "file_type", value, reason);
+                return Err((row, error.at_nid(nid)));
+            }
+            self.sizes[row] = inode.size();
+            self.modes[row] = inode.mode();
+            (self.owners.0[row], self.owners.1[row]) = (inode.uid(), inode.gid());
+            (self.mtimes.0[row], self.mtimes.1[row]) = (inode.mtime(), inode.mtime_nsec());
+        }
+        Ok(())
+    }
+}
+
+impl FileTable {
+    /// A row of which only the name and the number are known.
+    fn push_unread(&mut self, nid: Nid, dir: u32, name: &[u8]) {
+        self.nids.push(nid.0);
+        self.sizes.push(0);
+        // No inode has this mode: it has no type.
+        self.modes.push(0);
+        self.uids.push(0);
+        self.gids.push(0);
+        self.mtimes.push(0);
+        self.mtime_nsecs.push(0);
+        self.parents.push(dir);
+        self.names.push(name);
+    }
+
+    /// What the inode of the last row says.
+    fn fill_last(&mut self, inode: &Inode) {
+        let row = self.len() - 1;
+        self.sizes[row] = inode.size();
+        self.modes[row] = inode.mode();
+        (self.uids[row], self.gids[row]) = (inode.uid(), inode.gid());
+        (self.mtimes[row], self.mtime_nsecs[row]) = (inode.mtime(), inode.mtime_nsec());
+    }
+}
