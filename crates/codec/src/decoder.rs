@@ -2,6 +2,7 @@
 
 use crate::{CodecError, Reason, deflate, lz4, lzma, zstd};
 use kiln_format::Algorithm;
+use kiln_format::compr_cfg::ComprCfgs;
 
 /// How much of the stream is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,17 @@ impl Default for DecodeLimits {
     /// The kernel's own limits: a dictionary of 8 MiB, a window of 1 MiB.
     fn default() -> Self {
         DecodeLimits { lzma_dict_size: 8 << 20, zstd_window_log: 20 }
+    }
+}
+
+impl From<&ComprCfgs> for DecodeLimits {
+    /// What the records allow; the kernel's own limits for algorithms without a record, which then do not occur.
+    fn from(cfgs: &ComprCfgs) -> Self {
+        let default = DecodeLimits::default();
+        DecodeLimits {
+            lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
+            zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
+        }
     }
 }
 

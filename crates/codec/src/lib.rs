@@ -22,6 +22,7 @@ mod fit;
 mod huffman;
 mod lz4;
 mod lzma;
+mod method;
 pub mod probe;
 mod spec;
 mod words;
@@ -29,7 +30,8 @@ mod zstd;
 
 pub use decoder::{DecodeLimits, Decoder, Want};
 pub use encoder::{Encoder, Filled};
-pub use spec::{Method, Spec};
+pub use method::{METHODS, Method, MethodInfo, Windows};
+pub use spec::Spec;
 
 use kiln_format::Algorithm;
 use std::fmt;
@@ -63,7 +65,7 @@ pub enum CodecError {
         option: String,
     },
     /// The method has no such level.
-    #[error("{} has no level {level}: use {}", method.name(), spec::LevelRange(*method))]
+    #[error("{} has no level {level}: use {}", method.name(), method.info().levels_in_words)]
     Level {
         /// The method.
         method: Method,
@@ -71,7 +73,7 @@ pub enum CodecError {
         level: i32,
     },
     /// The method, or its encoder of that level, has no such window.
-    #[error("{} has no dictionary of {len} bytes: {}", method.name(), spec::WindowRange(*method))]
+    #[error("{} has no dictionary of {len} bytes: {}", method.name(), method.info().windows_in_words)]
     Window {
         /// The method.
         method: Method,

@@ -1,130 +1,11 @@
 //! What the user asks for with `-z`: a method, a level, a pcluster length.
 
 use crate::CodecError;
-use kiln_format::Algorithm;
+use crate::method::Method;
 use kiln_format::compr_cfg::PCLUSTER_MAX_LEN;
-use std::fmt;
-use std::ops::RangeInclusive;
 
 /// The smallest block that EROFS knows, in bytes: every pcluster is a multiple of it.
 const BLOCK_MIN_LEN: u32 = 512;
-
-/// What the user names with `-z`: the encoder, not the on-disk algorithm (lz4 and lz4hc write the same format).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// LZ4's fast encoder. It has one level.
-    Lz4,
-    /// LZ4's slow encoder: hash chains, from level 10 on an optimal parse.
-    Lz4hc,
-    /// MicroLZMA: LZMA1 with the smallest possible header.
-    Lzma,
-    /// DEFLATE: up to level 9 an encoder of our own, above it libdeflate.
-    Deflate,
-    /// Zstandard.
-    Zstd,
-}
-
-impl Method {
-    /// All methods.
-    pub const ALL: [Method; 5] = [Method::Lz4, Method::Lz4hc, Method::Lzma, Method::Deflate, Method::Zstd];
-
-    /// The format that this method writes.
-    pub fn algorithm(self) -> Algorithm {
-        match self {
-            Method::Lz4 | Method::Lz4hc => Algorithm::Lz4,
-            Method::Lzma => Algorithm::Lzma,
-            Method::Deflate => Algorithm::Deflate,
-            Method::Zstd => Algorithm::Zstd,
-        }
-    }
-
-    /// Whether frequent bytes get shorter codes, so that data can become smaller though nothing in it repeats.
-    pub fn has_entropy_coder(self) -> bool {
-        self.algorithm() != Algorithm::Lz4
-    }
-
-    /// The name that users write.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Lz4 => "lz4",
-            Method::Lz4hc => "lz4hc",
-            Method::Lzma => "lzma",
-            Method::Deflate => "deflate",
-            Method::Zstd => "zstd",
-        }
-    }
-
-    /// The ordinary levels, from fast to small. LZMA takes 100 to 109 as well: the "extreme" variants of 0 to 9,
-    /// numbered as `mkfs.erofs` does.
-    pub fn levels(self) -> RangeInclusive<i32> {
-        match self {
-            Method::Lz4 => 1..=1,
-            Method::Lz4hc => 1..=12,
-            Method::Lzma => 0..=9,
-            Method::Deflate => 1..=12,
-            Method::Zstd => 1..=22,
-        }
-    }
-
-    /// The level where the user names none: the libraries' own defaults.
-    pub fn default_level(self) -> i32 {
-        match self {
-            Method::Lz4 => 1,
-            Method::Lz4hc => 9,
-            Method::Lzma | Method::Deflate => 6,
-            Method::Zstd => 3,
-        }
-    }
-
-    /// Bytes that a window may be given, in formats that have one to choose: what readers must remember of plain text. LZMA
-    /// calls it its dictionary.
-    pub fn windows(self) -> Option<RangeInclusive<u32>> {
-        match self {
-            Method::Lz4 | Method::Lz4hc => None,
-            Method::Lzma => Some(4 << 10..=8 << 20),
-            Method::Deflate => Some(256..=32 << 10),
-            Method::Zstd => Some(1 << 10..=1 << 20),
-        }
-    }
-
-    fn has_level(self, level: i32) -> bool {
-        self.levels().contains(&level) || self == Method::Lzma && (100..=109).contains(&level)
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "libdeflate" => Some(Method::Deflate), // mkfs.erofs tells two encoders apart; ours is the better one
-            _ => Self::ALL.into_iter().find(|m| m.name() == name),
-        }
-    }
-}
-
-/// A method's levels, in words.
-pub(crate) struct LevelRange(pub(crate) Method);
-
-impl fmt::Display for LevelRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let levels = self.0.levels();
-        match self.0 {
-            Method::Lz4 => write!(f, "no level (lz4hc has levels)"),
-            Method::Lzma => write!(f, "{} to {}, or 100 to 109 (extreme)", levels.start(), levels.end()),
-            _ => write!(f, "{} to {}", levels.start(), levels.end()),
-        }
-    }
-}
-
-/// A method's windows, in words.
-pub(crate) struct WindowRange(pub(crate) Method);
-
-impl fmt::Display for WindowRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.windows() {
-            None => write!(f, "{} has none to choose", self.0.name()),
-            Some(_) if self.0 == Method::Deflate => write!(f, "use 256 to 32k, from level 10 on 32k"),
-            Some(windows) => write!(f, "use {}k to {}m", windows.start() >> 10, windows.end() >> 20),
-        }
-    }
-}
 
 /// One way of compressing: method, level, largest pcluster, window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -162,12 +43,9 @@ impl Spec {
     /// # Errors
     /// A window that the method, or its encoder of this level, does not have.
     pub fn with_window(self, len: u32) -> Result<Spec, CodecError> {
-        let windows = self.method.windows().filter(|windows| windows.contains(&len));
-        // libdeflate, which has these levels, has one window.
-        let is_fixed = self.method == Method::Deflate && self.level >= 10;
-        match windows {
-            Some(windows) if !is_fixed || len == *windows.end() => Ok(Spec { window_len: Some(len), ..self }),
-            _ => Err(CodecError::Window { method: self.method, len }),
+        match self.method.has_window(self.level, len) {
+            true => Ok(Spec { window_len: Some(len), ..self }),
+            false => Err(CodecError::Window { method: self.method, len }),
         }
     }
 
@@ -203,18 +81,7 @@ impl Spec {
     /// About what a byte costs to encode, in picoseconds of one core: measured once, on a source text and a program, in
     /// pclusters of 64 KiB. For choices that must not depend on the machine.
     pub fn cost(&self) -> u64 {
-        // Speed in MB/s at the levels from the first on.
-        let speeds: &[u64] = match self.method {
-            Method::Lz4 => &[560],
-            Method::Lz4hc => &[217, 170, 120, 83, 70, 58, 52, 45, 38, 26, 18, 18],
-            Method::Lzma => &[14, 14, 13, 12, 6, 5, 4],
-            Method::Deflate => &[151, 140, 125, 104, 90, 76, 60, 44, 37, 3, 3, 2],
-            Method::Zstd => &[142, 142, 142, 90, 58, 50, 41, 39, 37, 32, 28, 22, 15, 11, 8, 6, 5, 4, 3],
-        };
-        let first = *self.method.levels().start();
-        // LZMA's extreme levels are all as slow as its highest.
-        let idx = usize::try_from(self.level - first).unwrap_or(0).min(speeds.len() - 1);
-        1_000_000 / speeds[idx]
+        1_000_000 / self.method.speed(self.level)
     }
 
     /// LZMA's dictionary in bytes, if none is asked for as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed

@@ -5,9 +5,7 @@ use crate::cache::state::ImageState;
 use crate::error::ReadError;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
-use crate::metadata::superblock::{
-    HEAD_LEN, decode_limits, has_composefs_header, read_compr_cfgs, read_head, verify_checksum,
-};
+use crate::metadata::superblock::{HEAD_LEN, has_composefs_header, read_compr_cfgs, read_head, verify_checksum};
 use crate::options::OpenOptions;
 use crate::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
@@ -93,7 +91,7 @@ impl Image {
         let cfgs = read_compr_cfgs(&all, &sb, &head)?;
         all.add_extra(&sb, devices)?;
         let is_composefs = has_composefs_header(&all)?;
-        let limits = decode_limits(&cfgs);
+        let limits = DecodeLimits::from(&cfgs);
         let (packed_nid, metabox_nid) = (sb.packed_nid, sb.metabox_nid);
         let core = Core {
             sb,

@@ -2,7 +2,6 @@
 
 use crate::error::ReadError;
 use crate::source::devices::Devices;
-use kiln_codec::DecodeLimits;
 use kiln_format::Compat;
 use kiln_format::composefs::RawComposefsHeader;
 use kiln_format::compr_cfg::ComprCfgs;
@@ -50,14 +49,6 @@ pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock) -> Result<(), 
             let (record, stored) = ("erofs_super_block", sb.checksum.into());
             Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "checksum", stored, "does not match the superblock's block"))
         }
-    }
-}
-
-pub(crate) fn decode_limits(cfgs: &ComprCfgs) -> DecodeLimits {
-    let default = DecodeLimits::default();
-    DecodeLimits {
-        lzma_dict_size: cfgs.lzma_dict_size.unwrap_or(default.lzma_dict_size),
-        zstd_window_log: cfgs.zstd_windowlog.unwrap_or(default.zstd_window_log),
     }
 }
 

@@ -102,18 +102,20 @@ pub enum StoredAs {
 }
 
 impl StoredAs {
-    /// All kinds.
-    pub const ALL: [StoredAs; 9] = [
-        StoredAs::Hole,
-        StoredAs::Raw,
-        StoredAs::Inline,
-        StoredAs::Plain,
-        StoredAs::Fragment,
-        StoredAs::Encoded(Algorithm::Lz4),
-        StoredAs::Encoded(Algorithm::Lzma),
-        StoredAs::Encoded(Algorithm::Deflate),
-        StoredAs::Encoded(Algorithm::Zstd),
-    ];
+    /// All kinds: those without an algorithm, then one for each algorithm.
+    pub const ALL: [StoredAs; 5 + Algorithm::ALL.len()] = {
+        let mut all = [StoredAs::Hole; 5 + Algorithm::ALL.len()];
+        all[1] = StoredAs::Raw;
+        all[2] = StoredAs::Inline;
+        all[3] = StoredAs::Plain;
+        all[4] = StoredAs::Fragment;
+        let mut idx = 0;
+        while idx < Algorithm::ALL.len() {
+            all[5 + idx] = StoredAs::Encoded(Algorithm::ALL[idx]);
+            idx += 1;
+        }
+        all
+    };
 
     /// What a person calls it.
     pub fn name(self) -> &'static str {
