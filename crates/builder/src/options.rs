@@ -1,6 +1,7 @@
 //! What a caller chooses.
 
 pub(crate) mod hints;
+pub(crate) mod preset;
 
 use kiln_codec::{Method, Spec};
 use kiln_format::chunk::CHUNK_MAX_SHIFT;

@@ -16,7 +16,7 @@ pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Destination, Existing, Stream};
-use crate::preset::{self, Extents, Preset, SMALL_FILE_LEN, Wishes};
+use crate::preset::{self, Extents, PresetArg};
 use crate::progress::ProgressArgs;
 use crate::report::{note, print_document};
 use crate::signals::Signals;
@@ -25,7 +25,10 @@ use crate::target::Target;
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
 use job::Idle;
-use kiln_builder::{BuildOptions, Dedupe, Fragments, PhaseClock, Progress, Reasons};
+use kiln_builder::{
+    BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, PhaseClock, Preset, Progress, Reasons,
+    SMALL_FILE_LEN,
+};
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
 use layout_args::LayoutArgs;
@@ -64,7 +67,7 @@ pub struct Args {
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
-    preset: Preset,
+    preset: PresetArg,
 
     /// Compression: lz4, lz4hc, lzma, deflate or zstd, with a level, or none. No match reaches further back than dictsize:
     /// deflate 256 to 32k, zstd 1k to 1m (both take the next power of two below), lzma 4k to 8m. It is the memory that
@@ -237,8 +240,8 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     not_a_directory::refuse(&args.src)?;
     let Some(image) = &args.image else { return estimate::run(args) };
-    let mut options = options(args, args.preset)?;
-    let by_path = args.by_path.resolve(&options, args.kernel)?;
+    let mut options = options(args, args.preset.into())?;
+    let by_path = args.by_path.resolve(&options)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     args.nice.apply()?;
     // A FIFO that nothing reads makes this wait, as in any program: a signal ends it.
@@ -293,24 +296,37 @@ fn tell_idle(idle: &Idle) {
     }
 }
 
-fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
-    let metadata = args.compress_metadata.as_ref();
-    let wishes = Wishes {
+/// The preset, and what the options that name more make of it.
+fn choices(args: &Args, preset: Preset) -> Result<Choices, Failure> {
+    let metadata: Option<Result<_, Failure>> = args.compress_metadata.as_ref().map(|MetadataArg { len, algorithm }| {
+        let method = algorithm.as_deref().map(|text| preset::method("--compress-metadata: ", text));
+        Ok(MetadataChoice { pcluster_len: *len, method: method.transpose()? })
+    });
+    Ok(Choices {
         preset,
-        block_len: args.layout.block_size,
-        algorithm: args.compression.as_deref(),
-        pcluster_len: args.pcluster_len,
         kernel: args.kernel,
+        block_len: args.layout.block_size,
+        compression: match args.compression.as_deref() {
+            Some("none") => Some(Compression::Off),
+            Some(text) => Some(Compression::By(preset::method("-z ", text)?)),
+            None => None,
+        },
+        pcluster_len: args.pcluster_len,
         dedupe: args.dedupe.map(Dedupe::from),
         fragments: args.fragments,
         packed_pcluster_len: args.packed_pcluster,
-        extents: args.extents,
+        encoded_extents: args.extents.map(|extents| extents == Extents::Encoded),
         tail_packing: args.tail_packing,
-        compress_dirs: args.compress_dirs,
-        metadata: metadata.map(|MetadataArg { len, algorithm }| (*len, algorithm.as_deref())),
-        tries: args.tries.as_deref(),
-        try_budget: args.try_budget,
-    };
+        pack_directories: args.compress_dirs,
+        metadata: metadata.transpose()?,
+        tries: args.tries.as_deref().map_or(Ok(Vec::new()), |list| preset::methods("--try ", list))?,
+        try_budget_percent: args.try_budget,
+    })
+}
+
+fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
+    let choices = choices(args, preset)?;
+    let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
         threads: args.threads.threads(),
         memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
@@ -318,7 +334,7 @@ fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
         label: args.label.padded(),
         source_date_epoch: source_date_epoch()?,
         keep_going: args.keep_going,
-        ..args.layout.apply(preset::choose(&wishes)?)?
+        ..args.layout.apply(options)?
     })
 }
 

@@ -274,6 +274,7 @@ mod tests {
         .unwrap();
         assert!(most.load(SeqCst) <= 3 + 1, "{} jobs at once", most.load(SeqCst));
     }
+
     #[test]
     #[should_panic = "a bug"]
     fn a_panic_ends_it() {
@@ -283,6 +284,6 @@ mod tests {
                 Ok(())
             })
         };
-        let _ = run(2, 8, (0..u64::MAX).map(|job| Costed { job, cost: 1 }), worker, |()| Ok(()));
+        let _ = run(Threads::at_least_one(2), 8, (0..u64::MAX).map(|job| Costed { job, cost: 1 }), worker, |()| Ok(()));
     }
 }

@@ -3,11 +3,9 @@
 use super::ByPath;
 use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
-use crate::preset::{PclusterLimits, check_method};
 use crate::size;
-use kiln_builder::BuildOptions;
+use kiln_builder::{BuildOptions, OptionProblem, PclusterLimits, check_method};
 use kiln_codec::Spec;
-use kiln_format::KernelVersion;
 use kiln_source::filter::{Hint, HintRules, PathOrder, lines};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -38,20 +36,20 @@ impl ByPathArgs {
     ///
     /// # Errors
     /// Files that cannot be read, what is no hint, and what the kernel does not have.
-    pub fn resolve(&self, options: &BuildOptions, kernel: Option<KernelVersion>) -> Result<ByPath, Failure> {
+    pub fn resolve(&self, options: &BuildOptions) -> Result<ByPath, Failure> {
         let order = match &self.order {
             Some(path) => PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?,
             None => PathOrder::default(),
         };
-        Ok(ByPath { hints: self.hints(options, kernel)?, order })
+        Ok(ByPath { hints: self.hints(options)?, order })
     }
 
     /// Without the order.
     ///
     /// # Errors
     /// As [`ByPathArgs::resolve`].
-    pub fn hints(&self, options: &BuildOptions, kernel: Option<KernelVersion>) -> Result<HintRules, Failure> {
-        let base = Base { options, kernel };
+    pub fn hints(&self, options: &BuildOptions) -> Result<HintRules, Failure> {
+        let base = Base { options };
         let mut hints = Vec::new();
         for path in &self.hints {
             for (idx, line) in lines(&read(path)?) {
@@ -72,7 +70,6 @@ const OPTIONS: [&[u8]; 2] = [b",level", b",dictsize"];
 /// What hints start from.
 struct Base<'a> {
     options: &'a BuildOptions,
-    kernel: Option<KernelVersion>,
 }
 
 impl Base<'_> {
@@ -103,10 +100,10 @@ impl Base<'_> {
             ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
             _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
         };
-        let limits =
-            PclusterLimits::of(spec.method, self.options.block_bits, self.options.encoded_extents, self.kernel);
-        let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(text, len))?;
-        check_method(spec.method, self.kernel)?;
+        let limits = PclusterLimits::new(spec.method, self.options);
+        let refuse = |problem: OptionProblem| Failure::Usage(problem.message(text));
+        let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(len)).map_err(refuse)?;
+        check_method(spec.method, self.options.kernel).map_err(refuse)?;
         Ok(Some(Spec { pcluster_len, ..spec }))
     }
 }
@@ -118,8 +115,8 @@ mod tests {
 
     fn way(text: &str, compression: Option<Spec>, kernel: &str) -> Result<Option<Spec>, String> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
-        let options = &BuildOptions { compression, ..BuildOptions::default() };
-        Base { options, kernel }.way(text).map_err(|failure| failure.to_string())
+        let options = &BuildOptions { compression, kernel, ..BuildOptions::default() };
+        Base { options }.way(text).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -153,7 +150,7 @@ mod tests {
     #[test]
     fn hints_end_with_their_way() {
         let options = &BuildOptions::default();
-        let base = Base { options, kernel: None };
+        let base = Base { options };
         assert!(base.hint(b"a=b=lz4").is_ok());
         assert!(
             base.hint(b"a,level=zstd,dictsize=4k,level=9:64k").is_ok(),

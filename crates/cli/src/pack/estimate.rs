@@ -3,7 +3,7 @@
 use super::summary::InSource;
 use super::{Args, Job, options};
 use crate::exit::{Exit, Failure};
-use crate::preset::Preset;
+use crate::preset::PresetArg;
 use crate::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::signals::Signals;
 use crate::size::Human;
@@ -18,8 +18,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let mut choices = Vec::new();
-    for &preset in Preset::value_variants() {
-        choices.push((preset, options(args, preset)));
+    for &preset in PresetArg::value_variants() {
+        choices.push((preset, options(args, preset.into())));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
         // None is possible. The last preset compresses: its reason is not that it does not.
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     for (preset, options) in choices {
         let outcome = match options {
             Ok(mut options) => {
-                options.hints = args.by_path.hints(&options, args.kernel)?.of(&scan.tree);
+                options.hints = args.by_path.hints(&options)?.of(&scan.tree);
                 let mut estimate = job.estimate(&scan.tree, has_blob, &options, &signals)?;
                 estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
                 estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(if scan.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
 }
 
-fn name(preset: Preset) -> String {
+fn name(preset: PresetArg) -> String {
     preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

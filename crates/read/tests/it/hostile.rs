@@ -238,11 +238,11 @@ fn an_unknown_chunk_format_hides_the_contents_only() {
     let error = image.read_at(&inode, &mut [0; 10], 0).unwrap_err();
     assert!(matches!(error, ReadError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("format = 128 (0x80): unknown bits"), "{error}");
-    assert_eq!(check(&image, 1).unwrap().problem_count, 1);
+    assert_eq!(image.check(kiln_read::Threads::ONE).unwrap().problem_count, 1);
     // An empty file has no chunks.
     let (image, inode) = with_file(|image| (image.file(DataLayout::ChunkBased, 0, 0x80), vec![]));
     assert_eq!(image.read_at(&inode, &mut [0; 10], 0).unwrap(), 0);
-    assert_eq!(check(&image, 1).unwrap().problem_count, 0);
+    assert_eq!(image.check(kiln_read::Threads::ONE).unwrap().problem_count, 0);
 }
 
 #[test]

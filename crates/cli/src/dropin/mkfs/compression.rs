@@ -3,8 +3,7 @@
 use super::value;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
-use crate::preset::PclusterLimits;
-use kiln_builder::BuildOptions;
+use kiln_builder::{BuildOptions, PclusterLimits};
 use kiln_codec::{Method, Spec};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -153,7 +152,7 @@ impl MetadataCompression {
         let method =
             self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
         // Without compression it is checked all the same.
-        let limits = PclusterLimits::of(method.unwrap_or(Method::Zstd), files.block_bits, files.encoded_extents, None);
+        let limits = PclusterLimits::new(method.unwrap_or(Method::Zstd), files);
         let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
         let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {

@@ -2,8 +2,7 @@
 
 use super::value;
 use crate::dropin::getopt::{Misuse, number};
-use crate::preset::SMALL_FILE_LEN;
-use kiln_builder::{ChunkEntries, Fragments};
+use kiln_builder::{ChunkEntries, Fragments, SMALL_FILE_LEN};
 use std::ffi::OsString;
 
 /// Names by bit of `--zfeature-bits`.

@@ -4,8 +4,7 @@ use super::compression::Compression;
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
 use crate::exit::Failure;
-use crate::preset::PclusterLimits;
-use kiln_builder::BuildOptions;
+use kiln_builder::{BuildOptions, PclusterLimits};
 use kiln_codec::Spec;
 use kiln_source::filter::{Hint, HintRules};
 use std::fs;
@@ -52,7 +51,7 @@ fn hint(
     let len = number(&len.into()).ok_or_else(|| misuse(format!("invalid physical clustersize {len}")))?;
     let known = number(&idx.into()).and_then(|idx| compressors.get(usize::try_from(idx).ok()?));
     let compressor = known.ok_or_else(|| misuse(format!("-z names no compressor {idx}")))?;
-    let limits = PclusterLimits::of(compressor.method, build.block_bits, build.encoded_extents, None);
+    let limits = PclusterLimits::new(compressor.method, build);
     let way = match (len, limits.fit(len)) {
         (0, _) => None,
         (_, Some(len)) => Some(compressor.spec(len)),

@@ -10,10 +10,9 @@ use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short}
 use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, ByPath, CHUNK_MAX_LEN, Label, source_date_epoch};
-use crate::preset::{PclusterLimits, feature_of};
 use crate::threads::processors;
 use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes};
+use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes, PclusterLimits, feature_of};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
 use kiln_format::feature::Feature;
@@ -395,7 +394,10 @@ fn layout(
     let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
     // Without compression they are checked all the same.
     let method = compression.map_or(Method::Zstd, |compression| compression.method);
-    let limits = PclusterLimits::of(method, block_bits, extended.bits48, None);
+    let limits = PclusterLimits::new(
+        method,
+        &BuildOptions { block_bits, encoded_extents: extended.bits48, ..BuildOptions::default() },
+    );
     let fit = |what, len: Option<u64>| {
         let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
         len.map(fit).transpose()

@@ -1,0 +1,75 @@
+//! Presets: the product's choices of options, for those that do not want to choose each.
+
+pub(crate) mod choices;
+pub(crate) mod error;
+pub(crate) mod limits;
+
+use kiln_codec::Method;
+
+use crate::options::{Dedupe, Fragments};
+
+/// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
+pub const SMALL_FILE_LEN: u64 = 128 << 10;
+
+/// Where a choice of options starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Preset {
+    /// No compression.
+    Plain,
+    /// LZ4 in pclusters of 64 KiB; small files are packed.
+    Fast,
+    /// Zstandard, level 3, in pclusters of 64 KiB; small files are packed, and equal parts of files stored once.
+    #[default]
+    Balanced,
+    /// LZMA, level 6, in pclusters of 1 MiB; files are packed whatever their size, and equal parts stored once: smallest, and slow
+    /// to build and to read.
+    Archive,
+    /// Zstandard, level 3, in pclusters of 64 KiB; no file is packed, compressed ends lie beside inodes: for random reads of small
+    /// files.
+    Dataset,
+}
+
+/// The options of a preset, before the target kernel is considered.
+pub(crate) struct Defaults {
+    /// Method and level; `None`: nothing is compressed.
+    pub method: Option<(Method, i32)>,
+    /// The largest pcluster in bytes.
+    pub pcluster_len: u32,
+    /// Plain text that is compressed as one piece of encoded extents, in bytes.
+    pub unit_len: u32,
+    pub fragments: Fragments,
+    pub tail_packing: bool,
+    pub dedupe: Dedupe,
+}
+
+impl Preset {
+    /// All presets, from the fastest build to the slowest; `Dataset`, which has another purpose, is last.
+    pub const ALL: [Preset; 5] = [Preset::Plain, Preset::Fast, Preset::Balanced, Preset::Archive, Preset::Dataset];
+
+    pub(crate) fn defaults(self) -> Defaults {
+        let small_files = Fragments::UpTo(SMALL_FILE_LEN);
+        let defaults = |method, fragments, dedupe| Defaults {
+            method,
+            pcluster_len: 64 << 10,
+            unit_len: 256 << 10,
+            fragments,
+            tail_packing: false,
+            dedupe,
+        };
+        let zstd = Some((Method::Zstd, 3));
+        match self {
+            Preset::Plain => defaults(None, Fragments::Off, Dedupe::Files),
+            Preset::Fast => defaults(Some((Method::Lz4, 1)), small_files, Dedupe::Files),
+            Preset::Balanced => defaults(zstd, small_files, Dedupe::Parts),
+            Preset::Archive => Defaults {
+                pcluster_len: 1 << 20,
+                unit_len: 1 << 20,
+                ..defaults(Some((Method::Lzma, 6)), Fragments::UpTo(u64::MAX), Dedupe::Parts)
+            },
+            Preset::Dataset => {
+                Defaults { unit_len: 64 << 10, tail_packing: true, ..defaults(zstd, Fragments::Off, Dedupe::Files) }
+            }
+        }
+    }
+}

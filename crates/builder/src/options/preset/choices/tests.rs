@@ -1,0 +1,213 @@
+use super::*;
+use crate::options::preset::SMALL_FILE_LEN;
+
+const SMALL: Fragments = Fragments::UpTo(SMALL_FILE_LEN);
+
+fn choices(preset: Preset, kernel: &str) -> Choices {
+    let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
+    Choices { preset, kernel, ..Choices::default() }
+}
+
+/// As `-z` says it.
+fn method(text: &str) -> MethodChoice {
+    let Spec { method, level, window_len, .. } = Spec::parse(text, 4096).unwrap();
+    MethodChoice { method, level: Some(level), window_len }
+}
+
+fn by(text: Option<&str>) -> Option<Compression> {
+    text.map(|text| if text == "none" { Compression::Off } else { Compression::By(method(text)) })
+}
+
+fn compression(preset: Preset, z: Option<&str>, c: Option<u64>, kernel: &str) -> Option<Spec> {
+    let choices = Choices { compression: by(z), pcluster_len: c, ..choices(preset, kernel) };
+    choices.build_options().unwrap().compression
+}
+
+fn spec(method: Method, level: i32, pcluster_len: u32) -> Option<Spec> {
+    Some(Spec { method, level, pcluster_len, window_len: None })
+}
+
+#[test]
+fn options_override_presets() {
+    use Preset::*;
+    assert_eq!(compression(Balanced, None, None, ""), spec(Method::Zstd, 3, 64 << 10));
+    assert_eq!(compression(Fast, None, Some(16 << 10), ""), spec(Method::Lz4, 1, 16 << 10));
+    assert_eq!(compression(Archive, Some("lzma,9"), None, ""), spec(Method::Lzma, 9, 1 << 20));
+    assert_eq!(compression(Plain, None, None, ""), None);
+    assert_eq!(compression(Plain, Some("deflate"), None, ""), spec(Method::Deflate, 6, 64 << 10));
+    assert_eq!(compression(Archive, Some("none"), None, ""), None);
+}
+
+#[test]
+fn defaults_give_way_to_the_kernel() {
+    use Preset::*;
+    assert_eq!(compression(Balanced, None, None, "6.10"), spec(Method::Zstd, 3, 64 << 10));
+    assert_eq!(compression(Balanced, None, None, "6.9"), spec(Method::Lz4hc, 9, 64 << 10));
+    assert_eq!(compression(Archive, None, None, "5.16"), spec(Method::Lzma, 6, 1 << 20));
+    assert_eq!(compression(Archive, None, None, "5.15"), spec(Method::Lz4hc, 9, 1 << 20));
+    assert_eq!(compression(Fast, None, None, "5.15"), spec(Method::Lz4, 1, 64 << 10));
+    assert_eq!(compression(Archive, None, None, "5.13"), spec(Method::Lz4hc, 9, 1 << 20));
+    assert_eq!(compression(Balanced, None, None, "5.12"), spec(Method::Lz4hc, 9, 4096));
+    assert_eq!(compression(Fast, None, None, "5.4"), spec(Method::Lz4, 1, 4096));
+    assert_eq!(compression(Plain, Some("lz4hc,12"), Some(4096), "5.4"), spec(Method::Lz4hc, 12, 4096));
+    assert_eq!(compression(Plain, None, None, "5.4"), None);
+    let tried = Choices { tries: vec![method("lz4hc,12")], ..choices(Fast, "5.4") };
+    assert_eq!((tried).build_options().unwrap().trial.specs, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
+}
+
+#[test]
+fn packing_and_deduplication_follow_preset_method_and_kernel() {
+    use Preset::*;
+    let off = Fragments::Off;
+    for (preset, algorithm, kernel, fragments, dedupe) in [
+        (Plain, None, "", off, Dedupe::Files),
+        (Plain, Some("zstd"), "", off, Dedupe::Files),
+        (Fast, None, "", SMALL, Dedupe::Files),
+        (Fast, None, "6.0", off, Dedupe::Files),
+        (Balanced, None, "", SMALL, Dedupe::Parts),
+        (Balanced, None, "6.1", SMALL, Dedupe::Parts),
+        (Balanced, None, "6.0", off, Dedupe::Files),
+        (Balanced, Some("lz4"), "", SMALL, Dedupe::Files),
+        (Balanced, Some("lz4hc"), "", SMALL, Dedupe::Parts),
+        (Balanced, Some("none"), "", off, Dedupe::Files),
+        (Archive, None, "", Fragments::UpTo(u64::MAX), Dedupe::Parts),
+        (Archive, None, "5.16", off, Dedupe::Files),
+        (Dataset, None, "6.12", off, Dedupe::Files),
+    ] {
+        let options = (Choices { compression: by(algorithm), ..choices(preset, kernel) }).build_options().unwrap();
+        assert_eq!((options.fragments, options.dedupe), (fragments, dedupe), "{preset:?} {algorithm:?} {kernel}");
+    }
+    let named = Choices {
+        dedupe: Some(Dedupe::Off),
+        fragments: Some(Fragments::UpTo(7)),
+        packed_pcluster_len: Some(8192),
+        ..choices(Dataset, "6.1")
+    };
+    let options = (named).build_options().unwrap();
+    assert_eq!((options.dedupe, options.fragments), (Dedupe::Off, Fragments::UpTo(7)));
+    assert_eq!(options.packed_pcluster_len, Some(8192));
+}
+
+#[test]
+fn encoded_extents_have_longer_units() {
+    use Preset::*;
+    for (preset, kernel, encoded_extents, pcluster_len, expected) in [
+        (Balanced, "", None, None, (false, 64 << 10)),
+        (Balanced, "6.14", None, None, (false, 64 << 10)),
+        (Balanced, "6.15", None, None, (true, 256 << 10)),
+        (Balanced, "6.15", None, Some(32 << 10), (true, 32 << 10)),
+        (Balanced, "6.15", Some(false), None, (false, 64 << 10)),
+        (Balanced, "", Some(true), None, (true, 256 << 10)),
+        (Archive, "6.15", None, None, (true, 1 << 20)),
+        (Dataset, "6.15", None, None, (true, 64 << 10)),
+    ] {
+        let options = (Choices { encoded_extents, pcluster_len, ..choices(preset, kernel) }).build_options().unwrap();
+        let chosen = (options.encoded_extents, options.compression.unwrap().pcluster_len);
+        assert_eq!(chosen, expected, "{preset:?} {kernel} {encoded_extents:?}");
+    }
+    assert!(!(choices(Plain, "6.15")).build_options().unwrap().encoded_extents);
+}
+
+#[test]
+fn pclusters_suit_the_blocks() {
+    use Preset::*;
+    for (preset, block_len, kernel, expected) in [
+        (Balanced, 512, "", 64 << 10),
+        (Archive, 512, "", 512 << 10),
+        (Archive, 512, "6.15", 1 << 20),
+        (Archive, 1024, "", 1 << 20),
+        (Balanced, 64 << 10, "", 64 << 10),
+    ] {
+        let options = (Choices { block_len: Some(block_len), ..choices(preset, kernel) }).build_options().unwrap();
+        assert_eq!(options.compression.unwrap().pcluster_len, expected, "{preset:?} {block_len} {kernel}");
+        assert_eq!(options.block_bits.len(), block_len);
+    }
+    assert_eq!((choices(Plain, "")).build_options().unwrap().block_bits, BlockBits::DEFAULT);
+    let tried = Choices { block_len: Some(512), tries: vec![method("lz4"), method("zstd")], ..choices(Archive, "") };
+    let lens: Vec<u32> = (tried).build_options().unwrap().trial.specs.iter().map(|way| way.pcluster_len).collect();
+    assert_eq!(lens, [128 << 10, 512 << 10]);
+}
+
+#[test]
+fn compressed_metadata_brings_what_its_kernel_has() {
+    let with = |preset, pcluster_len, method| Choices {
+        metadata: Some(MetadataChoice { pcluster_len, method }),
+        ..choices(preset, "")
+    };
+    let options = (with(Preset::Fast, 16 << 10, None)).build_options().unwrap();
+    assert_eq!(options.metabox, spec(Method::Lz4, 1, 16 << 10));
+    assert!(options.pack_directories && options.encoded_extents && options.own_mtimes);
+    let options = with(Preset::Plain, 64 << 10, Some(method("zstd,9"))).build_options().unwrap();
+    assert_eq!((options.metabox, options.compression), (spec(Method::Zstd, 9, 64 << 10), None));
+    assert!(!options.pack_directories && options.own_mtimes);
+    let options = (Choices { pack_directories: true, ..choices(Preset::Balanced, "6.1") }).build_options().unwrap();
+    assert!(options.pack_directories && options.metabox.is_none() && !options.own_mtimes);
+}
+
+#[test]
+fn explicit_options_are_refused_with_the_reason() {
+    use Preset::*;
+    let with = |preset, algorithm, pcluster_len, kernel| Choices {
+        compression: by(algorithm),
+        pcluster_len,
+        ..choices(preset, kernel)
+    };
+    let parts = |preset, kernel| Choices { dedupe: Some(Dedupe::Parts), ..choices(preset, kernel) };
+    let packed = |preset, kernel| Choices { fragments: Some(SMALL), ..choices(preset, kernel) };
+    let packed_len = |preset, len| Choices { packed_pcluster_len: Some(len), ..choices(preset, "") };
+    let encoded = |preset, kernel| Choices { encoded_extents: Some(true), ..choices(preset, kernel) };
+    let blocks = |preset, block_len, kernel| Choices { block_len: Some(block_len), ..choices(preset, kernel) };
+    let directories = |preset, kernel| Choices { pack_directories: true, ..choices(preset, kernel) };
+    let metadata = |preset, pcluster_len, kernel| {
+        let metadata = Some(MetadataChoice { pcluster_len, method: None });
+        Choices { metadata, ..choices(preset, kernel) }
+    };
+    for (refused, message) in [
+        (blocks(Plain, 256, ""), "block_len 256: use a power of two, 512 to 64k"),
+        (blocks(Plain, 5000, ""), "block_len 5000: use a power of two"),
+        (blocks(Plain, 128 << 10, ""), "block_len 131072: use a power of two"),
+        (blocks(Plain, 1024, "6.3"), "block_len needs Linux 6.4, but the image is for Linux 6.3"),
+        (blocks(Balanced, 1024, "6.7"), "block_len needs Linux 6.8"),
+        (
+            Choices { pcluster_len: Some(256 << 10), ..blocks(Fast, 512, "") },
+            "pcluster_len 262144: use a multiple of 512 bytes, up to 131072",
+        ),
+        (
+            Choices { pcluster_len: Some(4096), ..blocks(Archive, 16 << 10, "") },
+            "pcluster_len 4096: use a multiple of 16384 bytes",
+        ),
+        (with(Balanced, Some("zstd"), None, "6.6"), "zstd came with Linux 6.10, but the image is for Linux 6.6"),
+        (with(Balanced, Some("deflate"), None, "6.1"), "deflate came with Linux 6.6"),
+        (with(Plain, Some("lzma"), None, "5.15"), "lzma came with Linux 5.16"),
+        (with(Plain, None, None, "5.3"), "images are made for Linux 5.4 and later"),
+        (
+            with(Fast, None, Some(8192), "5.12"),
+            "pcluster_len 8192: more than a block needs Linux 5.13, but the image is for Linux 5.12",
+        ),
+        (with(Fast, None, Some(5000), "5.12"), "pcluster_len 5000: more than a block needs Linux 5.13"),
+        (with(Fast, None, Some(1000), "5.12"), "pcluster_len 1000: use a multiple of 4096 bytes, up to 4096"),
+        (with(Balanced, Some("zstd"), None, "5.4"), "zstd came with Linux 6.10, but the image is for Linux 5.4"),
+        (with(Balanced, None, Some(1000), ""), "pcluster_len 1000: use a multiple of 4096 bytes, up to 1048576"),
+        (with(Balanced, None, Some(0), ""), "multiple of 4096"),
+        (with(Balanced, None, Some(2 << 20), ""), "up to 1048576"),
+        (with(Balanced, None, Some(1 << 40), ""), "up to 1048576"),
+        (with(Plain, None, Some(8192), ""), "pcluster_len: nothing is compressed"),
+        (parts(Balanced, "6.0"), "dedupe needs Linux 6.1, but the image is for Linux 6.0"),
+        (parts(Plain, ""), "dedupe: nothing is compressed"),
+        (packed(Balanced, "5.15"), "fragments needs Linux 6.1, but the image is for Linux 5.15"),
+        (packed(Plain, ""), "fragments: nothing is compressed"),
+        (packed_len(Balanced, 5000), "packed_pcluster_len 5000: use a multiple of 4096 bytes, up to 1048576"),
+        (packed_len(Dataset, 4096), "packed_pcluster_len: no files are packed"),
+        (packed_len(Plain, 4096), "packed_pcluster_len: nothing is compressed"),
+        (encoded(Balanced, "6.14"), "encoded_extents needs Linux 6.15, but the image is for Linux 6.14"),
+        (encoded(Plain, ""), "encoded_extents: nothing is compressed"),
+        (directories(Balanced, "6.0"), "pack_directories needs Linux 6.1, but the image is for Linux 6.0"),
+        (directories(Plain, ""), "pack_directories: nothing is compressed"),
+        (metadata(Balanced, 4096, "6.16"), "metadata needs Linux 6.17, but the image is for Linux 6.16"),
+        (metadata(Balanced, 5000, ""), "metadata 5000: use a multiple of 4096 bytes"),
+        (metadata(Plain, 4096, ""), "metadata: files are not compressed: name an algorithm"),
+    ] {
+        let error = refused.build_options().unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
