@@ -5,7 +5,9 @@
 
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
-use kiln_read::{DiskUsage, FollowLast, Image, Inode, ReadError, SeekWhat, Threads, WalkEntry};
+use kiln_read::{
+    DiskUsage, FileRangeMut, FollowLast, Image, Inode, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry,
+};
 use std::ops::ControlFlow;
 
 /// How much is asked for.
@@ -86,6 +88,12 @@ fn whole_image(image: &Image, out: &mut Outcome) {
         });
         assert!(out.count(measured).is_none() || dirs > 0);
     }
+    if let Ok(root) = image.inode(image.root_nid())
+        && let Some(table) = out.count(image.scan(&root, &ScanFilter::all(), Threads::at_least_one(2)))
+    {
+        assert!((0..table.len()).all(|row| !table.path(row).is_empty() && table.modes[row] != 0));
+        out.count(table.positions(image, Threads::ONE));
+    }
     let report = match image.check(Threads::ONE) {
         Err(ReadError::MissingDevices { .. }) => return,
         report => report.expect("memory does not fail"),
@@ -150,6 +158,10 @@ fn directory(image: &Image, dir: &Inode, limits: &Limits, out: &mut Outcome) {
         })
     };
     out.count(list(0, &mut names));
+    let listed = out.count(image.entries(dir).take(limits.entries).map(|entry| Ok(entry?.name)).collect());
+    let is_listed =
+        |listed: Vec<Vec<u8>>| listed.iter().all(|name| names.len() >= limits.entries || names.contains(name));
+    assert!(listed.is_none_or(is_listed), "names that another listing does not have");
     // Positions that no listing gave.
     for from in [7, dir.meta.size / 2, dir.meta.size, u64::MAX] {
         out.count(list(from, &mut Vec::new()));
@@ -219,4 +231,19 @@ fn reads(image: &Image, inode: &Inode, limits: &Limits, out: &mut Outcome) {
         }
     }
     assert_eq!(out.count(image.read_at(inode, &mut piece, u64::MAX)).unwrap_or(0), 0);
+    let owned = out.count(image.read_bytes(inode, 0..front.len() as u64));
+    let mut batch = vec![0x33; front.len()];
+    let mut batch_reads = [
+        FileRangeMut { inode: *inode, off: 0, buf: &mut batch },
+        FileRangeMut { inode: *inode, off: size / 2, buf: &mut piece },
+    ];
+    let mut lens = image.read_many_into(&mut batch_reads, Threads::ONE).into_iter().map(|len| out.count(len));
+    let batch_len = lens.next().flatten();
+    assert_eq!(lens.count(), 1);
+    let differs = owned.is_some_and(|owned| owned[..] != front[..]) || (batch_len.is_some() && batch != front);
+    if front_len.is_some() && differs {
+        out.contradiction = Some(inode.nid);
+    }
+    out.count(image.position(inode));
+    out.count(image.prefetch(inode, 0..limits.file_bytes));
 }

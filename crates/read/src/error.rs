@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 /// Why something could not be read. Cheap to clone, so that all threads that wait for one pcluster can have its error.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
     #[error("corrupt image: {}{defect}", PathPrefix(path, *nid))]
@@ -106,6 +107,7 @@ pub enum ReadError {
 
 /// What is wrong in an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Defect {
     /// A field of a record.
     #[error(transparent)]

@@ -26,6 +26,7 @@ use std::ops::Range;
 
 /// The part of a read that comes from one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Piece {
     /// Bytes of the file.
     pub wanted: Range<u64>,

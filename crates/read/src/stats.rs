@@ -25,6 +25,7 @@ pub type Sizes = [u64; SIZE_BOUNDS.len() + 1];
 ///
 /// The counters are read one after the other while other threads count on: they are consistent only if no thread reads the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Reads of contents by callers.
     pub reads: u64,

@@ -8,6 +8,7 @@ mod large;
 mod laws;
 mod layouts;
 mod limits;
+mod library;
 mod metadata;
 mod prefetch;
 mod random;

@@ -48,7 +48,6 @@ pub fn extents(image: &Image, inode: &Inode) -> impl Iterator<Item = Result<Exte
 /// Where an extent's bytes come from: byte address, length in bytes, device. Zeros for what has no place of its own.
 pub fn physical(extent: &Extent) -> (u64, u64, u16) {
     match extent.kind {
-        ExtentKind::Hole | ExtentKind::Fragment { .. } => (0, 0, 0),
         ExtentKind::Raw { device, pa } => (pa, extent.llen, device),
         ExtentKind::Meta { pa, .. } => (pa, extent.llen, 0),
         ExtentKind::Plain { inline: Some(_), pa, plen, .. } | ExtentKind::Encoded { inline: Some(_), pa, plen, .. } => {
@@ -57,5 +56,7 @@ pub fn physical(extent: &Extent) -> (u64, u64, u16) {
         ExtentKind::Plain { device, pa, plen, .. } | ExtentKind::Encoded { device, pa, plen, .. } => {
             (pa, plen.into(), device)
         }
+        // Holes and fragments.
+        _ => (0, 0, 0),
     }
 }

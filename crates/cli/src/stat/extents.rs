@@ -29,7 +29,6 @@ impl PlaceJson {
             Some(MetadataSpace::Metabox) => "metabox".into(),
         };
         let (space, address, stored_bytes) = match extent.kind {
-            ExtentKind::Hole => (None, None, None),
             ExtentKind::Raw { device, pa } => (Some(in_space(None, device)), Some(pa), Some(extent.llen)),
             ExtentKind::Meta { pa, in_metabox } => {
                 let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
@@ -40,6 +39,8 @@ impl PlaceJson {
                 (Some(in_space(inline, device)), Some(pa), Some(plen.into()))
             }
             ExtentKind::Fragment { off } => (Some("packed inode".into()), Some(off), None),
+            // A hole.
+            _ => (None, None, None),
         };
         Self { stored_as: StoredAs::from(&extent.kind).name(), space, address, stored_bytes }
     }

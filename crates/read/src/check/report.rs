@@ -6,6 +6,7 @@ use std::fmt;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Inodes that were checked, the packed inode and the metabox included.
     pub inodes: u64,
@@ -36,6 +37,7 @@ pub struct CheckReport {
 
 /// Something wrong in an image.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckProblem {
     /// Path of the file it is about; empty where it is about the image.
     pub path: Vec<u8>,
@@ -47,6 +49,7 @@ pub struct CheckProblem {
 
 /// What is wrong.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Finding {
     /// Something cannot be read.
     Unreadable(ReadError),
@@ -125,6 +128,7 @@ impl fmt::Display for CheckProblem {
 
 /// Something that is no error, because the kernel reads the image nevertheless.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Note {
     /// A feature that is used but not announced. Linux 6.18 reads the image; a kernel that is older than the feature
     /// misreads it instead of refusing it.

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 /// What a read costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cost {
     /// Pieces, each from one extent.
     pub pieces: u64,

@@ -17,6 +17,7 @@ pub struct Extent {
 /// Where the bytes of an extent come from. Flat addresses are resolved: `pa` is a byte address on `device`, 0 for the
 /// primary device and n for extra device n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExtentKind {
     /// Zeros.
     Hole,

@@ -5,6 +5,7 @@ use kiln_format::inode::{DataLayout, FileType};
 
 /// What an image contains. All counts are of inodes: further names of one count as hard links only.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
     /// Inodes by type, with their sizes.
     pub types: Vec<(FileType, Count)>,
@@ -33,6 +34,7 @@ pub struct Usage {
 
 /// Bytes that extents name, some of them more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sharing {
     /// Sum over all that name them.
     pub named: u64,
@@ -50,6 +52,7 @@ impl Sharing {
 /// Bytes of metadata. Those in a metabox are counted as they are in its contents; what the metabox takes is part of
 /// [`Usage::data`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MetadataUsage {
     /// Superblock, configurations of algorithms, device table.
     pub superblock: u64,

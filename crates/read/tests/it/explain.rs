@@ -244,7 +244,7 @@ fn check_piece(image: &Image, inode: &Inode, piece: &Piece) {
                 false => (Decoding::Whole, piece.extent.llen),
             }
         }
-        ExtentKind::Fragment { .. } => panic!("a fragment is told as extents of the packed inode"),
+        kind => panic!("a fragment is told as extents of the packed inode: {kind:?}"),
     };
     // Metadata in a compressed metabox adds what that decodes.
     match is_inline(piece) && inode.nid.in_metabox() {

@@ -25,7 +25,10 @@ use kiln_format::inode::{DataLayout, FileType, Inode as Meta, InodeData};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
-use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, ReadError, SeekWhat, Threads};
+use kiln_read::{
+    FilePosition, FollowLast, Image, Inode, MemorySource, OpenOptions, ReadError, ScanFilter, SeekWhat, Threads,
+};
+use std::io::Read;
 use std::sync::Arc;
 
 fn open(bytes: Vec<u8>) -> Image {
@@ -79,6 +82,47 @@ fn a_directory_with_two_names_is_visited_once() {
     assert!(entries[2].as_ref().unwrap_err().to_string().contains("a directory with several names"));
     let report = image.check(Threads::ONE).unwrap();
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("a directory with another name")));
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err().to_string();
+    assert!(error.contains("a directory with several names"), "{error}");
+}
+
+/// A table of all names is no longer than the image bears: a directory whose one block is named a million times by its chunk table has
+/// a length, and a cycle of directories an end.
+#[test]
+fn scans_are_bounded_by_the_image() {
+    let dir = FileType::Directory;
+    let mut image = Handmade::new(12);
+    let mut block = vec![0; 4096];
+    let names: Vec<String> = (0..120).map(|nth| format!("{nth:03}")).collect();
+    let list: Vec<_> = names.iter().map(|name| Dirent { nid: FILE_NID, file_type: 1, name: name.as_bytes() }).collect();
+    encode_block(&list, &mut block[..120 * 15]).unwrap();
+    let start = (image.append(&block) >> 12) as u32;
+    // Chunks of one block, with entries of four bytes.
+    let count = 2000;
+    let sub = Meta { file_type: dir, ..image.file(DataLayout::ChunkBased, count * 4096, 0) };
+    image.inode(Nid(64), &sub, &start.to_le_bytes().repeat(count as usize));
+    let image = with_root(image, &[("sub", Nid(64), dir)]);
+    let root = image.inode(Nid(0)).unwrap();
+    assert_eq!(image.read_dir_all(&image.inode(Nid(64)).unwrap()).unwrap().len(), 120 * count as usize);
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err();
+    assert!(error.is_corrupt() && error.to_string().contains("directories are longer than the image"), "{error}");
+    let image = with_root(Handmade::new(12), &[("again", Nid(0), dir)]);
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err();
+    assert!(error.to_string().contains("a directory with several names"), "{error}");
+}
+
+/// What an entry says about the type decides nothing alone.
+#[test]
+fn scans_do_not_trust_the_types_of_entries() {
+    let image = with_root(Handmade::new(12), &[("a", FILE_NID, FileType::Fifo), ("b", FILE_NID, FileType::Regular)]);
+    let root = image.inode(Nid(0)).unwrap();
+    let table = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap();
+    assert_eq!((table.name(0), table.name(1), &table.sizes[..]), (&b"a"[..], &b"b"[..], &[4, 4][..]));
+    let mut image = Handmade::new(12);
+    symlink(&mut image, 40, "target");
+    let image = with_root(image, &[("link", Nid(40), FileType::Regular)]);
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err().to_string();
+    assert!(error.contains("link (nid 40)") && error.contains("the inode is no regular file"), "{error}");
 }
 
 /// Put a symbolic link in slot `nid`, its target beside it.
@@ -145,6 +189,9 @@ fn sample(image: &Image, inode: &Inode) -> Vec<Result<usize, ReadError>> {
 fn a_size_that_is_only_claimed_is_an_error() {
     for layout in [DataLayout::FlatPlain, DataLayout::FlatInline, DataLayout::CompressedFull] {
         let (image, inode) = with_file(|image| (image.file(layout, HUGE, 1), vec![0; 64]));
+        let mut bytes = Vec::new();
+        let error = image.file(&inode).unwrap().read_to_end(&mut bytes).unwrap_err();
+        assert!(bytes.capacity() < 100 << 20, "{error}");
         assert!(sample(&image, &inode)[2..].iter().all(|read| read.as_ref().is_err_and(ReadError::is_corrupt)));
         assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
@@ -167,6 +214,15 @@ fn an_index_that_is_only_claimed_costs_nothing() {
 fn a_huge_hole_costs_nothing() {
     let (image, inode) = with_file(|image| (image.file(DataLayout::FlatPlain, HUGE, u32::MAX), vec![]));
     assert_eq!(sample(&image, &inode).into_iter().map(Result::unwrap).collect::<Vec<_>>(), [100, 100, 100, 5]);
+    for range in [0..HUGE, 7..u64::MAX] {
+        let error = image.read_bytes(&inode, range).unwrap_err();
+        assert!(matches!(error, ReadError::Unsupported { .. }), "{error}");
+    }
+    let mut bytes = b"kept".to_vec();
+    let error = image.file(&inode).unwrap().read_to_end(&mut bytes).unwrap_err();
+    assert_eq!((error.kind(), &bytes[..]), (std::io::ErrorKind::Unsupported, &b"kept"[..]));
+    assert_eq!(image.read_bytes(&inode, 7..100_007).unwrap(), vec![0; 100_000]);
+    assert_eq!(image.position(&inode).unwrap(), FilePosition::default());
     assert_eq!(image.seek(&inode, 7, SeekWhat::Data).unwrap(), None);
     assert_eq!(image.seek(&inode, 7, SeekWhat::Hole).unwrap(), Some(7));
     assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
@@ -195,6 +251,10 @@ fn a_bomb_costs_an_extent_at_a_time() {
         assert_eq!(image.read_at(&inode, &mut buf, off).unwrap(), 300);
         assert_eq!(buf, [b'!'; 300]);
     }
+    // The image is far shorter than that: memory grows in steps, and every step is whole extents.
+    let whole = image.read_bytes(&inode, 5..5 + 20 * EXTENT_LEN).unwrap();
+    assert!(whole.len() as u64 == 20 * EXTENT_LEN && whole.iter().all(|&byte| byte == b'!'));
+    assert!(image.stats().decoded_bytes < 50 * EXTENT_LEN, "{}", image.stats().decoded_bytes);
     // One byte more in an extent is more than kernels decode.
     let (image, inode) = with_file(|image| {
         let stream = encode(Algorithm::Zstd, &vec![b'!'; EXTENT_LEN as usize]);

@@ -152,6 +152,7 @@ fn check_extents<'a>(golden: &Golden, image: &Image, found: &Usage, inodes: impl
                     blocks.set_blocks(image, device, pa..pa + u64::from(plen));
                     plen.into()
                 }
+                kind => panic!("{kind:?}"),
             };
             let kind = kinds.entry(StoredAs::from(&extent.kind).name()).or_default();
             *kind = (kind.0 + 1, kind.1 + extent.llen, kind.2 + stored);
@@ -281,6 +282,7 @@ impl NaiveDisk<'_> {
                 }
                 new
             }
+            kind => panic!("{kind:?}"),
         }
     }
 }
