@@ -27,6 +27,18 @@ impl Image {
     ///
     /// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let report = image.check(kiln_read::Threads::PROCESSORS)?;
+    /// for problem in &report.problems {
+    ///     println!("{problem}");
+    /// }
+    /// assert_eq!(report.problem_count, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// A failing source, which says nothing about the image, a device that was not given, or a bug in this program.
     pub fn check(&self, threads: Threads) -> Result<CheckReport, ReadError> {

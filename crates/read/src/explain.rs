@@ -79,6 +79,17 @@ impl Image {
     /// What a cold read of bytes `range` of the inode's contents costs. The range is cut at the end of the file. What a
     /// directory's contents cost can be asked, too.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let file = image.open_file("/big/text")?;
+    /// let cost = image.explain(file.inode(), 0..4096)?.total()?;
+    /// println!("4096 bytes: {} fetched, {} decoded", cost.fetched, cost.decoded);
+    /// # assert!(cost.wanted == 4096 && cost.fetched > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Something without contents, a damaged map, a failing source. The pieces have errors of their own.
     pub fn explain(&self, inode: &Inode, range: Range<u64>) -> Result<Explanation<'_>, ReadError> {

@@ -74,6 +74,19 @@ impl Image {
     /// Open the image on `primary`, from byte `options.offset` on. `devices` are its extra devices: all of them in the order of its table, or none if
     /// they are part of `primary`.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// use kiln_read::{Image, MappedSource, MemorySource};
+    /// use std::sync::Arc;
+    ///
+    /// // An image in memory.
+    /// let bytes = std::fs::read("tests/golden/zstd.erofs").expect("a file");
+    /// let image = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &Default::default())?;
+    /// assert!(image.compr_cfgs().has(kiln_read::Algorithm::Zstd));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Not an EROFS image, a damaged or unsupported one, the wrong number of devices, a failing source.
     pub fn open(
@@ -161,6 +174,18 @@ impl Image {
     }
 
     /// What reading has cost so far, this image and all its clones together.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let file = image.open_file("/big/text")?;
+    /// file.read_at(&mut [0; 4096], 0)?;
+    /// let stats = image.stats();
+    /// println!("{} bytes fetched for {} served", stats.fetched_bytes, stats.served_bytes);
+    /// # assert_eq!(stats.served_bytes, 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> Stats {
         self.core.counters.snapshot()
     }

@@ -1,21 +1,55 @@
-//! An EROFS image as a tree: metadata, extents, contents, checks.
+//! An EROFS image as a tree: metadata, extents, contents, checks. No mount, no privilege, no other process.
 //!
-//! [`Image`] opens any [`ReadAt`] and answers like a filesystem: inodes, directories, attributes, ranges of bytes. All
-//! methods take `&self` and may be called from any number of threads.
+//! ```
+//! use kiln_read::Image;
+//! use std::io::Read;
 //!
-//! ```no_run
-//! let image = kiln_read::Image::open_path("tree.erofs".as_ref(), &[], &Default::default())?;
-//! let file = image.resolve(b"/etc/os-release", kiln_read::FollowLast::Follow)?;
-//! let mut text = vec![0; file.meta.size as usize];
-//! image.read_at(&file, &mut text, 0)?;
-//! # Ok::<(), kiln_read::ReadError>(())
+//! # let path = "tests/golden/zstd.erofs";
+//! let image = Image::open_path(path.as_ref(), &[], &Default::default())?;
+//! for entry in image.open_dir("/big")? {
+//!     println!("{}", entry?.name.escape_ascii());
+//! }
+//! let mut text = Vec::new();
+//! image.open_file("/big/text")?.read_to_end(&mut text)?;
+//! # assert!(text.len() > 100_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside, each folder is a layer: `source` (bytes of devices), `metadata`, `map` (from offsets in files to extents), `cache` (state
-//! between reads), `data` (contents), `tree` (names); `check`, `explain` and `usage` stand on these.
+//! # Who does what
 //!
-//! Bytes of an image are untrusted. Every sum is checked, every loop is bounded, and nothing is allocated from a
-//! claimed size alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
+//! * [`ReadAt`] is where bytes come from: a [`FileSource`], a [`MappedSource`], a [`MemorySource`], a part of one ([`OffsetSource`]), a [`File`] of
+//!   another image, or a source of yours, which [`conformance`] tests.
+//! * [`Image`] opens a source, and is what all questions are put to. It is cheap to clone; all methods take `&self` and may be called from any
+//!   number of threads, and by processes that are forked off. No thread outlives a call.
+//! * [`Inode`] is the metadata of one file. [`Image::inode`] reads it by number, [`Image::resolve`] by path.
+//! * [`DirEntries`], [`Walk`] and [`FileTable`] are lists of names: of a directory, of a tree one by one, of a tree in flat columns for
+//!   programs that work on millions of files ([`Image::scan`]).
+//! * [`File`] is an open file with [`Read`](std::io::Read) and [`Seek`](std::io::Seek). The ways to read below it differ in where bytes go:
+//!
+//!   | call | bytes go |
+//!   |---|---|
+//!   | [`Image::read_at`] | into a buffer of the caller |
+//!   | [`Image::view`] | nowhere, if they are in memory: a [`View`] borrows them from the image; else into a buffer that is used again |
+//!   | [`Image::read_bytes`] | into memory that outlives the image, or nowhere, if they are in memory |
+//!   | [`Image::read_many`] | many ranges at once, in stored order, on several threads: each to a closure |
+//!   | [`Image::read_many_into`] | the same, into buffers of the caller |
+//!
+//! * [`Extent`] says which stored bytes a range of a file comes from; [`FilePosition`] is the place of a file in the order of storage.
+//! * [`CheckReport`] says what is damaged ([`Image::check`]), [`Usage`] and [`DiskUsage`] what takes how much, [`Explanation`] what a read
+//!   costs, and [`Stats`] what all reads have cost.
+//!
+//! Types of `kiln-format` that are part of this interface are re-exported here.
+//!
+//! # Images that are not trusted
+//!
+//! Every sum is checked, every loop is bounded, and nothing is allocated from a claimed size alone: a damaged or hostile image gives a
+//! [`ReadError`], never a panic, a hang or unbounded memory. What [`Inode::size`] tells is a claim, too: do not allocate by it what you
+//! could not spare; [`File`]'s `read_to_end` and [`Image::read_bytes`] do not.
+//!
+//! # Inside
+//!
+//! Each folder is a layer: `source` (bytes of devices), `metadata`, `map` (from offsets in files to extents), `cache` (state between
+//! reads), `data` (contents), `tree` (names); `file`, `check`, `explain` and `usage` stand on these.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
 #![warn(unreachable_pub)]
 

@@ -30,6 +30,15 @@ impl Image {
     /// Reads metadata only. Memory: about 16 bytes for each inode, and 40 for each run of adjacent data: at most about the
     /// length of the image, and mostly far less.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let usage = image.usage(kiln_read::Threads::PROCESSORS)?;
+    /// println!("{} bytes of metadata in inodes", usage.metadata.inodes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The first thing found that is damaged, with its path: sums over a damaged image mean nothing. A failing source.
     pub fn usage(&self, threads: Threads) -> Result<Usage, ReadError> {

@@ -27,6 +27,31 @@ impl Image {
     /// Read all `ranges` on `threads`, in the order in which they are stored, and give each to `each` once: from any
     /// thread, in any order. A range of more than 4 MiB is given in several items, with items of other ranges between them. Memory is
     /// bounded by two extents and one item for each thread.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// use kiln_read::{FileRange, Threads};
+    /// use std::sync::Mutex;
+    ///
+    /// let root = image.inode(image.root_nid())?;
+    /// let mut files = Vec::new();
+    /// for entry in image.walk(&root, b"/") {
+    ///     let inode = entry?.inode;
+    ///     if inode.is_file() {
+    ///         files.push(FileRange { inode, range: 0..inode.size() });
+    ///     }
+    /// }
+    /// // How many zeros each file has.
+    /// let zeros = Mutex::new(vec![0; files.len()]);
+    /// image.read_many(&files, Threads::PROCESSORS, &|item| {
+    ///     if let Ok(bytes) = item.bytes {
+    ///         zeros.lock().unwrap()[item.idx] += bytes.iter().filter(|&&byte| byte == 0).count();
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_many(&self, ranges: &[FileRange], threads: Threads, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
         let (units, shared) = self.plan_batch(ranges, each);
         let batches = batches(&units);

@@ -30,6 +30,19 @@ impl Image {
     /// Read contents from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the
     /// file.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// use kiln_read::FollowLast;
+    ///
+    /// let text = image.resolve(b"/big/text", FollowLast::Follow)?;
+    /// let mut page = [0; 4096];
+    /// let len = image.read_at(&text, &mut page, 8192)?;
+    /// assert_eq!(len, 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// A directory, a file type without contents, a damaged image, a failing source. The bytes of `buf` are then unspecified.
     pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {

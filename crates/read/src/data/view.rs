@@ -99,6 +99,21 @@ impl Image {
     /// if its source is in memory (a [`MappedSource`](crate::MappedSource)) and stores it plain, or if it is in the cache;
     /// all else is put into `buf`, which grows to what is needed, at most the longest extent, and can be used again.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let file = image.open_file("/big/text")?;
+    /// let mut buf = Vec::new();
+    /// let mut lines = 0;
+    /// for off in (0..file.size()).step_by(65536) {
+    ///     let view = image.view(file.inode(), off, 65536, &mut buf)?;
+    ///     lines += view.iter().filter(|&&byte| byte == b'\n').count();
+    /// }
+    /// # assert!(lines > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Image::read_at`].
     pub fn view<'a>(

@@ -20,6 +20,18 @@ impl Image {
     /// that is not so is an error, which ends the iteration, as every error does.
     ///
     /// The cost of all extents together is linear in the length of the index; memory does not depend on it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let file = image.open_file("/big/text")?;
+    /// for extent in image.extents(file.inode()) {
+    ///     let extent = extent?;
+    ///     println!("{}..{}: {:?}", extent.la, extent.end(), extent.kind);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn extents(&self, inode: &Inode) -> Extents<'_> {
         Extents { inode: *inode, map: Some(Map::open(self, inode)), off: 0 }
     }

@@ -60,6 +60,20 @@ struct Body {
 impl Image {
     /// All extended attributes, in stored order. Those that Linux hides (unknown prefixes) are left out.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/xattrs.erofs".as_ref(), &[], &Default::default())?;
+    /// let root = image.inode(image.root_nid())?;
+    /// for entry in image.walk(&root, b"/") {
+    ///     let entry = entry?;
+    ///     for xattr in image.list_xattrs(&entry.inode)? {
+    ///         println!("{}: {}", entry.path.escape_ascii(), xattr.name.escape_ascii());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// A body that the format does not allow, a failing source.
     pub fn list_xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>, ReadError> {

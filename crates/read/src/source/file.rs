@@ -11,6 +11,19 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A regular file or a block device.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{FileSource, Image};
+/// use std::sync::Arc;
+///
+/// # let path = "tests/golden/blobdev.erofs";
+/// # let blob = "tests/golden/blobdev.blob";
+/// let (primary, extra) = (FileSource::open(path.as_ref())?, FileSource::open(blob.as_ref())?);
+/// let image = Image::open(Arc::new(primary), vec![Arc::new(extra)], &Default::default())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct FileSource {
     file: File,

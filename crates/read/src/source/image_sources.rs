@@ -112,6 +112,18 @@ impl fmt::Debug for Place {
 impl Image {
     /// [`Image::open`] for files or block devices.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// use kiln_read::{Image, OpenOptions};
+    ///
+    /// let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
+    /// # let path = "tests/golden/zstd.erofs";
+    /// let image = Image::open_path(path.as_ref(), &[], &options)?;
+    /// println!("{} inodes", image.superblock().inos);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Image::open`]; what cannot be opened is named.
     pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {

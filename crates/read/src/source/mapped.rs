@@ -13,6 +13,19 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 /// A regular file or a block device in memory.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{Image, MappedSource};
+/// use std::sync::Arc;
+///
+/// # let path = "tests/golden/flat.erofs";
+/// // SAFETY: this image is installed once and never changed.
+/// let source = unsafe { MappedSource::open(path.as_ref()) }?;
+/// let image = Image::open(Arc::new(source), vec![], &Default::default())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MappedSource {
     start: NonNull<u8>,

@@ -4,6 +4,17 @@ use super::read_at::{RangeMut, ReadAt};
 use std::io;
 
 /// Bytes in memory.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{Image, MemorySource};
+/// use std::sync::Arc;
+///
+/// # let bytes = std::fs::read("tests/golden/zstd.erofs").expect("a file");
+/// let image = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &Default::default())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemorySource {
     bytes: Vec<u8>,

@@ -4,6 +4,20 @@ use super::read_at::{RangeMut, ReadAt};
 use std::io;
 
 /// A source from one of its bytes on: an image inside a file of another kind, or behind a boot sector.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{Image, MemorySource, OffsetSource};
+/// use std::sync::Arc;
+///
+/// # let mut bytes = vec![0; 512];
+/// # bytes.extend(std::fs::read("tests/golden/zstd.erofs").expect("a file"));
+/// // An image behind 512 bytes of something else.
+/// let part = OffsetSource::new(MemorySource::new(bytes), 512).expect("512 bytes at least");
+/// let image = Image::open(Arc::new(part), vec![], &Default::default())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct OffsetSource<S> {
     inner: S,

@@ -15,6 +15,44 @@ pub struct RangeMut<'a> {
 ///
 /// Blocking, because FUSE, the command and Python are. All five methods are required, so that a wrapper (cache,
 /// counter, fault injector) cannot forget to forward one. [`conformance`](crate::conformance) tests implementations.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// use kiln_read::{Image, MemorySource, RangeMut, ReadAt};
+/// use std::io;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// /// Counts the reads of another source.
+/// struct Counting<S>(S, AtomicU64);
+///
+/// impl<S: ReadAt> ReadAt for Counting<S> {
+///     fn len(&self) -> io::Result<u64> {
+///         self.0.len()
+///     }
+///     fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.read_exact_at(buf, off)
+///     }
+///     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.read_ranges(ranges)
+///     }
+///     fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+///         None // else nothing would be read
+///     }
+///     fn will_need(&self, off: u64, len: u64) {
+///         self.0.will_need(off, len);
+///     }
+/// }
+///
+/// # let bytes = std::fs::read("tests/golden/zstd.erofs").expect("a file");
+/// let source = Arc::new(Counting(MemorySource::new(bytes.clone()), AtomicU64::new(0)));
+/// kiln_read::conformance::assert_conforms(&*source, &bytes);
+/// let image = Image::open(source, vec![], &Default::default())?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait ReadAt: Send + Sync {
     /// Length in bytes. It does not change.
     ///

@@ -109,6 +109,16 @@ impl<'a> DirReader<'a> {
 impl Image {
     /// The entry `name` of a directory, by bisection: names out of order may not be found, as in Linux.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let root = image.inode(image.root_nid())?;
+    /// let entry = image.lookup(&root, b"big")?.expect("a directory of this name");
+    /// assert!(image.inode(entry.nid)?.is_dir());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Not a directory, a damaged one, a failing source.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
@@ -136,6 +146,24 @@ impl Image {
     /// List a directory from position `from` on: 0, or one that an earlier listing gave. Entries come in stored order,
     /// "." and ".." included (a "." that is not stored comes last). `each` gets an entry and the position behind it,
     /// and may stop.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let root = image.inode(image.root_nid())?;
+    /// // Three entries; a later call goes on where this one stopped.
+    /// let (mut names, mut next) = (Vec::new(), 0);
+    /// image.read_dir(&root, 0, &mut |entry, behind| {
+    ///     names.push(entry.name);
+    ///     next = behind;
+    ///     if names.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    /// })?;
+    /// # assert!(names.len() == 3 && next > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Not a directory, a damaged one, a failing source.

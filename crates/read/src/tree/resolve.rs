@@ -23,6 +23,18 @@ impl Image {
     /// The inode at `path`, with or without a leading slash. Symbolic links are followed within the image: absolute
     /// ones from its root, and ".." of the root is the root.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// use kiln_read::{FollowLast, ReadError};
+    ///
+    /// let text = image.resolve(b"/big/text", FollowLast::Follow)?;
+    /// println!("{:o} {} bytes", text.mode(), text.size());
+    /// assert!(matches!(image.resolve(b"/absent", FollowLast::Follow), Err(ReadError::NotFound { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ReadError::NotFound`] and its kin with `path`; a damaged image, a failing source.
     pub fn resolve(&self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {

@@ -39,6 +39,22 @@ pub struct DirUsage<'a> {
 /// Blocks of fragments are those of the packed inode, and metadata in a metabox takes the blocks of the metabox, so that
 /// the sum over the whole tree is what the image needs. Memory: about 16 bytes for each inode, and 40 for each run of
 /// adjacent blocks.
+///
+/// ```
+/// # fn main() -> Result<(), kiln_read::ReadError> {
+/// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+/// use kiln_read::DiskUsage;
+/// use std::ops::ControlFlow;
+///
+/// let root = image.inode(image.root_nid())?;
+/// let sums = DiskUsage::new(&image).measure(&root, b"/", &mut |dir| {
+///     println!("{} {}", dir.sums.on_disk, dir.path.escape_ascii());
+///     ControlFlow::Continue(())
+/// })?;
+/// # assert!(sums.on_disk > 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct DiskUsage<'a> {
     image: &'a Image,
     meter: CostMeter<'a>,
