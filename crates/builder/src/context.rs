@@ -1,8 +1,11 @@
-//! What all phases of a build are given: the tree, the options, and how a caller follows and ends it.
+//! What all phases of a build are given: the tree, the options, how a caller follows and ends it, and where they post what they
+//! leave out.
 
 pub(crate) mod clock;
+pub(crate) mod ledger;
 pub(crate) mod progress;
 
+use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::options::BuildOptions;
 use crate::tree::Tree;
@@ -16,4 +19,6 @@ pub(crate) struct Context<'a> {
     pub options: &'a BuildOptions,
     /// Progress and interruption.
     pub control: &'a Control<'a>,
+    /// Files that are not stored as they were scanned.
+    pub ledger: &'a Ledger,
 }

@@ -23,6 +23,7 @@ use kiln_format::feature::{Feature, OLDEST_KERNEL};
 
 use crate::context::Context;
 use crate::context::clock::PhaseClock;
+use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
@@ -30,7 +31,6 @@ use crate::inodes::digest;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe, Fragments};
-use crate::plan::Apart;
 use crate::plan::Plan;
 use crate::tree::Kind;
 use crate::tree::Tree;
@@ -91,17 +91,19 @@ pub fn estimate(
         other => other,
     };
     let options = &BuildOptions { dedupe, fragments, ..options.clone() };
-    let mut clock = PhaseClock::start();
-    let context = Context { tree, options, control };
+    let clock = PhaseClock::start();
+    let ledger = Ledger::default();
+    let context = Context { tree, options, control, ledger: &ledger };
     let digests = digest::synthetic(tree, options);
-    let inodes = Inodes::gather(tree, &digests, options)?;
-    let plan = Plan::make(&inodes, &Apart::new(), context)?;
+    let inodes = Inodes::gather(&digests, context)?;
+    let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
-    let observed = observe::observe(&plan, &frame, context)?;
-    let mut layout_clock = PhaseClock::start();
-    let synthetic = synthetic::packed(&plan, &frame, &observed, has_blob, options);
-    let view = View::new(tree, &inodes, &plan, &synthetic, options);
+    let observed = observe::observe(&plan, &sources, &frame, context)?;
+    let layout_clock = PhaseClock::start();
+    let outcomes = synthetic::outcomes(&frame, &observed);
+    let synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
+    let view = View::new(&inodes, &plan, &synthetic, context);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
 
@@ -126,8 +128,8 @@ pub fn estimate(
     let hashed = if digests.is_empty() { 0 } else { bytes_in };
     let hash_secs = Interval::exact(digest::secs_per_byte() * hashed as f64);
     let busy_secs = (pack_secs + write_secs + hash_secs).with_error(TIME_ERROR);
-    let records = superblock::records(&view, special, options);
-    let features = header.superblock(&view, &layout, special, &records, options)?.features();
+    let records = superblock::records(&view, special);
+    let features = header.superblock(&view, &layout, special, &records)?.features();
     let because = features.into_iter().max_by_key(|feature| feature.since());
     let text_bytes = frame.strata.iter().map(Stratum::text).sum();
     let sampled_bytes = observed.iter().flatten().map(|one| one.text).sum();

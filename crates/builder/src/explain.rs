@@ -145,19 +145,19 @@ pub struct Reasons<'a> {
 }
 
 impl<'a> Reasons<'a> {
-    /// Keep what `packed` has to tell; inline tails, which need memory, go.
-    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, packed: StoredData, options: &BuildOptions) -> Self {
-        let refs = plan.streams.iter().flat_map(|streams| {
-            let target = |one: &crate::plan::dedupe::split_points::Ref| match streams.locate(one.target) {
+    /// Keep what `data` has to tell; inline tails, which need memory, go.
+    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, options: &BuildOptions) -> Self {
+        let refs = plan.parts.iter().flat_map(|parts| {
+            let target = |one: &crate::plan::dedupe::split_points::Ref| match parts.locate(one.target) {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
                 (TextSource::File(_), _) => None,
             };
-            streams.plan.refs.iter().filter_map(target)
+            parts.plan.refs.iter().filter_map(target)
         });
         let mut packed_refs: Vec<_> = refs.collect();
         packed_refs.sort_unstable_by_key(|range| range.start);
-        let left_out = packed.left_out.into_keys().collect();
-        Self { tree, inodes, plan, stored: packed.stored, left_out, options: options.clone(), packed_refs }
+        let StoredData { stored, left_out, .. } = data;
+        Self { tree, inodes, plan, stored, left_out, options: options.clone(), packed_refs }
     }
 
     /// Every regular file of the image in walk order.

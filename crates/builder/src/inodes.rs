@@ -8,6 +8,7 @@ use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
 use kiln_format::xattr::BODY_HEADER_LEN;
 use std::collections::HashMap;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::error::Skipped;
@@ -48,9 +49,7 @@ pub(crate) struct Inodes {
     pub xattrs: Xattrs,
     /// Bytes of attributes beside the root inode at least.
     root_xattr_len: usize,
-    /// Nodes that cannot be represented and are left out.
-    pub left_out: Vec<Skipped>,
-    /// Whether a node is left out.
+    /// Whether a node cannot be represented and is left out.
     pub is_left_out: Vec<bool>,
 }
 
@@ -59,14 +58,10 @@ impl Inodes {
     ///
     /// # Errors
     /// The first node that the format cannot represent, unless such nodes are to be skipped.
-    pub(crate) fn gather(
-        tree: &Tree,
-        digests: &HashMap<NodeId, Box<[u8]>>,
-        options: &BuildOptions,
-    ) -> Result<Self, BuildError> {
+    pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
+        let Context { tree, options, ledger, .. } = context;
         let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
-        let mut left_out = Vec::new();
         let mut is_left_out = vec![false; tree.len()];
         for id in tree.walk() {
             let node = tree.node(id);
@@ -77,7 +72,7 @@ impl Inodes {
                     if !options.keep_going || matches!(node.kind, Kind::Directory(_)) {
                         return Err(error);
                     }
-                    left_out.push(Skipped { path: tree.path(id), error });
+                    ledger.leave_out(Skipped { path: tree.path(id), error });
                     is_left_out[id.idx()] = true;
                 }
             }
@@ -107,7 +102,7 @@ impl Inodes {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
-        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, left_out, is_left_out })
+        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out })
     }
 
     /// What keeps a node's inode from being compact.

@@ -92,7 +92,7 @@ impl Layout {
         if shared_len > 0 {
             layout.inodes.regions.push(Region::SharedXattrs);
         }
-        let mut packed_end = view.packed.packed_len;
+        let mut packed_end = view.data.fragments_len;
         for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
             if let Some(len) = view.packed_directory_len(node) {
                 layout.packed_directories.push(node);

@@ -12,31 +12,30 @@ pub(crate) mod zero_pcluster;
 mod holes;
 mod plain;
 mod refs;
-mod stored;
+pub(crate) mod stored;
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::context::Context;
-use crate::context::progress::{Control, Progress};
+use crate::context::progress::Progress;
 use crate::error::BuildError;
 use crate::error::Skipped;
 use crate::layout::lcluster_index::{self, ZExtent};
-use crate::options::BuildOptions;
 use crate::pack::append::{Appender, Destination};
-use crate::pack::chunks::ChunkStore;
+use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
 use crate::pack::jobs::PackJob;
+use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{PackOutput, PackWorker, Shape};
-use crate::plan::Plan;
 use crate::plan::analysis::skippable;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::tree::Tree;
+use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
 pub(crate) use stored::{Extents, Stored};
@@ -48,10 +47,10 @@ const JOB_COST: u64 = 4096;
 pub(crate) struct StoredData {
     /// By index of the plan's files.
     pub stored: Vec<Stored>,
-    /// The packed stream.
-    pub packed: Extents,
+    /// Where the text of the packed inode lies, but for directories.
+    pub fragments: Extents,
     /// Its length in bytes, ends of files included.
-    pub packed_len: u64,
+    pub fragments_len: u64,
     /// Inline tails.
     pub tails: Tails,
     /// Blocks of the extra device, if there is one.
@@ -60,40 +59,43 @@ pub(crate) struct StoredData {
     pub shared_chunk_bytes: u64,
     /// Features in use.
     pub features: Vec<Feature>,
-    /// Files that could not be read and are left out; why, until it is told.
-    pub left_out: BTreeMap<u32, Option<Skipped>>,
-    /// Files that have changed, but are stored.
-    pub changed: BTreeMap<u32, Skipped>,
+    /// Files that could not be read and are left out.
+    pub left_out: BTreeSet<u32>,
 }
 
 impl StoredData {
     /// Whether a file turned out to be unreadable.
     pub(crate) fn is_left_out(&self, file: u32) -> bool {
-        self.left_out.contains_key(&file)
+        self.left_out.contains(&file)
     }
 }
 
-/// Store the data of all files of `plan` at the end of `data`.
+/// Store the data of all files of `plan` at the end of `data`, which is returned with it.
 ///
 /// # Errors
 /// As [`crate::build`].
-pub(crate) fn pack(plan: &Plan, data: &mut Appender<'_>, context: Context<'_>) -> Result<StoredData, BuildError> {
-    let Context { tree: _, options, control: _ } = context;
-    let mut packing = Packing::new(plan, data, context);
-    packing.write_zeros(options)?;
-    packing.run(jobs::jobs(plan, options), &plan.packed, context)?;
-    if let Some(streams) = &plan.streams {
-        let late = packing.resolve(streams)?;
-        packing.run(late.into_iter(), &plan.packed, context)?;
+pub(crate) fn pack<'b>(
+    plan: &Plan,
+    sources: PackSources,
+    data: Appender<'b>,
+    context: Context<'_>,
+) -> Result<(StoredData, Appender<'b>), BuildError> {
+    let options = context.options;
+    let mut packing = Packing::new(plan, &sources, data, context);
+    packing.write_zeros()?;
+    packing.run(jobs::jobs(plan, options), &sources.fragments)?;
+    if let Some(parts) = &plan.parts {
+        let late = packing.resolve(parts)?;
+        packing.run(late.into_iter(), &sources.fragments)?;
     }
     if let Some(spec) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
-        let ends = packing.place_ends(options)?;
-        packing.run(jobs::ends(&ends, spec), &ends, context)?;
+        let ends = packing.place_ends()?;
+        packing.run(jobs::ends(&ends, spec), &ends)?;
     }
     packing.finish()
 }
 
-/// The end of a file, left for the packed stream.
+/// The end of a file, left for the packed inode.
 struct LeftEnd {
     file: u32,
     /// First byte of the file that is left.
@@ -104,167 +106,167 @@ struct LeftEnd {
 /// The state of packing, on the one thread that writes.
 struct Packing<'a, 'b> {
     plan: &'a Plan,
-    data: &'a mut Appender<'b>,
+    sources: &'a PackSources,
+    context: Context<'a>,
+    data: Appender<'b>,
     chunks: ChunkStore,
-    control: &'a Control<'a>,
     block_bits: BlockBits,
-    /// Byte addresses where the data of files may start are multiples of this.
-    data_align: u64,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    packed: StoredData,
+    /// By index of the plan's files.
+    stored: Vec<Stored>,
+    /// Of the packed inode.
+    fragments: Extents,
+    /// Its length so far.
+    fragments_len: u64,
+    tails: Tails,
+    features: Vec<Feature>,
+    /// Files that could not be read, and why.
+    left_out: BTreeMap<u32, BuildError>,
+    /// Files that have changed, and how.
+    changed: BTreeMap<u32, BuildError>,
     /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
     zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
-    /// What files leave for the packed stream, in plan order.
+    /// What files leave for the packed inode, in plan order.
     ends: Vec<LeftEnd>,
     progress: Progress,
 }
 
 impl<'a, 'b> Packing<'a, 'b> {
-    fn new(plan: &'a Plan, data: &'a mut Appender<'b>, context: Context<'a>) -> Self {
-        let Context { options, control, .. } = context;
-        let block_bits = options.block_bits;
-        let packed = StoredData {
-            stored: vec![Stored::Nothing; plan.files.len()],
-            packed: Extents::default(),
-            packed_len: plan.packed.len(),
-            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
-            blob_blocks: None,
-            shared_chunk_bytes: 0,
-            features: Vec::new(),
-            left_out: BTreeMap::new(),
-            changed: BTreeMap::new(),
-        };
+    fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
+        let options = context.options;
         let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
-        let referred = plan.streams.iter().flat_map(|streams| &streams.plan.refs).map(|one| one.len).sum::<u64>();
+        let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
-        let progress = Progress { done_bytes: 0, total_bytes };
         let original = |file: &FilePlan| match file.storage {
             Storage::Duplicate(original) => Some(original),
             _ => None,
         };
-        let originals = plan.files.iter().filter_map(original).collect();
         Self {
             plan,
+            sources,
+            context,
             data,
             chunks: ChunkStore::new(options),
-            control,
-            block_bits,
-            data_align: options.data_align,
+            block_bits: options.block_bits,
             encoded: options.encoded_extents,
-            packed,
+            stored: vec![Stored::Nothing; plan.files.len()],
+            fragments: Extents::default(),
+            fragments_len: plan.fragments_len,
+            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+            features: Vec::new(),
+            left_out: BTreeMap::new(),
+            changed: BTreeMap::new(),
             zeros: HashMap::new(),
-            originals,
+            originals: plan.files.iter().filter_map(original).collect(),
             ends: Vec::new(),
-            progress,
+            progress: Progress { done_bytes: 0, total_bytes },
         }
     }
 
-    /// Pack parts on all cores, those of the packed stream from `packed`, and append them in order.
+    /// Do jobs on all cores, those of the packed inode with text from `fragments`, and append what they give in order.
     fn run(
         &mut self,
-        parts: impl Iterator<Item = PackJob> + Send,
-        packed: &FragmentStream,
-        context: Context<'_>,
+        jobs: impl Iterator<Item = PackJob> + Send,
+        fragments: &FragmentStream,
     ) -> Result<(), BuildError> {
-        let Context { tree, options, .. } = context;
-        let (plan, control) = (self.plan, self.control);
+        let (plan, sources, context) = (self.plan, self.sources, self.context);
+        let Context { options, control, .. } = context;
         let worker = || {
-            let mut packer = PackWorker::new(plan, packed, context);
-            Ok(move |part: PackJob| {
-                let packed = skippable(packer.pack(&part), options)?;
-                Ok((part, packed))
+            let mut worker = PackWorker::new(plan, sources, fragments, context);
+            Ok(move |job: PackJob| {
+                let output = skippable(worker.pack(&job), options)?;
+                Ok((job, output))
             })
         };
-        let jobs = parts.map(|part| Costed { cost: part.range.end - part.range.start + JOB_COST, job: part });
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(part, packed)| {
+        let jobs = jobs.map(|job| Costed { cost: job.range.end - job.range.start + JOB_COST, job });
+        ordered::run(options.threads, options.backlog(), jobs, worker, |(job, output)| {
             control.check()?;
-            match packed {
-                Ok(packed) => self.append(tree, &part, packed),
-                Err(error) => self.leave_out(tree, part.stream, error),
+            match output {
+                Ok(output) => self.append(&job, output),
+                Err(error) => self.leave_out(job.stream, error),
             }
         })
     }
 
-    /// Take the next part, in plan order.
-    fn append(&mut self, tree: &Tree, part: &PackJob, packed: PackOutput) -> Result<(), BuildError> {
-        if matches!(part.stream, TextSource::File(file) if self.packed.is_left_out(file)) {
+    /// Take the output of the next job, in plan order.
+    fn append(&mut self, job: &PackJob, output: PackOutput) -> Result<(), BuildError> {
+        if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
-        let home = Destination::of(self.plan, part.stream, &packed.shape);
-        if self.is_first(part.stream) && !packed.bytes.is_empty() {
-            self.data.device(home).align(self.data_align);
+        let destination = Destination::of(self.plan, job.stream, &output.shape);
+        if self.is_first(job.stream) && !output.bytes.is_empty() {
+            self.data.device(destination).align(self.context.options.data_align);
         }
-        let packed = self.data.adjust_for_position(packed, self.plan.compression_of(part.stream));
-        match (&packed.shape, part.stream) {
+        let output = self.data.adjust_for_position(output, self.plan.compression_of(job.stream));
+        match (&output.shape, job.stream) {
             (Shape::Chunks { chunk_bits, texts }, TextSource::File(file)) => {
-                self.data.hash(&packed);
-                self.append_chunks(file, part, *chunk_bits, &packed.bytes, texts)?;
+                self.data.hash(&output);
+                let chunks = ChunkedText { chunk_bits: *chunk_bits, bytes: &output.bytes, texts };
+                self.append_chunks(file, job, chunks)?;
             }
             (Shape::Flat { tail }, TextSource::File(file)) => {
-                let start = self.data.append(&packed, home)?;
-                self.append_flat(file, part, Blkaddr(start >> self.block_bits.bits()), &packed.bytes, tail)?;
+                let start = Blkaddr(self.data.append(&output, destination)? >> self.block_bits.bits());
+                self.append_flat(file, job, (!output.bytes.is_empty()).then_some(start), tail)?;
             }
             (Shape::Extents { list, inline }, stream) => {
-                let start = self.data.append(&packed, home)?;
-                self.append_extents(stream, part.range.start, start, list, inline)?;
+                let at = ExtentStart { la: job.range.start, pa: self.data.append(&output, destination)? };
+                self.append_extents(stream, at, list, inline)?;
             }
             (_, TextSource::Fragments) => {
-                return Err(BuildError::Internal("a part of the packed stream is not compressed".to_owned()));
+                return Err(BuildError::Internal("a part of the packed inode is not compressed".to_owned()));
             }
         }
-        if let (TextSource::File(file), 1..) = (part.stream, packed.left) {
-            let len = packed.left as u64;
-            self.ends.push(LeftEnd { file, start: part.range.end - len, len });
+        if let (TextSource::File(file), 1..) = (job.stream, output.left) {
+            let len = output.left as u64;
+            self.ends.push(LeftEnd { file, start: job.range.end - len, len });
         }
-        for (file, error) in packed.amiss.changed {
-            let path = || tree.path(self.plan.files[file as usize].node);
-            self.packed.changed.entry(file).or_insert_with(|| Skipped { path: path(), error });
+        for (file, error) in output.amiss.changed {
+            self.changed.entry(file).or_insert(error);
         }
-        for (file, error) in packed.amiss.unreadable {
-            self.leave_out(tree, TextSource::File(file), error)?;
+        for (file, error) in output.amiss.unreadable {
+            self.leave_out(TextSource::File(file), error)?;
         }
-        let done = self.progress.done_bytes + part.range.end - part.range.start;
+        let done = self.progress.done_bytes + job.range.end - job.range.start;
         self.progress.done_bytes = done.min(self.progress.total_bytes);
-        (self.control.progress)(self.progress);
+        (self.context.control.progress)(self.progress);
         Ok(())
     }
 
     /// Whether nothing of a stream is stored yet.
     fn is_first(&self, stream: TextSource) -> bool {
         match stream {
-            TextSource::File(file) => self.packed.stored[file as usize] == Stored::Nothing,
-            TextSource::Fragments => self.packed.packed.list.is_empty(),
+            TextSource::File(file) => self.stored[file as usize] == Stored::Nothing,
+            TextSource::Fragments => self.fragments.list.is_empty(),
         }
     }
 
-    /// Extents of bytes from `la` on that are stored one behind the other from byte `pa` on.
+    /// Extents that follow each other from `at` on.
     fn append_extents(
         &mut self,
         stream: TextSource,
-        la: u64,
-        pa: u64,
+        at: ExtentStart,
         new: &[PartExtent],
         inline: &[u8],
     ) -> Result<(), BuildError> {
         let block_bits = self.block_bits;
-        let tail = if inline.is_empty() { None } else { Some(self.packed.tails.push(inline)?) };
+        let tail = if inline.is_empty() { None } else { Some(self.tails.push(inline)?) };
         if tail.is_some() {
             self.feature(Feature::TailPacking);
         }
-        self.extents_mut(stream).extend(la, pa, new, tail, block_bits);
+        self.extents_mut(stream).extend(at, new, tail, block_bits);
         Ok(())
     }
 
-    /// Give the ends of files their places in the packed stream, behind the files that are in it. Returns that part of it.
-    fn place_ends(&mut self, options: &BuildOptions) -> Result<FragmentStream, BuildError> {
-        let mut stream = FragmentStream::behind(self.packed.packed_len);
+    /// Give the ends of files their places in the packed inode, behind the files that are in it. Returns that part of it.
+    fn place_ends(&mut self) -> Result<FragmentStream, BuildError> {
+        let mut stream = FragmentStream::behind(self.fragments_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
             let off = stream.push_end(file, start, len);
             if start == 0 {
-                self.packed.stored[file as usize] = Stored::Fragment(off);
+                self.stored[file as usize] = Stored::Fragment(off);
                 continue;
             }
             let extents = self.extents_mut(TextSource::File(file));
@@ -274,17 +276,17 @@ impl<'a, 'b> Packing<'a, 'b> {
             extents.fragment = Some(off);
         }
         self.feature(Feature::Fragments);
-        if options.packs_directories() {
+        if self.context.options.packs_directories() {
             stream.pad(lcluster_index::pack_start(stream.len(), self.block_bits)?);
         }
-        self.packed.packed_len = stream.len();
+        self.fragments_len = stream.len();
         Ok(stream)
     }
 
     /// The extents of a stream that is compressed.
     fn extents_mut(&mut self, stream: TextSource) -> &mut Extents {
-        let TextSource::File(file) = stream else { return &mut self.packed.packed };
-        let stored = &mut self.packed.stored[file as usize];
+        let TextSource::File(file) = stream else { return &mut self.fragments };
+        let stored = &mut self.stored[file as usize];
         if !matches!(stored, Stored::Compressed(_)) {
             *stored = Stored::Compressed(Box::default());
         }
@@ -294,69 +296,86 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    fn leave_out(&mut self, tree: &Tree, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
-        let is_shared = |file| {
-            let streams = self.plan.streams.as_ref();
-            self.originals.contains(&file) || streams.is_some_and(|streams| streams.checks.has(file))
-        };
+    fn leave_out(&mut self, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
+        let is_shared = |file| self.originals.contains(&file) || self.sources.parts.has(file);
         // What has changed can be had where nothing depends on what it was.
-        let is_late = |file| error.is_change() && !self.plan.apart.contains_key(&file);
+        let is_late = |file| error.is_change() && !self.plan.apart.contains(&file);
         let file = match stream {
             TextSource::File(file) if !is_shared(file) && !is_late(file) => file,
             // Others were to share its data, which cannot be had any more, or a digest tells of it.
             _ => return Err(error),
         };
-        self.packed.stored[file as usize] = Stored::Nothing;
-        let skipped = || Skipped { path: tree.path(self.plan.files[file as usize].node), error };
-        self.packed.left_out.entry(file).or_insert_with(|| Some(skipped()));
+        self.stored[file as usize] = Stored::Nothing;
+        self.left_out.entry(file).or_insert(error);
         Ok(())
     }
 
     fn feature(&mut self, feature: Feature) {
-        if !self.packed.features.contains(&feature) {
-            self.packed.features.push(feature);
+        if !self.features.contains(&feature) {
+            self.features.push(feature);
         }
     }
 
-    /// Files that end in a hole, and features that depend on what was stored.
-    fn finish(mut self) -> Result<StoredData, BuildError> {
-        for member in self.plan.packed.members() {
-            self.packed.stored[member.file as usize] = Stored::Fragment(member.off);
+    /// Post what was left out and what has changed, and complete what ends in a hole.
+    fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
+        for member in self.sources.fragments.members() {
+            self.stored[member.file as usize] = Stored::Fragment(member.off);
         }
-        for (idx, file) in self.plan.files.iter().enumerate() {
-            if self.packed.is_left_out(idx as u32) {
-                self.packed.stored[idx] = Stored::Nothing;
-                continue;
+        let stored = std::mem::take(&mut self.stored).into_iter().zip(&self.plan.files).zip(0..);
+        let stored = stored.map(|((stored, file), idx)| match (stored, &file.storage) {
+            _ if self.left_out.contains_key(&idx) => Ok(Stored::Nothing),
+            (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
+                Ok(Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() })
             }
-            let stored = std::mem::replace(&mut self.packed.stored[idx], Stored::Nothing);
-            self.packed.stored[idx] = match (stored, &file.storage) {
-                (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
-                    Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() }
-                }
-                (Stored::Nothing, Storage::Compressed { .. }) => {
-                    self.complete(Box::default(), file.len, file.compression)?
-                }
-                (Stored::Compressed(extents), _) => self.complete(extents, file.len, file.compression)?,
-                (stored, _) => stored,
-            };
-            match self.packed.stored[idx] {
-                Stored::Chunks { .. } => self.feature(Feature::ChunkedFile),
-                Stored::Fragment(_) => self.feature(Feature::Fragments),
-                Stored::Compressed(_) if self.encoded => self.feature(Feature::Addr48Bit),
-                _ => {}
+            (Stored::Nothing, Storage::Compressed { .. }) => {
+                let extents = self.complete(Extents::default(), file.len, file.compression)?;
+                Ok(Stored::Compressed(Box::new(extents)))
             }
+            (Stored::Compressed(extents), _) => {
+                Ok(Stored::Compressed(Box::new(self.complete(*extents, file.len, file.compression)?)))
+            }
+            (stored, _) => Ok(stored),
+        });
+        let stored = stored.collect::<Result<Vec<_>, BuildError>>()?;
+        let fragments = std::mem::take(&mut self.fragments);
+        let fragments = self.complete(fragments, self.fragments_len, self.plan.fragment_compression)?;
+        let blob_blocks = self.data.blob_blocks();
+        for feature in stored.iter().filter_map(|one| self.feature_of(one)).collect::<HashSet<_>>() {
+            self.feature(feature);
         }
-        self.packed.shared_chunk_bytes = self.chunks.shared_bytes;
-        self.packed.blob_blocks = self.data.blob_blocks();
-        if self.packed.blob_blocks.is_some() {
+        if blob_blocks.is_some() {
             self.feature(Feature::DeviceTable);
         }
-        let packed = Box::new(std::mem::take(&mut self.packed.packed));
-        if let Stored::Compressed(extents) =
-            self.complete(packed, self.packed.packed_len, self.plan.fragment_compression)?
-        {
-            self.packed.packed = *extents;
+        let Context { tree, ledger, .. } = self.context;
+        let skipped = |file: u32, error| {
+            let node = self.plan.files[file as usize].node;
+            (node, Skipped { path: tree.path(node), error })
+        };
+        let left_out = self.left_out.keys().copied().collect();
+        self.left_out.into_iter().for_each(|(file, error)| ledger.leave_out(skipped(file, error).1));
+        for (node, one) in self.changed.into_iter().map(|(file, error)| skipped(file, error)) {
+            ledger.change(node, one);
         }
-        Ok(self.packed)
+        let data = StoredData {
+            stored,
+            fragments,
+            fragments_len: self.fragments_len,
+            tails: self.tails,
+            blob_blocks,
+            shared_chunk_bytes: self.chunks.shared_bytes,
+            features: self.features,
+            left_out,
+        };
+        Ok((data, self.data))
+    }
+
+    /// The feature that a file needs which is stored like this.
+    fn feature_of(&self, stored: &Stored) -> Option<Feature> {
+        match stored {
+            Stored::Chunks { .. } => Some(Feature::ChunkedFile),
+            Stored::Fragment(_) => Some(Feature::Fragments),
+            Stored::Compressed(_) if self.encoded => Some(Feature::Addr48Bit),
+            _ => None,
+        }
     }
 }

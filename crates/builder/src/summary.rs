@@ -103,18 +103,18 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         image_bytes: written.blocks * block_len,
         block_len,
         data_bytes: data_end - written.header_blocks * block_len,
-        blob_bytes: view.packed.blob_blocks.unwrap_or(0) * block_len,
+        blob_bytes: view.data.blob_blocks.unwrap_or(0) * block_len,
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
-        shared_bytes: view.packed.shared_chunk_bytes,
+        shared_bytes: view.data.shared_chunk_bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,
         uuid: written.uuid,
         ..Summary::default()
     };
-    if let Some(streams) = &view.plan.streams {
-        summary.shared_bytes += streams.plan.refs.iter().map(|one| one.len).sum::<u64>();
-        summary.dropped_chunks = streams.stats.dropped_chunks;
+    if let Some(parts) = &view.plan.parts {
+        summary.shared_bytes += parts.plan.refs.iter().map(|one| one.len).sum::<u64>();
+        summary.dropped_chunks = parts.stats.dropped_chunks;
     }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {
         match &node.kind {

@@ -20,7 +20,7 @@ use crate::output::Out;
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
 use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
-use crate::write::superblock::{Header, SpecialNids};
+use crate::write::superblock::{Header, HeaderRecords, SpecialNids};
 
 /// What was written.
 pub(crate) struct Written {
@@ -38,61 +38,71 @@ pub(crate) struct Written {
     pub uuid: [u8; 16],
 }
 
-/// Write metadata and `header`.
+/// What is in an image beside the data that is written already.
+pub(crate) struct ImageParts<'a> {
+    /// What was decided.
+    pub view: &'a View<'a>,
+    /// Where inodes and directories lie.
+    pub layout: &'a Layout,
+    /// Inodes that no name leads to.
+    pub special_inodes: &'a SpecialInodes,
+    /// What lies before the data.
+    pub header: &'a Header,
+}
+
+/// Write the metadata zone behind `data`, and the header.
 ///
 /// # Errors
 /// An output that cannot be written; features that the chosen kernel does not have.
 pub(crate) fn write(
-    view: &View<'_>,
-    layout: &Layout,
-    metadata: &SpecialInodes,
+    parts: ImageParts<'_>,
     data: Appender<'_>,
-    header: &Header,
     out: Out<'_>,
     context: Context<'_>,
 ) -> Result<Written, BuildError> {
     let Context { options, control, .. } = context;
+    let ImageParts { view, layout, special_inodes, header } = parts;
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
-    let inodes = metadata.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
-    let mut emitter = InodeWriter::new(view, layout, options, start, inodes);
-    if metadata.metabox.is_none() {
-        for piece in special_inodes::pieces(special_inodes::bytes(&layout.inodes, layout, &mut emitter), WRITE_LEN) {
+    let inodes = special_inodes.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
+    let mut writer = InodeWriter::new(view, layout, start, inodes);
+    if special_inodes.metabox.is_none() {
+        for piece in special_inodes::pieces(special_inodes::bytes(&layout.inodes, layout, &mut writer), WRITE_LEN) {
             control.check()?;
             zone.put(&piece?)?;
         }
     }
     let mut special = |contents: &SpecialInode| {
         let mut bytes = Vec::new();
-        emitter.special(contents, &mut bytes)?;
+        writer.special(contents, &mut bytes)?;
         zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))
     };
     // No walk reads them.
-    let packed = metadata.packed.as_ref().map(&mut special).transpose()?;
-    let metabox = metadata.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
+    let packed = special_inodes.packed.as_ref().map(&mut special).transpose()?;
+    let metabox = special_inodes.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
     let special = SpecialNids { packed, metabox };
-    let inos = emitter.serial;
+    let inos = writer.serial;
     zone.fill_to(view.block_bits.len())?;
     let metadata_end = zone.start + zone.len;
     let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(options.image_align));
     if blocks >= Blkaddr::HOLE32.0 {
         return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
     }
-    let records = superblock::records(view, special, options);
+    let compression = superblock::records(view, special);
     let superblock = Superblock {
         inos,
         blocks,
         // See `zone_first_nid`; the header lies before.
         meta_blkaddr: Blkaddr(start.0 - 1),
         xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
-        ..header.superblock(view, layout, special, &records, options)?
+        ..header.superblock(view, layout, special, &compression)?
     };
-    let slot = view.packed.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
+    let slot = view.data.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
         tag: blob.tag,
         blocks: blob_blocks,
         uniaddr: Some(Blkaddr(blocks)),
     });
-    let superblock = header.write(superblock, &records, slot, zone.digest, out, options)?;
+    let superblock = header.write(HeaderRecords { superblock, compression, slot }, zone.digest, out, options)?;
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,

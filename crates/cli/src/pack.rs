@@ -263,7 +263,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         target = target.with_descriptor(path, image, existing)?;
     }
     options.scratch_dir = target.scratch_dir().to_owned();
-    let mut before = PhaseClock::start();
+    let before = PhaseClock::start();
     let job = Job { src: &args.src, image, filter: &filter, policy: &policy, outputs: &target.ids() };
     let scan = job.scan(&options, &signals)?;
     let idle = by_path.settle(&scan.tree, &mut options);
@@ -273,7 +273,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
     drop(meter);
     let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
-    let mut after = PhaseClock::start();
+    let after = PhaseClock::start();
     if !args.dry_run {
         target.commit(&summary, &signals)?;
         after.finish("sync");

@@ -1,6 +1,7 @@
 //! CPU and wall time of the phases of a build.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time that a part of the work took.
@@ -16,8 +17,13 @@ pub struct Phase {
 
 /// Takes the time of phases.
 #[derive(Debug)]
-pub struct PhaseClock {
+pub struct PhaseClock(Mutex<Times>);
+
+#[derive(Debug)]
+struct Times {
+    /// When the running phase began.
     wall: Instant,
+    /// CPU time of the process then.
     cpu: Duration,
     phases: Vec<Phase>,
 }
@@ -25,19 +31,21 @@ pub struct PhaseClock {
 impl PhaseClock {
     /// Start the first phase.
     pub fn start() -> Self {
-        Self { wall: Instant::now(), cpu: process_cpu(), phases: Vec::new() }
+        Self(Mutex::new(Times { wall: Instant::now(), cpu: process_cpu(), phases: Vec::new() }))
     }
 
     /// End the running phase, call it `name`, start the next.
-    pub fn finish(&mut self, name: &'static str) {
+    pub fn finish(&self, name: &'static str) {
         let (wall, cpu) = (Instant::now(), process_cpu());
-        self.phases.push(Phase { name, wall: wall - self.wall, cpu: cpu.saturating_sub(self.cpu) });
-        (self.wall, self.cpu) = (wall, cpu);
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let phase = Phase { name, wall: wall - times.wall, cpu: cpu.saturating_sub(times.cpu) };
+        times.phases.push(phase);
+        (times.wall, times.cpu) = (wall, cpu);
     }
 
     /// All phases that have ended.
     pub fn phases(self) -> Vec<Phase> {
-        self.phases
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).phases
     }
 }
 

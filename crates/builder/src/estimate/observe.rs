@@ -16,8 +16,8 @@ use crate::pack::chunks::ChunkText;
 use crate::pack::fill::PartExtent;
 use crate::pack::jobs::Task;
 use crate::pack::worker::{PackWorker, Shape};
-use crate::plan::Plan;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
 /// Lengths and digests of chunks that may be stored already.
@@ -27,13 +27,18 @@ type Chunks = Vec<(u64, u128)>;
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; an interruption.
-pub(super) fn observe(plan: &Plan, frame: &Frame, context: Context<'_>) -> Result<Vec<Vec<Observed>>, BuildError> {
-    let Context { tree: _, options, control } = context;
+pub(super) fn observe(
+    plan: &Plan,
+    sources: &PackSources,
+    frame: &Frame,
+    context: Context<'_>,
+) -> Result<Vec<Vec<Observed>>, BuildError> {
+    let Context { options, control, .. } = context;
     let probes = frame.strata.iter().enumerate();
     let probes = probes.flat_map(|(stratum, all)| all.draw(&frame.parts).into_iter().map(move |one| (stratum, one)));
     let costed = |job: (usize, Probe)| Costed { cost: ANALYSIS_COST + len(&job.1), job };
     let worker = || {
-        let mut observer = Observer::new(plan, context)?;
+        let mut observer = Observer::new(plan, sources, context)?;
         Ok(move |(stratum, probe): (usize, Probe)| {
             control.check()?;
             Ok::<_, BuildError>((stratum, skippable(observer.observe(probe), options)?))
@@ -63,10 +68,9 @@ struct Observer<'a> {
 }
 
 impl<'a> Observer<'a> {
-    fn new(plan: &'a Plan, context: Context<'a>) -> Result<Self, BuildError> {
-        let Context { tree: _, options: _, control: _ } = context;
-        let whole = PackWorker::new(plan, &plan.packed, context);
-        let pieces = PackWorker::new(plan, &plan.packed, context).with_sample_limit(PIECE_LEN);
+    fn new(plan: &'a Plan, sources: &'a PackSources, context: Context<'a>) -> Result<Self, BuildError> {
+        let whole = PackWorker::new(plan, sources, &sources.fragments, context);
+        let pieces = PackWorker::new(plan, sources, &sources.fragments, context).with_sample_limit(PIECE_LEN);
         Ok(Self { plan, whole, pieces })
     }
 

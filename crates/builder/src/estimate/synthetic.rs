@@ -2,7 +2,7 @@
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::frame::Frame;
 use super::observed::Observed;
@@ -12,24 +12,23 @@ use crate::pack::inline_tails::{TailRef, Tails};
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
+use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
 
 /// What a file of one job becomes.
 #[derive(Clone, Copy)]
-enum Outcome {
+pub(super) enum Outcome {
     Flat,
     Compressed { inline: u64 },
 }
 
 /// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
-pub(super) fn packed(
+pub(super) fn stored(
     plan: &Plan,
-    frame: &Frame,
-    observed: &[Vec<Observed>],
-    has_blob: bool,
+    (fragments, has_blob): (&FragmentStream, bool),
+    outcomes: &BTreeMap<u32, Outcome>,
     options: &BuildOptions,
 ) -> StoredData {
-    let outcomes = outcomes(frame, observed);
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
@@ -49,21 +48,20 @@ pub(super) fn packed(
         },
     };
     let mut stored: Vec<Stored> = (0..).zip(&plan.files).map(stored).collect();
-    for member in plan.packed.members() {
+    for member in fragments.members() {
         stored[member.file as usize] = Stored::Fragment(member.off);
     }
     let mut features = features(&stored, plan, options);
     features.extend(has_blob.then_some(Feature::DeviceTable));
     StoredData {
-        packed_len: plan.packed.len(),
-        packed: shape(TextSource::Fragments, plan.packed.len(), false),
+        fragments_len: plan.fragments_len,
+        fragments: shape(TextSource::Fragments, plan.fragments_len, false),
         stored,
         tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
         features,
-        left_out: BTreeMap::new(),
-        changed: BTreeMap::new(),
+        left_out: BTreeSet::new(),
     }
 }
 
@@ -77,7 +75,7 @@ pub(super) fn inline_len(packed: &StoredData) -> u64 {
 }
 
 /// What became of the files that were packed whole; each that was not becomes what the one before it in its stratum became.
-fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome> {
+pub(super) fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome> {
     let mut outcomes = BTreeMap::new();
     for (stratum, observed) in frame.strata.iter().zip(observed) {
         let mut donors = observed.iter().filter(|one| one.part.is_some()).peekable();
@@ -105,7 +103,7 @@ fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
 
 /// Extents whose map is as long as it will be.
 fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
-    let is_shared = plan.streams.as_ref().is_some_and(|streams| streams.is_shared(stream));
+    let is_shared = plan.parts.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
     let unit = match plan.compression_of(stream).filter(|_| options.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
@@ -124,7 +122,7 @@ fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: 
 }
 
 fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
-    let has_refs = plan.streams.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
+    let has_refs = plan.parts.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
     let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
     if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {

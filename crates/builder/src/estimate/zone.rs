@@ -29,9 +29,9 @@ pub(super) fn measure(
 ) -> Result<(Interval, SpecialNids), BuildError> {
     let directories: u64 = layout.packed_directories.iter().filter_map(|dir| view.packed_directory_len(*dir)).sum();
     let mut zone = if view.has_metabox { SLOT_LEN } else { layout.inodes.len };
-    let packed_len = view.packed.packed_len + directories;
+    let packed_len = view.data.fragments_len + directories;
     if let Some(spec) = options.packed_spec().filter(|_| packed_len > 0) {
-        let extents = view.packed.packed.clone();
+        let extents = view.data.fragments.clone();
         zone = inode_end(zone, view, &SpecialInode { len: packed_len, extents, algorithm: spec.method.algorithm() })?;
     }
     let mut compressed = directories;

@@ -8,7 +8,6 @@ use crate::context::Context;
 use crate::context::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::plan::Apart;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, data_runs};
@@ -25,15 +24,16 @@ const MEASURED_LEN: usize = 4 << 20;
 /// Zeros that holes are hashed as.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The values of all files that are not empty, but not of those that are `apart`: these may change. A file that cannot be read
+/// The values of all files that are not empty, but not of those that are apart: these may change. A file that cannot be read
 /// has none where such files are skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, otherwise; an interruption.
-pub(crate) fn all(apart: &Apart, context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
-    let Context { tree, options, control } = context;
+pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
+    let Context { tree, options, control, ledger } = context;
+    let apart = ledger.apart();
     let jobs: Vec<_> = files(tree, options)
-        .filter(|(id, ..)| !apart.contains_key(id))
+        .filter(|(id, ..)| !apart.contains(id))
         .map(|job| Costed { job, cost: ANALYSIS_COST })
         .collect();
     let block_bits = options.block_bits;

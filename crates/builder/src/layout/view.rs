@@ -5,6 +5,7 @@ use kiln_format::BlockBits;
 use kiln_format::chunk::ChunkEntry;
 use std::collections::HashMap;
 
+use crate::context::Context;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
@@ -30,7 +31,9 @@ pub(crate) struct View<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// The data.
-    pub packed: &'a StoredData,
+    pub data: &'a StoredData,
+    /// What the caller chose.
+    pub options: &'a BuildOptions,
     /// Block size.
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
@@ -50,26 +53,22 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A view for `options`.
-    pub(crate) fn new(
-        tree: &'a Tree,
-        inodes: &'a Inodes,
-        plan: &'a Plan,
-        packed: &'a StoredData,
-        options: &BuildOptions,
-    ) -> Self {
+    /// All that was decided about the tree of `context`.
+    pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
+        let Context { tree, options, .. } = context;
         let block_bits = options.block_bits;
         let big = options.max_pcluster_blocks() > 1;
         let encoded = options.encoded_extents;
         let chunk_entry = match options.chunk_entries {
-            ChunkEntries::Short if packed.blob_blocks.is_none() => ChunkEntry::BlockMap,
+            ChunkEntries::Short if data.blob_blocks.is_none() => ChunkEntry::BlockMap,
             _ => ChunkEntry::Index,
         };
         let view = Self {
             tree,
             inodes,
             plan,
-            packed,
+            data,
+            options,
             block_bits,
             big,
             encoded,
@@ -106,7 +105,7 @@ impl<'a> View<'a> {
         let file_left_out = || {
             let idx = self.plan.file_of(node)?;
             let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
-            Some(unreadable || self.packed.is_left_out(idx))
+            Some(unreadable || self.data.is_left_out(idx))
         };
         self.inodes.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
     }
@@ -118,7 +117,7 @@ impl<'a> View<'a> {
 
     /// Where the data of a regular file lies; a duplicate has that of its original.
     pub(crate) fn stored(&self, file: NodeId) -> Option<&'a Stored> {
-        Some(&self.packed.stored[self.original(file)?])
+        Some(&self.data.stored[self.original(file)?])
     }
 
     /// The file of the plan that a regular file has its data from.

@@ -34,6 +34,17 @@ impl ChunkText {
     }
 }
 
+/// Chunks of a file one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkedText<'a> {
+    /// log2 of their size.
+    pub chunk_bits: u8,
+    /// Their bytes, whole blocks; the last chunk may be shorter.
+    pub bytes: &'a [u8],
+    /// What is known of each.
+    pub texts: &'a [ChunkText],
+}
+
 /// Runs of chunks of a file that lie one behind the other: number of the first chunk, count, first block. The rest are
 /// holes.
 pub(crate) type ChunkRuns = Vec<(u64, u64, Blkaddr)>;
@@ -70,18 +81,18 @@ impl ChunkStore {
         }
     }
 
-    /// Store the chunks of a file from `number` on, whole blocks of `bytes`, as `texts` say.
+    /// Store the chunks of a file from `number` on, and add them to its `runs`.
     ///
     /// # Errors
     /// Those of the device.
     pub(crate) fn append(
         &mut self,
         device: &mut Device<'_>,
-        (mut number, chunk_bits): (u64, u8),
-        bytes: &[u8],
-        texts: &[ChunkText],
+        mut number: u64,
+        chunks: ChunkedText<'_>,
         runs: &mut ChunkRuns,
     ) -> Result<(), BuildError> {
+        let ChunkedText { chunk_bits, bytes, texts } = chunks;
         let blocks_per_chunk = 1 << (chunk_bits - self.block_bits.bits());
         device.align_to_block();
         for (chunk, text) in bytes.chunks(1 << chunk_bits).zip(texts) {
@@ -127,7 +138,8 @@ mod tests {
             let mut device = Device::new(&file, 512, bits, 100);
             let (mut store, mut runs) = (ChunkStore::new(options), ChunkRuns::new());
             let texts = ChunkText::of_all(&bytes, 13, options.dedupe);
-            store.append(&mut device, (10, 13), &bytes, &texts, &mut runs).unwrap();
+            let chunks = ChunkedText { chunk_bits: 13, bytes: &bytes, texts: &texts };
+            store.append(&mut device, 10, chunks, &mut runs).unwrap();
             (runs, device.end, store.shared_bytes)
         };
         let at = Blkaddr;
@@ -144,7 +156,8 @@ mod tests {
         let mut device = Device::new(&file, 0, bits, 4096);
         let (mut store, mut runs) = (ChunkStore::new(&BuildOptions::default()), ChunkRuns::new());
         let texts = [ChunkText::Text(Some(7)); 2];
-        store.append(&mut device, (0, 12), &[[1; 4096], [2; 4096]].concat(), &texts, &mut runs).unwrap();
+        let chunks = ChunkedText { chunk_bits: 12, bytes: &[[1; 4096], [2; 4096]].concat(), texts: &texts };
+        store.append(&mut device, 0, chunks, &mut runs).unwrap();
         assert_eq!((runs, store.shared_bytes), (vec![(0, 2, at(1))], 0));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) enum End {
     /// Beside the inode, where there is room for this many bytes; else into a block.
     Inline(usize),
     /// Into the packed stream.
-    StoredData,
+    Fragments,
 }
 
 /// An empty DEFLATE block that is not the last, its unused bits such that the first byte is not zero.
@@ -100,6 +100,8 @@ pub(crate) struct PclusterWriter {
     encoder: Encoder,
     spec: Spec,
     block_bits: BlockBits,
+    /// Extents are encoded: byte-granular.
+    encoded_extents: bool,
     /// Plain text of one extent at most, in bytes.
     extent_max_len: usize,
     pcluster: Vec<u8>,
@@ -119,6 +121,7 @@ impl PclusterWriter {
             encoder: Encoder::new(spec)?,
             spec: *spec,
             block_bits: options.block_bits,
+            encoded_extents: options.encoded_extents,
             extent_max_len,
             pcluster,
             sample_limit: u64::MAX,
@@ -128,6 +131,23 @@ impl PclusterWriter {
     /// As this one, but it stops once `enough` bytes of text are stored.
     pub(crate) fn with_sample_limit(self, sample_limit: u64) -> Self {
         Self { sample_limit, ..self }
+    }
+
+    /// Turn `text` into pclusters: encoded extents, or whole blocks whose end goes where `end` says.
+    ///
+    /// # Errors
+    /// A codec that fails; an interruption.
+    pub(crate) fn write(
+        &mut self,
+        text: &[u8],
+        ends_stream: bool,
+        end: End,
+        control: &Control<'_>,
+    ) -> Result<Filled, BuildError> {
+        match self.encoded_extents {
+            true => self.units(text, control),
+            false => self.blocks(text, ends_stream, end, control),
+        }
     }
 
     /// Bytes of what [`PclusterWriter::units`] encodes.
@@ -141,7 +161,7 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// A codec that fails; an interruption.
-    pub(crate) fn blocks(
+    fn blocks(
         &mut self,
         text: &[u8],
         ends_stream: bool,
@@ -157,7 +177,7 @@ impl PclusterWriter {
             let is_done = match end {
                 End::Padded => false,
                 End::Inline(room) => room > 0 && self.tail(rest, room, &mut filled)?,
-                End::StoredData => self.leave(rest, &mut filled)?,
+                End::Fragments => self.leave(rest, &mut filled)?,
             };
             if is_done {
                 break;
@@ -305,7 +325,7 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// As [`PclusterWriter::blocks`].
-    pub(crate) fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
+    fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let units = (text.len() as u64).min(self.sample_limit).div_ceil(self.unit_len() as u64) as usize;

@@ -5,10 +5,9 @@ use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use std::ops::Range;
 
-use super::{Extents, Packing, Stored};
+use super::{Extents, Packing};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
-use crate::options::BuildOptions;
 use crate::pack::append::Destination;
 use crate::pack::worker::{PackOutput, Shape};
 use crate::pack::zero_pcluster;
@@ -19,7 +18,7 @@ const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 impl Packing<'_, '_> {
     /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
-    pub(super) fn write_zeros(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
+    pub(super) fn write_zeros(&mut self) -> Result<(), BuildError> {
         let has_holes = |file: &&FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
         if self.encoded {
             return Ok(());
@@ -30,7 +29,7 @@ impl Packing<'_, '_> {
             if self.zeros.contains_key(&algorithm) {
                 continue;
             }
-            let (block, llen) = zero_pcluster::pcluster(&spec, options)?;
+            let (block, llen) = zero_pcluster::pcluster(&spec, self.context.options)?;
             let plen = block.len() as u32;
             let pa = self.data.append(&PackOutput::new(block, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
@@ -42,10 +41,10 @@ impl Packing<'_, '_> {
     /// The extents of a stream of `len` bytes in order, with holes in their gaps.
     pub(super) fn complete(
         &self,
-        mut extents: Box<Extents>,
+        mut extents: Extents,
         len: u64,
         compression: Option<Spec>,
-    ) -> Result<Stored, BuildError> {
+    ) -> Result<Extents, BuildError> {
         let zeros = compression.and_then(|spec| self.zeros.get(&spec.method.algorithm()));
         extents.list.sort_unstable_by_key(|extent| extent.la);
         let mut list = Vec::with_capacity(extents.list.len());
@@ -56,8 +55,7 @@ impl Packing<'_, '_> {
             list.push(extent);
         }
         self.append_hole(&mut list, end..len, zeros)?;
-        extents.list = list;
-        Ok(Stored::Compressed(extents))
+        Ok(Extents { list, ..extents })
     }
 
     /// Zeros in this range, made of that pcluster if there are no other holes.

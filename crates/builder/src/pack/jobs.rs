@@ -56,18 +56,18 @@ pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterat
     let files = plan.files.iter().enumerate();
     let files = files.flat_map(move |(idx, file)| {
         let stream = TextSource::File(idx as u32);
-        match &plan.streams {
-            Some(streams) if streams.is_shared(stream) => stored_parts(streams, stream),
+        match &plan.parts {
+            Some(parts) if parts.is_shared(stream) => stored_parts(parts, stream),
             _ => parts(stream, file, plan.holes(idx as u32), options),
         }
     });
-    let packed = match &plan.streams {
-        Some(streams) if streams.is_shared(TextSource::Fragments) => stored_parts(streams, TextSource::Fragments),
+    let packed = match &plan.parts {
+        Some(parts) if parts.is_shared(TextSource::Fragments) => stored_parts(parts, TextSource::Fragments),
         _ => {
             let step = plan.fragment_compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let segment =
                 |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
-            Box::new(steps(0..plan.packed.len(), step).map(segment))
+            Box::new(steps(0..plan.fragments_len, step).map(segment))
         }
     };
     files.chain(packed)

@@ -5,7 +5,7 @@ use kiln_format::Blkaddr;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::pack::append::Destination;
-use crate::pack::chunks::ChunkText;
+use crate::pack::chunks::ChunkedText;
 use crate::pack::jobs::PackJob;
 use crate::plan::file::Storage;
 
@@ -13,12 +13,11 @@ impl Packing<'_, '_> {
     pub(super) fn append_chunks(
         &mut self,
         file: u32,
-        part: &PackJob,
-        chunk_bits: u8,
-        bytes: &[u8],
-        texts: &[ChunkText],
+        job: &PackJob,
+        chunks: ChunkedText<'_>,
     ) -> Result<(), BuildError> {
-        let stored = &mut self.packed.stored[file as usize];
+        let chunk_bits = chunks.chunk_bits;
+        let stored = &mut self.stored[file as usize];
         if *stored == Stored::Nothing {
             *stored = Stored::Chunks { chunk_bits, runs: Box::default() };
         }
@@ -26,20 +25,20 @@ impl Packing<'_, '_> {
             return Err(BuildError::Internal(format!("file {file} is stored twice")));
         };
         let device = self.data.device(Destination::Chunks);
-        self.chunks.append(device, (part.range.start >> chunk_bits, chunk_bits), bytes, texts, runs)
+        self.chunks.append(device, job.range.start >> chunk_bits, chunks, runs)
     }
 
+    /// Blocks from `start` on, if there are any, then perhaps a tail.
     pub(super) fn append_flat(
         &mut self,
         file: u32,
-        part: &PackJob,
-        at: Blkaddr,
-        blocks: &[u8],
+        job: &PackJob,
+        start: Option<Blkaddr>,
         tail: &[u8],
     ) -> Result<(), BuildError> {
-        let tail = if tail.is_empty() { None } else { Some(self.packed.tails.push(tail)?) };
+        let tail = if tail.is_empty() { None } else { Some(self.tails.push(tail)?) };
         let block_bits = self.block_bits;
-        let stored = &mut self.packed.stored[file as usize];
+        let stored = &mut self.stored[file as usize];
         match (&self.plan.files[file as usize].storage, &mut *stored) {
             (Storage::Chunks { chunk_bits, .. }, stored) => {
                 let bits = *chunk_bits;
@@ -49,19 +48,19 @@ impl Packing<'_, '_> {
                 let Stored::Chunks { runs, .. } = stored else {
                     return Err(BuildError::Internal(format!("file {file} is stored twice")));
                 };
-                let (first, end) = (part.range.start >> bits, part.range.end.div_ceil(1 << bits));
+                let (first, end) = (job.range.start >> bits, job.range.end.div_ceil(1 << bits));
                 let blocks_per_chunk = 1 << (bits - block_bits.bits());
                 match runs.last_mut() {
                     // The part continues the run before it, perhaps inside a chunk.
                     Some((run, count, _)) if *run + *count >= first => *count = end - *run,
                     _ => {
-                        debug_assert!(part.range.start.is_multiple_of(blocks_per_chunk << block_bits.bits()));
-                        runs.push((first, end - first, at));
+                        debug_assert!(job.range.start.is_multiple_of(blocks_per_chunk << block_bits.bits()));
+                        runs.push((first, end - first, start.unwrap_or(Blkaddr(0))));
                     }
                 }
             }
-            (_, Stored::Flat(start)) => *stored = Stored::flat(Some(*start), tail),
-            (_, stored) => *stored = Stored::flat((!blocks.is_empty()).then_some(at), tail),
+            (_, Stored::Flat(first)) => *stored = Stored::flat(Some(*first), tail),
+            (_, stored) => *stored = Stored::flat(start, tail),
         }
         Ok(())
     }

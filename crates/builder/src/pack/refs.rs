@@ -14,15 +14,15 @@ use crate::plan::text::TextSource;
 impl Packing<'_, '_> {
     /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
     /// extents would be too short.
-    pub(super) fn resolve(&mut self, streams: &Deduplication) -> Result<Vec<PackJob>, BuildError> {
+    pub(super) fn resolve(&mut self, parts: &Deduplication) -> Result<Vec<PackJob>, BuildError> {
         let mut late = Vec::new();
         let mut found: Vec<(TextSource, ZExtent)> = Vec::new();
-        for one in &streams.plan.refs {
+        for one in &parts.plan.refs {
             let wrong = || BuildError::Internal(format!("{one:?} has no units"));
-            let ((stream, at), (target, la)) = (streams.locate(one.source), streams.locate(one.target));
+            let ((stream, at), (target, la)) = (parts.locate(one.source), parts.locate(one.target));
             let units = match stream {
-                TextSource::Fragments => &self.packed.packed.list,
-                TextSource::File(file) => match &self.packed.stored[file as usize] {
+                TextSource::Fragments => &self.fragments.list,
+                TextSource::File(file) => match &self.stored[file as usize] {
                     Stored::Compressed(extents) => &extents.list,
                     _ => return Err(wrong()),
                 },
@@ -34,7 +34,7 @@ impl Packing<'_, '_> {
             let lengths = units.iter().map(|unit| self.unit(unit));
             let range = one.target.off..one.target.off + one.len;
             let base = la - range.start;
-            let resolved = split_points::resolve_ref(range, streams.ends_stream(one), lengths, streams.rules);
+            let resolved = split_points::resolve_ref(range, parts.ends_stream(one), lengths, parts.rules);
             let resolved = resolved.ok_or_else(wrong)?;
             let mut la = la;
             for piece in &resolved.extents {
@@ -47,7 +47,7 @@ impl Packing<'_, '_> {
                 stream: target,
                 range: base + range.start..base + range.end,
                 task: Task::Segment,
-                ends_stream: streams.ends_stream(one),
+                ends_stream: parts.ends_stream(one),
             }));
         }
         if !found.is_empty() {

@@ -72,16 +72,37 @@ pub(crate) struct Extents {
     pub fragment: Option<u64>,
 }
 
+/// Where a run of extents begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExtentStart {
+    /// Byte of the plain text.
+    pub la: u64,
+    /// Byte of the image.
+    pub pa: u64,
+}
+
 impl Extents {
-    /// Add extents of bytes from `la` on, whose pclusters lie one behind the other from byte `pa` on.
+    /// These extents, and behind them the text of others.
+    pub(crate) fn followed_by(&self, others: Extents) -> Self {
+        Self {
+            list: [&self.list[..], &others.list].concat(),
+            blocks: self.blocks + others.blocks,
+            text: self.text + others.text,
+            bytes: self.bytes + others.bytes,
+            inline: others.inline,
+            fragment: others.fragment,
+        }
+    }
+
+    /// Add extents that follow each other from `at` on.
     pub(crate) fn extend(
         &mut self,
-        mut la: u64,
-        mut pa: u64,
+        at: ExtentStart,
         new: &[PartExtent],
         inline: Option<TailRef>,
         block_bits: BlockBits,
     ) {
+        let ExtentStart { mut la, mut pa } = at;
         let first = pa >> block_bits.bits();
         for &PartExtent { llen, plen, kind } in new {
             self.list.push(ZExtent { la, llen, plen, pa, kind, partial: false });

@@ -14,10 +14,10 @@ use crate::options::{BuildOptions, Dedupe};
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::{End, Filled, PartExtent, PclusterWriter};
 use crate::pack::jobs::{PackJob, Task};
-use crate::plan::Plan;
 use crate::plan::analysis::skippable;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
+use crate::plan::{PackSources, Plan};
 use crate::tree::Content;
 use crate::tree::Tree;
 
@@ -88,7 +88,9 @@ impl PackOutput {
 pub(crate) struct PackWorker<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
-    packed: &'a FragmentStream,
+    sources: &'a PackSources,
+    /// What jobs of the packed inode are read from.
+    fragments: &'a FragmentStream,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
     block_bits: BlockBits,
@@ -100,12 +102,17 @@ pub(crate) struct PackWorker<'a> {
 }
 
 impl<'a> PackWorker<'a> {
-    /// A packer for `options`. `packed` is what parts of the packed stream are read from.
-    pub(crate) fn new(plan: &'a Plan, packed: &'a FragmentStream, context: Context<'a>) -> Self {
-        let Context { tree, options, control } = context;
+    /// A worker for jobs of `plan`. Those of the packed inode are read from `fragments`.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        sources: &'a PackSources,
+        fragments: &'a FragmentStream,
+        context: Context<'a>,
+    ) -> Self {
+        let Context { tree, options, control, .. } = context;
         let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
-        Self { tree, plan, packed, options, control, block_bits, fillers, text, sample_limit: u64::MAX }
+        Self { tree, plan, sources, fragments, options, control, block_bits, fillers, text, sample_limit: u64::MAX }
     }
 
     /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
@@ -128,7 +135,7 @@ impl<'a> PackWorker<'a> {
             Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
             Task::Whole { compress: true, inode_len } => {
                 let end = match self.plan.packs_end(part.stream) {
-                    true => End::StoredData,
+                    true => End::Fragments,
                     false => End::Inline(self.inline_room(part.range.end, inode_len)?),
                 };
                 let packed = self.compressed(part.stream, part.ends_stream, end)?;
@@ -156,7 +163,7 @@ impl<'a> PackWorker<'a> {
             TextSource::File(file) => self.read_file(file, part.range.start, &mut text).map(|change| {
                 amiss.changed.extend(change.map(|change| (file, change)));
             }),
-            TextSource::Fragments => self.packed.read(part.range.start, &mut text, |file, off, piece| {
+            TextSource::Fragments => self.fragments.read(part.range.start, &mut text, |file, off, piece| {
                 match skippable(self.read_file(file, off, piece), self.options)? {
                     Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
                     Err(error) => {
@@ -174,13 +181,15 @@ impl<'a> PackWorker<'a> {
     /// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with. Returns how
     /// the file has changed, if it may: it is then read as it is.
     fn read_file(&self, file: u32, off: u64, text: &mut [u8]) -> Result<Option<BuildError>, BuildError> {
-        let (tree, plan) = (self.tree, self.plan);
-        let node = plan.files[file as usize].node;
+        let tree = self.tree;
+        let node = self.plan.files[file as usize].node;
         let mut read = |content: Result<Box<dyn Content>, BuildError>| {
             let mut content = content?;
             content
                 .read_exact_at(text, off)
-                .and_then(|()| plan.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text)))
+                .and_then(|()| {
+                    self.sources.checks().try_for_each(|checks| checks.verify(&mut *content, file, off, text))
+                })
                 .and_then(|()| content.verify_unchanged())
                 .map_err(|source| BuildError::Read { path: tree.path(node), source })
         };
@@ -196,7 +205,7 @@ impl<'a> PackWorker<'a> {
     /// Whether a file may be another one than was planned, as long as others find in it what they share. A digest would tell
     /// of what it was.
     fn may_change(&self, file: u32) -> bool {
-        let has_digest = self.options.content_digests.is_some() && !self.plan.apart.contains_key(&file);
+        let has_digest = self.options.content_digests.is_some() && !self.plan.apart.contains(&file);
         self.options.keep_going && !has_digest
     }
 
@@ -284,7 +293,7 @@ impl<'a> PackWorker<'a> {
                 entry.insert(filler)
             }
         };
-        compress(filler, &self.text, ends_stream, end, self.options, self.control)
+        compress(filler, &self.text, ends_stream, end, self.control)
     }
 }
 
@@ -297,11 +306,7 @@ pub(crate) fn compress(
     text: &[u8],
     ends_stream: bool,
     end: End,
-    options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<PackOutput, BuildError> {
-    Ok(PackOutput::of(match options.encoded_extents {
-        true => filler.units(text, control)?,
-        false => filler.blocks(text, ends_stream, end, control)?,
-    }))
+    Ok(PackOutput::of(filler.write(text, ends_stream, end, control)?))
 }

@@ -87,7 +87,7 @@ pub(crate) fn analyze(
     context: Context<'_>,
     mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
 ) -> Result<(), BuildError> {
-    let Context { tree, options, control } = context;
+    let Context { tree, options, control, .. } = context;
     let read = |wanted: &AnalysisRequest| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.map(|job| Costed { cost: ANALYSIS_COST + read(&job), job });
     let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));

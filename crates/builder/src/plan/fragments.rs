@@ -7,6 +7,11 @@
 
 use std::ops::Range;
 
+use crate::error::BuildError;
+use crate::layout::lcluster_index;
+use crate::options::BuildOptions;
+use crate::plan::file::{FilePlan, Storage};
+
 /// Plain text of files in plan order that are sorted together.
 pub(crate) const WINDOW_LEN: u64 = 4 << 20;
 /// Bytes of a file that tell its kind.
@@ -31,6 +36,32 @@ pub(crate) struct Member {
     pub file: u32,
     /// Byte offset in the packed stream.
     pub off: u64,
+}
+
+/// Put the files of `small` that are compressed like the packed inode into its stream, and return all files with it. The first
+/// `ordered_count` files keep their order.
+///
+/// # Errors
+/// Block sizes that the compact index cannot have.
+pub(crate) fn choose(
+    mut files: Vec<FilePlan>,
+    mut small: Vec<FragmentCandidate>,
+    ordered_count: u32,
+    options: &BuildOptions,
+) -> Result<(Vec<FilePlan>, FragmentStream), BuildError> {
+    small.retain(|candidate| {
+        let file = &files[candidate.file as usize];
+        file.compression == options.compression && matches!(file.storage, Storage::Compressed { .. })
+    });
+    let mut stream = FragmentStream::of(&mut small, ordered_count, |file| files[file as usize].len);
+    if options.packs_directories() || options.packs_ends() {
+        // What follows may lie elsewhere on the disk than the files before it.
+        stream.pad(lcluster_index::pack_start(stream.len(), options.block_bits)?);
+    }
+    for member in stream.members() {
+        files[member.file as usize].storage = Storage::Fragment;
+    }
+    Ok((files, stream))
 }
 
 /// The packed stream.
@@ -97,12 +128,6 @@ impl FragmentStream {
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
-    }
-
-    /// Forget the members, but not their length.
-    pub(crate) fn forget_members(&mut self) {
-        self.members = Vec::new();
-        self.starts = Vec::new();
     }
 
     /// All members, by offset.

@@ -49,26 +49,27 @@ struct Saving {
     costs: i128,
 }
 
-/// Decide which of `files` are compressed otherwise than the rest. `is_packable` tells those that are packed if they are not.
+/// Decide which of `files` are compressed otherwise than the rest, and return all of them. `is_packable` tells those that are
+/// packed if they are not.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
 pub(crate) fn choose(
-    files: &mut [FilePlan],
+    mut files: Vec<FilePlan>,
     is_packable: impl Fn(u32) -> bool,
     context: Context<'_>,
-) -> Result<(), BuildError> {
-    let Context { tree, options, control } = context;
-    let Some(default) = options.compression.filter(|_| !options.trial.specs.is_empty()) else { return Ok(()) };
+) -> Result<Vec<FilePlan>, BuildError> {
+    let Context { tree, options, control, .. } = context;
+    let Some(default) = options.compression.filter(|_| !options.trial.specs.is_empty()) else { return Ok(files) };
     let compressed =
         |file: &&FilePlan| file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
     let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
     let specs: Vec<Spec> = std::iter::once(default).chain(options.trial.specs.iter().copied()).collect();
-    let candidates = candidates(files, is_packable, &specs, options, budget / TRYING_SHARE);
+    let candidates = candidates(&files, is_packable, &specs, options, budget / TRYING_SHARE);
     budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
     let mut offers = Vec::new();
-    let nodes = &*files;
+    let nodes = &files;
     let worker = || {
         let mut encoder = SampleEncoder { specs: &specs, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
         Ok(move |one: Candidate| {
@@ -86,7 +87,7 @@ pub(crate) fn choose(
     for (file, spec) in knapsack(offers, budget) {
         files[file as usize].compression = Some(spec);
     }
-    Ok(())
+    Ok(files)
 }
 
 /// Files to be tried, the longest first: their samples cost least. They end where trying has used up its share.

@@ -12,7 +12,6 @@ use crate::layout::lcluster_index;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Region};
-use crate::options::BuildOptions;
 use crate::pack::chunks::ChunkRuns;
 use crate::pack::inline_tails::TailRef;
 use crate::pack::{Extents, Stored};
@@ -26,7 +25,6 @@ const SPECIAL_PERMISSIONS: u16 = 0o444;
 pub(crate) struct InodeWriter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
-    options: &'a BuildOptions,
     /// Where [`Region::Blocks`] count from.
     blocks_start: Blkaddr,
     /// Inodes so far.
@@ -35,14 +33,8 @@ pub(crate) struct InodeWriter<'a> {
 
 impl<'a> InodeWriter<'a> {
     /// Before the first inode.
-    pub(crate) fn new(
-        view: &'a View<'a>,
-        layout: &'a Layout,
-        options: &'a BuildOptions,
-        blocks_start: Blkaddr,
-        serial: u64,
-    ) -> Self {
-        Self { view, layout, options, blocks_start, serial }
+    pub(crate) fn new(view: &'a View<'a>, layout: &'a Layout, blocks_start: Blkaddr, serial: u64) -> Self {
+        Self { view, layout, blocks_start, serial }
     }
 
     /// A piece of metadata.
@@ -76,18 +68,18 @@ impl<'a> InodeWriter<'a> {
         }
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Tail(len, off))) => {
-                view.packed.tails.get(TailRef { off: *off, len: *len }, out)?;
+                view.data.tails.get(TailRef { off: *off, len: *len }, out)?;
             }
-            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.packed.tails.get(flat.1, out)?,
+            (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.data.tails.get(flat.1, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
                 view.map_shape(*len, extents).encode(algorithm(view.compression_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
-                    view.packed.tails.get(inline, out)?;
+                    view.data.tails.get(inline, out)?;
                 }
             }
             (Kind::File { .. }, Some(Stored::Fragment(off))) => lcluster_index::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
-                let device = u16::from(view.packed.blob_blocks.is_some());
+                let device = u16::from(view.data.blob_blocks.is_some());
                 encode_chunks((*len, *chunk_bits), runs, device, view, out)?;
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
@@ -139,7 +131,7 @@ impl<'a> InodeWriter<'a> {
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
         let view = self.view;
         let node = view.tree.node(id);
-        let time = mtime(&node.meta, self.options);
+        let time = mtime(&node.meta, view.options);
         let (file_type, size, data) = self.contents(id)?;
         Ok(Inode {
             form: view.inodes.forms[id.idx()],

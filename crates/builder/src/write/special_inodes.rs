@@ -15,6 +15,7 @@ use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::pack::append::{Appender, Destination};
 use crate::pack::fill::{End, PclusterWriter};
+use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{self, PackOutput, Shape};
 use crate::plan::text::segment_len;
 use crate::write::directory;
@@ -41,82 +42,84 @@ pub(crate) struct Metabox {
 }
 
 impl SpecialInodes {
-    /// Compress what is to be compressed, behind `data`.
+    /// Compress what is to be compressed, behind `data`, which is returned with it.
     ///
     /// # Errors
     /// As [`crate::build`].
-    pub(crate) fn pack(
+    pub(crate) fn pack<'b>(
         view: &View<'_>,
         layout: &Layout,
-        data: &mut Appender<'_>,
+        data: Appender<'b>,
         context: Context<'_>,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<(Self, Appender<'b>), BuildError> {
         let Context { options, control, .. } = context;
-        let mut packer = PackWorker { data, options, control };
+        let mut packer = MetadataPacker { data, options, control };
         let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
         let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
-        Ok(Self { packed: packed.filter(|contents| contents.len > 0), metabox })
+        Ok((Self { packed: packed.filter(|contents| contents.len > 0), metabox }, packer.data))
     }
 }
 
-struct PackWorker<'a, 'b> {
-    data: &'a mut Appender<'b>,
+/// Compresses metadata and appends it to the data.
+struct MetadataPacker<'a, 'b> {
+    data: Appender<'b>,
     options: &'a BuildOptions,
     control: &'a Control<'a>,
 }
 
-impl PackWorker<'_, '_> {
+impl MetadataPacker<'_, '_> {
+    /// The packed inode: the files that are stored already, then directories.
     fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<SpecialInode, BuildError> {
         let algorithm = spec.method.algorithm();
-        let extents = view.packed.packed.clone();
-        let files = SpecialInode { len: view.packed.packed_len, extents, algorithm };
         let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
-        self.compress(directories, spec, files)
+        let (directories, end) = self.compress(directories, spec, view.data.fragments_len)?;
+        Ok(SpecialInode { len: end, extents: view.data.fragments.followed_by(directories), algorithm })
     }
 
     /// The blocks of directories, then the metabox, which says where they are.
     fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
-        let blocks_start = self.data.next_block();
-        let mut emitter = InodeWriter::new(view, layout, self.options, blocks_start, 0);
-        for piece in pieces(bytes(&layout.blocks, layout, &mut emitter), WRITE_LEN) {
+        let mut writer = InodeWriter::new(view, layout, self.data.next_block(), 0);
+        for piece in pieces(bytes(&layout.blocks, layout, &mut writer), WRITE_LEN) {
             self.control.check()?;
             self.data.append(&PackOutput::new(piece?, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
         }
-        let nothing = SpecialInode { len: 0, extents: Extents::default(), algorithm: spec.method.algorithm() };
-        let contents = self.compress(bytes(&layout.inodes, layout, &mut emitter), spec, nothing)?;
-        Ok(Metabox { contents, inodes: emitter.serial })
+        let (extents, len) = self.compress(bytes(&layout.inodes, layout, &mut writer), spec, 0)?;
+        let contents = SpecialInode { len, extents, algorithm: spec.method.algorithm() };
+        Ok(Metabox { contents, inodes: writer.serial })
     }
 
-    /// Compress `texts`, one behind the other, behind `contents`, whole blocks.
+    /// Compress `texts`, which follow each other in a special inode from byte `start` on, into whole blocks. Returns where they
+    /// lie, and the byte of the inode where they end.
     fn compress(
         &mut self,
         texts: impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send,
         spec: Spec,
-        mut contents: SpecialInode,
-    ) -> Result<SpecialInode, BuildError> {
+        start: u64,
+    ) -> Result<(Extents, u64), BuildError> {
         let Self { data, options, control } = self;
         let (options, control, block_bits) = (*options, *control, options.block_bits);
         let worker = || {
             let mut filler = PclusterWriter::new(&spec, options)?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
-                let part = worker::compress(&mut filler, &text, true, End::Padded, options, control)?;
-                Ok::<_, BuildError>((text.len() as u64, part))
+                let output = worker::compress(&mut filler, &text, true, End::Padded, control)?;
+                Ok::<_, BuildError>((text.len() as u64, output))
             })
         };
         let segment = segment_len(spec.pcluster_len);
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(len, part)| {
+        let (mut extents, mut end) = (Extents::default(), start);
+        ordered::run(options.threads, options.backlog(), jobs, worker, |(len, output)| {
             control.check()?;
-            let part = data.adjust_for_position(part, Some(spec));
-            let pa = data.append(&part, Destination::Image)?;
-            if let Shape::Extents { list, .. } = &part.shape {
-                contents.extents.extend(contents.len, pa, list, None, block_bits);
+            let output = data.adjust_for_position(output, Some(spec));
+            let pa = data.append(&output, Destination::Image)?;
+            if let Shape::Extents { list, .. } = &output.shape {
+                extents.extend(ExtentStart { la: end, pa }, list, None, block_bits);
             }
-            contents.len += len;
+            end += len;
             Ok(())
         })?;
-        Ok(contents)
+        Ok((extents, end))
     }
 }
 

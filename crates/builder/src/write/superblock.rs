@@ -30,6 +30,16 @@ pub(crate) struct SpecialNids {
     pub metabox: Option<Nid>,
 }
 
+/// What lies before the data, but for the table of prefixes.
+pub(crate) struct HeaderRecords {
+    /// The superblock, without UUID and checksum.
+    pub superblock: Superblock,
+    /// How things are compressed.
+    pub compression: ComprCfgs,
+    /// The extra device, if there is one.
+    pub slot: Option<DeviceSlot>,
+}
+
 /// Places of all that lies before the data, for whatever the options may need.
 pub(crate) struct Header {
     /// Length of the superblock's record.
@@ -70,10 +80,10 @@ impl Header {
         layout: &Layout,
         special: SpecialNids,
         records: &ComprCfgs,
-        options: &BuildOptions,
     ) -> Result<Superblock, BuildError> {
+        let options = view.options;
         let (mut incompat, compr_info) = incompat(view, special, records)?;
-        let mut compat = compat(view, special.metabox.is_some(), options);
+        let mut compat = compat(view, special.metabox.is_some());
         let (xattr_prefix_count, digest_id) = (self.prefixes.count(), self.prefixes.digest_id());
         if digest_id.is_some() {
             compat |= Compat::ISHARE_XATTRS;
@@ -122,13 +132,12 @@ impl Header {
     /// An output that cannot be written; features that the chosen kernel does not have.
     pub(crate) fn write(
         &self,
-        mut superblock: Superblock,
-        records: &ComprCfgs,
-        slot: Option<DeviceSlot>,
+        records: HeaderRecords,
         mut digest: blake3::Hasher,
         out: Out<'_>,
         options: &BuildOptions,
     ) -> Result<Superblock, BuildError> {
+        let HeaderRecords { mut superblock, compression, slot } = records;
         if let Some(kernel) = options.kernel
             && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
         {
@@ -143,7 +152,7 @@ impl Header {
         let mut bytes = vec![0; (self.blocks * block_bits.len()) as usize];
         let mut put = |off: u64, piece: &[u8]| bytes[off as usize..][..piece.len()].copy_from_slice(piece);
         if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-            put(SUPERBLOCK_OFF + self.record_len, &records.encode()?);
+            put(SUPERBLOCK_OFF + self.record_len, &compression.encode()?);
         }
         if let (Some(off), Some(slot)) = (self.devt_off, slot) {
             put(off, slot.as_bytes());
@@ -183,27 +192,23 @@ fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> Comp
 }
 
 /// All compression that is in use: a hint that fits no file needs no kernel that knows its algorithm.
-fn specs_in_use<'a>(
-    view: &View<'a>,
-    special: SpecialNids,
-    options: &BuildOptions,
-) -> impl Iterator<Item = Spec> + use<'a> {
+fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item = Spec> + use<'a> {
     let plan = view.plan;
-    let files = view.packed.stored.iter().zip(&plan.files);
+    let files = view.data.stored.iter().zip(&plan.files);
     let files =
         files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.compression);
     let packed = plan.fragment_compression.filter(|_| special.packed.is_some());
-    files.chain(packed).chain(options.metabox.filter(|_| special.metabox.is_some()))
+    files.chain(packed).chain(view.options.metabox.filter(|_| special.metabox.is_some()))
 }
 
 /// Configuration records of what is in use.
-pub(crate) fn records(view: &View<'_>, special: SpecialNids, options: &BuildOptions) -> ComprCfgs {
-    compr_cfgs(specs_in_use(view, special, options), options)
+pub(crate) fn records(view: &View<'_>, special: SpecialNids) -> ComprCfgs {
+    compr_cfgs(specs_in_use(view, special), view.options)
 }
 
-fn compat(view: &View<'_>, has_metabox: bool, options: &BuildOptions) -> Compat {
+fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     let mut compat = Compat::MTIME;
-    if options.checksum {
+    if view.options.checksum {
         compat |= Compat::SB_CHKSUM;
     }
     if view.inodes.has_xattrs() {
@@ -235,7 +240,7 @@ fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Resul
     if let ComprInfo::AvailableAlgs(_) = compr_info {
         incompat |= Incompat::COMPR_CFGS;
     }
-    for feature in &view.packed.features {
+    for feature in &view.data.features {
         incompat |= match feature {
             Feature::ChunkedFile => Incompat::CHUNKED_FILE,
             Feature::DeviceTable => Incompat::DEVICE_TABLE,

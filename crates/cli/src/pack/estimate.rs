@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
     let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy, outputs: &[] };
-    let mut clock = PhaseClock::start();
+    let clock = PhaseClock::start();
     let scan = job.scan(&options, &signals)?;
     clock.finish("scan");
     let scanned = clock.phases()[0];

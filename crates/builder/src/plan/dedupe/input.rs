@@ -5,11 +5,11 @@
 //! so that a reference can name it, is decided here.
 
 use kiln_codec::{Spec, probe};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::context::Context;
-use crate::error::{BuildError, Skipped};
+use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
@@ -80,9 +80,9 @@ pub(crate) struct Compressed<'a> {
     /// Holes of the files that have some.
     pub holes: &'a HashMap<u32, Holes>,
     /// Files that share nothing with others.
-    pub apart: &'a BTreeMap<u32, Option<Skipped>>,
+    pub apart: &'a BTreeSet<u32>,
     /// Small files that are compressed together.
-    pub packed: &'a FragmentStream,
+    pub fragments: &'a FragmentStream,
 }
 
 /// All streams, and what is stored of them.
@@ -95,24 +95,27 @@ pub(crate) struct Deduplication {
     pub rules: IndexRules,
     /// What was found.
     pub stats: MatchStats,
-    /// Of files that have references, or are referred to.
-    pub checks: ContentChecks,
     numbers: HashMap<TextSource, Range<u32>>,
     /// By number: whether it has, or is, the source of a reference.
     shared: Vec<bool>,
 }
 
 impl Deduplication {
-    /// Find what occurs several times in `stored`. `chunks` are those of files that have been analysed as a whole.
+    /// Find what occurs several times in `stored`. `chunks` are those of files that have been analysed as a whole. Returns
+    /// with it what was seen of files that have references, or are referred to.
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
-    pub(crate) fn plan(stored: &Compressed<'_>, chunks: FileChunks, context: Context<'_>) -> Result<Self, BuildError> {
-        let Context { tree, options, control: _ } = context;
-        let Compressed { files, packed, .. } = *stored;
+    pub(crate) fn plan(
+        stored: &Compressed<'_>,
+        chunks: FileChunks,
+        context: Context<'_>,
+    ) -> Result<(Self, ContentChecks), BuildError> {
+        let Context { tree, options, .. } = context;
+        let fragments = stored.fragments;
         let sources = sources(stored, options);
-        let text = || PlainText::new(tree, files, packed, &sources, options);
-        let (runs, stats, mut checks) = matched(&sources, packed, &chunks, text, context)?;
+        let text = || PlainText::new(stored, &sources, tree, options);
+        let (runs, stats, mut checks) = matched(&sources, fragments, &chunks, text, context)?;
         let rules = rules(options);
         let parts = split_points::plan_parts(&runs, rules);
         let mut numbers = HashMap::<TextSource, Range<u32>>::new();
@@ -124,25 +127,23 @@ impl Deduplication {
             shared[one.target.stream as usize] = true;
             shared[one.source.stream as usize] = true;
         }
-        let mut streams =
-            Self { sources, plan: parts, rules, stats, checks: ContentChecks::default(), numbers, shared };
+        let streams = Self { sources, plan: parts, rules, stats, numbers, shared };
         let refs = streams.plan.refs.iter();
-        let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, packed)));
+        let files = refs.flat_map(|one| [one.source, one.target].map(|place| streams.files(place, one.len, fragments)));
         let files: HashSet<u32> = files.flatten().collect();
         for &file in &files {
             if let Some(known) = chunks.get(file) {
                 checks.push(file, 0, cells(&known));
             }
         }
-        streams.checks = checks.of_files(&files);
-        Ok(streams)
+        Ok((streams, checks.of_files(&files)))
     }
 
     /// The files that have `len` bytes of a stream.
-    fn files(&self, place: Place, len: u64, packed: &FragmentStream) -> Vec<u32> {
+    fn files(&self, place: Place, len: u64, fragments: &FragmentStream) -> Vec<u32> {
         match self.locate(place) {
             (TextSource::File(file), _) => vec![file],
-            (TextSource::Fragments, off) => packed.pieces(off..off + len).map(|(file, _)| file).collect(),
+            (TextSource::Fragments, off) => fragments.pieces(off..off + len).map(|(file, _)| file).collect(),
         }
     }
 
@@ -185,7 +186,7 @@ fn cells(chunks: &[Chunk]) -> impl Iterator<Item = CheckedRange> {
 /// none. What was seen of files is returned only of those that `chunks` does not have.
 fn matched<'a>(
     sources: &'a [TextRun],
-    packed: &'a FragmentStream,
+    fragments: &'a FragmentStream,
     chunks: &FileChunks,
     new_text: impl Fn() -> PlainText<'a> + Sync,
     context: Context<'_>,
@@ -193,7 +194,7 @@ fn matched<'a>(
     let Context { options, control, .. } = context;
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
     let mut matcher = Matcher::new(options.min_match(), options.index_budget());
-    let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, packed));
+    let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, fragments));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.get(file));
         let cost = if window.known.is_some() { ANALYSIS_COST } else { window.range.end - window.range.start };
@@ -268,7 +269,7 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
     };
     let mut sources = Vec::new();
     for (idx, file) in (0..).zip(stored.files) {
-        if !matches!(file.storage, Storage::Compressed { .. }) || stored.apart.contains_key(&idx) {
+        if !matches!(file.storage, Storage::Compressed { .. }) || stored.apart.contains(&idx) {
             continue;
         }
         let holes = stored.holes.get(&idx).map_or(&[][..], |holes| holes);
@@ -278,8 +279,8 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
             sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
-    if stored.packed.len() >= min_match {
-        sources.push(TextRun { stream: TextSource::Fragments, start: 0, len: stored.packed.len(), group: 0 });
+    if stored.fragments.len() >= min_match {
+        sources.push(TextRun { stream: TextSource::Fragments, start: 0, len: stored.fragments.len(), group: 0 });
     }
     sources
 }
@@ -299,11 +300,11 @@ struct Window {
 fn windows<'a>(
     number: usize,
     source: &'a TextRun,
-    packed: &'a FragmentStream,
+    fragments: &'a FragmentStream,
 ) -> Box<dyn Iterator<Item = Window> + Send + 'a> {
     let stream = number as u32;
     match source.stream {
-        TextSource::Fragments => Box::new(packed.ranges().map(move |(whole_file, range)| {
+        TextSource::Fragments => Box::new(fragments.ranges().map(move |(whole_file, range)| {
             let place = whole_file.map(|file| (file, 0));
             Window { stream, range, place, whole_file, known: None }
         })),
@@ -324,7 +325,7 @@ fn windows<'a>(
 struct PlainText<'a> {
     tree: &'a Tree,
     files: &'a [FilePlan],
-    packed: &'a FragmentStream,
+    fragments: &'a FragmentStream,
     sources: &'a [TextRun],
     /// Least estimated bytes for which text is cut.
     min_saving: u64,
@@ -335,14 +336,9 @@ struct PlainText<'a> {
 }
 
 impl<'a> PlainText<'a> {
-    fn new(
-        tree: &'a Tree,
-        files: &'a [FilePlan],
-        packed: &'a FragmentStream,
-        sources: &'a [TextRun],
-        options: &BuildOptions,
-    ) -> Self {
-        Self { tree, files, packed, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
+    fn new(stored: &Compressed<'a>, sources: &'a [TextRun], tree: &'a Tree, options: &BuildOptions) -> Self {
+        let Compressed { files, fragments, .. } = *stored;
+        Self { tree, files, fragments, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
     }
 
     fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
@@ -380,7 +376,7 @@ impl Text for PlainText<'_> {
         let source = self.sources[stream as usize];
         match source.stream {
             TextSource::File(file) => self.read_file(file, source.start + off, buf),
-            TextSource::Fragments => self.packed.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
+            TextSource::Fragments => self.fragments.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
         }
     }
 

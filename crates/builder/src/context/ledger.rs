@@ -1,0 +1,103 @@
+//! Files that are not stored as they were scanned, and why: kept beside the phases.
+//!
+//! Phases post what they leave out, and what has changed, from the one thread that takes decisions; so entries stand in an order
+//! that does not depend on the number of threads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::Skipped;
+use crate::tree::NodeId;
+
+/// What a build leaves out or stores though it has changed.
+#[derive(Default)]
+pub(crate) struct Ledger(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    /// Files that are to share nothing with others, because of an earlier attempt.
+    apart: BTreeMap<NodeId, Skipped>,
+    /// Inputs that are left out, in the order in which they were posted.
+    left_out: Vec<Skipped>,
+    /// Files that have changed, in the order in which they were posted.
+    changed: Vec<(NodeId, Skipped)>,
+}
+
+/// What a finished build tells of its inputs.
+pub(crate) struct ClosedLedger {
+    /// Inputs that are left out.
+    pub skipped: Vec<Skipped>,
+    /// Files that have changed and are stored, by path.
+    pub changed: Vec<Skipped>,
+}
+
+impl Ledger {
+    /// Files that are to share nothing with others.
+    pub(crate) fn apart(&self) -> BTreeSet<NodeId> {
+        self.entries().apart.keys().copied().collect()
+    }
+
+    /// Post an input that is left out.
+    pub(crate) fn leave_out(&self, one: Skipped) {
+        self.entries().left_out.push(one);
+    }
+
+    /// Post a file that has changed. It may yet be left out.
+    pub(crate) fn change(&self, node: NodeId, one: Skipped) {
+        self.entries().changed.push((node, one));
+    }
+
+    /// Forget what this attempt has posted; `node` is to be apart in the next one.
+    pub(crate) fn begin_again(&self, node: NodeId, one: Skipped) {
+        let mut entries = self.entries();
+        entries.left_out.clear();
+        entries.changed.clear();
+        entries.apart.insert(node, one);
+    }
+
+    /// The end of a build. `is_stored` tells files that are in the image.
+    pub(crate) fn close(self, is_stored: impl Fn(NodeId) -> bool) -> ClosedLedger {
+        let Entries { apart, left_out, changed } = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let changed = apart.into_iter().chain(changed);
+        let changed = changed.filter(|(node, one)| one.error.is_change() && is_stored(*node));
+        // Of several entries for a file the last one is told.
+        let by_path: BTreeMap<_, _> = changed.map(|(_, one)| (one.path, one.error)).collect();
+        let changed = by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect();
+        ClosedLedger { skipped: left_out, changed }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::BuildError;
+    use crate::tree::ContentError;
+
+    fn changed(path: &str, how: &'static str) -> Skipped {
+        let path = path.as_bytes().to_vec();
+        Skipped { error: BuildError::Read { path: path.clone(), source: ContentError::Changed(how) }, path }
+    }
+
+    #[test]
+    fn an_attempt_that_failed_leaves_only_what_is_apart() {
+        let ledger = Ledger::default();
+        ledger.leave_out(changed("gone", "first"));
+        ledger.change(NodeId(2), changed("two", "first"));
+        ledger.begin_again(NodeId(3), changed("three", "first"));
+        assert_eq!(ledger.apart(), BTreeSet::from([NodeId(3)]));
+        ledger.leave_out(changed("late", "second"));
+        ledger.leave_out(changed("early", "second"));
+        ledger.change(NodeId(3), changed("three", "second"));
+        ledger.change(NodeId(4), changed("four", "second"));
+        ledger.change(NodeId(5), changed("five", "second"));
+        let ClosedLedger { skipped, changed } = ledger.close(|node| node != NodeId(5));
+        let paths = |list: &[Skipped]| list.iter().map(|one| one.error.to_string()).collect::<Vec<_>>();
+        let told = |path: &str| format!("{path}: changed while the image was being built (second)");
+        assert_eq!(paths(&skipped), [told("late"), told("early")]);
+        assert_eq!(paths(&changed), [told("four"), told("three")]);
+    }
+}
