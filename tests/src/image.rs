@@ -3,9 +3,11 @@
 use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
+use kiln_parallel::Threads;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
-use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
-use kiln_source::filter::Filter;
+use kiln_source::dir::DirSource;
+use kiln_source::erofs::ImageSource;
+use kiln_source::{Scan, ScanOptions, Source, SourceError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Read;
@@ -61,10 +63,19 @@ pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
 /// Scan a directory with as many threads as the build will have.
 ///
 /// # Errors
-/// As [`scan`].
-pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, ScanError> {
+/// As [`Source::scan`].
+pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, SourceError> {
     let stop = AtomicBool::new(false);
-    scan(root, &ScanOptions { threads, keep_going: false, filter: &Filter::default(), outputs: &[], stop: &stop })
+    DirSource::new(root).scan(&ScanOptions { threads: Threads::of(threads), ..ScanOptions::new(&stop) })
+}
+
+/// Scan an image.
+///
+/// # Errors
+/// As [`Source::scan`].
+pub fn scan_image(image: &Image) -> Result<Tree, SourceError> {
+    let stop = AtomicBool::new(false);
+    Ok(ImageSource::new(image.clone(), Path::new("image")).scan(&ScanOptions::new(&stop))?.tree)
 }
 
 /// Build into `out`.

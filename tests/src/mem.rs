@@ -1,8 +1,8 @@
 //! Trees without a disk.
 
-use kiln_builder::BuildError;
 use kiln_builder::tree::{
-    Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr,
+    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError,
+    Xattr,
 };
 use std::io;
 use std::ops::Range;
@@ -172,43 +172,39 @@ impl Content for MemContent {
     }
 }
 
-/// A tree in the making.
+/// A tree in the making, and contents for its files.
 pub struct MemTree {
-    nodes: Vec<Node>,
+    builder: Builder,
     files: Vec<MemFile>,
     fault: Option<(ContentId, Fault)>,
 }
 
+const META: Metadata = Metadata { permissions: 0o644, uid: 0, gid: 0, mtime: 1_700_000_000, mtime_nsec: 0 };
+
 impl Default for MemTree {
     fn default() -> Self {
-        let mut tree = Self { nodes: Vec::new(), files: Vec::new(), fault: None };
-        tree.node(Kind::Directory(Box::default()));
-        tree
+        Self { builder: Builder::new(META), files: Vec::new(), fault: None }
     }
 }
 
 impl MemTree {
-    /// A node that has no name yet.
-    pub fn node(&mut self, kind: Kind) -> NodeId {
-        let meta = Metadata { permissions: 0o644, uid: 0, gid: 0, mtime: 1_700_000_000, mtime_nsec: 0 };
-        self.nodes.push(Node { meta, xattrs: ThinSlice::default(), kind });
-        NodeId(self.nodes.len() as u32 - 1)
+    /// A named node of any type.
+    ///
+    /// # Panics
+    /// If `dir` is no directory.
+    pub fn add(&mut self, dir: NodeId, name: &[u8], kind: Kind) -> NodeId {
+        let node = Node { meta: META, xattrs: ThinSlice::default(), kind };
+        let node = self.builder.add(node).expect("room for a node");
+        self.name(dir, name, node);
+        node
     }
 
-    /// Name a node.
+    /// Give a node a further name.
     ///
     /// # Panics
     /// If `dir` is no directory.
     pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
-        let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { panic!("not a directory") };
-        entries.push(name, node);
-    }
-
-    /// A named node of any type.
-    pub fn add(&mut self, dir: NodeId, name: &[u8], kind: Kind) -> NodeId {
-        let node = self.node(kind);
-        self.name(dir, name, node);
-        node
+        self.builder.name(dir, name, node);
     }
 
     /// A named directory.
@@ -218,20 +214,31 @@ impl MemTree {
 
     /// A named regular file.
     pub fn file(&mut self, dir: NodeId, name: &[u8], file: MemFile) -> NodeId {
+        let kind = self.contents(file);
+        self.add(dir, name, kind)
+    }
+
+    /// A regular file of these contents, for [`MemTree::builder`].
+    pub fn contents(&mut self, file: MemFile) -> Kind {
         let data: u64 = file.runs.iter().map(|(_, run)| run.len() as u64).sum();
         let (len, content) = (file.len, ContentId(self.files.len() as u32));
         self.files.push(file);
-        self.add(dir, name, Kind::File { len, content, sparse: data < len })
+        Kind::File { len, content, sparse: data < len }
+    }
+
+    /// The builder beneath, to insert by path.
+    pub fn builder(&mut self) -> &mut Builder {
+        &mut self.builder
     }
 
     /// The metadata of a node, to be changed.
     pub fn meta(&mut self, node: NodeId) -> &mut Metadata {
-        &mut self.nodes[node.idx()].meta
+        self.builder.meta_mut(node).0
     }
 
     /// Give a node an attribute.
     pub fn xattr(&mut self, node: NodeId, name: &[u8], value: &[u8]) {
-        let xattrs = &mut self.nodes[node.idx()].xattrs;
+        let (_, xattrs) = self.builder.meta_mut(node);
         let mut list = std::mem::take(xattrs).into_vec();
         list.push(Xattr { name: name.into(), value: value.into() });
         *xattrs = list.into();
@@ -242,18 +249,16 @@ impl MemTree {
     /// # Panics
     /// If `node` is none.
     pub fn fault(&mut self, node: NodeId, fault: Fault) {
-        let Kind::File { content, .. } = self.nodes[node.idx()].kind else { panic!("not a regular file") };
+        let Kind::File { content, .. } = self.builder.nodes()[node.idx()].kind else { panic!("not a regular file") };
         self.fault = Some((content, fault));
     }
 
-    /// The checked tree.
+    /// The checked tree. Its nodes have other ids.
     ///
     /// # Errors
-    /// As [`Tree::new`].
-    pub fn finish(self) -> Result<Tree, BuildError> {
-        Tree::new(
-            self.nodes,
-            Box::new(MemContents { files: self.files.into(), fault: self.fault, opened: AtomicU32::new(0) }),
-        )
+    /// As [`Builder::finish`].
+    pub fn finish(self) -> Result<Tree, TreeError> {
+        let contents = MemContents { files: self.files.into(), fault: self.fault, opened: AtomicU32::new(0) };
+        self.builder.finish(Box::new(contents))
     }
 }

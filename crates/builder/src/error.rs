@@ -6,6 +6,7 @@ use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
 use crate::tree::content::ContentError;
+use crate::tree::error::TreeError;
 
 /// Why a build failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +28,8 @@ pub enum BuildError {
         reason: InputProblem,
     },
     /// A tree that contradicts itself.
-    #[error("{}: {reason}", lossy(path))]
-    Tree {
-        /// Path, as far as known.
-        path: Vec<u8>,
-        /// What is wrong.
-        reason: &'static str,
-    },
+    #[error(transparent)]
+    Tree(#[from] TreeError),
     /// The image (or scratch file) cannot be written.
     #[error("cannot {action}: {source}")]
     Write {

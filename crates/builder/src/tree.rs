@@ -6,12 +6,16 @@ use std::collections::HashMap;
 
 use crate::error::BuildError;
 
+mod builder;
 pub(crate) mod content;
 mod entries;
+pub(crate) mod error;
 mod rare;
 
+pub use builder::Builder;
 pub use content::{Content, ContentError, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
+pub use error::{TreeError, TreeProblem};
 pub use rare::ThinSlice;
 
 /// Index of a node in its tree.
@@ -124,15 +128,12 @@ impl Tree {
     /// # Errors
     /// Names that no filesystem can hold, double names, nodes that are not reached exactly once (directories) or at
     /// least once (others).
-    pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, BuildError> {
+    pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, TreeError> {
         for node in &mut nodes {
             node.xattrs.sort();
             if let Kind::Directory(entries) = &mut node.kind {
                 if entries.names_len() > Entries::NAMES_MAX_LEN {
-                    return Err(BuildError::Tree {
-                        path: Vec::new(),
-                        reason: "a directory's names take 4 GiB or more",
-                    });
+                    return Err(TreeProblem::NamesTooLong.at(b""));
                 }
                 entries.sort();
             }
@@ -144,10 +145,9 @@ impl Tree {
     }
 
     /// Count links, remember first names, check that it is a tree.
-    fn link(&mut self) -> Result<(), BuildError> {
-        let wrong = |path, reason| Err(BuildError::Tree { path, reason });
+    fn link(&mut self) -> Result<(), TreeError> {
         if !matches!(self.nodes.first(), Some(Node { kind: Kind::Directory(_), .. })) {
-            return wrong(Vec::new(), "the root is no directory");
+            return Err(TreeProblem::RootNotADirectory.at(b""));
         }
         let mut stack = vec![NodeId::ROOT];
         let mut is_named = vec![false; self.nodes.len()];
@@ -159,17 +159,17 @@ impl Tree {
                 let Entry { name, node } = entries.at(idx);
                 let bad_name = name.is_empty() || name.len() > NAME_MAX_LEN || matches!(name, b"." | b"..");
                 if bad_name || name.iter().any(|&b| b == 0 || b == b'/') {
-                    return wrong(join(&self.path(dir), name), "not a file name");
+                    return Err(TreeProblem::BadName.at(join(&self.path(dir), name)));
                 }
                 if idx > 0 && entries.at(idx - 1).name == name {
-                    return wrong(join(&self.path(dir), name), "the name is there twice");
+                    return Err(TreeProblem::DoubleName.at(join(&self.path(dir), name)));
                 }
                 let Some(is_named) = is_named.get_mut(node.idx()) else {
-                    return wrong(join(&self.path(dir), name), "names a node that does not exist");
+                    return Err(TreeProblem::NoSuchNode.at(join(&self.path(dir), name)));
                 };
                 let is_dir = matches!(self.nodes[node.idx()].kind, Kind::Directory(_));
                 if is_dir && *is_named {
-                    return wrong(join(&self.path(dir), name), "a second name of a directory");
+                    return Err(TreeProblem::SecondNameOfDirectory.at(join(&self.path(dir), name)));
                 }
                 match std::mem::replace(is_named, true) {
                     true => *self.links.entry(node).or_insert(1) += 1,
@@ -182,7 +182,7 @@ impl Tree {
             stack.extend(subdirs.into_iter().rev());
         }
         if let Some(lost) = is_named.iter().position(|is_named| !is_named) {
-            return wrong(format!("node {lost}").into_bytes(), "has no name");
+            return Err(TreeProblem::NoName.at(format!("node {lost}")));
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::threads::ThreadsArgs;
 use json::{ChangeJson, DiffJson};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
 use kiln_parallel::Threads;
-use side::Source;
+use side::Compared;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -113,16 +113,17 @@ enum ContentsArg {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
-    let a = Source::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
-    let b = Source::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
-    let (tree_a, tree_b) = (a.scan(args.threads.count(), &signals)?, b.scan(args.threads.count(), &signals)?);
+    let a = Compared::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
+    let b = Compared::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
+    let threads = Threads::of(args.threads.count());
+    let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
     let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
     let tell = |done: u64, total: u64| meter.set(done, total);
     let options = DiffOptions {
         path: args.path.as_bytes(),
         ignore: &ignored(args),
         brief: args.brief,
-        threads: Threads::at_least_one(args.threads.count()),
+        threads,
         stop: signals.stop(),
         progress: if meter.is_shown() { Some(&tell) } else { None },
     };
@@ -175,7 +176,7 @@ impl Output {
 
 struct Printer<'a> {
     args: &'a Args,
-    sides: [&'a Source<'a>; 2],
+    sides: [&'a Compared; 2],
     output: Output,
     /// Why printing has ended early.
     failure: Option<Failure>,

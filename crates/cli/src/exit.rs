@@ -7,8 +7,7 @@ use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
-use kiln_source::dir::ScanError;
-use kiln_source::erofs;
+use kiln_source::SourceError;
 use kiln_source::filter::PolicyError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -42,15 +41,12 @@ pub enum Failure {
     /// A tree could not be extracted.
     #[error("{0}")]
     Sink(SinkError),
-    /// A source could not be read.
+    /// A source could not be read, or is no tree.
     #[error("{0}")]
-    Source(ScanError),
+    Source(SourceError),
     /// A tree cannot be what the options want.
     #[error("{0}")]
     Policy(PolicyError),
-    /// An image is no tree.
-    #[error("{}: {source}", image.display())]
-    ImageTree { image: PathBuf, source: erofs::ScanError },
     /// Trees could not be compared.
     #[error("{0}")]
     Diff(DiffError),
@@ -91,6 +87,30 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Of a source, after the signal `caught`; `device_option` is what names extra devices of an image.
+    pub fn source(error: SourceError, caught: Option<u8>, device_option: &'static str) -> Self {
+        match (error, caught) {
+            (SourceError::Interrupted, Some(number)) => Failure::Signal(number),
+            (SourceError::Image { path, offset, source }, _) => Failure::image(&path, offset, device_option, source),
+            (error @ SourceError::Options { .. }, _) => Failure::Usage(error.to_string()),
+            (error, _) => Failure::Source(error),
+        }
+    }
+
+    /// Of the image at `path`, from byte `offset` of its file on.
+    pub fn image(path: &Path, offset: u64, device_option: &'static str, source: ReadError) -> Self {
+        let mut image = path.as_os_str().to_owned();
+        if offset > 0 {
+            image.push(format!(" (image at byte {offset})"));
+        }
+        match source {
+            ReadError::MissingDevices { .. } => {
+                Failure::MissingDevices { image: image.into(), option: device_option, source }
+            }
+            source => Failure::Read { image: image.into(), source },
+        }
+    }
+
     /// Whether the reader of our output has gone: that is not an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Stdout(error) if error.kind() == ErrorKind::BrokenPipe)

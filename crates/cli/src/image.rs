@@ -71,16 +71,7 @@ impl ImageArgs {
 
     /// An error about this image.
     pub fn failure(&self, source: ReadError) -> Failure {
-        let mut image = self.image.clone().into_os_string();
-        if self.offset > 0 {
-            image.push(format!(" (image at byte {})", self.offset));
-        }
-        match source {
-            ReadError::MissingDevices { .. } => {
-                Failure::MissingDevices { image: image.into(), option: self.device_option, source }
-            }
-            source => Failure::Read { image: image.into(), source },
-        }
+        Failure::image(&self.image, self.offset, self.device_option, source)
     }
 
     /// The inode at `path`, and the path without slashes around it, as a walk from there wants it.

@@ -6,8 +6,9 @@
 
 mod contents;
 mod entry;
-mod file_id;
-mod scan;
+pub(crate) mod file_id;
+pub(crate) mod source;
+mod walk;
 
 pub use file_id::FileId;
-pub use scan::{Scan, ScanError, ScanOptions, Unreadable, scan};
+pub use source::DirSource;

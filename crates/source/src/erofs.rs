@@ -5,5 +5,6 @@
 
 mod contents;
 mod scan;
+pub(crate) mod source;
 
-pub use scan::{ScanError, scan};
+pub use source::ImageSource;

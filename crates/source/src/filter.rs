@@ -1,7 +1,7 @@
 //! What of a source goes into an image, and as what.
 //!
-//! A [`Filter`] decides while a directory is scanned: what it leaves out is never looked at, and a directory that is left
-//! out is never entered. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
+//! A [`Filter`] decides about any source. Of a directory, what it leaves out is never looked at, and a subdirectory that is left
+//! out is never entered; of other sources, it is taken out of the finished tree. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
 //! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O.
 
 mod acl;
@@ -11,7 +11,7 @@ mod file_contexts;
 mod glob;
 mod hints;
 mod ids;
-mod ignore;
+pub(crate) mod ignore;
 mod links;
 mod order;
 mod overlay;
@@ -19,7 +19,8 @@ mod path_list;
 mod policy;
 mod regexes;
 mod rules;
-mod selection;
+pub(crate) mod select;
+pub(crate) mod selection;
 mod times;
 mod xattrs;
 
@@ -36,6 +37,3 @@ pub use rules::{Rule, Rules, lines};
 pub use selection::Filter;
 pub use times::Times;
 pub use xattrs::{NameGlobs, XattrPolicy, parse_xattr};
-
-pub(crate) use ignore::{Layers, read_layers};
-pub(crate) use selection::join;

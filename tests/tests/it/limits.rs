@@ -1,6 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_builder::tree::{Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
+use kiln_builder::tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
 use kiln_builder::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
@@ -61,63 +61,43 @@ fn form(image: &Image, path: &str) -> Form {
     image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.form
 }
 
+/// A directory of these entries.
+fn dir_of(entries: &[(&[u8], u32)]) -> Kind {
+    let entries = entries.iter().map(|&(name, node)| Entry { name, node: NodeId(node) });
+    Kind::Directory(Box::new(entries.collect()))
+}
+
+/// Why nodes of these types are no tree.
+fn no_tree(kinds: impl IntoIterator<Item = Kind>) -> (String, TreeProblem) {
+    let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
+    match Tree::new(kinds.into_iter().map(node).collect(), nothing()) {
+        Err(TreeError { path, problem }) => (String::from_utf8(path).unwrap(), problem),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
 #[test]
 fn what_is_no_tree_is_refused() {
     let bad_names = [&b""[..], b".", b"..", b"a/b", b"/", b"nul\0", &[b'x'; 256]];
     for name in bad_names {
+        assert_eq!(no_tree([dir_of(&[(name, 1)]), Kind::Fifo]).1, TreeProblem::BadName, "{}", name.escape_ascii());
         let mut mem = MemTree::default();
         mem.file(ROOT, name, MemFile::default());
-        assert!(
-            matches!(mem.finish(), Err(BuildError::Tree { reason: "not a file name", .. })),
-            "{}",
-            name.escape_ascii()
-        );
+        assert!(matches!(mem.finish(), Err(TreeError { problem: TreeProblem::BadName, .. })));
     }
-    let refused = |make: &dyn Fn(&mut MemTree)| {
-        let mut mem = MemTree::default();
-        make(&mut mem);
-        match mem.finish() {
-            Err(BuildError::Tree { path, reason }) => (String::from_utf8(path).unwrap(), reason),
-            Err(error) => panic!("{error}"),
-            Ok(_) => panic!("not refused"),
-        }
-    };
-    let twice = refused(&|mem| {
-        let dir = mem.dir(ROOT, b"d");
-        mem.file(dir, b"a", MemFile::default());
-        mem.add(dir, b"a", Kind::Fifo);
-    });
-    assert_eq!(twice, ("d/a".to_owned(), "the name is there twice"));
-    let cycle = refused(&|mem| {
-        let [a, b] = [0, 1].map(|_| mem.node(Kind::Directory(Box::default())));
-        mem.name(a, b"b", b);
-        mem.name(b, b"a", a);
-    });
-    assert_eq!(cycle.1, "has no name");
-    let up = refused(&|mem| {
-        let dir = mem.dir(ROOT, b"d");
-        mem.name(dir, b"root", ROOT);
-    });
-    assert_eq!(up, ("d/root".to_owned(), "a second name of a directory"));
-    let second_name = refused(&|mem| {
-        let dir = mem.dir(ROOT, b"d");
-        mem.name(ROOT, b"e", dir);
-    });
-    assert_eq!(second_name, ("e".to_owned(), "a second name of a directory"));
-    assert_eq!(refused(&|mem| mem.name(ROOT, b"x", NodeId(9))).1, "names a node that does not exist");
-    assert_eq!(refused(&|mem| _ = mem.node(Kind::Socket)).1, "has no name");
-    for kind in [None, Some(Kind::Fifo)] {
-        let meta = Metadata::default();
-        let nodes = Vec::from_iter(kind.map(|kind| Node { meta, xattrs: ThinSlice::default(), kind }));
-        assert!(matches!(
-            Tree::new(nodes, nothing()),
-            Err(BuildError::Tree { reason: "the root is no directory", .. })
-        ));
-    }
-    let entries = Entries::from_iter([Entry { name: b"self", node: ROOT }]);
-    let root =
-        Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Directory(Box::new(entries)) };
-    assert!(matches!(Tree::new(vec![root], nothing()), Err(BuildError::Tree { .. })));
+    let twice = no_tree([dir_of(&[(b"d", 1)]), dir_of(&[(b"a", 2), (b"a", 3)]), Kind::Fifo, Kind::Fifo]);
+    assert_eq!(twice, ("d/a".to_owned(), TreeProblem::DoubleName));
+    let cycle = no_tree([dir_of(&[]), dir_of(&[(b"b", 2)]), dir_of(&[(b"a", 1)])]);
+    assert_eq!(cycle.1, TreeProblem::NoName);
+    let up = no_tree([dir_of(&[(b"d", 1)]), dir_of(&[(b"root", 0)])]);
+    assert_eq!(up, ("d/root".to_owned(), TreeProblem::SecondNameOfDirectory));
+    let second_name = no_tree([dir_of(&[(b"d", 1), (b"e", 1)]), dir_of(&[])]);
+    assert_eq!(second_name, ("e".to_owned(), TreeProblem::SecondNameOfDirectory));
+    assert_eq!(no_tree([dir_of(&[(b"x", 9)])]), ("x".to_owned(), TreeProblem::NoSuchNode));
+    assert_eq!(no_tree([dir_of(&[]), Kind::Socket]).1, TreeProblem::NoName);
+    assert_eq!(no_tree([]).1, TreeProblem::RootNotADirectory);
+    assert_eq!(no_tree([Kind::Fifo]).1, TreeProblem::RootNotADirectory);
+    assert_eq!(no_tree([dir_of(&[(b"self", 0)])]).1, TreeProblem::SecondNameOfDirectory);
 }
 
 /// Contents of a tree without files.

@@ -12,7 +12,7 @@ use kiln_read::{Image, OpenOptions, Threads};
 use kiln_sink::Selection;
 use kiln_sink::dir::{ExtractOptions, extract};
 use kiln_tests::generator::make_random;
-use kiln_tests::image::{build_to, scan_dir};
+use kiln_tests::image::{build_to, scan_dir, scan_image};
 use kiln_tests::mnt::Mount;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
@@ -71,7 +71,7 @@ fn by_library(image: &Image, source: &Path) {
     let report = image.check(Threads::at_least_one(2)).unwrap();
     assert_eq!(report.problem_count, 0, "{}", report.problems[0]);
     let stop = AtomicBool::new(false);
-    let of_image = kiln_source::erofs::scan(image, &stop).unwrap();
+    let of_image = scan_image(image).unwrap();
     let of_dir = scan_dir(source, 1).unwrap().tree;
     let options = DiffOptions {
         path: b"",

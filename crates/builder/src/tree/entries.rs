@@ -67,6 +67,11 @@ impl Entries {
         Entry { name: &self.names[start..name_end as usize], node }
     }
 
+    /// Let the entry at `idx` name another node.
+    pub(super) fn set(&mut self, idx: usize, node: NodeId) {
+        self.slots[idx].node = node;
+    }
+
     /// All entries, in order.
     pub fn iter(&self) -> Iter<'_> {
         Iter { entries: self, range: 0..self.len() }

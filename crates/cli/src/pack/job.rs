@@ -1,10 +1,13 @@
 //! From a directory to an image.
 
 use crate::exit::Failure;
+use crate::image::DEVICE_OPTION;
 use crate::signals::Signals;
 use kiln_builder::{BuildError, BuildOptions, Control, Estimate, Out, Progress, Reasons, Summary, Tree};
-use kiln_source::dir::{FileId, Scan, ScanError, ScanOptions};
+use kiln_parallel::Threads;
+use kiln_source::dir::{DirSource, FileId};
 use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
+use kiln_source::{Scan, ScanOptions, Source};
 use std::path::Path;
 
 /// A directory to pack.
@@ -53,12 +56,10 @@ impl Job<'_> {
         let BuildOptions { threads, keep_going, .. } = *options;
         let threads = threads.count();
         let Self { filter, outputs, .. } = *self;
+        let threads = Threads::of(threads);
         let options = ScanOptions { threads, keep_going, filter, outputs, stop: signals.stop() };
-        let scan = kiln_source::dir::scan(self.src, &options);
-        let scan = scan.map_err(|error| match (error, signals.caught()) {
-            (ScanError::Interrupted, Some(number)) => Failure::Signal(number),
-            (error, _) => Failure::Source(error),
-        })?;
+        let scan = DirSource::new(self.src).scan(&options);
+        let scan = scan.map_err(|error| Failure::source(error, signals.caught(), DEVICE_OPTION))?;
         Ok(Scan { tree: filter::apply(scan.tree, self.policy).map_err(Failure::Policy)?, ..scan })
     }
 

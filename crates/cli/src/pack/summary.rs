@@ -4,7 +4,7 @@ use crate::report::{Bytes, PathJson, SkippedJson, note};
 use crate::size::Human;
 use crate::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
-use kiln_source::dir::{Scan, Unreadable};
+use kiln_source::{Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -3,11 +3,11 @@
 use super::Bytes;
 use crate::exit::Failure;
 use kiln_builder::BuildError;
+use kiln_builder::tree::TreeError;
 use kiln_format::FormatError;
 use kiln_read::{Defect, ReadError};
 use kiln_sink::SinkError;
-use kiln_source::dir::ScanError;
-use kiln_source::erofs;
+use kiln_source::SourceError;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -48,8 +48,7 @@ impl ErrorJson {
         match failure {
             Failure::File { path, .. } => at(path),
             Failure::Spool { dir, .. } => at(dir),
-            Failure::Source(ScanError::Unreadable(one)) => at(&one.path),
-            Failure::Source(ScanError::Tree(error)) => self.build(error),
+            Failure::Source(error) => self.source(error),
             Failure::Build { image, source } => {
                 at(image);
                 self.build(source);
@@ -58,15 +57,6 @@ impl ErrorJson {
                 at(image);
                 self.read(source);
             }
-            Failure::ImageTree { image, source } => {
-                at(image);
-                match source {
-                    erofs::ScanError::Read(source) => self.read(source),
-                    erofs::ScanError::Tree(source) => self.build(source),
-                    erofs::ScanError::TooMany | erofs::ScanError::TooLarge { .. } => self.kind = "input",
-                    erofs::ScanError::Interrupted => self.kind = "signal",
-                }
-            }
             Failure::Sink(SinkError::Io { path, .. }) => at(path),
             Failure::Sink(error) => self.sink(error),
             Failure::NotEmpty { path } | Failure::Exists { path } => {
@@ -74,19 +64,43 @@ impl ErrorJson {
                 self.kind = "exists";
             }
             Failure::Usage(_) => self.kind = "usage",
-            Failure::Policy(_) | Failure::Source(ScanError::TooMany(_)) => self.kind = "input",
+            Failure::Policy(_) => self.kind = "input",
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
             Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
-            Failure::Signal(_) | Failure::Source(ScanError::Interrupted) => self.kind = "signal",
+            Failure::Signal(_) => self.kind = "signal",
             Failure::Stdout(_) => {}
+        }
+    }
+
+    fn source(&mut self, error: &SourceError) {
+        match error {
+            SourceError::Unreadable(one) => self.at(one.path.as_os_str().as_bytes()),
+            SourceError::Image { path, source, .. } => {
+                self.at(path.as_os_str().as_bytes());
+                self.read(source);
+            }
+            SourceError::Tree { source, .. } => {
+                self.at(&source.path);
+                self.kind = "input";
+            }
+            SourceError::Malformed { path, offset, .. } => {
+                self.at(path.as_os_str().as_bytes());
+                (self.kind, self.offset) = ("corrupt", Some(*offset));
+            }
+            SourceError::TooLarge { path, .. } => {
+                self.at(path.as_os_str().as_bytes());
+                self.kind = "input";
+            }
+            SourceError::Options { .. } => self.kind = "usage",
+            SourceError::Interrupted => self.kind = "signal",
         }
     }
 
     fn build(&mut self, error: &BuildError) {
         match error {
             BuildError::Read { path, .. } => self.at(path),
-            BuildError::Input { path, .. } | BuildError::Tree { path, .. } => {
+            BuildError::Input { path, .. } | BuildError::Tree(TreeError { path, .. }) => {
                 self.at(path);
                 self.kind = "input";
             }

@@ -5,8 +5,7 @@ use kiln_builder::BuildOptions;
 use kiln_builder::tree::Tree;
 use kiln_diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
 use kiln_parallel::Threads;
-use kiln_source::erofs::scan;
-use kiln_tests::image::{build, open};
+use kiln_tests::image::{build, open, scan_image};
 use kiln_tests::mem::MemFile;
 use kiln_tests::snapshot::{Record, of_tree};
 use proptest::collection::{btree_map, vec};
@@ -175,7 +174,7 @@ proptest! {
         let (a, b) = (tree(&a), tree(&b));
         let image = |tree: &Tree| {
             let bytes = build(tree, &BuildOptions::default()).unwrap().0;
-            scan(&open(bytes).unwrap(), &GOING).unwrap()
+            scan_image(&open(bytes).unwrap()).unwrap()
         };
         let (image_a, image_b) = (image(&a), image(&b));
         prop_assert!(changes(&a, &image_a, &[], 1).is_empty());

@@ -12,7 +12,7 @@ use super::contents::Stamp;
 use super::file_id::FileId;
 
 /// What the scan of a directory finds under a name.
-pub(super) struct Found {
+pub(super) struct Entry {
     pub meta: Metadata,
     pub xattrs: ThinSlice<Xattr>,
     pub what: What,
@@ -55,7 +55,7 @@ pub(super) fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
 }
 
 /// What `name` in `dir` is; an empty name is the directory itself.
-pub(super) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
+pub(super) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(stat.stx_mode.into());
@@ -75,7 +75,7 @@ pub(super) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
         FileType::Socket => What::Socket,
         FileType::Unknown => return Err(io::Error::other(format!("unknown file type {:o}", stat.stx_mode))),
     };
-    Ok(Found {
+    Ok(Entry {
         meta: Metadata {
             permissions: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,

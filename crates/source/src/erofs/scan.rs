@@ -1,7 +1,6 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::BuildError;
-use kiln_builder::tree::{ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_builder::tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
@@ -15,52 +14,54 @@ const MEMORY_FLOOR: u64 = 256 << 20;
 const MEMORY_RATIO: u64 = 256;
 
 /// Why an image is no tree.
-#[derive(Debug, thiserror::Error)]
-pub enum ScanError {
+#[derive(Debug)]
+pub(super) enum Problem {
     /// It cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(ReadError),
     /// The caller asked to stop.
-    #[error("interrupted")]
     Interrupted,
-    /// More inodes than a tree can have.
-    #[error("more than 2^32 inodes")]
-    TooMany,
     /// Names, attributes and targets far larger than the image.
-    #[error("names and attributes take more than {limit} bytes: far more than such an image should hold")]
     TooLarge {
         /// The most that is allowed, in bytes.
         limit: u64,
     },
     /// What was found is no tree.
-    #[error(transparent)]
-    Tree(#[from] BuildError),
+    Tree(TreeError),
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        Problem::Read(error)
+    }
+}
+
+impl From<TreeError> for Problem {
+    fn from(error: TreeError) -> Self {
+        Problem::Tree(error)
+    }
 }
 
 /// Scan all of `image`, until `stop` is set.
 ///
-/// An inode with several names is one node; attributes that Linux does not show are not there, and of several with one name
-/// the first counts, as in Linux.
-///
 /// # Errors
 /// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
-pub fn scan(image: &Image, stop: &AtomicBool) -> Result<Tree, ScanError> {
+pub(super) fn scan(image: &Image, stop: &AtomicBool) -> Result<Tree, Problem> {
     let root = image.inode(image.root_nid())?;
     let mut scanner = Scanner::new(image);
     for entry in image.walk(&root, b"") {
         if stop.load(Ordering::Relaxed) {
-            return Err(ScanError::Interrupted);
+            return Err(Problem::Interrupted);
         }
         let entry = entry?;
         scanner.add(&entry.path, &entry.inode)?;
     }
     let contents = ImageContents { image: image.clone(), nids: scanner.contents };
-    Ok(Tree::new(scanner.nodes, Box::new(contents))?)
+    Ok(scanner.builder.finish(Box::new(contents))?)
 }
 
 struct Scanner<'a> {
     image: &'a Image,
-    nodes: Vec<Node>,
+    builder: Builder,
     /// Nid of each content.
     contents: Vec<Nid>,
     /// Nodes of inodes with several names.
@@ -74,12 +75,12 @@ struct Scanner<'a> {
 impl<'a> Scanner<'a> {
     fn new(image: &'a Image) -> Self {
         let memory_limit = image.source_len().saturating_mul(MEMORY_RATIO).saturating_add(MEMORY_FLOOR);
-        let (nodes, contents, linked, open) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
-        Self { image, nodes, contents, linked, open, memory_limit, memory: 0 }
+        let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
+        Self { image, builder: Builder::default(), contents, linked, open, memory_limit, memory: 0 }
     }
 
     /// Add what the walk has met at `path`.
-    fn add(&mut self, path: &[u8], inode: &Inode) -> Result<(), ScanError> {
+    fn add(&mut self, path: &[u8], inode: &Inode) -> Result<(), Problem> {
         let (dir_len, name) = match path.iter().rposition(|&b| b == b'/') {
             Some(slash) => (slash, &path[slash + 1..]),
             None => (0, path),
@@ -87,26 +88,32 @@ impl<'a> Scanner<'a> {
         // The walk is depth first: directories that are longer than this one's parent are behind it.
         self.open.truncate(self.open.partition_point(|(_, len)| *len <= dir_len));
         let known = self.linked.get(&inode.nid).copied();
-        let node = match known {
-            Some(node) => node,
-            None => self.add_node(path, inode)?,
-        };
         let Some(&(parent, _)) = self.open.last() else {
-            self.open.push((node, 0)); // the root
+            let root = self.node(path, inode)?;
+            self.builder.insert(b"", root)?;
+            self.open.push((NodeId::ROOT, 0));
             return Ok(());
         };
-        self.charge(size_of::<Entry<'_>>() + name.len())?;
-        if let Kind::Directory(entries) = &mut self.nodes[parent.idx()].kind {
-            entries.push(name, node);
+        let node = match known {
+            Some(node) => node,
+            None => {
+                let node = self.node(path, inode)?;
+                self.builder.add(node)?
+            }
+        };
+        if !inode.is_dir() && inode.meta.nlink != 1 {
+            self.linked.insert(inode.nid, node);
         }
+        self.charge(size_of::<Entry<'_>>() + name.len())?;
+        self.builder.name(parent, name, node);
         if inode.is_dir() {
             self.open.push((node, path.len()));
         }
         Ok(())
     }
 
-    fn add_node(&mut self, path: &[u8], inode: &Inode) -> Result<NodeId, ScanError> {
-        let id = NodeId(u32::try_from(self.nodes.len()).map_err(|_| ScanError::TooMany)?);
+    /// The node of an inode, without entries.
+    fn node(&mut self, path: &[u8], inode: &Inode) -> Result<Node, Problem> {
         let at_path = |error: ReadError| error.at_path(path);
         let meta = &inode.meta;
         let kind = self.kind(inode).map_err(at_path)?;
@@ -114,18 +121,14 @@ impl<'a> Scanner<'a> {
         let xattr_bytes: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target_len = if let Kind::Symlink(target) = &kind { target.len() } else { 0 };
         self.charge(size_of::<Node>() + xattr_bytes + target_len)?;
-        let metadata = Metadata {
+        let meta = Metadata {
             permissions: meta.permissions,
             uid: meta.uid,
             gid: meta.gid,
             mtime: meta.mtime,
             mtime_nsec: meta.mtime_nsec,
         };
-        self.nodes.push(Node { meta: metadata, xattrs, kind });
-        if !inode.is_dir() && meta.nlink != 1 {
-            self.linked.insert(inode.nid, id);
-        }
-        Ok(id)
+        Ok(Node { meta, xattrs, kind })
     }
 
     fn kind(&mut self, inode: &Inode) -> Result<Kind, ReadError> {
@@ -145,11 +148,11 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    fn charge(&mut self, bytes: usize) -> Result<(), ScanError> {
+    fn charge(&mut self, bytes: usize) -> Result<(), Problem> {
         self.memory = self.memory.saturating_add(bytes as u64);
         match self.memory <= self.memory_limit {
             true => Ok(()),
-            false => Err(ScanError::TooLarge { limit: self.memory_limit }),
+            false => Err(Problem::TooLarge { limit: self.memory_limit }),
         }
     }
 }
@@ -188,6 +191,6 @@ mod tests {
         let needed = fits(u64::MAX).unwrap();
         assert!(needed < MEMORY_FLOOR / 100);
         assert_eq!(fits(needed).unwrap(), needed);
-        assert!(matches!(fits(needed - 1), Err(ScanError::TooLarge { .. })));
+        assert!(matches!(fits(needed - 1), Err(Problem::TooLarge { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! Why a filter or policy cannot be had, or a tree cannot follow it.
 
-use kiln_builder::BuildError;
+use kiln_builder::tree::TreeError;
 use std::fmt::Display;
 
 use kiln_format::acl::IdKind;
@@ -57,12 +57,9 @@ pub enum PolicyError {
         /// What was added.
         offset: i64,
     },
-    /// More than 2^32 nodes, now that hard links are files of their own.
-    #[error("more than 2^32 files")]
-    TooMany,
-    /// What has become of the tree is none.
+    /// What has become of the tree is none: two files of one name, more than 2^32 files.
     #[error(transparent)]
-    Tree(#[from] BuildError),
+    Tree(#[from] TreeError),
 }
 
 impl SyntaxError {

@@ -1,5 +1,6 @@
 //! Ignore files: rules found in the tree itself.
 
+use kiln_builder::tree::{Kind, NodeId, Tree};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -37,16 +38,22 @@ impl Layers {
     }
 }
 
-/// `outer`, and the rules of the ignore files of these names in `dir`, which is at `path`.
+/// `outer`, and the rules of the ignore files of these names in the directory at `path`, whose files `read` reads; it gives `None`
+/// where there is none.
 ///
 /// # Errors
 /// Ignore files that cannot be read, are no regular files, or hold what is no rule: without them, what they keep secret would
 /// be in the image.
-pub(crate) fn read_layers(names: &[CString], dir: BorrowedFd<'_>, path: &[u8], outer: &Layers) -> io::Result<Layers> {
+pub(crate) fn read_layers(
+    names: &[CString],
+    path: &[u8],
+    outer: &Layers,
+    read: &dyn Fn(&CStr) -> io::Result<Option<Vec<u8>>>,
+) -> io::Result<Layers> {
     let mut found = Vec::new();
     for name in names {
         let shown = name.to_string_lossy();
-        let text = read(dir, name).map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
+        let text = read(name).map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
         if let Some(text) = text {
             let rules = Rules::parse(&text, &shown).map_err(io::Error::other)?;
             let base_len = if path.is_empty() { 0 } else { path.len() + 1 };
@@ -59,22 +66,43 @@ pub(crate) fn read_layers(names: &[CString], dir: BorrowedFd<'_>, path: &[u8], o
     Ok(Layers(outer.0.iter().cloned().chain(found).collect()))
 }
 
-/// The ignore file `name`; `None` if there is none.
-fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+/// The ignore file `name` in the directory `dir`; `None` if there is none.
+pub(crate) fn read_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     // O_NONBLOCK: a pipe must not block; it is refused below.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat(dir, name, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP | Errno::NXIO) => return Err(io::Error::other("an ignore file must be a regular file")),
+        Err(Errno::LOOP | Errno::NXIO) => return Err(not_regular()),
         Err(error) => return Err(error.into()),
     };
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("an ignore file must be a regular file"));
+        return Err(not_regular());
     }
     let mut text = Vec::new();
     if file.take(FILE_MAX_LEN + 1).read_to_end(&mut text)? as u64 > FILE_MAX_LEN {
-        return Err(io::Error::other("an ignore file must not be longer than 1 MiB"));
+        return Err(too_long());
     }
     Ok(Some(text))
+}
+
+/// The ignore file `name` in the directory `dir` of `tree`; `None` if there is none.
+pub(super) fn read_in(tree: &Tree, dir: NodeId, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    let Some(node) = tree.entries(dir).find(name.to_bytes()) else { return Ok(None) };
+    let Kind::File { len, .. } = tree.node(node).kind else { return Err(not_regular()) };
+    if len > FILE_MAX_LEN {
+        return Err(too_long());
+    }
+    let mut text = vec![0; len as usize];
+    let mut content = tree.open(node).map_err(io::Error::other)?;
+    content.read_exact_at(&mut text, 0).map_err(io::Error::other)?;
+    Ok(Some(text))
+}
+
+fn not_regular() -> io::Error {
+    io::Error::other("an ignore file must be a regular file")
+}
+
+fn too_long() -> io::Error {
+    io::Error::other("an ignore file must not be longer than 1 MiB")
 }

@@ -3,11 +3,9 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_builder::tree::{Entries, Entry, Kind, Node, ThinSlice, Xattr};
+use kiln_builder::tree::{Builder, Entries, Entry, Kind, Node, NodeId, ThinSlice, TreeError, Xattr};
 use kiln_format::inode::Rdev;
 
-use super::error::PolicyError;
-use super::links::push;
 use super::xattrs::set;
 
 const PREFIX: &[u8] = b".wh.";
@@ -22,58 +20,59 @@ const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 ///
 /// # Errors
 /// More nodes than a tree can have.
-pub(super) fn from_aufs(nodes: &mut Vec<Node>) -> Result<(), PolicyError> {
-    for dir in 0..nodes.len() {
-        let entries = match &mut nodes[dir].kind {
-            Kind::Directory(entries) => std::mem::take(entries),
+pub(super) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
+    for dir in (0..builder.nodes().len() as u32).map(NodeId) {
+        let entries = match &builder.nodes()[dir.idx()].kind {
+            Kind::Directory(entries) => entries.clone(),
             _ => continue,
         };
-        let is_mark = |entry: &Entry<'_>| {
-            entry.name.starts_with(PREFIX) && !matches!(nodes[entry.node.idx()].kind, Kind::Directory(_))
-        };
+        let is_dir = |builder: &Builder, node: NodeId| matches!(builder.nodes()[node.idx()].kind, Kind::Directory(_));
+        let is_mark = |entry: &Entry<'_>| entry.name.starts_with(PREFIX) && !is_dir(builder, entry.node);
         let (marks, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_mark);
         // aufs's own directories hold nothing of the layer.
         let mut kept: Entries = others.into_iter().filter(|entry| !entry.name.starts_with(OWN_PREFIX)).collect();
         let mut whiteouts = Vec::new();
         for mark in marks {
             match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
-                (OPAQUE, _) => make_opaque(&mut nodes[dir]),
+                (OPAQUE, _) => make_opaque(builder, dir),
                 (name, _) if name.starts_with(OWN_PREFIX) => {}
-                (_, Some(node)) => {
-                    if matches!(nodes[node.idx()].kind, Kind::Directory(_)) {
-                        make_opaque(&mut nodes[node.idx()]);
-                    }
-                }
+                (_, Some(node)) if is_dir(builder, node) => make_opaque(builder, node),
+                (_, Some(_)) => {}
                 (name, None) => {
                     // A mark may be one of many names of a node, so the node itself is left alone.
-                    let meta = nodes[mark.node.idx()].meta;
+                    let meta = builder.nodes()[mark.node.idx()].meta;
                     let node = Node { meta, xattrs: ThinSlice::default(), kind: Kind::CharDevice(WHITEOUT) };
-                    whiteouts.push((&name[PREFIX.len()..], push(nodes, node)?));
+                    whiteouts.push((&name[PREFIX.len()..], builder.add(node)?));
                 }
             }
         }
         whiteouts.into_iter().for_each(|(name, node)| kept.push(name, node));
-        nodes[dir].kind = Kind::Directory(Box::new(kept));
+        builder.set_entries(dir, kept);
     }
     Ok(())
 }
 
-fn make_opaque(dir: &mut Node) {
-    let mut xattrs = std::mem::take(&mut dir.xattrs).into_vec();
-    set(&mut xattrs, Xattr { name: b"trusted.overlay.opaque".as_slice().into(), value: b"y".as_slice().into() });
-    dir.xattrs = xattrs.into();
+fn make_opaque(builder: &mut Builder, dir: NodeId) {
+    let (_, xattrs) = builder.meta_mut(dir);
+    let mut list = std::mem::take(xattrs).into_vec();
+    set(&mut list, Xattr { name: b"trusted.overlay.opaque".as_slice().into(), value: b"y".as_slice().into() });
+    *xattrs = list.into();
 }
 
 /// Remove the marks of overlayfs: whiteouts and attributes.
-pub(super) fn strip(nodes: &mut [Node]) {
-    let is_whiteout: Vec<bool> =
-        nodes.iter().map(|node| matches!(node.kind, Kind::CharDevice(rdev) if rdev == WHITEOUT)).collect();
-    for node in nodes {
-        if let Kind::Directory(entries) = &mut node.kind {
-            **entries = entries.iter().filter(|entry| !is_whiteout[entry.node.idx()]).collect();
+pub(super) fn strip(builder: &mut Builder) {
+    let is_whiteout = |builder: &Builder, id: NodeId| matches!(builder.nodes()[id.idx()].kind, Kind::CharDevice(rdev) if rdev == WHITEOUT);
+    for id in (0..builder.nodes().len() as u32).map(NodeId) {
+        if let Kind::Directory(entries) = &builder.nodes()[id.idx()].kind
+            && entries.iter().any(|entry| is_whiteout(builder, entry.node))
+        {
+            let kept = entries.iter().filter(|entry| !is_whiteout(builder, entry.node)).collect();
+            builder.set_entries(id, kept);
         }
-        let mut xattrs = std::mem::take(&mut node.xattrs).into_vec();
-        xattrs.retain(|x| !x.name.starts_with(b"trusted.overlay.") && !x.name.starts_with(b"user.overlay."));
-        node.xattrs = xattrs.into();
+        let (_, xattrs) = builder.meta_mut(id);
+        let is_mark = |x: &Xattr| x.name.starts_with(b"trusted.overlay.") || x.name.starts_with(b"user.overlay.");
+        if xattrs.iter().any(is_mark) {
+            *xattrs = std::mem::take(xattrs).into_vec().into_iter().filter(|x| !is_mark(x)).collect();
+        }
     }
 }

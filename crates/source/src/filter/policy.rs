@@ -1,6 +1,6 @@
 //! What becomes of a tree.
 
-use kiln_builder::tree::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
 use super::acl::{self, Lost};
 use super::chmod::Chmod;
@@ -53,19 +53,23 @@ pub fn apply(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
     Ok(tree)
 }
 
-fn restructure(tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
-    let (mut nodes, contents) = tree.into_parts();
-    if policy.aufs {
-        overlay::from_aufs(&mut nodes)?;
+fn restructure(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
+    if policy.aufs || policy.strip_overlay {
+        let (mut builder, contents) = Builder::from_tree(tree);
+        if policy.aufs {
+            overlay::from_aufs(&mut builder)?;
+        }
+        if policy.strip_overlay {
+            overlay::strip(&mut builder);
+        }
+        tree = builder.finish(contents)?;
     }
-    if policy.strip_overlay {
-        overlay::strip(&mut nodes);
-    }
-    let mut nodes = links::reachable(nodes);
     if policy.hard_dereference {
-        links::separate(&mut nodes)?;
+        let (mut builder, contents) = Builder::from_tree(tree);
+        links::separate(&mut builder)?;
+        tree = builder.finish(contents)?;
     }
-    Ok(Tree::new(nodes, contents)?)
+    Ok(tree)
 }
 
 impl Policy {

@@ -23,6 +23,10 @@ impl Regexes {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn is_match(&self, path: &[u8]) -> bool {
         self.0.iter().any(|regex| regex.is_match(path))
     }

@@ -1,4 +1,4 @@
-//! What of a directory is scanned.
+//! What of a source is scanned.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use super::path_list::PathList;
 use super::regexes::Regexes;
 use super::rules::{Rules, Verdict};
 
-/// What of a directory is scanned; the default is everything. The root itself is never left out.
+/// What of a source is scanned; the default is everything. The root itself is never left out.
 ///
 /// What a path or an expression excludes is out. Of `rules`, the last that is about an entry decides; if none is, the rules
 /// of ignore files do, those of the nearest directory first. What lies below a directory that is left out cannot come back.
@@ -25,7 +25,7 @@ pub struct Filter {
     /// The only paths that are scanned, as far as nothing else leaves them out.
     pub only: Option<PathList>,
     /// Mount points and whatever lies on another device than the root are scanned as empty directories. Other files are
-    /// what they are, even if something is mounted over them.
+    /// what they are, even if something is mounted over them. Only a directory has mount points.
     pub one_file_system: bool,
     /// Files and directories that are left out, by path from the root of the source on, without slashes at the ends.
     /// [`Filter::exclude_path`] adds paths of any form.
@@ -37,6 +37,12 @@ impl Filter {
     pub fn exclude_path(&mut self, path: &[u8]) {
         let components = path.split(|&b| b == b'/').filter(|component| !matches!(*component, b"" | b"."));
         self.paths.insert(components.collect::<Vec<_>>().join(&b'/'));
+    }
+
+    /// Whether everything is scanned, whatever it is called.
+    pub(super) fn is_everything(&self) -> bool {
+        let Self { rules, regexes, ignore_files, only, paths, .. } = self;
+        rules.is_empty() && regexes.is_empty() && ignore_files.is_empty() && only.is_none() && paths.is_empty()
     }
 
     /// Whether the entry at `path` is scanned. `is_dir` is asked only if it matters.

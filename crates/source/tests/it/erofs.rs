@@ -6,8 +6,9 @@ use kiln_codec::Method;
 use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, MemorySource, OpenOptions, ReadError};
-use kiln_source::erofs::{ScanError, scan};
-use kiln_tests::image::{build, open, options};
+use kiln_source::erofs::ImageSource;
+use kiln_source::{ScanOptions, Source, SourceError};
+use kiln_tests::image::{build, open, options, scan_image};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_image, of_tree};
@@ -38,7 +39,7 @@ fn open_golden(name: &str) -> Image {
 }
 
 fn scan_whole(image: &Image) -> Tree {
-    scan(image, &GOING).unwrap()
+    scan_image(image).unwrap()
 }
 
 fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
@@ -149,8 +150,8 @@ fn with_dir_moved(to: &[u8]) -> Image {
 #[test]
 fn directories_have_one_name() {
     for to in [&b"a"[..], b""] {
-        let error = scan(&with_dir_moved(to), &GOING).map(drop).unwrap_err();
-        assert!(matches!(error, ScanError::Read(ReadError::Corrupt { .. })), "{error}");
+        let error = scan_image(&with_dir_moved(to)).map(drop).unwrap_err();
+        assert!(matches!(error, SourceError::Image { source: ReadError::Corrupt { .. }, .. }), "{error}");
         let message = error.to_string();
         assert!(message.contains("b (nid") && message.contains("several names"), "{message}");
     }
@@ -176,6 +177,10 @@ fn a_damaged_file_is_an_error_of_its_contents() {
     assert!(error.to_string().contains("corrupt image"), "{error}");
 }
 
+fn failed(source: ReadError) -> SourceError {
+    SourceError::Image { path: PathBuf::new(), offset: 0, source }
+}
+
 #[test]
 fn damaged_images_give_trees_or_errors() {
     let whole = |name| std::fs::read(golden_dir().join(format!("{name}.erofs"))).unwrap();
@@ -190,7 +195,7 @@ fn damaged_images_give_trees_or_errors() {
                 damaged[at] = rng.word() as u8;
             }
             let image = Image::open(Arc::new(MemorySource::new(damaged)), Vec::new(), &options);
-            match image.map_err(ScanError::from).and_then(|image| scan(&image, &GOING)) {
+            match image.map_err(failed).and_then(|image| scan_image(&image)) {
                 Ok(tree) => {
                     trees += 1;
                     let summary = changes(&original, &tree).1;
@@ -199,7 +204,7 @@ fn damaged_images_give_trees_or_errors() {
                 }
                 Err(error) => {
                     errors += 1;
-                    assert!(!matches!(error, ScanError::Read(ReadError::Internal { .. })), "{error}");
+                    assert!(!matches!(error, SourceError::Image { source: ReadError::Internal { .. }, .. }), "{error}");
                 }
             }
         }
@@ -210,5 +215,6 @@ fn damaged_images_give_trees_or_errors() {
 #[test]
 fn an_interruption_is_one() {
     let stop = AtomicBool::new(true);
-    assert!(matches!(scan(&open_golden("flat"), &stop), Err(ScanError::Interrupted)));
+    let source = ImageSource::new(open_golden("flat"), Path::new("flat"));
+    assert!(matches!(source.scan(&ScanOptions::new(&stop)), Err(SourceError::Interrupted)));
 }

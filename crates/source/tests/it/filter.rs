@@ -2,8 +2,10 @@
 
 use kiln_builder::Tree;
 use kiln_builder::tree::Kind;
-use kiln_source::dir::{Scan, ScanError, ScanOptions, scan};
+use kiln_parallel::Threads;
+use kiln_source::dir::DirSource;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
+use kiln_source::{Scan, ScanOptions, Source, SourceError};
 use kiln_tests::rng::Rng;
 use kiln_tests::skip;
 use kiln_tests::snapshot::of_tree;
@@ -32,8 +34,9 @@ fn make(root: &Path, paths: &[&[u8]]) {
     }
 }
 
-fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, ScanError> {
-    scan(root, &ScanOptions { threads, keep_going, filter, outputs: &[], stop: &AtomicBool::new(false) })
+fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, SourceError> {
+    let threads = Threads::of(threads);
+    DirSource::new(root).scan(&ScanOptions { threads, keep_going, filter, outputs: &[], stop: &AtomicBool::new(false) })
 }
 
 fn tree(root: &Path, filter: &Filter) -> Tree {

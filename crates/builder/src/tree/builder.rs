@@ -1,0 +1,332 @@
+//! Making a tree, from paths in any order or from nodes.
+
+mod hard_links;
+mod name_index;
+mod numbering;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use hard_links::HardLinks;
+use name_index::{NameIndex, entries};
+use path::components;
+
+use super::content::Contents;
+use super::entries::Entries;
+use super::error::{TreeError, TreeProblem};
+use super::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+
+/// What an entry names that was removed.
+const GONE: NodeId = NodeId(u32::MAX);
+
+/// A tree in the making.
+///
+/// An archive inserts by path: parents that are missing are implied, and what comes later overrides what came earlier, as it
+/// would if the archive were extracted. Layers are inserted one after the other, with [`Builder::remove`] and
+/// [`Builder::clear`] for their whiteouts. Slashes in front, behind and doubled, and `.`, change nothing in a path; `..` is
+/// refused. No symbolic link is followed.
+///
+/// A source that knows its directories adds nodes and names them, which looks up nothing. Both ways can be mixed.
+///
+/// ```
+/// use kiln_builder::tree::{Builder, Kind, Metadata, Node, ThinSlice};
+/// # use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+/// # struct Nothing;
+/// # impl Contents for Nothing {
+/// #     fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> { unreachable!() }
+/// # }
+/// let mut builder = Builder::default();
+/// let link = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Symlink(b"dash"[..].into()) };
+/// builder.insert(b"./usr/bin/sh", link)?;
+/// builder.hard_link(b"bin/sh", b"usr/bin/sh")?;
+/// let tree = builder.finish(Box::new(Nothing))?;
+/// assert_eq!(tree.find([&b"bin"[..], b"sh"]), tree.find([&b"usr"[..], b"bin", b"sh"]));
+/// # Ok::<(), kiln_builder::tree::TreeError>(())
+/// ```
+pub struct Builder {
+    /// The root first. Nodes that no name leads to any more are dropped at the end.
+    nodes: Vec<Node>,
+    /// Metadata of implied directories.
+    implied: Metadata,
+    /// Made when the first path is looked up.
+    names: Option<NameIndex>,
+    hard_links: HardLinks,
+    has_gone: bool,
+}
+
+impl Default for Builder {
+    /// Implied directories belong to root, have the permissions 0755, and are from the beginning of 1970.
+    fn default() -> Self {
+        Self::new(Metadata { permissions: 0o755, ..Metadata::default() })
+    }
+}
+
+impl Builder {
+    /// An empty directory. It and directories that paths imply have the metadata `implied` until they are inserted themselves.
+    pub fn new(implied: Metadata) -> Self {
+        Self::of(vec![directory(implied)], implied)
+    }
+
+    /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes keep their ids until then.
+    pub fn from_tree(tree: Tree) -> (Self, Box<dyn Contents>) {
+        let (nodes, contents) = tree.into_parts();
+        let implied = nodes[0].meta;
+        (Self::of(nodes, implied), contents)
+    }
+
+    fn of(nodes: Vec<Node>, implied: Metadata) -> Self {
+        Self { nodes, implied, names: None, hard_links: HardLinks::default(), has_gone: false }
+    }
+
+    /// Put `node` at `path`. A directory over a directory keeps what is in that one, and takes the new metadata and attributes; anything
+    /// else replaces what is there, with all below it. Other names of a file that is replaced keep the file. Entries of `node` do
+    /// not count.
+    ///
+    /// # Errors
+    /// A path with `..`, or with names that no directory can hold; a parent that is no directory; another file as the root; more
+    /// files than a tree can have.
+    pub fn insert(&mut self, path: &[u8], mut node: Node) -> Result<NodeId, TreeError> {
+        let is_dir = matches!(node.kind, Kind::Directory(_));
+        let Some((dir, name)) = self.parent(path)? else {
+            return if is_dir {
+                Ok(self.update(NodeId::ROOT, node))
+            } else {
+                Err(TreeProblem::RootNotADirectory.at(path))
+            };
+        };
+        if is_dir {
+            if let Some(existing) = self.lookup(dir, name).filter(|id| self.is_dir(*id)) {
+                return Ok(self.update(existing, node));
+            }
+            node.kind = Kind::Directory(Box::default());
+        }
+        let id = self.add_at(path, node)?;
+        self.put(path, dir, name, id)?;
+        Ok(id)
+    }
+
+    /// Make `path` a further name of what is at `target`, now or, if there is nothing now, when the tree is finished.
+    ///
+    /// # Errors
+    /// As [`Builder::insert`]; a target that is a directory.
+    pub fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), TreeError> {
+        let found = self.find(target)?;
+        if found.is_some_and(|id| self.is_dir(id)) {
+            return Err(TreeProblem::LinkToDirectory(target.to_vec()).at(path));
+        }
+        let Some((dir, name)) = self.parent(path)? else { return Err(TreeProblem::RootNotADirectory.at(path)) };
+        let id = match found {
+            Some(id) => id,
+            None => {
+                let stand_in = Node { kind: Kind::Fifo, ..directory(Metadata::default()) };
+                let id = self.add_at(path, stand_in)?;
+                self.hard_links.add(id, path, target);
+                id
+            }
+        };
+        self.put(path, dir, name, id)
+    }
+
+    /// Remove what is at `path`, with all below it, as the whiteout of a layer does. It need not exist.
+    ///
+    /// # Errors
+    /// As [`Builder::insert`]; the root.
+    pub fn remove(&mut self, path: &[u8]) -> Result<(), TreeError> {
+        let Some((dir, name)) = self.existing_parent(path)? else { return Ok(()) };
+        let Some(name) = name else { return Err(TreeProblem::RootRemoved.at(path)) };
+        if self.lookup(dir, name).is_some() {
+            self.has_gone = true;
+            self.put(path, dir, name, GONE)?;
+        }
+        Ok(())
+    }
+
+    /// Remove all that was inserted in the directory at `path` so far, as the mark of an opaque directory does. The directory is
+    /// implied if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Builder::insert`]; a file that is no directory.
+    pub fn clear(&mut self, path: &[u8]) -> Result<(), TreeError> {
+        let id = match self.parent(path)? {
+            None => NodeId::ROOT,
+            Some((dir, name)) => self.enter(path, path.len(), dir, name)?,
+        };
+        if let Some(names) = &mut self.names {
+            names.remove_all(&self.nodes, id);
+        }
+        self.nodes[id.idx()].kind = Kind::Directory(Box::default());
+        Ok(())
+    }
+
+    /// What is at a path.
+    ///
+    /// # Errors
+    /// A path with `..`, or with names that no directory can hold.
+    pub fn find(&mut self, path: &[u8]) -> Result<Option<NodeId>, TreeError> {
+        Ok(match self.existing_parent(path)? {
+            None => None,
+            Some((dir, None)) => Some(dir),
+            Some((dir, Some(name))) => self.lookup(dir, name),
+        })
+    }
+
+    /// A node that has no name yet. Entries of a directory name nodes of this tree.
+    ///
+    /// # Errors
+    /// More files than a tree can have.
+    pub fn add(&mut self, node: Node) -> Result<NodeId, TreeError> {
+        self.add_at(b"", node)
+    }
+
+    /// Name a node, in a directory that has no such name. What is wrong with the name shows when the tree is finished.
+    ///
+    /// # Panics
+    /// If `dir` is no directory.
+    pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
+        let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { panic!("not a directory") };
+        entries.push(name, node);
+        let idx = entries.len() - 1;
+        if let Some(names) = &mut self.names {
+            names.insert(&self.nodes, dir, idx);
+        }
+    }
+
+    /// Give a directory other entries. Paths that are looked up later have to be indexed anew.
+    pub fn set_entries(&mut self, dir: NodeId, entries: Entries) {
+        self.nodes[dir.idx()].kind = Kind::Directory(Box::new(entries));
+        self.names = None;
+    }
+
+    /// All nodes so far, by their ids.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Metadata and attributes of a node, to be changed.
+    pub fn meta_mut(&mut self, id: NodeId) -> (&mut Metadata, &mut ThinSlice<Xattr>) {
+        let node = &mut self.nodes[id.idx()];
+        (&mut node.meta, &mut node.xattrs)
+    }
+
+    /// The tree. Its nodes are numbered in walk order, each directory's one behind the other; nodes without a name are dropped.
+    ///
+    /// # Errors
+    /// Hard links that lead to nothing, to a directory or to themselves; what [`Tree::new`] refuses.
+    pub fn finish(mut self, contents: Box<dyn Contents>) -> Result<Tree, TreeError> {
+        if !self.hard_links.is_empty() {
+            let names = self.names.take().unwrap_or_else(|| NameIndex::of(&self.nodes));
+            let find = |nodes: &[Node], path: &[u8]| {
+                let step = |dir: NodeId, name| find_in(nodes, &names, dir, name);
+                components(path).ok()?.try_fold(NodeId::ROOT, |dir, component| step(dir, component.name))
+            };
+            self.hard_links.resolve(&mut self.nodes, find)?;
+        }
+        self.names = None;
+        for node in &mut self.nodes {
+            if let Kind::Directory(entries) = &mut node.kind {
+                if self.has_gone && entries.iter().any(|entry| entry.node == GONE) {
+                    **entries = entries.iter().filter(|entry| entry.node != GONE).collect();
+                }
+                entries.sort();
+                entries.shrink_to_fit();
+            }
+        }
+        numbering::number_in_walk_order(&mut self.nodes)?;
+        Tree::new(self.nodes, contents)
+    }
+
+    fn is_dir(&self, id: NodeId) -> bool {
+        matches!(self.nodes[id.idx()].kind, Kind::Directory(_))
+    }
+
+    /// Give a directory the metadata and attributes of another one.
+    fn update(&mut self, id: NodeId, other: Node) -> NodeId {
+        let node = &mut self.nodes[id.idx()];
+        (node.meta, node.xattrs) = (other.meta, other.xattrs);
+        id
+    }
+
+    fn lookup(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        let names = self.names.get_or_insert_with(|| NameIndex::of(&self.nodes));
+        find_in(&self.nodes, names, dir, name)
+    }
+
+    /// The directory of `path`, made where it is missing, and the last name; `None`: the root.
+    fn parent<'p>(&mut self, path: &'p [u8]) -> Result<Option<(NodeId, &'p [u8])>, TreeError> {
+        let mut components = components(path)?.peekable();
+        let mut dir = NodeId::ROOT;
+        while let Some(component) = components.next() {
+            if components.peek().is_none() {
+                return Ok(Some((dir, component.name)));
+            }
+            dir = self.enter(path, component.end, dir, component.name)?;
+        }
+        Ok(None)
+    }
+
+    /// The directory of `path` and the last name, which the root has not; `None`: the directory does not exist.
+    fn existing_parent<'p>(&mut self, path: &'p [u8]) -> Result<Option<(NodeId, Option<&'p [u8]>)>, TreeError> {
+        let mut components = components(path)?.peekable();
+        let mut dir = NodeId::ROOT;
+        while let Some(component) = components.next() {
+            if components.peek().is_none() {
+                return Ok(Some((dir, Some(component.name))));
+            }
+            match self.lookup(dir, component.name) {
+                Some(id) => dir = id,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some((dir, None)))
+    }
+
+    /// The directory `name` in `dir`, made if it is missing; `path` leads to it with its first `end` bytes.
+    fn enter(&mut self, path: &[u8], end: usize, dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
+        match self.lookup(dir, name) {
+            Some(id) if self.is_dir(id) => Ok(id),
+            Some(_) => Err(TreeProblem::ParentNotADirectory(path[..end].to_vec()).at(path)),
+            None => {
+                let id = self.add_at(path, directory(self.implied))?;
+                self.put(path, dir, name, id)?;
+                Ok(id)
+            }
+        }
+    }
+
+    /// Add a node for `path`.
+    fn add_at(&mut self, path: &[u8], node: Node) -> Result<NodeId, TreeError> {
+        let id = u32::try_from(self.nodes.len()).map(NodeId).unwrap_or(GONE);
+        if id == GONE {
+            return Err(TreeProblem::TooManyNodes.at(path));
+        }
+        self.nodes.push(node);
+        Ok(id)
+    }
+
+    /// Let `name` in `dir` name `node`, whatever it named before. It is the end of `path`.
+    fn put(&mut self, path: &[u8], dir: NodeId, name: &[u8], node: NodeId) -> Result<(), TreeError> {
+        let nodes = &self.nodes;
+        let idx = self.names.get_or_insert_with(|| NameIndex::of(nodes)).find(nodes, dir, name);
+        let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else {
+            return Err(TreeProblem::ParentNotADirectory(path.to_vec()).at(path));
+        };
+        match idx {
+            Some(idx) => entries.set(idx, node),
+            None if entries.names_len() + name.len() > Entries::NAMES_MAX_LEN => {
+                return Err(TreeProblem::NamesTooLong.at(path));
+            }
+            None => self.name(dir, name, node),
+        }
+        Ok(())
+    }
+}
+
+/// An empty directory.
+fn directory(meta: Metadata) -> Node {
+    Node { meta, xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) }
+}
+
+fn find_in(nodes: &[Node], names: &NameIndex, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+    let idx = names.find(nodes, dir, name)?;
+    Some(entries(nodes, dir).at(idx).node).filter(|node| *node != GONE)
+}

@@ -1,0 +1,37 @@
+//! Paths as archives have them.
+
+use kiln_format::dirent::NAME_MAX_LEN;
+
+use crate::tree::error::{TreeError, TreeProblem};
+
+/// A name on the way along a path.
+#[derive(Clone, Copy)]
+pub(super) struct Component<'p> {
+    pub(super) name: &'p [u8],
+    /// Byte of the path behind the name.
+    pub(super) end: usize,
+}
+
+/// The names on the way along `path`, from the root on. Slashes in front, behind and doubled, and `.`, change nothing.
+///
+/// # Errors
+/// `..`, and names that no directory can hold.
+pub(super) fn components(path: &[u8]) -> Result<impl Iterator<Item = Component<'_>> + Clone, TreeError> {
+    let mut start = 0;
+    let components = path.split(|&b| b == b'/').map(move |name| {
+        let end = start + name.len();
+        start = end + 1;
+        Component { name, end }
+    });
+    let components = components.filter(|component| !matches!(component.name, b"" | b"."));
+    for Component { name, .. } in components.clone() {
+        let problem = match name {
+            b".." => TreeProblem::DotDot,
+            name if name.contains(&0) => TreeProblem::ZeroByte,
+            name if name.len() > NAME_MAX_LEN => TreeProblem::NameTooLong(name.len()),
+            _ => continue,
+        };
+        return Err(problem.at(path));
+    }
+    Ok(components)
+}

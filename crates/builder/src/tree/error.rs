@@ -1,0 +1,73 @@
+//! Why something is no tree.
+
+use kiln_format::dirent::NAME_MAX_LEN;
+
+/// Why something is no tree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) })]
+pub struct TreeError {
+    /// Path in the tree, as far as known.
+    pub path: Vec<u8>,
+    /// What is wrong there.
+    pub problem: TreeProblem,
+}
+
+/// What can be wrong with a path, or with what is there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TreeProblem {
+    /// The root is another kind of file.
+    #[error("the root is no directory")]
+    RootNotADirectory,
+    /// The root was to be removed.
+    #[error("the root cannot be removed")]
+    RootRemoved,
+    /// An entry whose name no directory can hold.
+    #[error("not a file name")]
+    BadName,
+    /// A path that leads up.
+    #[error("`..` has no meaning here")]
+    DotDot,
+    /// A path with a zero byte.
+    #[error("a zero byte in a name")]
+    ZeroByte,
+    /// A path with a name that is too long.
+    #[error("a name of {0} bytes: names have {NAME_MAX_LEN} at most")]
+    NameTooLong(usize),
+    /// Two entries of one name.
+    #[error("the name is there twice")]
+    DoubleName,
+    /// An entry that names nothing.
+    #[error("names a node that does not exist")]
+    NoSuchNode,
+    /// A directory that has two names, or is in itself.
+    #[error("a second name of a directory")]
+    SecondNameOfDirectory,
+    /// A node that no name leads to.
+    #[error("has no name")]
+    NoName,
+    /// More bytes in names than one directory can have.
+    #[error("a directory's names take 4 GiB or more")]
+    NamesTooLong,
+    /// More files than a tree can have.
+    #[error("more than 2^32 files")]
+    TooManyNodes,
+    /// Something is in a file that is no directory.
+    #[error("{} is no directory", String::from_utf8_lossy(.0))]
+    ParentNotADirectory(Vec<u8>),
+    /// A hard link to nothing.
+    #[error("a hard link to {}, which does not exist", String::from_utf8_lossy(.0))]
+    DanglingLink(Vec<u8>),
+    /// A hard link to a directory.
+    #[error("a hard link to {}, which is a directory", String::from_utf8_lossy(.0))]
+    LinkToDirectory(Vec<u8>),
+    /// Hard links that lead to each other.
+    #[error("a hard link to {}, which leads back to it", String::from_utf8_lossy(.0))]
+    LinkLoop(Vec<u8>),
+}
+
+impl TreeProblem {
+    /// The error of this problem at `path`.
+    pub(super) fn at(self, path: impl Into<Vec<u8>>) -> TreeError {
+        TreeError { path: path.into(), problem: self }
+    }
+}

@@ -1,0 +1,62 @@
+//! A directory as a source.
+
+use rustix::fs::{Mode, OFlags, open};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use super::contents::DirContents;
+use super::entry::look;
+use super::walk::{Found, Walk};
+use crate::error::{SourceError, Unreadable, settle};
+use crate::kind::{SourceKind, SourceOptions};
+use crate::source::{Scan, ScanOptions, Scanned, Source};
+
+/// Directories as a kind of source.
+pub(crate) const KIND: SourceKind = SourceKind {
+    name: "directory",
+    is: |candidate| candidate.is_dir(),
+    open: |candidate| match candidate.options {
+        SourceOptions { devices, offset: 0 } if devices.is_empty() => Ok(Box::new(DirSource::new(candidate.path))),
+        _ => Err(SourceError::Options {
+            path: candidate.path.to_owned(),
+            reason: "a directory has no devices and no offset",
+        }),
+    },
+};
+
+/// A directory. A symbolic link to one is followed; none below it is.
+#[derive(Clone, Debug)]
+pub struct DirSource {
+    path: PathBuf,
+}
+
+impl DirSource {
+    /// The directory at `path`. It is opened by each scan.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+}
+
+impl Source for DirSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let root = &self.path;
+        let unreadable = |source: io::Error| Unreadable { path: root.clone(), source };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
+        let root_entry = look(root_fd.as_fd(), c"").map_err(unreadable)?;
+        let walk = Walk { root: root_fd.as_fd(), device: root_entry.id.device, options };
+        let found = walk.run(root_entry);
+        options.check_stop()?;
+        let Found { builder, stamps, errors, mut outputs, failed, .. } = found;
+        let skipped = settle(errors, root, options.keep_going)?;
+        let contents = Box::new(DirContents { root: root_fd, stamps });
+        let tree = failed.map_or_else(|| builder.finish(contents), Err).map_err(SourceError::tree(root))?;
+        outputs.sort();
+        Ok(Scanned::Selected(Scan { tree, skipped, outputs }))
+    }
+}

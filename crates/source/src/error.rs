@@ -1,0 +1,103 @@
+//! Why a source is no tree.
+
+use kiln_builder::tree::TreeError;
+use kiln_read::{Escaped, ReadError};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Why a source is no tree. Each error but an interruption names the source.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// An entry, or the source itself, cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// An image cannot be opened or read.
+    #[error("{}: {source}", Escaped::path(path))]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// Where it begins in its file, in bytes.
+        offset: u64,
+        /// What is wrong with it.
+        source: ReadError,
+    },
+    /// An archive is not what its format wants.
+    #[error("{}: at byte {offset}: {reason}", Escaped::path(path))]
+    Malformed {
+        /// The archive.
+        path: PathBuf,
+        /// Where, in bytes.
+        offset: u64,
+        /// What is wrong: the record, the field and its value.
+        reason: String,
+    },
+    /// What was found is no tree.
+    #[error("{}: {source}", Escaped::path(path))]
+    Tree {
+        /// The source.
+        path: PathBuf,
+        /// Where in it, and what is wrong.
+        source: TreeError,
+    },
+    /// Names, attributes and targets far larger than the source.
+    #[error(
+        "{}: names and attributes take more than {limit} bytes: far more than such an image should hold",
+        Escaped::path(path)
+    )]
+    TooLarge {
+        /// The source.
+        path: PathBuf,
+        /// The most that is allowed, in bytes.
+        limit: u64,
+    },
+    /// Options that such a source does not have.
+    #[error("{}: {reason}", Escaped::path(path))]
+    Options {
+        /// The source.
+        path: PathBuf,
+        /// Which options.
+        reason: &'static str,
+    },
+    /// The caller asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// An entry that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", Escaped::path(path))]
+pub struct Unreadable {
+    /// Its path, that of the source in front.
+    pub path: PathBuf,
+    /// The system's answer.
+    pub source: io::Error,
+}
+
+impl SourceError {
+    /// A closure that makes an error of what is wrong with the tree of the source at `path`.
+    pub fn tree(path: &Path) -> impl Fn(TreeError) -> Self {
+        move |source| SourceError::Tree { path: path.to_owned(), source }
+    }
+}
+
+/// Paths in a source that cannot be read, and why.
+pub(crate) type Errors = Vec<(Vec<u8>, io::Error)>;
+
+/// The entries of the source `root` to report as left out, by path, if those can be left out. The root itself cannot.
+///
+/// # Errors
+/// The first of `errors`.
+pub(crate) fn settle(mut errors: Errors, root: &Path, keep_going: bool) -> Result<Vec<Unreadable>, Unreadable> {
+    errors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let with_root = |(path, source): (Vec<u8>, io::Error)| {
+        let path = if path.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(&path)) };
+        Unreadable { path, source }
+    };
+    let root_failed = errors.first().is_some_and(|(path, _)| path.is_empty());
+    if (!keep_going || root_failed) && !errors.is_empty() {
+        return Err(with_root(errors.swap_remove(0)));
+    }
+    Ok(errors.into_iter().map(with_root).collect())
+}

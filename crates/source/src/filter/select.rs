@@ -1,0 +1,100 @@
+//! What a filter leaves of a tree.
+
+use kiln_builder::tree::{Builder, Entries, Kind, NodeId, Tree, TreeError};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::io;
+
+use super::ignore::{Layers, read_in, read_layers};
+use super::selection::{Filter, join};
+use crate::error::Errors;
+
+/// What `filter` wants of `tree`, and what of it could not be read, as a scan of a directory would have it.
+///
+/// # Errors
+/// None but those of the tree.
+pub(crate) fn select(tree: Tree, filter: &Filter) -> Result<(Tree, Errors), TreeError> {
+    if filter.is_everything() {
+        return Ok((tree, Errors::new()));
+    }
+    let (mut kept, mut errors) = (Vec::new(), Errors::new());
+    let stage = Stage { tree: &tree, filter };
+    let mut stack = vec![Dir { node: NodeId::ROOT, path: Vec::new(), outer: Layers::default() }];
+    while let Some(dir) = stack.pop() {
+        let node = dir.node;
+        let (entries, subdirs) = stage.list(dir, &mut errors);
+        stack.extend(subdirs);
+        kept.push((node, entries));
+    }
+    let (mut builder, contents) = Builder::from_tree(tree);
+    kept.into_iter().for_each(|(dir, entries)| builder.set_entries(dir, entries));
+    Ok((builder.finish(contents)?, errors))
+}
+
+struct Stage<'a> {
+    tree: &'a Tree,
+    filter: &'a Filter,
+}
+
+/// A directory to look at.
+struct Dir {
+    node: NodeId,
+    path: Vec<u8>,
+    /// Rules of the ignore files above.
+    outer: Layers,
+}
+
+impl<'a> Stage<'a> {
+    /// What is wanted of a directory, and the directories among it.
+    fn list(&self, dir: Dir, errors: &mut Errors) -> (Entries, Vec<Dir>) {
+        let (mut entries, mut subdirs) = (Entries::new(), Vec::new());
+        let read = |name: &CStr| read_in(self.tree, dir.node, name);
+        let layers = match read_layers(&self.filter.ignore_files, &dir.path, &dir.outer, &read) {
+            Ok(layers) => layers,
+            Err(error) => {
+                errors.push((dir.path, error));
+                return (entries, subdirs);
+            }
+        };
+        for name in self.names(&dir) {
+            let path = join(&dir.path, name);
+            match self.look(dir.node, name, &path, &layers) {
+                Ok(None) => {}
+                Ok(Some(node)) => {
+                    entries.push(name, node);
+                    if self.is_dir(node) {
+                        subdirs.push(Dir { node, path, outer: layers.clone() });
+                    }
+                }
+                Err(error) => errors.push((path, error)),
+            }
+        }
+        (entries, subdirs)
+    }
+
+    /// The names in a directory that a list does not leave out.
+    fn names(&self, dir: &Dir) -> Vec<&'a [u8]> {
+        match &self.filter.only {
+            Some(list) => list.names_in(&dir.path).into_iter().flatten().map(|name| name.to_bytes()).collect(),
+            None => self.tree.entries(dir.node).iter().map(|entry| entry.name).collect(),
+        }
+    }
+
+    /// What `name` in `dir` is, if it is wanted.
+    fn look(&self, dir: NodeId, name: &[u8], path: &[u8], layers: &Layers) -> io::Result<Option<NodeId>> {
+        let node = || self.tree.entries(dir).find(name).ok_or(io::Error::from(Errno::NOENT));
+        if !self.filter.wants(path, layers, &|| node().map(|node| self.is_dir(node)))? {
+            return Ok(None);
+        }
+        let node = node()?;
+        let listed_below = self.filter.only.as_ref().is_some_and(|list| list.names_in(path).is_some());
+        match listed_below && !self.is_dir(node) {
+            true => Err(io::ErrorKind::NotADirectory.into()),
+            false => Ok(Some(node)),
+        }
+    }
+
+    fn is_dir(&self, node: NodeId) -> bool {
+        matches!(self.tree.node(node).kind, Kind::Directory(_))
+    }
+}

@@ -1,0 +1,88 @@
+//! What every source can do.
+
+use kiln_builder::tree::Tree;
+use kiln_parallel::Threads;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::dir::file_id::FileId;
+use crate::error::{SourceError, Unreadable, settle};
+use crate::filter::select::select;
+use crate::filter::selection::Filter;
+
+/// How to scan.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanOptions<'a> {
+    /// Threads, for sources that can use several. The tree does not depend on it.
+    pub threads: Threads,
+    /// Leave out what cannot be read, and list it.
+    pub keep_going: bool,
+    /// What is left out anyway.
+    pub filter: &'a Filter,
+    /// Files that are never part of the tree, whatever they are called: what is being written. They can only be met in a
+    /// directory.
+    pub outputs: &'a [FileId],
+    /// Ends the scan early once set.
+    pub stop: &'a AtomicBool,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Everything, on all processors, until the first error.
+    pub fn new(stop: &'a AtomicBool) -> Self {
+        static EVERYTHING: LazyLock<Filter> = LazyLock::new(Filter::default);
+        Self { threads: Threads::default(), keep_going: false, filter: &EVERYTHING, outputs: &[], stop }
+    }
+
+    /// An error once the caller has asked to stop.
+    ///
+    /// # Errors
+    /// [`SourceError::Interrupted`].
+    pub fn check_stop(&self) -> Result<(), SourceError> {
+        if self.stop.load(Ordering::Relaxed) { Err(SourceError::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// What a scan found.
+pub struct Scan {
+    /// The tree.
+    pub tree: Tree,
+    /// Entries left out, with `keep_going`.
+    pub skipped: Vec<Unreadable>,
+    /// Paths of outputs that were met, relative to the root, sorted.
+    pub outputs: Vec<Vec<u8>>,
+}
+
+/// What a source has read.
+pub enum Scanned {
+    /// All that is in it: the filter comes after.
+    Everything(Tree),
+    /// What the filter wants. A source that can spare itself the reading of what is left out has applied it.
+    Selected(Scan),
+}
+
+/// Something that can be made a tree.
+pub trait Source: Send + Sync {
+    /// The path that it was opened by.
+    fn path(&self) -> &Path;
+
+    /// Read names and metadata of all that is in it. Contents are opened when they are wanted. Callers want [`Source::scan`].
+    ///
+    /// # Errors
+    /// A source that cannot be read or is no tree; [`SourceError::Interrupted`].
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError>;
+
+    /// The tree of what the filter wants.
+    ///
+    /// # Errors
+    /// The first entry, in the order of paths, that cannot be read, unless such entries are to be skipped; a source that is no
+    /// tree; [`SourceError::Interrupted`].
+    fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        let tree = match self.read(options)? {
+            Scanned::Selected(scan) => return Ok(scan),
+            Scanned::Everything(tree) => tree,
+        };
+        let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(self.path()))?;
+        Ok(Scan { tree, skipped: settle(errors, self.path(), options.keep_going)?, outputs: Vec::new() })
+    }
+}
