@@ -1,11 +1,13 @@
 //! What is left out of real directories.
 
-use kiln_builder::Tree;
 use kiln_builder::tree::Kind;
+use kiln_builder::{BuildOptions, Tree};
 use kiln_parallel::Threads;
 use kiln_source::dir::DirSource;
+use kiln_source::erofs::ImageSource;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_source::{Scan, ScanOptions, Source, SourceError};
+use kiln_tests::image::{build, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::skip;
 use kiln_tests::snapshot::of_tree;
@@ -34,9 +36,26 @@ fn make(root: &Path, paths: &[&[u8]]) {
     }
 }
 
+/// Scan a directory. An image of the whole directory must give the same: tree, entries left out, error.
 fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, SourceError> {
-    let threads = Threads::of(threads);
-    DirSource::new(root).scan(&ScanOptions { threads, keep_going, filter, outputs: &[], stop: &AtomicBool::new(false) })
+    let (threads, stop) = (Threads::of(threads), AtomicBool::new(false));
+    let options = ScanOptions { threads, keep_going, filter, outputs: &[], stop: &stop };
+    let of_dir = DirSource::new(root).scan(&options);
+    if !filter.one_file_system {
+        let whole = DirSource::new(root).scan(&ScanOptions::new(&stop)).unwrap().tree;
+        let image = open(build(&whole, &BuildOptions::default()).unwrap().0).unwrap();
+        let shown = |scan: &Result<Scan, SourceError>| match scan {
+            Ok(scan) => {
+                let skipped: Vec<String> = scan.skipped.iter().map(ToString::to_string).collect();
+                (Some(of_tree(&scan.tree).unwrap()), skipped)
+            }
+            Err(error) => (None, vec![error.to_string()]),
+        };
+        let (of_dir, of_image) = (shown(&of_dir), shown(&ImageSource::new(image, root).scan(&options)));
+        assert_eq!(of_image.1, of_dir.1);
+        assert!(of_image.0 == of_dir.0, "the trees differ");
+    }
+    of_dir
 }
 
 fn tree(root: &Path, filter: &Filter) -> Tree {
