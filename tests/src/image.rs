@@ -3,7 +3,6 @@
 use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
-use kiln_parallel::Threads;
 use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
 use kiln_source::dir::DirSource;
 use kiln_source::erofs::ImageSource;
@@ -66,7 +65,7 @@ pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
 /// As [`Source::scan`].
 pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, SourceError> {
     let stop = AtomicBool::new(false);
-    DirSource::new(root).scan(&ScanOptions { threads: Threads::of(threads), ..ScanOptions::new(&stop) })
+    DirSource::new(root).scan(&ScanOptions { threads: Threads::at_least_one(threads), ..ScanOptions::new(&stop) })
 }
 
 /// Scan an image.

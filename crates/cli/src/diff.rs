@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let a = Compared::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
     let b = Compared::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
-    let threads = Threads::of(args.threads.count());
+    let threads = Threads::at_least_one(args.threads.count());
     let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
     let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
     let tell = |done: u64, total: u64| meter.set(done, total);

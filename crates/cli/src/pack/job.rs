@@ -56,7 +56,7 @@ impl Job<'_> {
         let BuildOptions { threads, keep_going, .. } = *options;
         let threads = threads.count();
         let Self { filter, outputs, .. } = *self;
-        let threads = Threads::of(threads);
+        let threads = Threads::at_least_one(threads);
         let options = ScanOptions { threads, keep_going, filter, outputs, stop: signals.stop() };
         let scan = DirSource::new(self.src).scan(&options);
         let scan = scan.map_err(|error| Failure::source(error, signals.caught(), DEVICE_OPTION))?;

@@ -98,8 +98,14 @@ fn an_archive_is_a_source_in_150_lines() {
     let dir = TempDir::new("door").unwrap();
     let tree = scan_archive(&write_archive(&dir, ENTRIES), &Filter::default()).unwrap();
     let expected = expected();
-    let options =
-        DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::of(2), stop: &GOING, progress: None };
+    let options = DiffOptions {
+        path: b"",
+        ignore: &[],
+        brief: false,
+        threads: Threads::at_least_one(2),
+        stop: &GOING,
+        progress: None,
+    };
     let mut changes = Vec::new();
     let summary = diff(&expected, &tree, &options, &mut |change| {
         changes.push(format!("{change:?}"));
