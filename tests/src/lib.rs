@@ -16,6 +16,7 @@ pub mod counted;
 pub mod damage;
 pub mod data;
 pub mod exercise;
+pub mod faulty;
 pub mod fuzz;
 pub mod generator;
 pub mod golden;

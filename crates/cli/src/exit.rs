@@ -1,7 +1,7 @@
 //! How the command ends: one function from a failure to an exit code.
 
 use crate::memory;
-use kiln_builder::BuildError;
+use kiln_builder::{BuildError, OutputError};
 use kiln_codec::CodecError;
 use kiln_diff::DiffError;
 use kiln_mount::MountError;
@@ -84,6 +84,16 @@ pub enum Failure {
     /// A signal has asked to stop.
     #[error("stopped by signal {0}")]
     Signal(u8),
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::File { path, action, source } => Failure::File { path, action, source },
+            OutputError::Exists { path } => Failure::Exists { path },
+            misuse => Failure::Usage(misuse.to_string()),
+        }
+    }
 }
 
 impl Failure {

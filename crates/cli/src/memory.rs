@@ -1,16 +1,13 @@
 //! What happens when there is no memory left: a message that says what would help, and exit code 1, not an abort.
 //!
-//! Nothing is left behind: outputs have no names until they are complete. Where a file system wants a name for them, it is known
-//! here, and removed.
+//! Nothing is left behind: outputs have no names until they are complete. Where a file system wants a name for them, it is removed.
 #![allow(unsafe_code)] // an allocator is unsafe to implement
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ffi::CString;
 use std::fmt::Write;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -24,8 +21,6 @@ pub struct Advice {
 }
 
 static ADVICE: OnceLock<Advice> = OnceLock::new();
-/// Hidden names of files in the making, and their directories.
-static TEMPORARIES: Mutex<Vec<(OwnedFd, CString)>> = Mutex::new(Vec::new());
 
 /// Say it so from now on. The first call counts.
 pub fn advise(advice: Advice) {
@@ -39,18 +34,6 @@ pub fn help() -> &'static str {
 
 fn advice() -> Advice {
     ADVICE.get().copied().unwrap_or(Advice { prefix: "kiln: ", help: "" })
-}
-
-/// Remove the file `name` in `dir` if memory runs out, until [`keep`] is called with the same name.
-pub fn remove_at_end(dir: &OwnedFd, name: &CString) -> io::Result<()> {
-    let entry = (dir.try_clone()?, name.clone());
-    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
-    Ok(())
-}
-
-/// No longer remove the file `name`.
-pub fn keep(name: &CString) {
-    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, other)| other != name);
 }
 
 /// The system's allocator, but that the program ends where it has nothing left, with a message. It is for the program `kiln`, not
@@ -93,11 +76,7 @@ fn end(len: usize) -> ! {
         // Another thread is about to end it.
         thread::sleep(Duration::from_secs(1));
     }
-    if let Ok(temporaries) = TEMPORARIES.try_lock() {
-        for (dir, name) in &*temporaries {
-            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
-        }
-    }
+    kiln_builder::remove_unfinished();
     let Advice { prefix, help } = advice();
     let mut line = Line::default();
     let _ = writeln!(

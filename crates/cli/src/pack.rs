@@ -15,7 +15,7 @@ pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{Destination, Existing, Stream};
+use crate::output::{Destination, Stream};
 use crate::preset::{self, Extents, PresetArg};
 use crate::progress::ProgressArgs;
 use crate::report::{note, print_document};
@@ -26,8 +26,8 @@ use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
 use job::Idle;
 use kiln_builder::{
-    BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, PhaseClock, Preset, Progress, Reasons,
-    SMALL_FILE_LEN,
+    BuildOptions, Choices, Compression, Dedupe, Existing, Fragments, MetadataChoice, PhaseClock, Preset, Progress,
+    Reasons, SMALL_FILE_LEN,
 };
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;

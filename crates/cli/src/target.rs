@@ -2,19 +2,16 @@
 //! exists, a block device or a larger file, which is written then; or a stream, which gets it then.
 
 use crate::exit::Failure;
-use crate::output::{Destination, Existing, NewFile, Spool, Stream, spool_dir};
+use crate::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::signals::Signals;
 use crate::vmdk::{Descriptor, SECTOR_LEN};
-use kiln_builder::{Blob, BuildError, Out, Summary};
+use kiln_builder::{AtomicFile, Blob, BuildError, Existing, Out, Output, OutputError, Place, Spool, Summary};
 use kiln_source::dir::FileId;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Opening a block device with this fails while it is mounted, or in use otherwise.
-const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 /// Bytes of what an image calls its extra device.
 const TAG_LEN: usize = 64;
 
@@ -28,7 +25,7 @@ pub struct Target {
 }
 
 enum Image {
-    New(NewFile),
+    New(AtomicFile),
     /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is complete.
     Spooled(Spool, Sink),
 }
@@ -38,18 +35,25 @@ enum Sink {
     Stream(Stream),
 }
 
+/// The place that `open` makes of `path`, which exists.
+fn place(path: &Path, existing: Existing, open: fn(&Path) -> Result<Place, OutputError>) -> Result<Place, Failure> {
+    match existing {
+        Existing::Keep => Err(Failure::Exists { path: path.to_owned() }),
+        Existing::Replace => Ok(open(path)?),
+    }
+}
+
+/// The files that an output is and replaces.
+fn ids(file: &AtomicFile) -> impl Iterator<Item = FileId> {
+    let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
+    FileId::of(file.file()).ok().into_iter().chain(replaced)
+}
+
 /// A file for the data of chunks.
 struct BlobFile {
     path: PathBuf,
-    file: NewFile,
+    file: AtomicFile,
     tag: [u8; TAG_LEN],
-}
-
-/// A place inside something that exists. What lies before and behind the image stays.
-struct Place {
-    path: PathBuf,
-    file: File,
-    is_device: bool,
 }
 
 impl Target {
@@ -71,11 +75,11 @@ impl Target {
                 )));
             }
             Destination::Stream(stream) => Image::Spooled(Spool::create(&spool_dir(spool))?, Sink::Stream(stream)),
-            Destination::BlockDevice(path) => Image::in_place(Place::open(path, true, existing)?, spool)?,
+            Destination::BlockDevice(path) => Image::in_place(place(&path, existing, Place::device)?, spool)?,
             Destination::File(path) if offset > 0 && path.is_file() => {
-                Image::in_place(Place::open(path, false, existing)?, spool)?
+                Image::in_place(place(&path, existing, Place::in_file)?, spool)?
             }
-            Destination::File(path) => Image::New(NewFile::create(&path, existing)?),
+            Destination::File(path) => Image::New(AtomicFile::create(&path, existing)?),
         };
         Ok(Self { image, offset, blob: None, descriptor: None })
     }
@@ -100,7 +104,7 @@ impl Target {
     }
 
     /// A further file, which is none of those before. Symbolic links are followed.
-    fn sibling(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<NewFile, Failure> {
+    fn sibling(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<AtomicFile, Failure> {
         let refuse = |reason: &str| Err(Failure::Usage(format!("{}: {reason}", path.display())));
         if let Image::Spooled(_, Sink::Stream(stream)) = &self.image {
             return refuse(&format!(
@@ -109,11 +113,11 @@ impl Target {
             ));
         }
         let Destination::File(resolved) = Destination::of_path(path)? else { return refuse("only a file can be this") };
-        let file = NewFile::create(&resolved, existing)?;
+        let file = AtomicFile::create(&resolved, existing)?;
         let blob = self.blob.as_ref().map(|blob| &blob.file);
         let is_taken = match &self.image {
             Image::New(image) => blob.into_iter().chain([image]).any(|other| file.has_name_of(other)),
-            Image::Spooled(_, sink) => file.ids().any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)),
+            Image::Spooled(_, sink) => ids(&file).any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)),
         };
         if is_taken { refuse(of_its_own) } else { Ok(file) }
     }
@@ -121,10 +125,10 @@ impl Target {
     /// For the builder.
     pub fn out(&self) -> Out<'_> {
         let (image, offset) = match &self.image {
-            Image::New(file) => (file.file(), self.offset),
-            Image::Spooled(spool, _) => (spool.file(), 0),
+            Image::New(file) => (file as &dyn Output, self.offset),
+            Image::Spooled(spool, _) => (spool as &dyn Output, 0),
         };
-        let blob = self.blob.as_ref().map(|blob| Blob { file: blob.file.file(), tag: blob.tag });
+        let blob = self.blob.as_ref().map(|blob| Blob { file: &blob.file, tag: blob.tag });
         Out { image, offset, blob }
     }
 
@@ -148,7 +152,7 @@ impl Target {
         };
         let blob = self.blob.as_ref().map(|blob| &blob.file);
         let descriptor = self.descriptor.as_ref().map(|(descriptor, _)| descriptor.file());
-        let files = image.into_iter().chain(blob).chain(descriptor).flat_map(NewFile::ids);
+        let files = image.into_iter().chain(blob).chain(descriptor).flat_map(ids);
         let sink = sink.and_then(FileId::of_written);
         files.chain(sink).chain(FileId::of_written(io::stdout())).chain(FileId::of_written(io::stderr())).collect()
     }
@@ -157,7 +161,7 @@ impl Target {
     pub fn failure(&self, failure: Failure) -> Failure {
         match (&self.image, failure) {
             (Image::Spooled(spool, _), Failure::Build { source: BuildError::Write { source, .. }, .. }) => {
-                spool.failure(source)
+                spool_failure(spool, source)
             }
             (_, failure) => failure,
         }
@@ -173,10 +177,10 @@ impl Target {
             blob_extent = Some((path, found.len()));
         }
         match self.image {
-            Image::New(file) => file.commit(),
-            Image::Spooled(spool, Sink::Place(place)) => place.write(spool.file(), self.offset),
-            Image::Spooled(spool, Sink::Stream(stream)) => stream.send(spool.file(), signals),
-        }?;
+            Image::New(file) => file.commit()?,
+            Image::Spooled(spool, Sink::Place(place)) => place.write(&spool, self.offset)?,
+            Image::Spooled(spool, Sink::Stream(stream)) => stream.send(&spool, signals)?,
+        }
         let Some((descriptor, image)) = self.descriptor else { return Ok(()) };
         let mut extents = vec![(image.as_path(), self.offset, summary.image_bytes)];
         extents.extend(blob_extent.as_ref().map(|(path, len)| (path.as_path(), 0, *len)));
@@ -187,7 +191,7 @@ impl Target {
 impl Image {
     /// In a file without name until it is complete: beside `place`, or, for a device, where spools are.
     fn in_place(place: Place, spool: Option<&Path>) -> Result<Self, Failure> {
-        let beside = place.path.parent().filter(|_| !place.is_device && spool.is_none());
+        let beside = place.dir().filter(|_| spool.is_none());
         let spool = Spool::create(&beside.map_or_else(|| spool_dir(spool), Path::to_owned))?;
         Ok(Self::Spooled(spool, Sink::Place(place)))
     }
@@ -196,37 +200,8 @@ impl Image {
 impl Sink {
     fn file(&self) -> &File {
         match self {
-            Sink::Place(place) => &place.file,
+            Sink::Place(place) => place.file(),
             Sink::Stream(stream) => stream.file(),
         }
-    }
-}
-
-impl Place {
-    fn open(path: PathBuf, is_device: bool, existing: Existing) -> Result<Self, Failure> {
-        if existing == Existing::Keep {
-            return Err(Failure::Exists { path });
-        }
-        let failed = |action| {
-            let path = path.clone();
-            move |source| Failure::File { path, action, source }
-        };
-        let path = path.canonicalize().map_err(failed("find"))?;
-        let flags = if is_device { IN_USE_FAILS } else { 0 };
-        let file = File::options().write(true).custom_flags(flags).open(&path).map_err(failed("open"))?;
-        Ok(Self { path, file, is_device })
-    }
-
-    fn write(mut self, mut image: &File, offset: u64) -> Result<(), Failure> {
-        let failed = |source| Failure::File { path: self.path.clone(), action: "write", source };
-        let room = self.file.seek(SeekFrom::End(0)).map_err(failed)?.saturating_sub(offset);
-        let len = image.metadata().map_err(failed)?.len();
-        if self.is_device && room < len {
-            let message = format!("the image has {len} bytes, the device {room} from byte {offset} on");
-            return Err(failed(io::Error::new(io::ErrorKind::StorageFull, message)));
-        }
-        let copied = self.file.seek(SeekFrom::Start(offset)).and_then(|_| image.rewind());
-        let copied = copied.and_then(|()| io::copy(&mut image, &mut self.file));
-        copied.and_then(|_| self.file.sync_all()).map_err(failed)
     }
 }

@@ -2,7 +2,7 @@
 //! 512 bytes.
 
 use crate::exit::Failure;
-use crate::output::NewFile;
+use kiln_builder::AtomicFile;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,16 @@ const CYLINDER_SECTORS: u64 = 16 * 63;
 /// A descriptor that is to be written.
 pub struct Descriptor {
     path: PathBuf,
-    file: NewFile,
+    file: AtomicFile,
 }
 
 impl Descriptor {
     /// The one in `file`, which the user calls `path`, is to name `files`.
-    pub fn create<'a>(path: &Path, file: NewFile, files: impl IntoIterator<Item = &'a Path>) -> Result<Self, Failure> {
+    pub fn create<'a>(
+        path: &Path,
+        file: AtomicFile,
+        files: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<Self, Failure> {
         let refuse = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         for file in files {
             if file.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\n')) {
@@ -31,7 +35,7 @@ impl Descriptor {
     }
 
     /// The file that is to hold it.
-    pub fn file(&self) -> &NewFile {
+    pub fn file(&self) -> &AtomicFile {
         &self.file
     }
 
@@ -40,7 +44,7 @@ impl Descriptor {
         let id = u32::from_be_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]);
         let written = self.file.file().write_all(&describe(id, extents));
         written.map_err(|source| Failure::File { path: self.path, action: "write", source })?;
-        self.file.commit()
+        Ok(self.file.commit()?)
     }
 }
 

@@ -10,6 +10,7 @@ mod layouts;
 mod library;
 mod limits;
 mod metadata;
+mod outputs;
 mod prefetch;
 mod random;
 mod round_trip;

@@ -1,15 +1,14 @@
-//! A file that data is appended to: the image, or the extra device for chunks.
+//! An output that data is appended to: the image, or the extra device for chunks.
 
 use kiln_format::{Blkaddr, BlockBits, FormatError};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use crate::error::BuildError;
+use crate::output::{self, Output};
 
-/// A file that data is appended to.
+/// An output that data is appended to.
 pub(crate) struct Device<'a> {
-    file: &'a File,
-    /// The file's byte that is byte 0 of the device.
+    file: &'a dyn Output,
+    /// The output's byte that is byte 0 of the device.
     offset: u64,
     block_bits: BlockBits,
     /// Byte behind the data.
@@ -18,7 +17,7 @@ pub(crate) struct Device<'a> {
 
 impl<'a> Device<'a> {
     /// A device whose data begins at byte `end`.
-    pub(crate) fn new(file: &'a File, offset: u64, block_bits: BlockBits, end: u64) -> Self {
+    pub(crate) fn new(file: &'a dyn Output, offset: u64, block_bits: BlockBits, end: u64) -> Self {
         Self { file, offset, block_bits, end }
     }
 
@@ -35,14 +34,14 @@ impl<'a> Device<'a> {
     /// Write behind what there is. The byte address of its start.
     ///
     /// # Errors
-    /// Those of the file; an address that takes more than 32 bits.
+    /// Those of the output; an address that takes more than 32 bits.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<u64, BuildError> {
         let (start, end) = (self.end, self.end + bytes.len() as u64);
         let blocks = self.block_bits.blocks_for(end);
         if blocks >= Blkaddr::HOLE32.0 {
             return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
         }
-        let written = self.file.write_all_at(bytes, self.offset.saturating_add(start));
+        let written = output::write_all_at(self.file, bytes, self.offset.saturating_add(start));
         written.map_err(|source| BuildError::Write { action: "write the image", source })?;
         self.end = end;
         Ok(start)
@@ -51,10 +50,10 @@ impl<'a> Device<'a> {
     /// Whether the bytes at `pa` are these. `buf` is for what is read.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Those of the output.
     pub(crate) fn holds(&self, bytes: &[u8], pa: u64, buf: &mut Vec<u8>) -> Result<bool, BuildError> {
         buf.resize(bytes.len(), 0);
-        let read = self.file.read_exact_at(buf, self.offset.saturating_add(pa));
+        let read = output::read_exact_at(self.file, buf, self.offset.saturating_add(pa));
         read.map_err(|source| BuildError::Write { action: "read back the image", source })?;
         Ok(buf == bytes)
     }

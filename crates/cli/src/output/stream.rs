@@ -3,19 +3,17 @@
 use super::inherited;
 use crate::exit::Failure;
 use crate::signals::Signals;
+use kiln_builder::{CopyError, Spool};
 use kiln_source::dir::FileId;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Read, Seek, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-
-/// Bytes that are copied at once.
-const PIECE_LEN: usize = 1 << 20;
 
 /// An open descriptor that takes bytes front to back.
 pub struct Stream {
@@ -89,42 +87,34 @@ impl Stream {
     }
 
     /// Copy all of `spool` to it, holes as zeros, until a signal asks to stop.
-    pub fn send(&self, spool: &File, signals: &Signals) -> Result<(), Failure> {
-        let mut spool = spool;
-        let read = |source| Failure::File { path: self.name.clone(), action: "read what is to be written", source };
-        spool.rewind().map_err(read)?;
-        let mut piece = vec![0; PIECE_LEN];
-        loop {
-            if let Some(number) = signals.caught() {
-                return Err(Failure::Signal(number));
-            }
-            let len = match spool.read(&mut piece) {
-                Ok(0) => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                len => len.map_err(read)?,
-            };
-            self.write_all(&piece[..len]).map_err(failed(&self.name, "write"))?;
-        }
+    pub fn send(&self, spool: &Spool, signals: &Signals) -> Result<(), Failure> {
+        spool.copy_to(&mut &*self, signals.stop()).map_err(|error| match error {
+            CopyError::Interrupted => Failure::Signal(signals.caught().unwrap_or_default()),
+            CopyError::Read(source) => failed(&self.name, "read what is to be written")(source),
+            CopyError::Write(source) => failed(&self.name, "write")(source),
+        })?;
         match rustix::fs::fsync(&self.file) {
             // Only files and block devices can be asked to.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),
             synced => synced.map_err(|errno| failed(&self.name, "write")(errno.into())),
         }
     }
+}
 
+impl Write for &Stream {
     /// A descriptor that is shared with other programs may have been made non-blocking by one of them.
-    fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
             match (&self.file).write(bytes) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(len) => bytes = &bytes[len..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None)?;
                 }
-                Err(error) => return Err(error),
+                written => return written,
             }
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

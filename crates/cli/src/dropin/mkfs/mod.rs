@@ -9,12 +9,12 @@ mod times;
 mod value;
 
 use super::{Stop, getopt};
-use crate::output::{Destination, Existing, Stream};
+use crate::output::{Destination, Stream};
 use crate::pack::Job;
 use crate::signals::Signals;
 use crate::target::Target;
 use crate::text;
-use kiln_builder::Summary;
+use kiln_builder::{Existing, Summary};
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;

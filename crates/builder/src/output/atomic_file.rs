@@ -3,55 +3,72 @@
 //! It is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind, and linked when it is
 //! complete. File systems without nameless files get a hidden temporary one, removed on every way out but SIGKILL.
 
-use super::{Existing, failure};
-use crate::exit::Failure;
-use crate::memory;
-use kiln_source::dir::FileId;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file in the making.
-pub struct NewFile {
+use crate::output::Output;
+use crate::output::commit::{Unpublished, commit};
+use crate::output::error::OutputError;
+use crate::output::unfinished;
+
+/// What happens to a file that has the name already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the output is refused.
+    #[default]
+    Keep,
+    /// It is replaced, in one step, if it is a regular file.
+    Replace,
+}
+
+/// A file in the making. [`AtomicFile::commit`] gives it its name; if it is dropped before, nothing remains of it.
+#[derive(Debug)]
+pub struct AtomicFile {
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
     file: File,
     existing: Existing,
-    /// What had the name when the file was begun.
-    replaces: Option<FileId>,
+    /// The file that had the name when this one was begun.
+    replaced: Option<OwnedFd>,
     /// The hidden name, while there is one. Removed on drop.
     temporary: Option<OsString>,
 }
 
-impl NewFile {
+impl AtomicFile {
     /// Start the file that shall be called `path`.
-    pub fn create(path: &Path, existing: Existing) -> Result<Self, Failure> {
-        let fail = |action| move |errno| failure(path, action, errno);
+    ///
+    /// # Errors
+    /// A path that names no file; with [`Existing::Keep`] a file that exists, with [`Existing::Replace`] one that is not
+    /// regular; errors of the system.
+    pub fn create(path: &Path, existing: Existing) -> Result<Self, OutputError> {
+        let fail = |action| move |errno: Errno| OutputError::file(path, action, errno.into());
         let Some(name) = path.file_name() else {
-            return Err(Failure::Usage(format!("{}: not the name of a file", path.display())));
+            return Err(OutputError::NotAName { path: path.to_owned() });
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(parent(path), flags, Mode::empty()).map_err(fail("open its directory"))?;
-        let replaces = check_existing(&dir, name, path, existing)?;
+        let replaced = check_existing(&dir, name, path, existing)?;
         // What replaces a file is as secret as that from the beginning, in case it needs a hidden name.
-        let mode = Mode::from_raw_mode(if replaces.is_some() { 0o600 } else { 0o666 }); // less the umask
+        let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 }); // less the umask
         let (file, temporary) = create_in(&dir, name, mode).map_err(fail("create"))?;
         if let Some(temporary) = &temporary {
-            let registered = memory::remove_at_end(&dir, &c_name(temporary));
-            registered.map_err(|source| Failure::File { path: path.to_owned(), action: "create", source })?;
+            let noted = unfinished::note(&dir, temporary);
+            noted.map_err(|source| OutputError::file(path, "create", source))?;
         }
-        Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaces, temporary })
+        Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
     }
 
     /// Whether `other` is to have the same name in the same directory.
-    pub fn has_name_of(&self, other: &NewFile) -> bool {
-        let dirs = [self, other].map(|file| FileId::of(&file.dir).ok());
+    pub fn has_name_of(&self, other: &AtomicFile) -> bool {
+        let dirs = [self, other].map(|file| rustix::fs::fstat(&file.dir).ok().map(|stat| (stat.st_dev, stat.st_ino)));
         self.name == other.name && dirs[0].is_some() && dirs[0] == dirs[1]
     }
 
@@ -60,32 +77,30 @@ impl NewFile {
         parent(&self.path)
     }
 
-    /// The file itself, and what it replaces.
-    pub fn ids(&self) -> impl Iterator<Item = FileId> {
-        FileId::of(&self.file).ok().into_iter().chain(self.replaces)
-    }
-
     /// The file, open for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
     }
 
+    /// The file that it replaces, if there was one when it was begun; not open for reading.
+    pub fn replaced(&self) -> Option<&OwnedFd> {
+        self.replaced.as_ref()
+    }
+
     /// Give the file its name, and see that both survive a crash.
-    pub fn commit(mut self) -> Result<(), Failure> {
-        rustix::fs::fsync(&self.file).map_err(|errno| failure(&self.path, "write", errno))?;
-        match self.existing {
-            Existing::Keep => self.publish(),
-            Existing::Replace => self.replace(),
-        }
-        .map_err(|errno| match errno {
-            Errno::EXIST => Failure::Exists { path: self.path.clone() },
-            errno => failure(&self.path, "give the file its name", errno),
-        })?;
-        rustix::fs::fsync(&self.dir).map_err(|errno| failure(&self.path, "write its directory", errno))
+    ///
+    /// # Errors
+    /// A file that has the name, unless it may be replaced; errors of the system. The name is then what it was before, unless
+    /// only the directory could not be written.
+    pub fn commit(mut self) -> Result<(), OutputError> {
+        commit(&mut self).map_err(|error| match Errno::from_io_error(&error.source) {
+            Some(Errno::EXIST) => OutputError::Exists { path: self.path.clone() },
+            _ => OutputError::file(&self.path, error.action, error.source),
+        })
     }
 
     /// To a name that must not exist.
-    fn publish(&mut self) -> Result<(), Errno> {
+    fn publish_new(&mut self) -> Result<(), Errno> {
         let Some(temporary) = &self.temporary else { return link_nameless(&self.file, &self.dir, &self.name) };
         match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, &self.name, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => {
@@ -94,7 +109,7 @@ impl NewFile {
             }
             renamed => renamed?,
         }
-        memory::keep(&c_name(temporary));
+        unfinished::forget(temporary);
         self.temporary = None;
         Ok(())
     }
@@ -110,17 +125,48 @@ impl NewFile {
             Some(temporary) => temporary,
             None => with_temporary_name(&self.name, |name| link_nameless(&self.file, &self.dir, name))?.1,
         };
-        memory::keep(&c_name(&temporary));
+        unfinished::forget(&temporary);
         let renamed = rustix::fs::renameat(&self.dir, &temporary, &self.dir, &self.name);
         self.temporary = renamed.is_err().then_some(temporary);
         renamed
     }
 }
 
-impl Drop for NewFile {
+impl Output for AtomicFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        Output::write_at(&self.file, bytes, offset)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Output::read_at(&self.file, buf, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Output::set_len(&self.file, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Output::sync(&self.file)
+    }
+}
+
+impl Unpublished for AtomicFile {
+    fn publish(&mut self) -> io::Result<()> {
+        Ok(match self.existing {
+            Existing::Keep => self.publish_new(),
+            Existing::Replace => self.replace(),
+        }?)
+    }
+
+    fn sync_name(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+}
+
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            memory::keep(&c_name(temporary));
+            unfinished::forget(temporary);
             // What has led here is the error to report.
             let _ = rustix::fs::unlinkat(&self.dir, temporary, AtFlags::empty());
         }
@@ -132,24 +178,26 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What is to be replaced, if there is something. Refuse early what cannot end well.
-fn check_existing(dir: &OwnedFd, name: &OsStr, path: &Path, existing: Existing) -> Result<Option<FileId>, Failure> {
+/// The file that is to be replaced, if there is one. Refuse early what cannot end well.
+fn check_existing(
+    dir: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+    existing: Existing,
+) -> Result<Option<OwnedFd>, OutputError> {
+    let fail = |errno: Errno| OutputError::file(path, "look at", errno.into());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let old = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
-        old => old.map_err(|errno| failure(path, "look at", errno))?,
+        old => old.map_err(fail)?,
     };
     if existing == Existing::Keep {
-        return Err(Failure::Exists { path: path.to_owned() });
+        return Err(OutputError::Exists { path: path.to_owned() });
     }
-    let stat = rustix::fs::fstat(&old).map_err(|errno| failure(path, "look at", errno))?;
+    let stat = rustix::fs::fstat(&old).map_err(fail)?;
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-        rustix::fs::FileType::RegularFile => FileId::of(&old).map(Some).map_err(|source| Failure::File {
-            path: path.to_owned(),
-            action: "look at",
-            source,
-        }),
-        _ => Err(Failure::Usage(format!("{}: only a regular file is replaced", path.display()))),
+        rustix::fs::FileType::RegularFile => Ok(Some(old)),
+        _ => Err(OutputError::NotRegular { path: path.to_owned() }),
     }
 }
 
@@ -173,7 +221,7 @@ fn without_group(mode: RawMode) -> RawMode {
 }
 
 /// A file in `dir` without a name, or with a hidden one, derived from `name`, where none can do without.
-pub fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Option<OsString>), Errno> {
+pub(super) fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Option<OsString>), Errno> {
     match rustix::fs::openat(dir, ".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
         // As file systems and old kernels say that they do not know it.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
@@ -182,11 +230,6 @@ pub fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Optio
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let (fd, temporary) = with_temporary_name(name, |name| rustix::fs::openat(dir, name, flags, mode))?;
     Ok((File::from(fd), Some(temporary)))
-}
-
-/// As system calls have names. Those made here have no zero byte.
-fn c_name(name: &OsStr) -> CString {
-    CString::new(name.as_bytes()).unwrap_or_default()
 }
 
 /// Run `make` with hidden names derived from `name` until one is free.
@@ -228,7 +271,7 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("kiln-output-{}-{name}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("kiln-atomic-{}-{name}", std::process::id()));
             fs::create_dir(&path).unwrap();
             Self(path)
         }
@@ -245,8 +288,8 @@ mod tests {
     }
 
     /// An output of the kind for file systems without nameless files.
-    fn with_name(path: &Path, existing: Existing) -> NewFile {
-        let mut output = NewFile::create(path, existing).unwrap();
+    fn with_name(path: &Path, existing: Existing) -> AtomicFile {
+        let mut output = AtomicFile::create(path, existing).unwrap();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let make = |name: &OsStr| rustix::fs::openat(&output.dir, name, flags, Mode::RUSR | Mode::WUSR);
         let (fd, temporary) = with_temporary_name(&output.name, make).unwrap();
@@ -259,7 +302,7 @@ mod tests {
         let scratch = Scratch::new("appears");
         let path = scratch.0.join("image");
         for create in [
-            |path: &Path| NewFile::create(path, Existing::Keep).unwrap(),
+            |path: &Path| AtomicFile::create(path, Existing::Keep).unwrap(),
             |path: &Path| with_name(path, Existing::Keep),
         ] {
             let output = create(&path);
@@ -282,7 +325,7 @@ mod tests {
         let scratch = Scratch::new("mode");
         let path = scratch.0.join("image");
         for create in [
-            |path: &Path| NewFile::create(path, Existing::Replace).unwrap(),
+            |path: &Path| AtomicFile::create(path, Existing::Replace).unwrap(),
             |path: &Path| with_name(path, Existing::Replace),
         ] {
             for mode in [0o600, 0o640, 0o666, 0o755] {
@@ -304,20 +347,20 @@ mod tests {
         let path = scratch.0.join("image");
         // Someone else is faster: only the end can tell.
         for create in [
-            |path: &Path| NewFile::create(path, Existing::Keep).unwrap(),
+            |path: &Path| AtomicFile::create(path, Existing::Keep).unwrap(),
             |path: &Path| with_name(path, Existing::Keep),
         ] {
             let output = create(&path);
             fs::write(&path, b"other").unwrap();
-            assert!(matches!(output.commit(), Err(Failure::Exists { .. })));
+            assert!(matches!(output.commit(), Err(OutputError::Exists { .. })));
             assert_eq!(fs::read(&path).unwrap(), b"other");
             assert_eq!(scratch.names(), ["image"]);
             fs::remove_file(&path).unwrap();
         }
         fs::write(&path, b"old").unwrap();
-        assert!(matches!(NewFile::create(&path, Existing::Keep), Err(Failure::Exists { .. })));
+        assert!(matches!(AtomicFile::create(&path, Existing::Keep), Err(OutputError::Exists { .. })));
         for create in [
-            |path: &Path| NewFile::create(path, Existing::Replace).unwrap(),
+            |path: &Path| AtomicFile::create(path, Existing::Replace).unwrap(),
             |path: &Path| with_name(path, Existing::Replace),
         ] {
             let output = create(&path);
@@ -328,7 +371,7 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(matches!(NewFile::create(&path, Existing::Replace), Err(Failure::Usage(_))));
-        assert!(matches!(NewFile::create(Path::new("/"), Existing::Keep), Err(Failure::Usage(_))));
+        assert!(matches!(AtomicFile::create(&path, Existing::Replace), Err(OutputError::NotRegular { .. })));
+        assert!(matches!(AtomicFile::create(Path::new("/"), Existing::Keep), Err(OutputError::NotAName { .. })));
     }
 }

@@ -1,0 +1,74 @@
+//! A place inside something that exists: a block device, or a larger file.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::output::error::OutputError;
+use crate::output::spool::Spool;
+
+/// Opening a block device with this fails while it is mounted, or in use otherwise.
+const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+
+/// A place inside something that exists. What lies before and behind the image stays. It is not written before the image is
+/// complete, but then in place: a crash while it is written leaves part of the image.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    file: File,
+    is_device: bool,
+}
+
+impl Place {
+    /// The block device `path`.
+    ///
+    /// # Errors
+    /// A device that is in use; errors of the system.
+    pub fn device(path: &Path) -> Result<Self, OutputError> {
+        Self::open(path, true, IN_USE_FAILS)
+    }
+
+    /// The existing file `path`.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn in_file(path: &Path) -> Result<Self, OutputError> {
+        Self::open(path, false, 0)
+    }
+
+    fn open(path: &Path, is_device: bool, flags: i32) -> Result<Self, OutputError> {
+        let path = path.canonicalize().map_err(|source| OutputError::file(path, "find", source))?;
+        let file = File::options().write(true).custom_flags(flags).open(&path);
+        let file = file.map_err(|source| OutputError::file(&path, "open", source))?;
+        Ok(Self { path, file, is_device })
+    }
+
+    /// The file or the device.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A directory on the file system that the place is in; `None` for a device, which is in none.
+    pub fn dir(&self) -> Option<&Path> {
+        self.path.parent().filter(|_| !self.is_device)
+    }
+
+    /// Write the image that waits in `spool` from byte `offset` of the place on, and see that it survives a crash.
+    ///
+    /// # Errors
+    /// A device that is too small for the image, which is left as it was; errors of the system.
+    pub fn write(mut self, spool: &Spool, offset: u64) -> Result<(), OutputError> {
+        let failed = |source| OutputError::file(&self.path, "write", source);
+        let mut image = spool.file();
+        let room = self.file.seek(SeekFrom::End(0)).map_err(failed)?.saturating_sub(offset);
+        let len = image.metadata().map_err(failed)?.len();
+        if self.is_device && room < len {
+            let message = format!("the image has {len} bytes, the device {room} from byte {offset} on");
+            return Err(failed(io::Error::new(io::ErrorKind::StorageFull, message)));
+        }
+        let copied = self.file.seek(SeekFrom::Start(offset)).and_then(|_| image.rewind());
+        let copied = copied.and_then(|()| io::copy(&mut image, &mut self.file));
+        copied.and_then(|_| self.file.sync_all()).map_err(failed)
+    }
+}

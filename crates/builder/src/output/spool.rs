@@ -1,0 +1,111 @@
+//! A nameless file in which an image waits that cannot be built where it is to go: builders go back in their output, and pipes
+//! cannot.
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::output::Output;
+use crate::output::atomic_file::create_in;
+use crate::output::error::OutputError;
+
+/// Where images wait if neither an argument nor the environment says it: on a disk, as a rule, which /tmp is not.
+const DEFAULT_DIR: &str = "/var/tmp";
+/// Bytes that are copied at once.
+const PIECE_LEN: usize = 1 << 20;
+
+/// A nameless file: nothing is left of it, however the program ends.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    file: File,
+}
+
+/// Why a spool could not be copied.
+#[derive(Debug)]
+pub enum CopyError {
+    /// The spool could not be read.
+    Read(io::Error),
+    /// The writer failed.
+    Write(io::Error),
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl Spool {
+    /// A new one in `dir`.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn create(dir: &Path) -> Result<Self, OutputError> {
+        let fail = |action| move |errno: Errno| OutputError::file(dir, action, errno.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail("open the directory"))?;
+        let name = OsStr::new("kiln-image");
+        let (file, temporary) = create_in(&fd, name, Mode::RUSR | Mode::WUSR).map_err(fail("make a file in"))?;
+        if let Some(temporary) = temporary {
+            rustix::fs::unlinkat(&fd, &temporary, AtFlags::empty()).map_err(fail("remove a file in"))?;
+        }
+        Ok(Self { dir: dir.to_owned(), file })
+    }
+
+    /// The directory of spools: `$TMPDIR` if it is set, else `/var/tmp`.
+    pub fn default_dir() -> PathBuf {
+        let env = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let default = || if Path::new(DEFAULT_DIR).is_dir() { DEFAULT_DIR.into() } else { std::env::temp_dir() };
+        env.unwrap_or_else(default)
+    }
+
+    /// The file, open for reading and writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The directory that it takes room in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Write all of it to `writer`, front to back, holes as zeros, until `stop` is set.
+    ///
+    /// # Errors
+    /// Errors of either side, and an interruption.
+    pub fn copy_to(&self, writer: &mut dyn Write, stop: &AtomicBool) -> Result<(), CopyError> {
+        let mut file = &self.file;
+        file.rewind().map_err(CopyError::Read)?;
+        let mut piece = vec![0; PIECE_LEN];
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(CopyError::Interrupted);
+            }
+            let len = match file.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                len => len.map_err(CopyError::Read)?,
+            };
+            writer.write_all(&piece[..len]).map_err(CopyError::Write)?;
+        }
+    }
+}
+
+impl Output for Spool {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        Output::write_at(&self.file, bytes, offset)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Output::read_at(&self.file, buf, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Output::set_len(&self.file, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Output::sync(&self.file)
+    }
+}
