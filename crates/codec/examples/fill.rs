@@ -16,21 +16,33 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: fill METHOD[,LEVEL] PCLUSTER_BYTES FILE...".into());
     };
     let spec = Spec::parse(method, pcluster_len.parse()?)?;
-    let mut encoder = Encoder::new(&spec)?;
-    let mut decoder = Decoder::new(DecodeLimits::default());
-    let mut out = vec![0; spec.pcluster_len as usize];
+    let mut codec = Codec {
+        spec,
+        encoder: Encoder::new(&spec)?,
+        decoder: Decoder::new(DecodeLimits::default()),
+        out: vec![0; spec.pcluster_len as usize],
+    };
     let mut total = Total::default();
     for file in files {
-        total.add_file(&fs::read(file)?, &spec, &mut encoder, &mut decoder, &mut out)?;
+        total.add_file(&fs::read(file)?, &mut codec)?;
     }
     let ratio = total.input as f64 / (total.blocks * BLOCK_LEN) as f64;
     let speed = total.input as f64 / 1e6 / total.cpu.as_secs_f64();
-    let encodes = encoder.encodes() as f64 / total.pclusters as f64;
+    let encodes = codec.encoder.encodes() as f64 / total.pclusters as f64;
     let fill = total.produced as f64 / total.room as f64;
     println!(
         "{method:<10} {pcluster_len:>8}  ratio {ratio:6.3}  {speed:7.1} MB/s  {encodes:5.2} encodes  fill {fill:.4}"
     );
     Ok(())
+}
+
+/// What encodes and decodes.
+struct Codec {
+    spec: Spec,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// Room for a pcluster.
+    out: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -44,14 +56,8 @@ struct Total {
 }
 
 impl Total {
-    fn add_file(
-        &mut self,
-        file: &[u8],
-        spec: &Spec,
-        encoder: &mut Encoder,
-        decoder: &mut Decoder,
-        out: &mut [u8],
-    ) -> Result<(), Box<dyn Error>> {
+    fn add_file(&mut self, file: &[u8], codec: &mut Codec) -> Result<(), Box<dyn Error>> {
+        let Codec { spec, encoder, decoder, out } = codec;
         let mut plain = Vec::new();
         let mut rest = file;
         encoder.reset();

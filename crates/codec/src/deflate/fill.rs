@@ -1,8 +1,7 @@
 //! Filling a room with one stream: parse until an estimate says that it is full, code, walk back.
 
 use super::block::BlockCode;
-use super::matches::Matcher;
-use super::parse::{Level, Stop, Tokens, parse};
+use super::parse::{Level, Parser, Stop, Tokens};
 use super::stream::Stream;
 use super::symbols::Histogram;
 use crate::Filled;
@@ -28,8 +27,7 @@ const CALIBRATION_TOKENS: usize = 256;
 
 /// Fills pclusters, and remembers what helps to fill the next one.
 pub(super) struct Filler {
-    level: Level,
-    matcher: Matcher,
+    parser: Parser,
     tokens: Tokens,
     entropy: EntropyTable,
     /// Input bytes per output byte, of the pcluster before.
@@ -56,8 +54,8 @@ impl Open {
 
 impl Filler {
     pub(super) fn new(level: Level, window_len: usize) -> Self {
-        let (matcher, tokens, entropy) = (Matcher::new(window_len), Tokens::default(), EntropyTable::new());
-        Filler { level, matcher, tokens, entropy, ratio: RATIO_FIRST, calibration: 1.0 }
+        let (parser, tokens, entropy) = (Parser::new(level, window_len), Tokens::default(), EntropyTable::new());
+        Filler { parser, tokens, entropy, ratio: RATIO_FIRST, calibration: 1.0 }
     }
 
     pub(super) fn reset(&mut self) {
@@ -69,7 +67,7 @@ impl Filler {
         let room = out.len();
         let goal = (room * 8) as f64 * (1.0 + OVERSHOOT) + OVERSHOOT_BITS;
         let expected = ((room as f64 * self.ratio) as usize).min(input.len());
-        self.matcher.start(expected);
+        self.parser.start(expected);
         self.tokens.clear();
         let mut stream = Stream::new(out);
         let mut open = Open::new(0);
@@ -77,7 +75,7 @@ impl Filler {
         let mut full = None;
         while at < input.len() {
             let stop = Stop { at: checkpoint.max(at + 1), tokens: open.tokens + CHUNK_TOKENS };
-            at = parse(&self.level, &mut self.matcher, input, at, stop, &mut self.tokens);
+            at = self.parser.parse(input, at, stop, &mut self.tokens);
             if self.tokens.all.len() >= stop.tokens && !self.end_chunk(input, at, &mut open, &mut stream) {
                 at = open.end;
                 break;
@@ -194,10 +192,10 @@ mod tests {
 
     /// The naive twin for one block: codes are made for every count of tokens.
     fn naive(level: Level, input: &[u8], room: usize) -> usize {
-        let (mut matcher, mut tokens) = (Matcher::new(WINDOW_LEN), Tokens::default());
-        matcher.start(input.len());
+        let (mut parser, mut tokens) = (Parser::new(level, WINDOW_LEN), Tokens::default());
+        parser.start(input.len());
         let stop = Stop { at: input.len(), tokens: usize::MAX / 8 };
-        parse_all(&level, &mut matcher, input, stop, &mut tokens);
+        parse_all(&mut parser, input, stop, &mut tokens);
         let (mut histogram, mut consumed, mut best) = (Histogram::EMPTY, 0, 0);
         for &token in &tokens.all {
             count(&mut histogram, token);
@@ -209,11 +207,11 @@ mod tests {
         best
     }
 
-    fn parse_all(level: &Level, matcher: &mut Matcher, input: &[u8], stop: Stop, tokens: &mut Tokens) {
+    fn parse_all(parser: &mut Parser, input: &[u8], stop: Stop, tokens: &mut Tokens) {
         let mut at = 0;
         while at < input.len() {
             let stop = Stop { tokens: tokens.all.len() + 1000, ..stop };
-            at = parse(level, matcher, input, at, stop, tokens);
+            at = parser.parse(input, at, stop, tokens);
         }
     }
 

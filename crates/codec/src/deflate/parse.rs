@@ -87,110 +87,120 @@ pub(super) struct Stop {
     pub(super) tokens: usize,
 }
 
-/// Parse `input` from `at` on, and return where the last token ends.
-pub(super) fn parse(
-    level: &Level,
-    matcher: &mut Matcher,
-    input: &[u8],
+/// A level, and what it has seen of a text.
+pub(super) struct Parser {
+    level: Level,
+    matcher: Matcher,
+}
+
+/// A match that is taken.
+struct Taken {
     at: usize,
-    stop: Stop,
-    tokens: &mut Tokens,
-) -> usize {
-    let parse = match level.strategy {
-        Strategy::Fast => parse_with::<false, 0>,
-        Strategy::Greedy => parse_with::<true, 0>,
-        Strategy::Lazy => parse_with::<true, 1>,
-        Strategy::Lazier => parse_with::<true, 2>,
-    };
-    let mut at = parse(level, matcher, input, at, stop, tokens);
-    if at + MARGIN > input.len() {
-        while at < stop.at.min(input.len()) && tokens.all.len() < stop.tokens {
-            tokens.literal(input[at]);
-            at += 1;
-        }
-    }
-    at
-}
-
-/// `SHORT`: matches of 3 bytes as well. `AHEAD`: how many positions to look ahead.
-fn parse_with<const SHORT: bool, const AHEAD: usize>(
-    level: &Level,
-    matcher: &mut Matcher,
-    input: &[u8],
-    mut at: usize,
-    stop: Stop,
-    tokens: &mut Tokens,
-) -> usize {
-    let search_end = input.len().saturating_sub(MARGIN - 1);
-    while at < stop.at.min(search_end) && tokens.all.len() < stop.tokens {
-        matcher.sweep(at);
-        let found = matcher.find::<SHORT>(input, at, 0, level.effort);
-        if !is_worthwhile(found, AHEAD) {
-            tokens.literal(input[at]);
-            at += 1;
-            continue;
-        }
-        at = match AHEAD {
-            0 => take::<SHORT>(matcher, input, at, at + 1, found, tokens),
-            _ => take_lazily::<SHORT, AHEAD>(level, matcher, input, at, search_end, found, tokens),
-        };
-    }
-    at
-}
-
-/// Take `found`, or the first of the matches behind it that nothing still better follows.
-#[inline(always)]
-fn take_lazily<const SHORT: bool, const AHEAD: usize>(
-    level: &Level,
-    matcher: &mut Matcher,
-    input: &[u8],
-    mut at: usize,
-    search_end: usize,
-    mut found: Match,
-    tokens: &mut Tokens,
-) -> usize {
-    // What is better than what we have is rare: half of the effort finds nearly all of it.
-    let effort_1 = Effort { depth: level.effort.depth / 2, ..level.effort };
-    let effort_2 = Effort { depth: level.effort.depth / 4, ..level.effort };
-    loop {
-        if found.len >= level.lazy_len || at + 1 >= search_end {
-            return take::<SHORT>(matcher, input, at, at + 1, found, tokens);
-        }
-        let next = matcher.find::<SHORT>(input, at + 1, found.len - 1, effort_1);
-        if is_better(next, found, 1) {
-            tokens.literal(input[at]);
-            at += 1;
-            found = next;
-            continue;
-        }
-        if AHEAD < 2 || at + 2 >= search_end {
-            return take::<SHORT>(matcher, input, at, at + 2, found, tokens);
-        }
-        let next = matcher.find::<SHORT>(input, at + 2, found.len - 1, effort_2);
-        if !is_better(next, found, 2) {
-            return take::<SHORT>(matcher, input, at, at + 3, found, tokens);
-        }
-        tokens.literal(input[at]);
-        tokens.literal(input[at + 1]);
-        at += 2;
-        found = next;
-    }
-}
-
-/// Take the match at `at`, where positions up to `entered` are known to the matcher.
-#[inline(always)]
-fn take<const SHORT: bool>(
-    matcher: &mut Matcher,
-    input: &[u8],
-    at: usize,
-    entered: usize,
     found: Match,
-    tokens: &mut Tokens,
-) -> usize {
-    tokens.matched(found);
-    let end = at + found.len;
-    matcher.insert::<SHORT>(input, entered, end);
-    end
+    /// Positions up to here are known to the matcher.
+    entered: usize,
+}
+
+impl Parser {
+    pub(super) fn new(level: Level, window_len: usize) -> Self {
+        Self { level, matcher: Matcher::new(window_len) }
+    }
+
+    /// Begin with another text, of which about `expected` bytes will be parsed.
+    pub(super) fn start(&mut self, expected: usize) {
+        self.matcher.start(expected);
+    }
+
+    /// Parse `input` from `at` on, and return where the last token ends.
+    pub(super) fn parse(&mut self, input: &[u8], at: usize, stop: Stop, tokens: &mut Tokens) -> usize {
+        let parse = match self.level.strategy {
+            Strategy::Fast => Self::parse_with::<false, 0>,
+            Strategy::Greedy => Self::parse_with::<true, 0>,
+            Strategy::Lazy => Self::parse_with::<true, 1>,
+            Strategy::Lazier => Self::parse_with::<true, 2>,
+        };
+        let mut at = parse(self, input, at, stop, tokens);
+        if at + MARGIN > input.len() {
+            while at < stop.at.min(input.len()) && tokens.all.len() < stop.tokens {
+                tokens.literal(input[at]);
+                at += 1;
+            }
+        }
+        at
+    }
+
+    /// `SHORT`: matches of 3 bytes as well. `AHEAD`: how many positions to look ahead.
+    fn parse_with<const SHORT: bool, const AHEAD: usize>(
+        &mut self,
+        input: &[u8],
+        mut at: usize,
+        stop: Stop,
+        tokens: &mut Tokens,
+    ) -> usize {
+        let effort = self.level.effort;
+        while at < stop.at.min(search_end(input)) && tokens.all.len() < stop.tokens {
+            self.matcher.sweep(at);
+            let found = self.matcher.find::<SHORT>(input, at, 0, effort);
+            if !is_worthwhile(found, AHEAD) {
+                tokens.literal(input[at]);
+                at += 1;
+                continue;
+            }
+            let taken = match AHEAD {
+                0 => Taken { at, found, entered: at + 1 },
+                _ => self.look_ahead::<SHORT, AHEAD>(input, at, found, tokens),
+            };
+            tokens.matched(taken.found);
+            at = taken.at + taken.found.len;
+            self.matcher.insert::<SHORT>(input, taken.entered, at);
+        }
+        at
+    }
+
+    /// Choose `found` at `at`, or the first of the matches behind it that nothing still better follows. What is in front of the
+    /// chosen one becomes literals.
+    #[inline(always)]
+    fn look_ahead<const SHORT: bool, const AHEAD: usize>(
+        &mut self,
+        input: &[u8],
+        mut at: usize,
+        mut found: Match,
+        tokens: &mut Tokens,
+    ) -> Taken {
+        let Level { effort, lazy_len, .. } = self.level;
+        // What is better than what we have is rare: half of the effort finds nearly all of it.
+        let effort_1 = Effort { depth: effort.depth / 2, ..effort };
+        let effort_2 = Effort { depth: effort.depth / 4, ..effort };
+        loop {
+            if found.len >= lazy_len || at + 1 >= search_end(input) {
+                return Taken { at, found, entered: at + 1 };
+            }
+            let next = self.matcher.find::<SHORT>(input, at + 1, found.len - 1, effort_1);
+            if is_better(next, found, 1) {
+                tokens.literal(input[at]);
+                at += 1;
+                found = next;
+                continue;
+            }
+            if AHEAD < 2 || at + 2 >= search_end(input) {
+                return Taken { at, found, entered: at + 2 };
+            }
+            let next = self.matcher.find::<SHORT>(input, at + 2, found.len - 1, effort_2);
+            if !is_better(next, found, 2) {
+                return Taken { at, found, entered: at + 3 };
+            }
+            tokens.literal(input[at]);
+            tokens.literal(input[at + 1]);
+            at += 2;
+            found = next;
+        }
+    }
+}
+
+/// Matches are searched for in front of this position.
+#[inline(always)]
+fn search_end(input: &[u8]) -> usize {
+    input.len().saturating_sub(MARGIN - 1)
 }
 
 /// Whether a match is better than literals. Of 3 bytes only where its distance has few bits, and all the more so where

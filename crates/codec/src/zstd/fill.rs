@@ -6,7 +6,7 @@ use super::codes::{self, Counts, Recent};
 use super::frame::{BlockTokens, Frame};
 use super::matches::Matcher;
 use super::parse::Parse;
-use super::tokens::{Cursor, Tokens};
+use super::tokens::{Cursor, Tokens, Until};
 use crate::entropy::EntropyTable;
 use crate::{CodecError, Filled, Spec};
 
@@ -125,7 +125,7 @@ impl Filler {
             let limit = (open.start + block_len).min(input.len());
             let stop = checkpoint.max(cursor.at + 1).min(open.chunk_end).min(limit);
             let (literals, sequences) = (self.tokens.literals.len(), self.tokens.sequences.len());
-            self.finder.parse(input, &mut cursor, stop, limit, &mut self.tokens)?;
+            self.finder.parse(input, &mut cursor, Until { stop, limit }, &mut self.tokens)?;
             open.recent.add(&self.tokens.literals[literals..], &self.tokens.sequences[sequences..]);
             if cursor.at >= open.chunk_end && !self.end_chunk(input, &mut cursor, &mut open, &mut frame) {
                 break;
@@ -257,18 +257,17 @@ impl Finder {
         }
     }
 
-    /// Find matches from the cursor on, until it is at `stop` or behind it, but not behind `limit`, where the block ends.
+    /// Find matches from the cursor on, and take the literals behind the last one.
     fn parse(
         &mut self,
         input: &[u8],
         cursor: &mut Cursor,
-        stop: usize,
-        limit: usize,
+        until: Until,
         tokens: &mut Tokens,
     ) -> Result<(), CodecError> {
         match self {
-            Finder::Quick(matcher) => matcher.parse(input, cursor, stop, limit, tokens),
-            Finder::Library(parse) => parse.parse(input, cursor, stop, limit, tokens)?,
+            Finder::Quick(matcher) => matcher.parse(input, cursor, until, tokens),
+            Finder::Library(parse) => parse.parse(input, cursor, until, tokens)?,
         }
         tokens.add_literals(input, cursor.done, cursor.at);
         cursor.done = cursor.at;

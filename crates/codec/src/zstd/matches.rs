@@ -10,7 +10,7 @@
 //! * They are not cleared between pclusters: positions count on, and what is in front of the input is out of reach.
 //! * Words and tables are read without bounds checks, which the compiler cannot prove away.
 
-use super::tokens::{Cursor, Tokens};
+use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::{common_len, load32, load64};
 use std::mem;
@@ -60,14 +60,13 @@ impl Matcher {
         }
     }
 
-    /// Find matches from the cursor on, until it is at `stop` or behind it, but not behind `limit`, where the block ends.
-    /// Literals behind the last match are the caller's.
-    pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, stop: usize, limit: usize, tokens: &mut Tokens) {
+    /// Find matches from the cursor on. Literals behind the last match are the caller's.
+    pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, until: Until, tokens: &mut Tokens) {
         match self.size {
-            (13, 5) => self.parse_sized::<13, 5>(input, cursor, stop, limit, tokens),
-            (14, 5) => self.parse_sized::<14, 5>(input, cursor, stop, limit, tokens),
-            (14, 4) => self.parse_sized::<14, 4>(input, cursor, stop, limit, tokens),
-            (15, 4) => self.parse_sized::<15, 4>(input, cursor, stop, limit, tokens),
+            (13, 5) => self.parse_sized::<13, 5>(input, cursor, until, tokens),
+            (14, 5) => self.parse_sized::<14, 5>(input, cursor, until, tokens),
+            (14, 4) => self.parse_sized::<14, 4>(input, cursor, until, tokens),
+            (15, 4) => self.parse_sized::<15, 4>(input, cursor, until, tokens),
             size => unreachable!("no level has tables of {size:?}"),
         }
     }
@@ -78,10 +77,10 @@ impl Matcher {
         &mut self,
         input: &[u8],
         cursor: &mut Cursor,
-        stop: usize,
-        limit: usize,
+        until: Until,
         tokens: &mut Tokens,
     ) {
+        let Until { stop, limit } = until;
         debug_assert!(stop <= limit && limit <= input.len());
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
         while let Some(found) = self.next_match::<BITS, SHORT>(input, cursor, end) {
@@ -102,7 +101,7 @@ impl Matcher {
                     self.enter::<BITS, SHORT>(input, searched + 2);
                     self.enter_long::<BITS>(input, cursor.at - 2);
                     self.enter_short::<BITS, SHORT>(input, cursor.at - 1);
-                    self.repeat::<BITS, SHORT>(input, cursor, end, limit, tokens);
+                    self.repeat::<BITS, SHORT>(input, cursor, Until { stop: end, limit }, tokens);
                 }
             }
         }
@@ -186,20 +185,19 @@ impl Matcher {
     /// Matches at the distance before the last one that follow at once.
     ///
     /// # Safety
-    /// `end + MARGIN <= input.len()` and `end + MATCH_MARGIN <= limit`.
+    /// `stop + MARGIN <= input.len()` and `stop + MATCH_MARGIN <= limit`.
     #[inline(always)]
     unsafe fn repeat<const BITS: u32, const SHORT: u32>(
         &mut self,
         input: &[u8],
         cursor: &mut Cursor,
-        end: usize,
-        limit: usize,
+        Until { stop, limit }: Until,
         tokens: &mut Tokens,
     ) {
         loop {
             let (at, dist) = (cursor.at, cursor.recent.0[1] as usize);
             // SAFETY: as the caller says.
-            if at >= end || dist > at || unsafe { load32(input, at - dist) != load32(input, at) } {
+            if at >= stop || dist > at || unsafe { load32(input, at - dist) != load32(input, at) } {
                 return;
             }
             // SAFETY: as the caller says.
@@ -318,7 +316,7 @@ mod tests {
                 for stop in stops.iter().scan(0, |at, stop| { *at += stop; Some(*at) }).chain([text.len()]) {
                     let stop = stop.min(text.len());
                     if stop > cursor.at {
-                        matcher.parse(text, &mut cursor, stop, text.len(), &mut tokens);
+                        matcher.parse(text, &mut cursor, Until { stop, limit: text.len() }, &mut tokens);
                     }
                     tokens.add_literals(text, cursor.done, cursor.at);
                     cursor.done = cursor.at;
@@ -345,7 +343,7 @@ mod tests {
             matcher.end = end;
             matcher.start();
             let (mut tokens, mut cursor) = (Tokens::default(), Cursor::START);
-            matcher.parse(&text, &mut cursor, text.len(), text.len(), &mut tokens);
+            matcher.parse(&text, &mut cursor, Until { stop: text.len(), limit: text.len() }, &mut tokens);
             tokens.add_literals(&text, cursor.done, cursor.at);
             assert_eq!(text_of(&tokens), text);
             lens.push(tokens.literals.len());

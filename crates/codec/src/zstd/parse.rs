@@ -6,7 +6,7 @@
 //!
 //! `ZSTD_generateSequences` is meant for debugging, says upstream, and may go: it is called in one place, here.
 
-use super::tokens::{Cursor, Tokens};
+use super::tokens::{Cursor, Tokens, Until};
 use super::{Context, check, error_code, ffi};
 use crate::{CodecError, Spec};
 
@@ -61,14 +61,12 @@ impl Parse {
         self.expected = expected;
     }
 
-    /// Take sequences from the cursor on, until it is at `stop` or behind it, but not behind `limit`, where the block ends.
-    /// Literals behind the last match are the caller's.
+    /// Take sequences from the cursor on. Literals behind the last match are the caller's.
     pub(super) fn parse(
         &mut self,
         input: &[u8],
         cursor: &mut Cursor,
-        stop: usize,
-        limit: usize,
+        Until { stop, limit }: Until,
         tokens: &mut Tokens,
     ) -> Result<(), CodecError> {
         while cursor.at < stop {

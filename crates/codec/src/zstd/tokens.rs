@@ -52,6 +52,15 @@ impl Tokens {
     }
 }
 
+/// Where a search for matches ends.
+#[derive(Clone, Copy)]
+pub(super) struct Until {
+    /// The cursor is at this position or behind it.
+    pub(super) stop: usize,
+    /// No match reaches further: the block ends here.
+    pub(super) limit: usize,
+}
+
 /// Where the parse is.
 pub(super) struct Cursor {
     /// The next position.
