@@ -8,8 +8,13 @@
 //! A third, [`probe`], tells whether trying to compress is worthwhile. Streams are as the EROFS kernel driver reads
 //! them: bare, without padding (the caller adds and strips the zeros in front), and never beginning with a zero byte.
 //!
-//! This is the only crate that calls C. `unsafe` stands in the modules named after the formats and nowhere else; bytes
-//! of an image are untrusted and can cause errors only.
+//! This is the only crate that calls C. Bytes of an image are untrusted and can cause errors only.
+//!
+//! `unsafe` stands in two kinds of modules, and nowhere else:
+//!
+//! * at C functions: `lz4`, `lzma`, `deflate::decode`, `deflate::libdeflate`, `zstd`, `zstd::decode`, `zstd::parse`, `zstd::stream`;
+//! * in match finders, which read text and tables without bounds checks: `words`, `deflate::matches`, `zstd::matches`,
+//!   `zstd::tokens`.
 #![warn(unreachable_pub)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 

@@ -160,7 +160,7 @@ impl CompactLayout {
         while lcn < self.count {
             let pack = self.pack_of(lcn);
             let mut batch = [None; PACK_MAX];
-            let real = pack.entries.min((self.count - lcn) as usize);
+            let real = (self.count - lcn).min(pack.entries as u64) as usize;
             for slot in &mut batch[..real] {
                 *slot = entries.next();
                 if slot.is_none() {
