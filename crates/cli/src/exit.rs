@@ -98,17 +98,17 @@ impl From<OutputError> for Failure {
 
 impl Failure {
     /// Of a source, after the signal `caught`; `device_option` is what names extra devices of an image.
-    pub fn source(error: SourceError, caught: Option<u8>, device_option: &'static str) -> Self {
+    pub fn of_source(error: SourceError, caught: Option<u8>, device_option: &'static str) -> Self {
         match (error, caught) {
             (SourceError::Interrupted, Some(number)) => Failure::Signal(number),
-            (SourceError::Image { path, offset, source }, _) => Failure::image(&path, offset, device_option, source),
+            (SourceError::Image { path, offset, source }, _) => Failure::of_image(&path, offset, device_option, source),
             (error @ SourceError::Options { .. }, _) => Failure::Usage(error.to_string()),
             (error, _) => Failure::Source(error),
         }
     }
 
     /// Of the image at `path`, from byte `offset` of its file on.
-    pub fn image(path: &Path, offset: u64, device_option: &'static str, source: ReadError) -> Self {
+    pub fn of_image(path: &Path, offset: u64, device_option: &'static str, source: ReadError) -> Self {
         let mut image = path.as_os_str().to_owned();
         if offset > 0 {
             image.push(format!(" (image at byte {offset})"));

@@ -71,7 +71,7 @@ impl ImageArgs {
 
     /// An error about this image.
     pub fn failure(&self, source: ReadError) -> Failure {
-        Failure::image(&self.image, self.offset, self.device_option, source)
+        Failure::of_image(&self.image, self.offset, self.device_option, source)
     }
 
     /// The inode at `path`, and the path without slashes around it, as a walk from there wants it.

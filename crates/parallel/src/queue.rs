@@ -8,18 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::threads::Threads;
+
 /// Do `first` and all jobs that `work` finds, on `threads` threads, until none is left or `stop` is set. `work` gets a job, and adds
 /// the jobs that it finds to the list. The calling thread is one of the threads.
 ///
 /// # Panics
 /// If `work` does.
-pub fn run<J: Send>(threads: usize, first: J, stop: &AtomicBool, work: impl Fn(J, &mut Vec<J>) + Sync) {
+pub fn run<J: Send>(threads: Threads, first: J, stop: &AtomicBool, work: impl Fn(J, &mut Vec<J>) + Sync) {
     let state = State { waiting: vec![first], unfinished: 1, panicked: false };
     let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), stop };
     thread::scope(|scope| {
         let start = |_| thread::Builder::new().spawn_scoped(scope, || queue.work_all(&work)).ok();
         // Where the system has no more threads, fewer will do.
-        let others: Vec<_> = (1..threads).map_while(start).collect();
+        let others: Vec<_> = (1..threads.count()).map_while(start).collect();
         queue.work_all(&work);
         for other in others {
             other.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -96,7 +98,7 @@ mod tests {
     /// Sum of all numbers below `1 << bits`, each found by the number without its highest bit.
     fn sum(threads: usize, bits: u32, stop: &AtomicBool) -> u64 {
         let sum = AtomicU64::new(0);
-        run(threads, 0_u64, stop, |number, found| {
+        run(Threads::at_least_one(threads), 0_u64, stop, |number, found| {
             sum.fetch_add(number, Ordering::Relaxed);
             found.extend((u64::BITS - number.leading_zeros()..bits).map(|bit| number | 1 << bit));
         });
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn the_latest_job_comes_first() {
         let order = Mutex::new(Vec::new());
-        run(1, "", &AtomicBool::new(false), |job, found| {
+        run(Threads::ONE, "", &AtomicBool::new(false), |job, found| {
             order.lock().unwrap().push(job);
             found.extend_from_slice(match job {
                 "" => &["a", "b"],
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     #[should_panic = "a bug"]
     fn a_panic_ends_it() {
-        run(3, 0_u64, &AtomicBool::new(false), |job, found| {
+        run(Threads::at_least_one(3), 0_u64, &AtomicBool::new(false), |job, found| {
             assert_ne!(job, 100, "a bug");
             found.push(job + 1);
         });

@@ -21,7 +21,7 @@ impl Compared {
         let options = SourceOptions { devices: devices.to_vec(), offset };
         match kiln_source::open(path, &options) {
             Ok(source) => Ok(Self { source, device_option }),
-            Err(error) => Err(Failure::source(error, None, device_option)),
+            Err(error) => Err(Failure::of_source(error, None, device_option)),
         }
     }
 
@@ -29,7 +29,7 @@ impl Compared {
     pub fn scan(&self, threads: Threads, signals: &Signals) -> Result<Tree, Failure> {
         let options = ScanOptions { threads, ..ScanOptions::new(signals.stop()) };
         let scan = self.source.scan(&options);
-        scan.map(|scan| scan.tree).map_err(|error| Failure::source(error, signals.caught(), self.device_option))
+        scan.map(|scan| scan.tree).map_err(|error| Failure::of_source(error, signals.caught(), self.device_option))
     }
 }
 

@@ -59,7 +59,7 @@ impl Job<'_> {
         let threads = Threads::at_least_one(threads);
         let options = ScanOptions { threads, keep_going, filter, outputs, stop: signals.stop() };
         let scan = DirSource::new(self.src).scan(&options);
-        let scan = scan.map_err(|error| Failure::source(error, signals.caught(), DEVICE_OPTION))?;
+        let scan = scan.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;
         Ok(Scan { tree: filter::apply(scan.tree, self.policy).map_err(Failure::Policy)?, ..scan })
     }
 

@@ -72,7 +72,7 @@ impl Walk<'_> {
         *builder.meta_mut(NodeId::ROOT).1 = root.xattrs;
         let found = Mutex::new(Found { builder, ..Found::default() });
         let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
-        queue::run(self.options.threads.count(), first, self.options.stop, |job, subdirs| {
+        queue::run(self.options.threads, first, self.options.stop, |job, subdirs| {
             let listed = self.list(&job);
             found.lock().unwrap_or_else(PoisonError::into_inner).add(&job, listed, subdirs);
         });
@@ -160,7 +160,9 @@ impl Found {
             match known.map_or_else(|| self.add_node(node, &listed.nodes.stamps), Ok) {
                 Ok(id) => {
                     ids.push(id);
-                    identity.map(|identity| self.linked.insert(identity, id));
+                    if let Some(identity) = identity {
+                        self.linked.insert(identity, id);
+                    }
                 }
                 Err(error) => return self.failed = Some(error),
             }
