@@ -1,5 +1,6 @@
 //! A file of an image as an object: for code that wants a reader, and for images inside of images.
 
+use crate::data::batch_into::FileRangeMut;
 use crate::data::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -9,6 +10,7 @@ use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use crate::source::read_at::{RangeMut, ReadAt};
 use crate::tree::resolve::FollowLast;
+use kiln_parallel::Threads;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 
@@ -77,6 +79,16 @@ impl Image {
 
     /// Tell the sources that bytes `range` of a file will be read soon, at most 16 MiB of them. Returns how many stored bytes were
     /// announced. Reads metadata only.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let next = image.open_file("/big/text")?;
+    /// let announced = image.prefetch(next.inode(), 0..next.size())?;
+    /// # assert!(announced > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Something without contents, a damaged map, a failing source.
@@ -200,8 +212,15 @@ impl ReadAt for File {
         Ok(())
     }
 
+    /// In stored order: ranges that share a pcluster have it decoded once.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+        if ranges.iter().any(|range| self.ends_before(range.off, range.buf.len())) {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let mut reads: Vec<_> =
+            ranges.iter_mut().map(|RangeMut { off, buf }| FileRangeMut { inode: self.inode, off: *off, buf }).collect();
+        let results = self.image.read_many_into(&mut reads, Threads::ONE);
+        results.into_iter().try_for_each(|len| len.map(drop)).map_err(io::Error::from)
     }
 
     /// Plain data of a source that is in memory itself.

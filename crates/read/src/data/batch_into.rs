@@ -29,7 +29,7 @@ pub struct FileRangeMut<'a> {
 type RangeErrors = Vec<(usize, u64, ReadError)>;
 
 /// Units that one thread reads in one go, and where their bytes go.
-type Batch<'u, 'b> = (&'u [ReadUnit], &'u mut [&'b mut [u8]]);
+type UnitBatch<'u, 'b> = (&'u [ReadUnit], &'u mut [&'b mut [u8]]);
 
 impl Image {
     /// Fill the buffers of all `reads` on `threads`, in the order in which their contents are stored. Returns for each of them, in the order of
@@ -72,7 +72,7 @@ impl Image {
         unordered::run(threads, batched(&units, &mut buffers), || {
             let mut worker = Worker::new(self, &shared);
             let (errors, ranges) = (&errors, &ranges);
-            move |(units, buffers): Batch<'_, '_>| {
+            move |(units, buffers): UnitBatch<'_, '_>| {
                 self.announce(units);
                 for (unit, buf) in units.iter().zip(buffers) {
                     let inode = &ranges[unit.idx].inode;
@@ -110,7 +110,7 @@ fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Ve
 }
 
 /// Units and their buffers by batches.
-fn batched<'u, 'b>(units: &'u [ReadUnit], buffers: &'u mut [&'b mut [u8]]) -> Vec<Batch<'u, 'b>> {
+fn batched<'u, 'b>(units: &'u [ReadUnit], buffers: &'u mut [&'b mut [u8]]) -> Vec<UnitBatch<'u, 'b>> {
     let mut rest = buffers;
     let with_buffers = |batch: Range<usize>| {
         let (here, behind) = std::mem::take(&mut rest).split_at_mut(batch.len());

@@ -87,14 +87,14 @@ impl Image {
     /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
     pub fn scan(&self, root: &Inode, filter: &ScanFilter, threads: Threads) -> Result<FileTable, ReadError> {
         let mut table = FileTable::default();
-        Listing::new(self, filter, &mut table).list_all(root)?;
+        TreeLister::new(self, filter, &mut table).list_all(root)?;
         fill_rows(self, &mut table, threads)?;
         Ok(table)
     }
 }
 
 /// The first pass.
-struct Listing<'a> {
+struct TreeLister<'a> {
     image: &'a Image,
     filter: &'a ScanFilter,
     table: &'a mut FileTable,
@@ -109,7 +109,7 @@ struct Listing<'a> {
     room: u64,
 }
 
-impl<'a> Listing<'a> {
+impl<'a> TreeLister<'a> {
     fn new(image: &'a Image, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
         let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
         let (pending, seen, path_lens) = (Vec::new(), HashSet::new(), Vec::new());
