@@ -16,7 +16,7 @@ import lib
 import packers
 
 SCHEMA = 1
-PRESETS = ("plain", "fast", "balanced", "small", "dataset")
+PRESETS = ("plain", "fast", "balanced", "archive", "dataset")
 DIGESTS = {"without": (), "with": ("--content-digests",)}
 OUTCOMES = ("flips", "noticed", "harmless", "contents changed", "metadata changed")
 

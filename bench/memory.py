@@ -31,7 +31,7 @@ ONE_FILE = {
     "zstd 64K": (["-z", "zstd,3", "-C", "64k"], ["-zzstd,3", "-C65536"]),
     "lzma 1M": (["-z", "lzma,6", "-C", "1m"], ["-zlzma,6", "-C1048576"]),
 }
-PRESETS = ["balanced", "small"]
+PRESETS = ["balanced", "archive"]
 
 
 def kiln_with_cache(kiln: Path, cache: str) -> servers.Server:

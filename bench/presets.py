@@ -30,7 +30,7 @@ Method = Tuple[str, Optional[int]]
 GRID: List[Tuple[str, List[Method], List[int]]] = [
     ("fast", [("lz4", None), ("lz4hc", 9)], [16 * lib.KIB, 64 * lib.KIB, 128 * lib.KIB]),
     ("balanced", [("zstd", level) for level in (1, 3, 6, 9)], [64 * lib.KIB, 128 * lib.KIB, 256 * lib.KIB]),
-    ("small", [("zstd", 15), ("zstd", 19), ("lzma", 6)], [128 * lib.KIB, 512 * lib.KIB, lib.MIB]),
+    ("archive", [("zstd", 15), ("zstd", 19), ("lzma", 6)], [128 * lib.KIB, 512 * lib.KIB, lib.MIB]),
 ]
 
 # Two ways to choose places. By files: small files prevail, as when a system starts. By bytes: large files prevail, as

@@ -47,7 +47,7 @@ use uuid::Uuid;
 #[command(after_help = "\
 Examples:
   kiln pack rootfs/ rootfs.erofs
-  kiln pack --preset small rootfs/ rootfs.erofs
+  kiln pack --preset archive rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
   kiln pack --estimate rootfs/
   kiln pack --explain --dry-run rootfs/ rootfs.erofs

@@ -15,7 +15,7 @@ pub enum PresetArg {
     #[default]
     Balanced,
     /// lzma,6, 1 MiB; files packed whatever their size, equal parts stored once
-    Small,
+    Archive,
     /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes: for random reads of small files
     Dataset,
 }
@@ -26,7 +26,7 @@ impl From<PresetArg> for Preset {
             PresetArg::Plain => Preset::Plain,
             PresetArg::Fast => Preset::Fast,
             PresetArg::Balanced => Preset::Balanced,
-            PresetArg::Small => Preset::Archive,
+            PresetArg::Archive => Preset::Archive,
             PresetArg::Dataset => Preset::Dataset,
         }
     }

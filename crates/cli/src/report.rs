@@ -18,7 +18,7 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// Version of the JSON documents: fields may be added within one version, never changed or removed.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// An error, on standard error.
 pub fn error(message: &dyn fmt::Display) {

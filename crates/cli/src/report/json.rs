@@ -116,7 +116,7 @@ pub fn print_error(error: ErrorJson) -> Result<(), Failure> {
     }
 }
 
-/// A document that is one list, printed as it is found: `{"schema":1,"NAME":[...]}`, one element a line.
+/// A document that is one list, printed as it is found: `{"schema":2,"NAME":[...]}`, one element a line.
 /// Dropped before its end it is closed, so that [`print_error`] can go on behind it.
 pub struct JsonList {
     out: Option<Out>,

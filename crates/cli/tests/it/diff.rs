@@ -198,7 +198,7 @@ fn json_says_the_same() {
     let output = run(&["diff", "--json", &scratch.path("a.erofs"), &scratch.path("b")]);
     assert_eq!(output.status.code(), Some(1));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["schema"], 1);
+    assert_eq!(document["schema"], 2);
     let count = |name: &str| document[name].as_u64().unwrap();
     assert_eq!(["added", "removed", "changed", "unreadable", "same"].map(count), [2, 1, 4, 0, 3]);
     let changes = document["changes"].as_array().unwrap();

@@ -63,7 +63,7 @@ fn people_get_a_table() {
     let root = tree(&scratch);
     let table = String::from_utf8(stdout(&["pack", "--estimate", &root])).unwrap();
     let presets: Vec<_> = table.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(presets, ["preset", "plain", "fast", "balanced", "small", "dataset"]);
+    assert_eq!(presets, ["preset", "plain", "fast", "balanced", "archive", "dataset"]);
     assert!(table.lines().all(|line| line.split(' ').count() > 5), "{table}");
     assert_eq!(scratch.names(), ["src"], "nothing is built");
 }

@@ -47,7 +47,7 @@ fn tree(scratch: &Scratch) -> String {
 /// What is told, by path.
 fn explained(args: &[&str]) -> BTreeMap<String, Value> {
     let document: Value = serde_json::from_slice(&stdout(args)).unwrap();
-    assert_eq!(document["schema"], 1);
+    assert_eq!(document["schema"], 2);
     assert!(document["image_bytes"].as_u64().unwrap() > 0, "the fields of the summary follow");
     let files = document["explained"].as_array().unwrap();
     files.iter().map(|file| (file["path"].as_str().unwrap().to_owned(), file.clone())).collect()

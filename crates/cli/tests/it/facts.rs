@@ -11,7 +11,7 @@ fn lines(args: &[&str]) -> Vec<String> {
 
 fn json(args: &[&str]) -> Value {
     let value: Value = serde_json::from_slice(&stdout(args)).unwrap();
-    assert_eq!(value["schema"], 1);
+    assert_eq!(value["schema"], 2);
     value
 }
 

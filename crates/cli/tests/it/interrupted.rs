@@ -97,7 +97,7 @@ fn memory_that_runs_out_is_told_and_leaves_nothing_behind() {
     let mkfs = scratch.path("mkfs.erofs");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();
     let kiln =
-        [env!("CARGO_BIN_EXE_kiln"), "pack", "--quiet", "--preset", "small", "--threads", "4", &root, "out/image"];
+        [env!("CARGO_BIN_EXE_kiln"), "pack", "--quiet", "--preset", "archive", "--threads", "4", &root, "out/image"];
     let mkfs = [&mkfs, "-zlzma", "-C1048576", "--quiet", "--workers=4", "out/image", &root];
     let mut told = [0; 2];
     for (idx, command) in [&kiln[..], &mkfs].into_iter().enumerate() {

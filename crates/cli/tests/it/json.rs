@@ -71,7 +71,7 @@ fn every_field_is_documented() {
         &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
     ] {
         let document = json(&stdout(args));
-        assert_eq!(document["schema"], 1, "{args:?}");
+        assert_eq!(document["schema"], 2, "{args:?}");
         fields(&document, &mut found);
     }
     let document = json(&crate::common::run(&["check", "--json", &damaged]).stdout);
@@ -96,7 +96,7 @@ fn failed(args: &[&str], code: i32) -> Value {
         .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", String::from_utf8_lossy(&output.stdout)));
     assert_eq!(
         (&document["schema"], &document["error"]["exit_code"]),
-        (&1.into(), &code.into()),
+        (&2.into(), &code.into()),
         "{args:?}: {document}"
     );
     let message = document["error"]["message"].as_str().unwrap();
