@@ -1,7 +1,9 @@
 //! Globs as git has them, as regular expressions over bytes.
 //!
 //! Own, since libraries of globs differ from ignore files in small ways that matter here: braces are ordinary characters,
-//! a backslash escapes within brackets, brackets know classes such as `[:digit:]`, and a pattern may hold any byte.
+//! a backslash escapes within brackets, brackets know classes such as `[:digit:]`, and a pattern may hold any byte. `gix-glob`
+//! matches as git does, too, but takes what is no glob for a glob that matches nothing, where an error must name the line; and
+//! one rule such as `**/*a/**/*a/**/*a/b` may take it a time that is exponential in its length. Regular expressions take linear time.
 
 use std::fmt::Write;
 
