@@ -132,13 +132,12 @@ impl Builder {
     /// # Errors
     /// As [`Builder::insert`]; the root.
     pub fn remove(&mut self, path: &[u8]) -> Result<(), TreeError> {
-        let Some((dir, name)) = self.existing_parent(path)? else { return Ok(()) };
-        let Some(name) = name else { return Err(TreeProblem::RootRemoved.at(path)) };
-        if self.lookup(dir, name).is_some() {
-            self.has_gone = true;
-            self.put(path, dir, name, GONE)?;
+        if self.find(path)?.is_none() {
+            return Ok(());
         }
-        Ok(())
+        let Some((dir, name)) = self.parent(path)? else { return Err(TreeProblem::RootRemoved.at(path)) };
+        self.has_gone = true;
+        self.put(path, dir, name, GONE)
     }
 
     /// Remove all that was inserted in the directory at `path` so far, as the mark of an opaque directory does. The directory is
@@ -163,11 +162,14 @@ impl Builder {
     /// # Errors
     /// A path with `..`, or with names that no directory can hold.
     pub fn find(&mut self, path: &[u8]) -> Result<Option<NodeId>, TreeError> {
-        Ok(match self.existing_parent(path)? {
-            None => None,
-            Some((dir, None)) => Some(dir),
-            Some((dir, Some(name))) => self.lookup(dir, name),
-        })
+        let mut found = NodeId::ROOT;
+        for component in components(path)? {
+            match self.lookup(found, component.name) {
+                Some(id) => found = id,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(found))
     }
 
     /// A node that has no name yet. Entries of a directory name nodes of this tree.
@@ -262,22 +264,6 @@ impl Builder {
             dir = self.enter(path, component.end, dir, component.name)?;
         }
         Ok(None)
-    }
-
-    /// The directory of `path` and the last name, which the root has not; `None`: the directory does not exist.
-    fn existing_parent<'p>(&mut self, path: &'p [u8]) -> Result<Option<(NodeId, Option<&'p [u8]>)>, TreeError> {
-        let mut components = components(path)?.peekable();
-        let mut dir = NodeId::ROOT;
-        while let Some(component) = components.next() {
-            if components.peek().is_none() {
-                return Ok(Some((dir, Some(component.name))));
-            }
-            match self.lookup(dir, component.name) {
-                Some(id) => dir = id,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some((dir, None)))
     }
 
     /// The directory `name` in `dir`, made if it is missing; `path` leads to it with its first `end` bytes.

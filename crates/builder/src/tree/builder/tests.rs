@@ -38,7 +38,7 @@ fn shown(tree: &Tree) -> Vec<(String, char, u32, String)> {
     let mut stack = vec![(NodeId::ROOT, Vec::new())];
     while let Some((id, path)) = stack.pop() {
         let node = tree.node(id);
-        list.push((text(path.clone()), node.kind.file_type().letter().into(), node.meta.uid, text(tree.path(id))));
+        list.push((text(path.clone()), node.kind.file_type().letter(), node.meta.uid, text(tree.path(id))));
         let below = |name: &[u8]| if path.is_empty() { name.to_vec() } else { [&path, name].join(&b'/') };
         stack.extend(tree.entries(id).iter().map(|entry| (entry.node, below(entry.name))));
     }
