@@ -2,7 +2,6 @@
 
 mod background;
 mod log;
-mod memory;
 mod options;
 mod owner;
 
@@ -210,7 +209,7 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
     let sources = ImageSources::from_paths(image, device).with_offset(*offset);
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
-        cache_bytes: args.cache.unwrap_or_else(memory::default_cache),
+        cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
         allow_other: args.allow_other || list.allow_other,
         modes: match args.modes {
             Some(ModesArg::Enforce) => Modes::Enforced,

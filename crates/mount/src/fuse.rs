@@ -1,6 +1,7 @@
 //! An image served by FUSE: root mounts directly, users through `fusermount3`.
 
 mod attach;
+mod default_cache;
 mod metrics;
 mod mount_identity;
 mod options;
@@ -9,6 +10,7 @@ mod protocol;
 mod session;
 mod threads;
 
+pub use default_cache::default_cache;
 pub use kiln_read::ImageSources;
 pub use metrics::labels::Labels;
 pub use metrics::query::query_stats;

@@ -6,7 +6,8 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 const SHARE: u64 = 16;
 
-/// A sixteenth of what there is, 64 MiB to 1 GiB. Extents that many small files share are worth keeping: read in random order, each
+/// Bytes that suit [`FuseOptions::cache_bytes`](crate::fuse::FuseOptions::cache_bytes) on this machine: a sixteenth of the memory, or of
+/// what the control group of this process may have, 64 MiB to 1 GiB. Extents that many small files share are worth keeping: read in random order, each
 /// is wanted as often as it has files. The kernel keeps its own, too, and without a limit.
 pub fn default_cache() -> u64 {
     (available() / SHARE).clamp(64 * MIB, 1024 * MIB)
