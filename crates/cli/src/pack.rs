@@ -10,7 +10,7 @@ mod not_a_directory;
 mod summary;
 mod tree_args;
 
-pub use job::{ByPath, Job, source_date_epoch};
+pub use job::{Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 
@@ -24,13 +24,14 @@ use crate::size;
 use crate::target::Target;
 use crate::threads::{NiceArgs, ThreadsArgs};
 use by_path::ByPathArgs;
-use job::Idle;
+use kiln::{PackRequest, Unmatched};
 use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Existing, Fragments, MetadataChoice, PhaseClock, Preset, Progress,
     Reasons, SMALL_FILE_LEN,
 };
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
+use kiln_source::dir::DirSource;
 use layout_args::LayoutArgs;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -264,13 +265,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     options.scratch_dir = target.scratch_dir().to_owned();
     let before = PhaseClock::start();
-    let job = Job { src: &args.src, image, filter: &filter, policy: &policy, outputs: &target.ids() };
-    let scan = job.scan(&options, &signals)?;
-    let idle = by_path.settle(&scan.tree, &mut options);
+    let (source, outputs) = (DirSource::new(&args.src), target.ids());
+    let request =
+        PackRequest { source: &source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
+    let job = Job { request, image, signals: &signals };
+    let scan = job.scan(&options)?;
+    let unmatched = by_path.resolve(&scan.tree, &mut options);
     before.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = job.build(&scan.tree, target.out(), &options, &signals, &progress);
+    let built = job.build(&scan.tree, target.out(), &options, &progress);
     drop(meter);
     let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
     let after = PhaseClock::start();
@@ -280,15 +284,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     if !quiet {
-        tell_idle(&idle);
+        tell_unmatched(&unmatched);
     }
     let report = Report { src: &args.src, image: &name, scan: &scan, summary: &summary };
     tell(args, &report, &reasons, quiet)
 }
 
 /// Say which choices by path are about nothing: most likely they are mistakes.
-fn tell_idle(idle: &Idle) {
-    for (what, list) in [("paths of --order are not in the image", &idle.paths), ("hints match nothing", &idle.hints)] {
+fn tell_unmatched(unmatched: &Unmatched) {
+    for (what, list) in
+        [("paths of --order are not in the image", &unmatched.paths), ("hints match nothing", &unmatched.hints)]
+    {
         if let Some(first) = list.first() {
             let more = if list.len() > 1 { ", ..." } else { "" };
             note(format_args!("{} {what}: {}{more}", list.len(), Escaped(first)));

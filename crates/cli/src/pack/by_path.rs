@@ -1,9 +1,9 @@
 //! Options about single files, by their paths.
 
-use super::ByPath;
 use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
 use crate::size;
+use kiln::ByPath;
 use kiln_builder::{BuildOptions, OptionProblem, PclusterLimits, check_method};
 use kiln_codec::Spec;
 use kiln_source::filter::{Hint, HintRules, PathOrder, lines};

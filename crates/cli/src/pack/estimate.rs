@@ -8,7 +8,9 @@ use crate::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::signals::Signals;
 use crate::size::Human;
 use clap::ValueEnum;
+use kiln::PackRequest;
 use kiln_builder::{Estimate, Interval, PhaseClock};
+use kiln_source::dir::DirSource;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -25,9 +27,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         // None is possible. The last preset compresses: its reason is not that it does not.
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
-    let job = Job { src: &args.src, image: &args.src, filter: &filter, policy: &policy, outputs: &[] };
+    let source = DirSource::new(&args.src);
+    let request = PackRequest { source: &source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
+    let job = Job { request, image: &args.src, signals: &signals };
     let clock = PhaseClock::start();
-    let scan = job.scan(&options, &signals)?;
+    let scan = job.scan(&options)?;
     clock.finish("scan");
     let scanned = clock.phases()[0];
     let has_blob = args.layout.blob_device.is_some();
@@ -36,7 +40,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let outcome = match options {
             Ok(mut options) => {
                 options.hints = args.by_path.hints(&options)?.of(&scan.tree);
-                let mut estimate = job.estimate(&scan.tree, has_blob, &options, &signals)?;
+                let mut estimate = job.estimate(&scan.tree, has_blob, &options)?;
                 estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
                 estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
                 Ok(estimate)

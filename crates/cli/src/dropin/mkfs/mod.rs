@@ -14,7 +14,9 @@ use crate::pack::Job;
 use crate::signals::Signals;
 use crate::target::Target;
 use crate::text;
+use kiln::PackRequest;
 use kiln_builder::{Existing, Summary};
+use kiln_source::dir::DirSource;
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;
@@ -111,16 +113,18 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         target = target.with_descriptor(path, &request.file, Existing::Replace)?;
     }
     request.build.scratch_dir = target.scratch_dir().to_owned();
-    let job = Job {
-        src: &request.source,
-        image: &request.file,
+    let (source, outputs) = (DirSource::new(&request.source), target.ids());
+    let pack = PackRequest {
+        source: &source,
         filter: &request.filter,
         policy: &request.policy,
-        outputs: &target.ids(),
+        outputs: &outputs,
+        stop: signals.stop(),
     };
-    let scan = job.scan(&request.build, &signals)?;
-    request.by_path.settle(&scan.tree, &mut request.build);
-    let built = job.build(&scan.tree, target.out(), &request.build, &signals, &|_| {});
+    let job = Job { request: pack, image: &request.file, signals: &signals };
+    let scan = job.scan(&request.build)?;
+    request.by_path.resolve(&scan.tree, &mut request.build);
+    let built = job.build(&scan.tree, target.out(), &request.build, &|_| {});
     let (summary, _) = built.map_err(|failure| target.failure(failure))?;
     target.commit(&summary, &signals)?;
     for path in &scan.outputs {

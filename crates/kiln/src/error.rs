@@ -1,0 +1,44 @@
+//! Why something failed, whatever it was.
+
+use kiln_builder::{BuildError, OptionError, OutputError};
+use kiln_mount::MountError;
+use kiln_read::ReadError;
+use kiln_sink::SinkError;
+use kiln_source::SourceError;
+use kiln_source::filter::PolicyError;
+use std::path::PathBuf;
+
+/// Why something failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Options that contradict each other, or that the target kernel lacks.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// The source of an image cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A tree cannot be what the policy wants.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// An image cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An output cannot be made.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// An image cannot be read.
+    #[error("{}: {source}", image.display())]
+    Read {
+        /// The image.
+        image: PathBuf,
+        /// What is wrong with it.
+        source: ReadError,
+    },
+    /// An image cannot be extracted.
+    #[error(transparent)]
+    Extract(#[from] SinkError),
+    /// An image cannot be mounted or unmounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}

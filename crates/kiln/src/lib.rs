@@ -1,0 +1,96 @@
+//! EROFS images: pack a directory into a compressed file that Linux mounts; read it, extract it, mount it.
+//!
+//! ```
+//! # use std::io::Read;
+//! # let tmp = std::env::temp_dir().join(format!("kiln-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(tmp.join("src")).unwrap();
+//! # std::fs::write(tmp.join("src/hello"), "world").unwrap();
+//! # let old = std::env::current_dir().unwrap();
+//! # std::env::set_current_dir(&tmp).unwrap();
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use kiln::Preset;
+//!
+//! kiln::pack("src", "out.erofs", Preset::Balanced)?;
+//!
+//! let image = kiln::open("out.erofs")?;
+//! let mut text = String::new();
+//! image.open_file("hello")?.read_to_string(&mut text)?;
+//! assert_eq!(text, "world");
+//!
+//! kiln::extract("out.erofs", "dir")?;
+//! # assert_eq!(std::fs::read("dir/hello")?, b"world");
+//! # Ok(())
+//! # }
+//! # example().unwrap();
+//! # std::env::set_current_dir(old).unwrap();
+//! # std::fs::remove_dir_all(&tmp).unwrap();
+//! ```
+//!
+//! Mounting is done by the kernel's own driver where it lets this process, and else by FUSE, which needs no privilege:
+//!
+//! ```no_run
+//! let mount = kiln::mount("out.erofs", "mnt")?;
+//! println!("{} is there, by {:?}", mount.dir().display(), mount.via());
+//! mount.unmount()?; // so does dropping it
+//! # Ok::<(), kiln::Error>(())
+//! ```
+//!
+//! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
+//! making them, [`source`] for what they are made of, [`sink`] for extracting, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+#![warn(unreachable_pub)]
+#![forbid(unsafe_code)]
+
+mod error;
+mod mounted;
+mod packer;
+mod request;
+
+pub use error::Error;
+pub use kiln_builder as builder;
+pub use kiln_builder::{Existing, Preset, Summary};
+pub use kiln_codec as codec;
+pub use kiln_format as format;
+pub use kiln_mount as mount;
+pub use kiln_parallel::Threads;
+pub use kiln_read as read;
+pub use kiln_read::Image;
+pub use kiln_sink as sink;
+pub use kiln_sink::dir::ExtractReport;
+pub use kiln_source as source;
+pub use mounted::{MountVia, MountedImage, mount};
+pub use packer::{Packed, Packer};
+pub use request::{ByPath, PackRequest, Unmatched};
+
+use kiln_read::OpenOptions;
+use kiln_sink::Selection;
+use kiln_sink::dir::ExtractOptions;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Pack the directory or image `source` into the new file `image`, which appears when it is complete, or not at all. The same
+/// input gives the same bytes, whatever the machine and the number of threads.
+///
+/// # Errors
+/// A source that cannot be read, a file that exists, an output that cannot be written.
+pub fn pack(source: impl AsRef<Path>, image: impl AsRef<Path>, preset: Preset) -> Result<Packed, Error> {
+    Packer::new().preset(preset).pack(source, image)
+}
+
+/// Open an image in a file or a block device.
+///
+/// # Errors
+/// A file that cannot be read, or is no EROFS image.
+pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
+    let (image, options) = (image.as_ref(), OpenOptions::default());
+    Image::open_path(image, &[], &options).map_err(|source| Error::Read { image: image.to_owned(), source })
+}
+
+/// Extract all of an image to the directory `dir`, which is made if it does not exist.
+///
+/// # Errors
+/// An image that cannot be read, a directory that is not empty, an entry that cannot be made.
+pub fn extract(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<ExtractReport, Error> {
+    let (image, stop) = (open(image)?, AtomicBool::new(false));
+    let (everything, options) = (Selection::everything(), ExtractOptions::default());
+    Ok(kiln_sink::dir::extract(&image, dir.as_ref(), &everything, &options, &stop, &|_| {})?)
+}

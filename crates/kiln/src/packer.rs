@@ -1,0 +1,195 @@
+//! Packing with choices.
+
+use kiln_builder::{AtomicFile, BuildOptions, Choices, Existing, Out, Output, Preset, Progress, Summary};
+use kiln_format::KernelVersion;
+use kiln_parallel::Threads;
+use kiln_source::dir::FileId;
+use kiln_source::filter::{Filter, HintRules, PathOrder, Policy};
+use kiln_source::{SourceOptions, Unreadable};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::error::Error;
+use crate::request::{ByPath, PackRequest, Unmatched};
+
+/// Packs directories and images into images. Each choice has a default, which is what [`pack`](crate::pack) takes.
+///
+/// ```
+/// use kiln::{Packer, Preset, Threads};
+///
+/// # let tmp = std::env::temp_dir().join(format!("kiln-packer-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(tmp.join("src")).unwrap();
+/// # std::fs::write(tmp.join("src/hello"), "world").unwrap();
+/// # let (src, out) = (tmp.join("src"), tmp.join("out.erofs"));
+/// let packed = Packer::new()
+///     .preset(Preset::Archive)
+///     .kernel("6.6".parse().unwrap())
+///     .threads(Threads::ONE)
+///     .replace()
+///     .pack(&src, &out)?;
+/// assert_eq!(packed.summary.files, 1);
+/// # std::fs::remove_dir_all(&tmp).unwrap();
+/// # Ok::<(), kiln::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Packer {
+    choices: Choices,
+    threads: Threads,
+    keep_going: bool,
+    source_date_epoch: Option<i64>,
+    existing: Existing,
+    filter: Filter,
+    policy: Policy,
+    by_path: ByPath,
+    stop: Arc<AtomicBool>,
+    progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+}
+
+impl fmt::Debug for Packer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packer").field("choices", &self.choices).field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// An image that was packed.
+#[derive(Debug)]
+pub struct Packed {
+    /// What is in the image, and what it takes.
+    pub summary: Summary,
+    /// Entries of the source that could not be read and were left out, see [`Packer::keep_going`].
+    pub skipped: Vec<Unreadable>,
+    /// Hints and paths of the order that are about nothing in the source.
+    pub unmatched: Unmatched,
+}
+
+impl Packer {
+    /// The preset [`Preset::Balanced`] for any kernel, on all processors, to a file that does not exist.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the choice of options starts.
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.choices.preset = preset;
+        self
+    }
+
+    /// Use only what this kernel can mount.
+    pub fn kernel(mut self, kernel: KernelVersion) -> Self {
+        self.choices.kernel = Some(kernel);
+        self
+    }
+
+    /// A preset, a kernel, and options that override the preset.
+    pub fn choices(mut self, choices: Choices) -> Self {
+        self.choices = choices;
+        self
+    }
+
+    /// How many threads work. The image does not depend on it.
+    pub fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// What of the source is left out.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// What becomes of owners, times, attributes and the like.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How some files are compressed.
+    pub fn hints(mut self, hints: HintRules) -> Self {
+        self.by_path.hints = hints;
+        self
+    }
+
+    /// Whose data comes first.
+    pub fn order(mut self, order: PathOrder) -> Self {
+        self.by_path.order = order;
+        self
+    }
+
+    /// The latest time in the image, in seconds since 1970. This library does not read the environment.
+    pub fn source_date_epoch(mut self, secs: i64) -> Self {
+        self.source_date_epoch = Some(secs);
+        self
+    }
+
+    /// Leave out what cannot be read, and list it, instead of failing.
+    pub fn keep_going(mut self) -> Self {
+        self.keep_going = true;
+        self
+    }
+
+    /// Replace the file that has the image's name, in one step, if it is a regular file.
+    pub fn replace(mut self) -> Self {
+        self.existing = Existing::Replace;
+        self
+    }
+
+    /// End the work with an error once this is set.
+    pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Called as data is written.
+    pub fn progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+
+    /// Pack the directory or image `source` into the file `image`, which appears when it is complete, or not at all.
+    ///
+    /// # Errors
+    /// Options that cannot be had, a source that cannot be read, a file that exists, an output that cannot be written.
+    pub fn pack(&self, source: impl AsRef<Path>, image: impl AsRef<Path>) -> Result<Packed, Error> {
+        let file = AtomicFile::create(image.as_ref(), self.existing)?;
+        let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
+        let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
+        let options = BuildOptions { scratch_dir: file.dir_path().to_owned(), ..self.options()? };
+        let packed = self.pack_into(source.as_ref(), Out::from(&file), &outputs, options)?;
+        file.commit()?;
+        Ok(packed)
+    }
+
+    /// Pack the directory or image `source` into `output`, which is empty. On an error it holds rubbish.
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn pack_to(&self, source: impl AsRef<Path>, output: &dyn Output) -> Result<Packed, Error> {
+        let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.options()? };
+        self.pack_into(source.as_ref(), Out { image: output, offset: 0, blob: None }, &[], options)
+    }
+
+    fn options(&self) -> Result<BuildOptions, Error> {
+        let Self { threads, keep_going, source_date_epoch, .. } = *self;
+        Ok(BuildOptions { threads, keep_going, source_date_epoch, ..self.choices.build_options()? })
+    }
+
+    fn pack_into(
+        &self,
+        source: &Path,
+        out: Out<'_>,
+        outputs: &[FileId],
+        mut options: BuildOptions,
+    ) -> Result<Packed, Error> {
+        let source = kiln_source::open(source, &SourceOptions::default())?;
+        let Self { filter, policy, stop, .. } = self;
+        let request = PackRequest { source: &*source, filter, policy, outputs, stop };
+        let scan = request.scan(&options)?;
+        let unmatched = self.by_path.resolve(&scan.tree, &mut options);
+        let progress = |progress| self.progress.iter().for_each(|tell| tell(progress));
+        let (summary, _) = request.build(&scan.tree, out, &options, &progress)?;
+        Ok(Packed { summary, skipped: scan.skipped, unmatched })
+    }
+}

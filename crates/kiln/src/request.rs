@@ -1,0 +1,87 @@
+//! From a source to an image, step by step, for callers that do something between the steps.
+
+use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
+use kiln_source::dir::FileId;
+use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
+use kiln_source::{Scan, ScanOptions, Source};
+use std::sync::atomic::AtomicBool;
+
+use crate::error::Error;
+
+/// What is packed: a source, what of it, and as what.
+#[derive(Clone, Copy)]
+pub struct PackRequest<'a> {
+    /// What is packed.
+    pub source: &'a dyn Source,
+    /// What of it is left out.
+    pub filter: &'a Filter,
+    /// What becomes of owners, times, attributes and the like.
+    pub policy: &'a Policy,
+    /// Files that are being written: no part of the tree.
+    pub outputs: &'a [FileId],
+    /// Ends each step early once set.
+    pub stop: &'a AtomicBool,
+}
+
+/// Choices about files by their paths: they need the tree.
+#[derive(Clone, Default)]
+pub struct ByPath {
+    /// How files are compressed.
+    pub hints: HintRules,
+    /// Whose data comes first.
+    pub order: PathOrder,
+}
+
+/// Choices by path that are about nothing in the tree: most likely they are mistakes.
+#[derive(Clone, Debug, Default)]
+pub struct Unmatched {
+    /// Paths of the order at which nothing is.
+    pub paths: Vec<Vec<u8>>,
+    /// Patterns of hints that match no path.
+    pub hints: Vec<Vec<u8>>,
+}
+
+impl ByPath {
+    /// Make them choices about the files of `tree`.
+    pub fn resolve(&self, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
+        let (order, paths) = self.order.of(tree);
+        (options.hints, options.order) = (self.hints.of(tree), order);
+        Unmatched { paths, hints: self.hints.unmatched(tree).into_iter().map(Into::into).collect() }
+    }
+}
+
+impl PackRequest<'_> {
+    /// The tree that goes in.
+    ///
+    /// # Errors
+    /// A source that cannot be read, a tree that cannot be what the policy wants.
+    pub fn scan(&self, options: &BuildOptions) -> Result<Scan, Error> {
+        let BuildOptions { threads, keep_going, .. } = *options;
+        let Self { filter, outputs, stop, .. } = *self;
+        let scan = self.source.scan(&ScanOptions { threads, keep_going, filter, outputs, stop })?;
+        Ok(Scan { tree: filter::apply(scan.tree, self.policy)?, ..scan })
+    }
+
+    /// Build the tree into `out`, and keep why each file is stored as it is.
+    ///
+    /// # Errors
+    /// As [`kiln_builder::build`].
+    pub fn build<'t>(
+        &self,
+        tree: &'t Tree,
+        out: Out<'_>,
+        options: &BuildOptions,
+        progress: &(dyn Fn(kiln_builder::Progress) + Sync),
+    ) -> Result<(Summary, Reasons<'t>), Error> {
+        Ok(kiln_builder::build_explained(tree, out, options, &Control { stop: self.stop, progress })?)
+    }
+
+    /// Estimate the image of the tree, with an extra device for chunks if `has_blob`.
+    ///
+    /// # Errors
+    /// As [`kiln_builder::estimate()`].
+    pub fn estimate(&self, tree: &Tree, has_blob: bool, options: &BuildOptions) -> Result<Estimate, Error> {
+        let control = Control { stop: self.stop, progress: &|_| {} };
+        Ok(kiln_builder::estimate(tree, has_blob, options, &control)?)
+    }
+}
