@@ -42,7 +42,7 @@ impl Job<'_> {
 
     fn failure(&self, error: Error) -> Failure {
         match (error, self.signals.caught()) {
-            (Error::Source(error), caught) => Failure::source(error, caught, DEVICE_OPTION),
+            (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
             (Error::Policy(error), _) => Failure::Policy(error),
             (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
             (Error::Build(source), _) => Failure::Build { image: self.image.to_owned(), source },
