@@ -68,7 +68,7 @@ fn what_is_packed_comes_out_again() {
         &["--preset", "plain"][..],
         &["--preset", "fast"],
         &[],
-        &["--preset", "small"],
+        &["--preset", "archive"],
         &["-z", "lzma", "-C", "64k"],
         &["-z", "deflate,9", "-C", "4096", "--dedupe", "off"],
         &["--preset", "dataset"],
@@ -120,7 +120,7 @@ fn presets_pack_and_share_as_the_kernel_allows() {
         (&["--preset", "fast"], Some("lz4"), true, false, false),
         (&["--preset", "fast", "--dedupe", "parts"], Some("lz4"), true, true, false),
         (&["--preset", "balanced"], Some("zstd"), true, true, false),
-        (&["--preset", "small"], Some("lzma"), true, true, false),
+        (&["--preset", "archive"], Some("lzma"), true, true, false),
         (&["--preset", "dataset"], Some("zstd"), false, false, false),
         (&["--dedupe", "files", "--fragments", "off"], Some("zstd"), false, false, false),
         (&["--kernel", "6.1"], Some("lz4"), true, true, false),
@@ -280,9 +280,9 @@ fn images_for_old_kernels_say_so() {
     let sparse = fs::OpenOptions::new().write(true).open(format!("{root}/sparse")).unwrap();
     sparse.set_len(10_000 + (1 << 20)).unwrap();
     for (kernel, presets, oldest) in [
-        ("5.4", &["plain", "fast", "balanced", "small", "dataset"][..], "5.4"),
+        ("5.4", &["plain", "fast", "balanced", "archive", "dataset"][..], "5.4"),
         ("5.10", &["balanced"], "5.4"),
-        ("5.12", &["plain", "small"], "5.4"),
+        ("5.12", &["plain", "archive"], "5.4"),
         ("5.13", &["balanced"], "5.13"),
         ("5.14", &["plain"], "5.4"),
         ("5.15", &["plain"], "5.15"),
@@ -519,7 +519,7 @@ fn a_file_that_changes_is_stored_as_it_is_read() {
     let scratch = Scratch::new();
     let (image, list) = (scratch.path("image"), scratch.path("list"));
     fs::write(&list, "online\npossible\n").unwrap();
-    for preset in ["plain", "balanced", "small"] {
+    for preset in ["plain", "balanced", "archive"] {
         let pack = ["pack", "--force", "--preset", preset, "--from-list", &list];
         fails(&[&pack[..], &[src, &image]].concat(), 1, "online: changed while the image was being built");
         let output = run(&[&pack[..], &["--keep-going", "--json", src, &image]].concat());

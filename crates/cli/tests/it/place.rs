@@ -43,7 +43,7 @@ fn holds_the_tree(scratch: &Scratch, root: &str, path: &str, offset: &str) {
 fn blocks_are_as_long_as_asked_for() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
-    for (preset, len) in [("plain", "512"), ("balanced", "512"), ("small", "1k"), ("fast", "2048")] {
+    for (preset, len) in [("plain", "512"), ("balanced", "512"), ("archive", "1k"), ("fast", "2048")] {
         stdout(&["pack", "--preset", preset, "--block-size", len, "--force", &root, &image]);
         holds_the_tree(&scratch, &root, &image, "0");
     }
