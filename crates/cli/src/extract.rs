@@ -9,7 +9,7 @@ use crate::size::Human;
 use crate::text;
 use crate::threads::ThreadsArgs;
 use kiln_read::OpenOptions;
-use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners};
+use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners};
 use kiln_sink::{Selection, SinkError};
 use rustix::fs::Mode;
 use serde::Serialize;
@@ -98,8 +98,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         // An error will come again, from the work itself.
         meter.set(0, selection.contents_len(&image).unwrap_or(0));
     }
-    let result =
-        kiln_sink::dir::extract(&image, &args.dir, &selection, &options, signals.stop(), &|bytes| meter.advance(bytes));
+    let result = kiln_sink::dir::extract(
+        &image,
+        &args.dir,
+        &selection,
+        &options,
+        &Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) },
+    );
     drop(meter);
     let report = result.map_err(|error| match (error, signals.caught()) {
         (SinkError::Stopped, Some(number)) => Failure::Signal(number),

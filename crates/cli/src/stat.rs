@@ -45,21 +45,24 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Keep)?;
     let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
     let xattrs = image.list_xattrs(&inode).map_err(failure)?;
+    let file = Stated { image: &image, path: &path, inode: &inode, xattrs: &xattrs };
     match args.json {
-        true => print_json(args, &image, &path, &inode, &xattrs, failure)?,
-        false => print(args, &image, &path, &inode, &xattrs, failure)?,
+        true => print_json(args, &file, failure)?,
+        false => print(args, &file, failure)?,
     }
     Ok(Exit::Done)
 }
 
-fn print_json(
-    args: &Args,
-    image: &Image,
-    path: &[u8],
-    inode: &Inode,
-    xattrs: &[Xattr],
-    failure: impl Fn(ReadError) -> Failure,
-) -> Result<(), Failure> {
+/// A file, and what is printed of it.
+struct Stated<'a> {
+    image: &'a Image,
+    path: &'a [u8],
+    inode: &'a Inode,
+    xattrs: &'a [Xattr],
+}
+
+fn print_json(args: &Args, file: &Stated<'_>, failure: impl Fn(ReadError) -> Failure) -> Result<(), Failure> {
+    let Stated { image, path, inode, xattrs } = *file;
     let stat = StatJson::new(image, path, inode, xattrs).map_err(&failure)?;
     if !args.extents || !inode.has_contents() {
         return print_document(&stat);
@@ -70,14 +73,8 @@ fn print_json(
     extents.end(printed)
 }
 
-fn print(
-    args: &Args,
-    image: &Image,
-    path: &[u8],
-    inode: &Inode,
-    xattrs: &[Xattr],
-    failure: impl Fn(ReadError) -> Failure,
-) -> Result<(), Failure> {
+fn print(args: &Args, file: &Stated<'_>, failure: impl Fn(ReadError) -> Failure) -> Result<(), Failure> {
+    let Stated { image, path, inode, xattrs } = *file;
     let meta = &inode.meta;
     let mut out = Out::new();
     write!(out, "  Path: /")?;

@@ -63,6 +63,7 @@ pub use request::{ByPath, PackRequest, Unmatched};
 
 use kiln_read::OpenOptions;
 use kiln_sink::Selection;
+use kiln_sink::dir::Control;
 use kiln_sink::dir::ExtractOptions;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -92,5 +93,11 @@ pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
 pub fn extract(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<ExtractReport, Error> {
     let (image, stop) = (open(image)?, AtomicBool::new(false));
     let (everything, options) = (Selection::everything(), ExtractOptions::default());
-    Ok(kiln_sink::dir::extract(&image, dir.as_ref(), &everything, &options, &stop, &|_| {})?)
+    Ok(kiln_sink::dir::extract(
+        &image,
+        dir.as_ref(),
+        &everything,
+        &options,
+        &Control { stop: &stop, progress: &|_| {} },
+    )?)
 }

@@ -99,11 +99,19 @@ pub struct ExtractReport {
     pub first_unset_xattr: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// How an extraction is watched and ended.
+#[derive(Clone, Copy)]
+pub struct Control<'a> {
+    /// Ends the work early, as soon as it is true.
+    pub stop: &'a AtomicBool,
+    /// Called by the workers with counts of bytes just done.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+}
+
 /// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
 /// `options.root` is not a directory, `target` becomes this file, whatever is selected.
 ///
-/// `progress` is called by the workers with counts of bytes just done. `stop` ends the work early. What was extracted before an
-/// error stays, except that no file is left with incomplete contents.
+/// What was extracted before an error stays, except that no file is left with incomplete contents.
 ///
 /// # Errors
 /// The first entry that cannot be read or created (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].
@@ -112,19 +120,18 @@ pub fn extract(
     target: &Path,
     selection: &Selection,
     options: &ExtractOptions,
-    stop: &AtomicBool,
-    progress: &(dyn Fn(u64) + Sync),
+    control: &Control<'_>,
 ) -> Result<ExtractReport, SinkError> {
     let root = image.inode(options.root.unwrap_or(image.root_nid()))?;
     if !root.is_dir() {
         let (target, name) = target::Target::around(target)?;
-        let run = Run::new(image, root, &target, options, stop, progress);
+        let run = Run::new(image, root, &target, options, control);
         work(&run, |walker| walker.single(name));
         return run.into_report();
     }
     let mut resolved = selection.resolve(image, root)?;
     let target = target::Target::prepare(target, options.existing)?;
-    let run = Run::new(image, root, &target, options, stop, progress);
+    let run = Run::new(image, root, &target, options, control);
     work(&run, |walker| walker.walk(&mut resolved));
     let report = run.into_report()?;
     resolved.check_all_matched()?;

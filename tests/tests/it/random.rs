@@ -10,7 +10,7 @@ use kiln_format::BlockBits;
 use kiln_mount::fuse::ImageSources;
 use kiln_read::{Image, OpenOptions, Threads};
 use kiln_sink::Selection;
-use kiln_sink::dir::{ExtractOptions, extract};
+use kiln_sink::dir::{Control, ExtractOptions, extract};
 use kiln_tests::generator::make_random;
 use kiln_tests::image::{build_to, scan_dir, scan_image};
 use kiln_tests::mnt::Mount;
@@ -94,7 +94,8 @@ fn by_extraction(image: &Image, expected: &Snapshot) {
     let out = TempDir::new("extracted").unwrap();
     let options = ExtractOptions { threads: 2, ..ExtractOptions::default() };
     let stop = AtomicBool::new(false);
-    extract(image, out.path(), &Selection::everything(), &options, &stop, &|_| {}).unwrap();
+    extract(image, out.path(), &Selection::everything(), &options, &Control { stop: &stop, progress: &|_| {} })
+        .unwrap();
     assert_same(expected, &of_dir(out.path()).unwrap(), "extracted");
 }
 

@@ -113,6 +113,16 @@ impl Predictors {
     }
 }
 
+/// A READ whose answer was sent to the kernel.
+pub(in crate::fuse) struct Answered {
+    /// The file.
+    pub file: INodeNo,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Which of its bytes were sent.
+    pub bytes: Range<u64>,
+}
+
 impl Prefetcher {
     /// For the kernel at the other end of `connection`, and an image of `inodes` inodes. With `thread`, dentries are prefetched.
     pub(super) fn new(connection: OwnedFd, thread: Option<ReaddirThread>, inodes: u64, metrics: Arc<Metrics>) -> Self {
@@ -220,16 +230,9 @@ impl Prefetcher {
         })
     }
 
-    /// After bytes `answered` of `file`, which has `size`, were sent to the kernel: push what else was decoded with them.
-    pub(super) fn after_answer(
-        &self,
-        fs: &ImageFs,
-        threads: &LeaderFollowers,
-        file: INodeNo,
-        size: u64,
-        answered: Range<u64>,
-        view: View<'_>,
-    ) {
+    /// After a READ was answered from `view`: push what else was decoded with these bytes.
+    pub(super) fn after_answer(&self, fs: &ImageFs, threads: &LeaderFollowers, answered: Answered, view: View<'_>) {
+        let Answered { file, size, bytes: answered } = answered;
         let Some((la, bytes)) = view.containing_extent().filter(|_| !fs.image.is_slow()) else { return };
         let mut is_pushed = false;
         threads.with_follower(|| {

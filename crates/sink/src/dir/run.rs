@@ -1,7 +1,7 @@
 //! What all threads of one extraction share.
 
 use super::target::Target;
-use super::{ExtractOptions, ExtractReport, Owners};
+use super::{Control, ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
 use kiln_read::{Image, Inode};
 use rustix::io::Errno;
@@ -41,9 +41,9 @@ impl<'a> Run<'a> {
         root: Inode,
         target: &'a Target,
         options: &'a ExtractOptions,
-        stop: &'a AtomicBool,
-        progress: &'a (dyn Fn(u64) + Sync),
+        control: &Control<'a>,
     ) -> Self {
+        let Control { stop, progress } = *control;
         let (euid, egid) = (geteuid().as_raw(), getegid().as_raw());
         let owners = match options.owners {
             Owners::IfRoot => euid == 0,

@@ -3,7 +3,7 @@
 use crate::common::{Node, golden, image};
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Image, MemorySource, WalkEntry};
-use kiln_sink::dir::{Existing, ExtractOptions, ExtractReport, Owners, extract};
+use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners, extract};
 use kiln_sink::{Selection, SinkError};
 use kiln_tests::golden::golden_images;
 use kiln_tests::skipped as skip;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn run(image: &Image, target: &Path, patterns: &[&str], options: &ExtractOptions) -> Result<ExtractReport, SinkError> {
     let selection = Selection::of(patterns.iter().copied())?;
-    extract(image, target, &selection, options, &AtomicBool::new(false), &|_| {})
+    extract(image, target, &selection, options, &Control { stop: &AtomicBool::new(false), progress: &|_| {} })
 }
 
 fn run_all(image: &Image, target: &Path, options: &ExtractOptions) -> Result<ExtractReport, SinkError> {
@@ -124,7 +124,14 @@ fn every_golden_image_comes_out_whole() {
         };
         let options = ExtractOptions::default();
         let target = scratch.join(&name);
-        let report = extract(&image, &target, &selection, &options, &AtomicBool::new(false), &progress).unwrap();
+        let report = extract(
+            &image,
+            &target,
+            &selection,
+            &options,
+            &Control { stop: &AtomicBool::new(false), progress: &progress },
+        )
+        .unwrap();
         compare_all(&image, &target, true);
         assert_eq!(done.into_inner(), report.bytes, "{name}");
         assert_eq!(report.unset_xattrs, 0);
@@ -160,7 +167,9 @@ fn large_files_are_split_and_keep_their_holes() {
     };
     let options = ExtractOptions { threads: 4, ..Default::default() };
     let stop = AtomicBool::new(false);
-    let report = extract(&image, &target, &Selection::everything(), &options, &stop, &progress).unwrap();
+    let report =
+        extract(&image, &target, &Selection::everything(), &options, &Control { stop: &stop, progress: &progress })
+            .unwrap();
     assert_eq!((report.files, report.bytes), (2, 171 << 20));
     assert_eq!(done.into_inner(), report.bytes);
     compare_all(&image, &target, geteuid().is_root());
@@ -516,12 +525,13 @@ fn stopping_is_an_error() {
     let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let (selection, options) = (Selection::everything(), ExtractOptions { keep_going: true, ..Default::default() });
     let stop = AtomicBool::new(true);
-    let result = extract(&image, &scratch.join("a"), &selection, &options, &stop, &|_| {});
+    let result = extract(&image, &scratch.join("a"), &selection, &options, &Control { stop: &stop, progress: &|_| {} });
     assert!(matches!(result, Err(SinkError::Stopped)));
     // In the middle: after the first bytes.
     let stop = AtomicBool::new(false);
     let progress = |_| stop.store(true, Ordering::Relaxed);
-    let result = extract(&image, &scratch.join("b"), &selection, &options, &stop, &progress);
+    let result =
+        extract(&image, &scratch.join("b"), &selection, &options, &Control { stop: &stop, progress: &progress });
     assert!(matches!(result, Err(SinkError::Stopped)));
 }
 

@@ -12,7 +12,7 @@ use crate::extract::{CACHE_LEN, umask};
 use crate::signals::Signals;
 use crate::threads::processors;
 use kiln_read::{Escaped, OpenOptions, Threads};
-use kiln_sink::dir::{Existing, ExtractOptions, Owners};
+use kiln_sink::dir::{Control, Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
 use std::ffi::OsString;
@@ -114,8 +114,7 @@ fn extract(opened: &Opened, target: Option<&Named>, dir: &Path, options: &Option
         dir,
         &Selection::everything(),
         &sink_options(&options.extract, target),
-        signals.stop(),
-        &|_| {},
+        &Control { stop: signals.stop(), progress: &|_| {} },
     );
     match report {
         Ok(report) => {

@@ -4,7 +4,7 @@ use super::failed::About;
 use super::image_fs::{GENERATION, ImageFs};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
 use crate::fuse::metrics::{FETCH, RequestKind};
-use crate::fuse::prefetch::Prefetcher;
+use crate::fuse::prefetch::{Answered, Prefetcher};
 use crate::fuse::threads::leader_followers::LeaderFollowers;
 use crate::heap;
 use fuser::{
@@ -190,7 +190,7 @@ impl Filesystem for FuseFilesystem {
                 fs.guarded_with(RequestKind::Read, answer, |answered| {
                     if let Some((prefetcher, size, bytes)) = answered {
                         let range = offset..offset + bytes.len() as u64;
-                        prefetcher.after_answer(fs, threads, node, size, range, bytes);
+                        prefetcher.after_answer(fs, threads, Answered { file: node, size, bytes: range }, bytes);
                     }
                 })
             })
@@ -213,7 +213,12 @@ impl Filesystem for FuseFilesystem {
     fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         self.answer(RequestKind::Readdir, |fs| {
             let mut files = Vec::new();
-            match fs.list(node, offset, &mut |entry, next| fs.add_plus(node, entry, next, &mut reply, &mut files)) {
+            let listed = fs.list(node, offset, &mut |entry, next| {
+                let (is_full, file) = fs.add_plus(node, entry, next, &mut reply);
+                files.extend(file);
+                is_full
+            });
+            match listed {
                 Ok(()) => {
                     if let Some(prefetcher) = &self.prefetcher {
                         prefetcher.note_listing(node, offset == 0, &files);

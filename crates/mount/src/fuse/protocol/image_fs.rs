@@ -158,23 +158,22 @@ impl ImageFs {
         node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
     }
 
-    /// Add an entry of `dir` with its attributes. Returns whether the reply has no room for it. Files that have contents are added to
-    /// `files`.
+    /// Add an entry of `dir` with its attributes. Returns whether the reply has no room for it, and else the inode of a file that has
+    /// contents.
     pub(in crate::fuse) fn add_plus(
         &self,
         dir: INodeNo,
         entry: &DirEntry,
         next: u64,
         reply: &mut ReplyDirectoryPlus,
-        files: &mut Vec<u64>,
-    ) -> bool {
+    ) -> (bool, Option<u64>) {
         let image = &self.image;
         let name = OsStr::from_bytes(&entry.name);
         if entry.is_dot() {
             let number = node::inode_number(image, entry.nid);
             // The kernel uses nothing but number and type of "." and "..".
             let attr = node::bare_attr(number, FileType::Directory);
-            return reply.add(number, next, name, &Duration::ZERO, &attr, GENERATION);
+            return (reply.add(number, next, name, &Duration::ZERO, &attr, GENERATION), None);
         }
         let node = node::node_id(image, entry.nid);
         let (attr, ttl) = match image.inode(entry.nid) {
@@ -184,9 +183,7 @@ impl ImageFs {
         };
         self.parents.note(node, dir);
         let is_full = reply.add(node, next, name, &ttl, &attr, GENERATION);
-        if !is_full && attr.kind == FileType::RegularFile && attr.size > 0 {
-            files.push(node.0);
-        }
-        is_full
+        let has_contents = !is_full && attr.kind == FileType::RegularFile && attr.size > 0;
+        (is_full, has_contents.then_some(node.0))
     }
 }
