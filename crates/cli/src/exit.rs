@@ -1,6 +1,6 @@
 //! How the command ends: one function from a failure to an exit code.
 
-use crate::memory;
+use crate::process::memory;
 use kiln_builder::{BuildError, OutputError};
 use kiln_codec::CodecError;
 use kiln_diff::DiffError;

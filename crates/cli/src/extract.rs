@@ -1,13 +1,13 @@
 //! `kiln extract`
 
+use crate::console::progress::ProgressArgs;
+use crate::console::report::{SkippedJson, note, print_document};
+use crate::console::size::Human;
+use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::progress::ProgressArgs;
-use crate::report::{SkippedJson, note, print_document};
-use crate::signals::Signals;
-use crate::size::Human;
-use crate::text;
-use crate::threads::ThreadsArgs;
+use crate::process::signals::Signals;
+use crate::process::threads::ThreadsArgs;
 use kiln_read::OpenOptions;
 use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners};
 use kiln_sink::{Selection, SinkError};

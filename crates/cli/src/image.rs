@@ -1,8 +1,8 @@
 //! The image that a command reads.
 
+use crate::console::report::note;
+use crate::console::size;
 use crate::exit::Failure;
-use crate::report::note;
-use crate::size;
 use kiln_read::{FollowLast, Image, Inode, OpenOptions, ReadError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
 //! `kiln install-names`
 
+use crate::console::report::Out;
 use crate::dropin::PROGRAMS;
 use crate::exit::{Exit, Failure};
-use crate::report::Out;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;

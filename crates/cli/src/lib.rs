@@ -1,52 +1,34 @@
 //! The command `kiln`: glue between the library crates and a person or a script. [`main`] runs it.
 //!
-//! Each subcommand is a file with its arguments and a function `run`. Data goes to standard output, everything else to standard
+//! Each subcommand is a file with its arguments and a function `run`: `pack`, `extract`, `mount`, and those in `inspect`. Data goes to standard output, everything else to standard
 //! error. Called by another program's name it is that program, see `dropin`. The library crates never read the environment and never print; that is done here.
 #![deny(unsafe_code)] // but where a module says why
 
-mod cat;
-mod check;
 mod cli;
-mod diff;
+mod console;
 mod dropin;
-mod du;
 mod exit;
-mod explain;
 mod extract;
 mod generate;
 mod help;
 mod image;
-mod info;
+mod inspect;
 mod install_names;
-mod ls;
-mod memory;
 mod mount;
-mod output;
 mod pack;
-mod preset;
-mod program;
-mod progress;
-mod report;
-mod signals;
-mod size;
-mod stat;
-mod stats;
-mod target;
-mod text;
-mod threads;
-mod tree;
-mod umount;
-mod vmdk;
+mod process;
 
 use cli::Command;
+use console::report::{self, ErrorJson};
 use exit::{Exit, Failure};
-use memory::Advice;
-use report::ErrorJson;
+use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
+use mount::{stats, umount};
+use process::memory::{self, Advice};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use memory::EndingAllocator;
-pub use program::set_program;
+pub use process::memory::EndingAllocator;
+pub use process::program::set_program;
 
 /// Run the command with these arguments, the first of which is the name it was called by: `kiln`, or one of those that
 /// `kiln install-names` installs. The exit code.

@@ -13,7 +13,7 @@ mod source;
 mod stored;
 
 use crate::exit::Failure;
-use crate::memory::{self, Advice};
+use crate::process::memory::{self, Advice};
 use getopt::Misuse;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! that both share, until the mount is ready.
 
 use crate::exit::Failure;
-use crate::program;
+use crate::process::program;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! The log of a FUSE server: what its requests met, and what it can tell no caller.
 
+use crate::console::text;
 use crate::exit::Failure;
-use crate::text;
 use log::{LevelFilter, Metadata, Record};
 use std::fs::File;
 use std::io::{self, Write};

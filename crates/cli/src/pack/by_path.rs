@@ -1,8 +1,8 @@
 //! Options about single files, by their paths.
 
 use super::tree_args::{named, read, read_or_stdin, usage};
+use crate::console::size;
 use crate::exit::Failure;
-use crate::size;
 use kiln::ByPath;
 use kiln_builder::{BuildOptions, OptionProblem, PclusterLimits, check_method};
 use kiln_codec::Spec;

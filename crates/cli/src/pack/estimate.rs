@@ -2,11 +2,11 @@
 
 use super::summary::InSource;
 use super::{Args, Job, options};
+use crate::console::report::{Bytes, Out, SkippedJson, note, print_document};
+use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::preset::PresetArg;
-use crate::report::{Bytes, Out, SkippedJson, note, print_document};
-use crate::signals::Signals;
-use crate::size::Human;
+use crate::pack::preset::PresetArg;
+use crate::process::signals::Signals;
 use clap::ValueEnum;
 use kiln::PackRequest;
 use kiln_builder::{Estimate, Interval, PhaseClock};

@@ -1,9 +1,9 @@
 //! `kiln pack --explain`: why each file is stored as it is.
 
 use super::summary;
+use crate::console::report::{Bytes, JsonList, Out};
+use crate::console::size::Human;
 use crate::exit::Failure;
-use crate::report::{Bytes, JsonList, Out};
-use crate::size::Human;
 use kiln_builder::{Decision, Explanation, ExtendedBecause, How, Reasons, Uncompressed, Unpacked};
 use serde::Serialize;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
-use crate::signals::Signals;
+use crate::process::signals::Signals;
 use kiln::{Error, PackRequest};
 use kiln_builder::{BuildError, BuildOptions, Estimate, Out, Progress, Reasons, Summary, Tree};
 use kiln_source::Scan;

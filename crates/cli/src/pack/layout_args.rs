@@ -1,7 +1,7 @@
 //! Options about where bytes lie.
 
+use crate::console::size;
 use crate::exit::Failure;
-use crate::size;
 use kiln_builder::{BuildOptions, ChunkEntries, DigestName};
 use kiln_format::BlockBits;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! What `kiln pack` says at the end.
 
-use crate::report::{Bytes, PathJson, SkippedJson, note};
-use crate::size::Human;
-use crate::text;
+use crate::console::report::{Bytes, PathJson, SkippedJson, note};
+use crate::console::size::Human;
+use crate::console::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
 use kiln_source::{Scan, Unreadable};
 use serde::Serialize;

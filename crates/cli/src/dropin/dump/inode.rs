@@ -1,11 +1,11 @@
 //! What `dump.erofs` says about one inode.
 
 use super::options::Options;
+use crate::console::report::Out;
+use crate::console::text;
 use crate::dropin::Stop;
 use crate::dropin::source::Opened;
 use crate::dropin::stored;
-use crate::report::Out;
-use crate::text;
 use kiln_format::inode::FileType;
 use kiln_read::{Inode, ReadError};
 use std::io::Write;

@@ -7,7 +7,7 @@ mod superblock;
 
 use super::source::{Named, Opened};
 use super::{Stop, getopt, log};
-use crate::report::Out;
+use crate::console::report::Out;
 use kiln_format::inode::FileType;
 use kiln_read::{Escaped, Inode, OpenOptions, ReadError};
 use options::Options;

@@ -1,10 +1,10 @@
 //! `dump.erofs -S`: counts, sums and distributions over all names of an image.
 
 use super::inode::percent;
+use crate::console::report::Out;
 use crate::dropin::Stop;
 use crate::dropin::source::Opened;
 use crate::dropin::stored;
-use crate::report::Out;
 use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError};
 use std::io::{self, Write};

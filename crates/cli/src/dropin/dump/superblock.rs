@@ -1,7 +1,7 @@
 //! What `dump.erofs` says about a superblock.
 
-use crate::report::Out;
-use crate::text;
+use crate::console::report::Out;
+use crate::console::text;
 use kiln_format::feature::OLDEST_KERNEL;
 use kiln_format::superblock::{ComprInfo, MAGIC, Superblock};
 use kiln_format::{Algorithm, Compat, Incompat};

@@ -9,11 +9,11 @@ mod times;
 mod value;
 
 use super::{Stop, getopt};
-use crate::output::{Destination, Stream};
+use crate::console::text;
 use crate::pack::Job;
-use crate::signals::Signals;
-use crate::target::Target;
-use crate::text;
+use crate::pack::output::{Destination, Stream};
+use crate::pack::target::Target;
+use crate::process::signals::Signals;
 use kiln::PackRequest;
 use kiln_builder::{Existing, Summary};
 use kiln_source::dir::DirSource;

@@ -10,7 +10,7 @@ use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short}
 use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
-use crate::threads::processors;
+use crate::process::threads::processors;
 use kiln::ByPath;
 use kiln_builder::Threads;
 use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes, PclusterLimits, feature_of};

@@ -12,8 +12,8 @@ pub use json::{Bytes, JsonList, print_document, print_error};
 pub use skipped::{PathJson, SkippedJson};
 pub use streamed::Streamed;
 
+use crate::console::text;
 use crate::exit::Failure;
-use crate::text;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 

@@ -1,8 +1,8 @@
 //! `kiln tree`
 
+use crate::console::report::{Out, note};
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Out, note};
 use kiln_format::inode::FileType;
 use kiln_read::{DirEntry, FollowLast, Image, Inode, Nid, ReadError};
 use std::collections::HashSet;

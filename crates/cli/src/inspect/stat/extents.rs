@@ -1,7 +1,7 @@
 //! Extents as text and as JSON.
 
+use crate::console::report::Out;
 use crate::exit::Failure;
-use crate::report::Out;
 use kiln_read::{Extent, ExtentKind, Image, Inode, MetadataSpace, ReadError, StoredAs};
 use serde::Serialize;
 use std::io::Write;

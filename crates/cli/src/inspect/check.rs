@@ -1,11 +1,11 @@
 //! `kiln check`
 
+use crate::console::progress::ShownArgs;
+use crate::console::report::{SkippedJson, note, print_document};
+use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::progress::ShownArgs;
-use crate::report::{SkippedJson, note, print_document};
-use crate::size::Human;
-use crate::threads::ThreadsArgs;
+use crate::process::threads::ThreadsArgs;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, OpenOptions, ReadError};
 use kiln_sink::Selection;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 //! `kiln du`
 
+use crate::console::report::{Bytes, JsonList, Out};
+use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Bytes, JsonList, Out};
-use crate::size::Human;
 use kiln_read::{DirUsage, DiskUsage, FollowLast, TreeUsage};
 use serde::Serialize;
 use std::ffi::OsString;

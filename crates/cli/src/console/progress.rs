@@ -1,8 +1,8 @@
 //! How far a command is: a bar on a terminal, at most ten times a second; elsewhere, where that is asked for, a line of text every few
 //! seconds.
 
-use crate::report::note;
-use crate::size::Human;
+use crate::console::report::note;
+use crate::console::size::Human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Statistics as text and as JSON.
 
-use crate::report::Out;
-use crate::size::Human;
-use crate::text;
+use crate::console::report::Out;
+use crate::console::size::Human;
+use crate::console::text;
 use kiln_read::{Count, ExtentCount, Histogram, Sharing, Usage};
 use serde::Serialize;
 use std::io::{self, Write};

@@ -4,10 +4,10 @@ mod extents;
 
 pub use extents::PlaceJson;
 
+use crate::console::report::{Bytes, EntryJson, Out, Streamed, print_document};
+use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Bytes, EntryJson, Out, Streamed, print_document};
-use crate::text;
 use extents::ExtentJson;
 use kiln_format::inode::{FileType, Form};
 use kiln_read::{FollowLast, Image, Inode, ReadError, Xattr};

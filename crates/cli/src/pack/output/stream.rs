@@ -2,7 +2,7 @@
 
 use super::inherited;
 use crate::exit::Failure;
-use crate::signals::Signals;
+use crate::process::signals::Signals;
 use kiln_builder::{CopyError, Spool};
 use kiln_source::dir::FileId;
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,6 +1,6 @@
 //! Ranges of bytes as people write them.
 
-use crate::size;
+use crate::console::size;
 use std::ops::Range;
 
 /// Parse `4096-8192`, `1M+64k`, or `1M-` for all from there on.

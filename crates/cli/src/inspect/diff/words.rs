@@ -1,7 +1,7 @@
 //! A difference in words.
 
-use crate::report::Out;
-use crate::text;
+use crate::console::report::Out;
+use crate::console::text;
 use kiln_diff::{Difference, XattrChange};
 use std::io::{self, Write};
 

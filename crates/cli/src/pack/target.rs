@@ -2,9 +2,9 @@
 //! exists, a block device or a larger file, which is written then; or a stream, which gets it then.
 
 use crate::exit::Failure;
-use crate::output::{Destination, Stream, spool_dir, spool_failure};
-use crate::signals::Signals;
-use crate::vmdk::{Descriptor, SECTOR_LEN};
+use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
+use crate::pack::vmdk::{Descriptor, SECTOR_LEN};
+use crate::process::signals::Signals;
 use kiln_builder::{AtomicFile, Blob, BuildError, Existing, Out, Output, OutputError, Place, Spool, Summary};
 use kiln_source::dir::FileId;
 use std::fs::File;

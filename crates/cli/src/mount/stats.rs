@@ -2,9 +2,9 @@
 
 mod samples;
 
+use crate::console::report::{Out, print_document};
+use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::report::{Out, print_document};
-use crate::size::Human;
 use kiln_mount::fuse::{self, Labels};
 use samples::Samples;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! One inode as JSON.
 
 use super::Bytes;
-use crate::text;
+use crate::console::text;
 use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError};
 use serde::Serialize;

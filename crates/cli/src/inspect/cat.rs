@@ -1,8 +1,8 @@
 //! `kiln cat`
 
+use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::note;
 use kiln_read::{Escaped, FollowLast, Image, ReadError};
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -2,12 +2,12 @@
 
 mod stats;
 
+use crate::console::report::{Out, print_document};
+use crate::console::size::Human;
+use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Out, print_document};
-use crate::size::Human;
-use crate::text;
-use crate::threads::ThreadsArgs;
+use crate::process::threads::ThreadsArgs;
 use kiln_format::Algorithm;
 use kiln_read::Image;
 use serde::Serialize;

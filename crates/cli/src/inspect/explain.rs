@@ -2,11 +2,11 @@
 
 mod range;
 
+use crate::console::report::{Bytes, Out, Streamed, print_document};
+use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{Bytes, Out, Streamed, print_document};
-use crate::size::Human;
-use crate::stat::PlaceJson;
+use crate::inspect::stat::PlaceJson;
 use kiln_read::{Cost, Decoding, Explanation, FollowLast, Piece, ReadError};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;

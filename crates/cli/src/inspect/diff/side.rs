@@ -1,7 +1,7 @@
 //! One side of a comparison.
 
 use crate::exit::Failure;
-use crate::signals::Signals;
+use crate::process::signals::Signals;
 use kiln_builder::Tree;
 use kiln_parallel::Threads;
 use kiln_source::{ScanOptions, Source, SourceOptions};

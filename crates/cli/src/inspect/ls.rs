@@ -1,9 +1,9 @@
 //! `kiln ls`
 
+use crate::console::report::{EntryJson, JsonList, Out, note};
+use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::report::{EntryJson, JsonList, Out, note};
-use crate::text;
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! Differences as JSON.
 
 use super::words::xattr_change;
-use crate::report::Bytes;
-use crate::text;
+use crate::console::report::Bytes;
+use crate::console::text;
 use kiln_diff::{Change, ChangeKind, DiffSummary, Difference, Side};
 use serde::Serialize;
 use serde_json::{Value, json};
