@@ -121,21 +121,3 @@ fn repeats(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
         out.extend_from_within(out.len() - period..out.len() - period + more);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_texture_has_its_length_and_depends_on_its_seed() {
-        for texture in Texture::ALL {
-            for len in [0, 1, 4096, 300_001] {
-                let bytes = texture.bytes(7, len);
-                assert_eq!(bytes.len(), len, "{texture:?}");
-                assert_eq!(bytes, texture.bytes(7, len));
-                let other = texture.bytes(8, len);
-                assert!(texture == Texture::Zeros || len < 100 || bytes != other, "{texture:?}");
-            }
-        }
-    }
-}

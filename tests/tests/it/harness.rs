@@ -1,5 +1,6 @@
 //! The harness itself: what it makes is there, a copy is the same, and what it compares differs where it should.
 
+use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::snapshot::{assert_same, diff, of_dir};
 use kiln_tests::temp::TempDir;
@@ -18,4 +19,17 @@ fn a_copy_is_the_same_and_a_change_is_seen() {
     std::fs::write(target.path().join("files/Text/100"), [b'x'; 100]).unwrap();
     let lines = diff(&before, &of_dir(target.path()).unwrap());
     assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("files/Text/100: ")), "{lines:?}");
+}
+
+#[test]
+fn every_texture_has_its_length_and_depends_on_its_seed() {
+    for texture in Texture::ALL {
+        for len in [0, 1, 4096, 300_001] {
+            let bytes = texture.bytes(7, len);
+            assert_eq!(bytes.len(), len, "{texture:?}");
+            assert_eq!(bytes, texture.bytes(7, len));
+            let other = texture.bytes(8, len);
+            assert!(texture == Texture::Zeros || len < 100 || bytes != other, "{texture:?}");
+        }
+    }
 }

@@ -2,8 +2,10 @@
 
 mod corpus;
 mod estimate;
+mod facade;
 mod faults;
 mod harness;
+mod hostile_mount;
 mod large;
 mod laws;
 mod layouts;

@@ -252,6 +252,19 @@ fn documents_link_to_what_exists() {
     assert!(links > 5);
 }
 
+/// Most files in the `src` of a crate, folders beside them.
+const FLAT_MAX: usize = 16;
+
+#[test]
+fn crates_are_folders_of_folders() {
+    for entry in fs::read_dir(project().join("crates")).unwrap() {
+        let src = entry.unwrap().path().join("src");
+        let names = fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().path());
+        let flat = names.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).count();
+        assert!(flat <= FLAT_MAX, "{}: {flat} files", src.display());
+    }
+}
+
 /// The results, the README's table and its chart are what `bench/report.py` makes of the results that are kept.
 #[test]
 fn results_are_as_they_were_measured() {

@@ -15,7 +15,7 @@
 //! | a metabox inside itself, one far larger than the image | `spaces.rs` |
 //! | fragments inside the packed inode | `check.rs`: `the_packed_inode_has_no_fragments` |
 //! | names and links that lead out of a target directory | `sink`: `tests/it/extract.rs` |
-//! | any damage at all | `tests/`: `mutations.rs`, `hostile_mount.rs`, `corpus.rs` |
+//! | any damage at all | `tests/`: `mutations.rs`, `it/hostile_mount.rs`, `it/corpus.rs` |
 
 use crate::common::handmade::{FILE_NID, Handmade, META_OFF, encode};
 use crate::common::read_whole;
