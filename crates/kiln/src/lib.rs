@@ -1,7 +1,6 @@
 //! EROFS images: pack a directory into a compressed file that Linux mounts; read it, extract it, mount it.
 //!
 //! ```
-//! # use std::io::Read;
 //! # let tmp = std::env::temp_dir().join(format!("kiln-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(tmp.join("src")).unwrap();
 //! # std::fs::write(tmp.join("src/hello"), "world").unwrap();
@@ -9,6 +8,7 @@
 //! # std::env::set_current_dir(&tmp).unwrap();
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use kiln::Preset;
+//! use std::io::Read;
 //!
 //! kiln::pack("src", "out.erofs", Preset::Balanced)?;
 //!
