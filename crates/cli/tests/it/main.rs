@@ -15,4 +15,5 @@ mod pack;
 mod place;
 mod read;
 mod select;
+mod server;
 mod sizes;
