@@ -49,6 +49,7 @@ COLOURS = {
 def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
     """What is kept of a suite's JSON: facts and medians, but no path of the machine that ran it."""
     facts = {k: v for k, v in document["facts"].items() if k not in ("missing", "python")}
+    facts["kernel"] = facts["kernel"].split("-")[0]  # what follows is a distributor's own
     if document["kind"] == "pack":
         cases = [
             {
@@ -79,12 +80,19 @@ def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def add(paths: Sequence[str]) -> None:
-    """Keep what these suites found, instead of what was kept of them before."""
+    """Keep what these suites found, instead of what was kept of them before. Files of one suite and tree become one."""
     KEPT.mkdir(exist_ok=True)
+    found: Dict[Path, Dict[str, Any]] = {}
     for path in paths:
         document = reduced(json.loads(Path(path).read_text()))
-        trees = sorted({one["tree"] for one in document.get("cases") or document["results"]})
+        listed = "cases" if document["kind"] == "pack" else "results"
+        trees = sorted({one["tree"] for one in document[listed]})
         kept = KEPT / f"{document['kind']}-{'-'.join(trees)}.json"
+        if kept in found:
+            found[kept][listed] += document[listed]
+        else:
+            found[kept] = document
+    for kept, document in found.items():
         kept.write_text(json.dumps(document, indent=1) + "\n")
         lib.say(f"{kept.relative_to(PROJECT)}: written")
 
@@ -137,7 +145,7 @@ def pack_tables() -> List[str]:
             ]
             parts.append(lib.markdown_table(["case", "program", "wall s", "CPU s", "peak MiB", "image MB"], rows))
             ratios = [
-                [case["name"], f"{r['kiln']} / {r['peer']}", *(f"{r[k]:.3f}" for k in ("CPU", "wall", "image"))]
+                [case["name"], f"{r['kiln']} / {r['peer']}", *(f"{r[k]:.3f}" for k in ("cpu_s", "wall_s", "image_bytes"))]
                 for case in cases for r in case["ratios"]
             ]
             parts.append(lib.markdown_table(["case", "ours / the peer's", "CPU", "wall", "image"], ratios))
