@@ -2,10 +2,16 @@
 
 mod announce;
 mod batch;
+mod batch_front;
 pub(crate) mod batch_into;
 pub(crate) mod batch_plan;
+mod batch_stage;
+mod batch_worker;
 mod decode;
+mod fetch;
+mod gather;
 pub(crate) mod owned;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod position;
 pub(crate) mod read;

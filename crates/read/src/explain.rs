@@ -8,8 +8,8 @@ mod index;
 pub(crate) mod meter;
 pub(crate) mod range_set;
 
+use crate::data::pieces::FragmentPolicy;
 use crate::data::plan::DecodePlan;
-use crate::data::read::FragmentPolicy;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};

@@ -33,11 +33,11 @@ pub struct Stats {
     pub served_bytes: u64,
     /// Reads of contents by size.
     pub read_sizes: Sizes,
-    /// Reads of sources, for contents and metadata.
+    /// Ranges that were read of sources, for contents and metadata; one call of a source may read several.
     pub fetches: u64,
-    /// Bytes that these reads got.
+    /// Bytes of these ranges.
     pub fetched_bytes: u64,
-    /// Reads of sources by size.
+    /// Ranges that were read of sources by size.
     pub fetch_sizes: Sizes,
     /// Streams decoded straight into the reader's memory.
     pub decoded_direct: u64,

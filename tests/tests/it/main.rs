@@ -11,6 +11,7 @@ mod laws;
 mod layouts;
 mod library;
 mod limits;
+mod long_reads;
 mod metadata;
 mod outputs;
 mod prefetch;

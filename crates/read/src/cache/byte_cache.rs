@@ -1,12 +1,13 @@
 //! A cache of byte strings, bounded by the sum of their lengths. Threads that want the same missing value load it once (singleflight).
 
 use crate::error::ReadError;
-use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
+use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Cached bytes, shared by the cache and the threads that read them.
 pub(crate) type SharedBytes = Arc<CachedBytes>;
@@ -134,19 +135,55 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     ) -> Result<SharedBytes, ReadError> {
         match self.inner.get_value_or_guard(key, None) {
             GuardResult::Value(outcome) => outcome.map_err(|error| (*error).clone()),
-            GuardResult::Guard(guard) => match load() {
-                Ok(bytes) => {
-                    // The answer is an error if the key was removed meanwhile: the waiters have their value anyhow.
-                    let _ = guard.insert(Ok(bytes.clone()));
-                    Ok(bytes)
-                }
-                Err(error) => {
-                    let _ = guard.insert(Err(Arc::new(error.clone())));
-                    self.inner.remove_if(key, |outcome| outcome.is_err());
-                    Err(error)
-                }
-            },
+            GuardResult::Guard(guard) => LoadGuard { cache: self, key: key.clone(), guard }.finish(load),
             GuardResult::Timeout => Err(ReadError::Internal { what: "a cache without a timeout timed out".into() }),
+        }
+    }
+
+    /// The value, or the right to make it unless another thread has that, without waiting.
+    pub(crate) fn try_claim(&self, key: &K) -> Result<Claim<'_, K>, ReadError> {
+        match self.inner.get_value_or_guard(key, Some(Duration::ZERO)) {
+            GuardResult::Value(outcome) => outcome.map(Claim::Cached).map_err(|error| (*error).clone()),
+            GuardResult::Guard(guard) => Ok(Claim::Ours(LoadGuard { cache: self, key: key.clone(), guard })),
+            GuardResult::Timeout => Ok(Claim::Elsewhere),
+        }
+    }
+}
+
+/// Which thread makes a value.
+pub(crate) enum Claim<'a, K> {
+    /// None: it is there.
+    Cached(SharedBytes),
+    /// This one. Others that want the value wait until it is made, or the claim is dropped.
+    Ours(LoadGuard<'a, K>),
+    /// Another one.
+    Elsewhere,
+}
+
+/// The right and the duty to make a value.
+pub(crate) struct LoadGuard<'a, K> {
+    cache: &'a ByteCache<K>,
+    key: K,
+    guard: PlaceholderGuard<'a, K, LoadResult, ByLen, DefaultHashBuilder, DefaultLifecycle<K, LoadResult>>,
+}
+
+impl<K: Clone + Eq + Hash> LoadGuard<'_, K> {
+    /// Make the value. All threads that wait for it get it, or the error.
+    pub(crate) fn finish(
+        self,
+        load: impl FnOnce() -> Result<SharedBytes, ReadError>,
+    ) -> Result<SharedBytes, ReadError> {
+        match load() {
+            Ok(bytes) => {
+                // The answer is an error if the key was removed meanwhile: the waiters have their value anyhow.
+                let _ = self.guard.insert(Ok(bytes.clone()));
+                Ok(bytes)
+            }
+            Err(error) => {
+                let _ = self.guard.insert(Err(Arc::new(error.clone())));
+                self.cache.inner.remove_if(&self.key, |outcome| outcome.is_err());
+                Err(error)
+            }
         }
     }
 }
@@ -156,7 +193,6 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     fn bytes(len: usize) -> SharedBytes {
         CachedBytes::new(vec![0; len].into_boxed_slice())
@@ -196,6 +232,28 @@ mod tests {
         let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
         assert!(cache.get_or_load(&1, || Err(ReadError::NotFound { path: vec![] })).is_err());
         assert!(cache.get_or_load(&1, || Ok(bytes(1))).is_ok());
+    }
+
+    #[test]
+    fn a_claim_is_one_threads_until_it_is_given_up() {
+        let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
+        let claim = || cache.try_claim(&7);
+        let Ok(Claim::Ours(first)) = claim() else { panic!("claimed by another") };
+        assert!(matches!(claim(), Ok(Claim::Elsewhere)));
+        drop(first);
+        let Ok(Claim::Ours(second)) = claim() else { panic!("still claimed") };
+        let waiter = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| cache.get_or_load(&7, || panic!("loaded twice")));
+            std::thread::sleep(Duration::from_millis(20));
+            second.finish(|| Ok(bytes(5))).unwrap();
+            waiter.join().unwrap()
+        });
+        assert_eq!(waiter.unwrap().len(), 5);
+        assert!(matches!(claim(), Ok(Claim::Cached(bytes)) if bytes.len() == 5));
+        cache.remove(&7);
+        let Ok(Claim::Ours(third)) = claim() else { panic!("claimed by another") };
+        assert!(third.finish(|| Err(ReadError::NotFound { path: vec![] })).is_err());
+        assert!(matches!(claim(), Ok(Claim::Ours(_))));
     }
 
     #[test]

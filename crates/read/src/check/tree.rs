@@ -5,7 +5,7 @@ use super::features::Features;
 use super::problems::Problems;
 use super::report::{CheckReport, Finding};
 use super::span::Spans;
-use crate::data::read::fragment_error;
+use crate::data::pieces::fragment_error;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};

@@ -1,13 +1,18 @@
 //! Hints to the devices: which bytes will be read soon.
 
+use super::fetch::FETCH_MAX_LEN;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
+use crate::read_policy::{Readahead, SourcePrefetch};
 use crate::source::latency::Latency;
 use std::ops::Range;
+
+/// Bytes of pclusters that are announced when a fetch for a part of a read begins: those of the next fetches.
+const REST_LEN: u64 = 2 * FETCH_MAX_LEN as u64;
 
 /// # For servers
 ///
@@ -55,12 +60,17 @@ impl Image {
         Ok(())
     }
 
-    /// Tell the devices which pclusters hold a range of a file, so that all are fetched while the first ones are decoded.
-    pub(super) fn announce_pclusters(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+    /// Tell the devices which pclusters hold a range of a file that is read in several fetches, as far as the next ones go, so that these
+    /// bytes arrive while the first ones are decoded. Where the system reads ahead, it does that.
+    pub(super) fn announce_rest(&self, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+        let policy = &self.core.policy;
+        if policy.prefetch == SourcePrefetch::Off || policy.readahead == Readahead::System {
+            return Ok(());
+        }
         let announce =
             |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);
-        let (mut off, mut run) = (range.start, None::<(u16, Range<u64>)>);
-        while off < range.end {
+        let (mut off, mut run, mut len) = (range.start, None::<(u16, Range<u64>)>, 0);
+        while off < range.end && len < REST_LEN {
             let extent = map.extent_at(off)?;
             off = extent.end();
             let (ExtentKind::Encoded { device, pa, plen, inline: None, .. }
@@ -69,6 +79,7 @@ impl Image {
                 continue;
             };
             let end = pa.saturating_add(plen.into());
+            len += u64::from(plen);
             match &mut run {
                 Some((of, run)) if (*of, run.end) == (device, pa) => run.end = end,
                 _ => run.replace((device, pa..end)).into_iter().for_each(announce),

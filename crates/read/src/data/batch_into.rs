@@ -3,8 +3,8 @@
 //! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where bytes go. An extent that is wanted whole is decoded
 //! where the caller wants it, and plain data is read there: nothing is copied.
 
-use super::batch::Worker;
 use super::batch_plan::{BatchItem, FileRange, ReadUnit, batches};
+use super::batch_worker::{Item, Output, Worker};
 use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -35,7 +35,7 @@ impl Image {
     /// Fill the buffers of all `reads` on `threads`, in the order in which their contents are stored. Returns for each of them, in the order of
     /// `reads`, how many bytes it got: fewer than its buffer has only at the end of the file. The error of one read stops no other; the
     /// bytes of its buffer are then unspecified. Threads end before the call does. Memory beside the buffers is bounded by a few hundred
-    /// bytes for each read, and two extents for each thread.
+    /// bytes for each read, two extents and 1 MiB of stored bytes for each thread.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -74,13 +74,8 @@ impl Image {
             let (errors, ranges) = (&errors, &ranges);
             move |(units, buffers): UnitBatch<'_, '_>| {
                 self.announce(units);
-                for (unit, buf) in units.iter().zip(buffers) {
-                    let inode = &ranges[unit.idx].inode;
-                    if let Err(error) = worker.read_into(inode, unit, buf) {
-                        let error = (unit.idx, unit.range.start, error.at_nid(inode.nid));
-                        errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-                    }
-                }
+                let mut output = CallerMemory { buffers, errors };
+                worker.read_batch(units, |unit| &ranges[unit.idx].inode, &mut output);
             }
         });
         let mut results: Vec<_> =
@@ -90,6 +85,35 @@ impl Image {
         errors.sort_by_key(|&(idx, off, _)| (idx, std::cmp::Reverse(off)));
         errors.into_iter().for_each(|(idx, _, error)| results[idx] = Err(error));
         results
+    }
+}
+
+/// The caller's buffers of the units of a batch.
+struct CallerMemory<'a, 'b> {
+    buffers: &'a mut [&'b mut [u8]],
+    errors: &'a Mutex<RangeErrors>,
+}
+
+impl Output for CallerMemory<'_, '_> {
+    const ITEM_LEN: u64 = u64::MAX;
+    const HAS_MEMORY_OF_UNITS: bool = true;
+
+    fn memory(&mut self, nth: usize, len: usize) -> &mut [u8] {
+        &mut self.buffers[nth][..len]
+    }
+
+    fn memories(&mut self) -> Vec<&mut [u8]> {
+        self.buffers.iter_mut().map(|buf| &mut **buf).collect()
+    }
+
+    fn give(&mut self, item: &Item, bytes: Result<Option<&[u8]>, ReadError>) {
+        match bytes {
+            Ok(Some(bytes)) => self.memory(item.nth, item.len).copy_from_slice(bytes),
+            Ok(None) => {}
+            Err(error) => {
+                self.errors.lock().unwrap_or_else(PoisonError::into_inner).push((item.idx, item.off, error));
+            }
+        }
     }
 }
 

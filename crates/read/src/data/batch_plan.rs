@@ -1,7 +1,8 @@
 //! The plan of a batch read: its units in stored order, and the extents that they share.
 
+use super::pieces::fragment_error;
 use super::position::{DiskPosition, disk_position};
-use super::read::{fragment_error, readable};
+use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
@@ -46,17 +47,6 @@ pub(super) struct ReadUnit {
     pub(super) position: DiskPosition,
     /// The encoded extents that hold its first and last bytes.
     pub(super) ends: [Option<EncodedExtent>; 2],
-    /// Whether one piece of one extent holds all bytes, and not two pieces with equal contents.
-    pub(super) is_one_piece: bool,
-}
-
-impl ReadUnit {
-    /// If one encoded extent holds a range of the unit and more: that extent, and the byte of it with which the range begins.
-    pub(super) fn part_of(&self, range: &Range<u64>) -> Option<(EncodedExtent, u64)> {
-        let encoded = self.ends[0].filter(|_| self.is_one_piece)?;
-        let is_part = range.end - range.start < u64::from(encoded.llen);
-        is_part.then(|| (encoded, self.position.2 + (range.start - self.range.start)))
-    }
 }
 
 /// An extent that units want parts of: what all of them together need.
@@ -73,6 +63,13 @@ pub(super) type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 /// A callback for each extent of a range, with the wanted part of it.
 type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + 'a;
 
+/// A plan in the making.
+struct Planner<'a> {
+    image: &'a Image,
+    units: Vec<ReadUnit>,
+    shared: SharedExtents,
+}
+
 impl Image {
     /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
     pub(super) fn plan_batch(
@@ -80,74 +77,18 @@ impl Image {
         ranges: &[FileRange],
         each: &dyn Fn(BatchItem<'_>),
     ) -> (Vec<ReadUnit>, SharedExtents) {
-        let (mut units, mut shared) = (Vec::with_capacity(ranges.len()), SharedExtents::new());
+        let units = Vec::with_capacity(ranges.len());
+        let mut planner = Planner { image: self, units, shared: SharedExtents::new() };
         for (idx, FileRange { inode, range }) in ranges.iter().enumerate() {
-            if let Err(error) = self.plan_range(idx, inode, range, &mut units, &mut shared) {
-                let off = units.last().filter(|unit| unit.idx == idx).map_or(range.start, |unit| unit.range.end);
+            if let Err(error) = planner.add_range(idx, inode, range) {
+                let off =
+                    planner.units.last().filter(|unit| unit.idx == idx).map_or(range.start, |unit| unit.range.end);
                 each(BatchItem { idx, off, bytes: Err(error.at_nid(inode.nid)) });
             }
         }
+        let Planner { mut units, shared, .. } = planner;
         units.sort_unstable_by_key(|unit| (unit.position, unit.idx, unit.range.start));
         (units, shared)
-    }
-
-    fn plan_range(
-        &self,
-        idx: usize,
-        inode: &Inode,
-        range: &Range<u64>,
-        units: &mut Vec<ReadUnit>,
-        shared: &mut SharedExtents,
-    ) -> Result<(), ReadError> {
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        let end = range.start + readable(inode, len, range.start)? as u64;
-        let mut start = range.start;
-        if start >= end {
-            units.push(ReadUnit {
-                idx,
-                range: start..start,
-                position: (0, 0, 0),
-                ends: [None, None],
-                is_one_piece: false,
-            });
-        }
-        let mut map = Map::open(self, inode)?;
-        let len = ITEM_LEN.max((end - start) / UNITS_MAX);
-        while start < end {
-            let stop = cut(&mut map, start, end, len)?;
-            units.push(self.plan_unit(idx, &mut map, inode, start..stop, shared)?);
-            start = stop;
-        }
-        Ok(())
-    }
-
-    fn plan_unit(
-        &self,
-        idx: usize,
-        map: &mut Map<'_>,
-        inode: &Inode,
-        range: Range<u64>,
-        shared: &mut SharedExtents,
-    ) -> Result<ReadUnit, ReadError> {
-        let (mut position, mut first, mut last, mut pieces) = (None, None, None, 0u64);
-        self.each_piece(map, inode, range.clone(), &mut |extent, part| {
-            pieces += 1;
-            let encoded = match extent.kind {
-                ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
-                _ => None,
-            };
-            if position.is_none() {
-                (position, first) = (Some(disk_position(extent, part.start)), encoded);
-            }
-            last = encoded;
-            if let Some(encoded) = encoded.filter(|_| part.end - part.start < extent.llen) {
-                let need = shared.entry(encoded).or_default();
-                *need = SharedExtent { end: need.end.max(part.end - extent.la), users: need.users + 1 };
-            }
-            Ok(())
-        })?;
-        let position = position.unwrap_or_default();
-        Ok(ReadUnit { idx, range, position, ends: [first, last], is_one_piece: pieces == 1 })
     }
 
     /// Give the extents of a range to `each`, with the wanted part of each. For a fragment, they are extents of the packed inode.
@@ -178,6 +119,48 @@ impl Image {
             }
             off = end;
         }
+        Ok(())
+    }
+}
+
+impl Planner<'_> {
+    fn add_range(&mut self, idx: usize, inode: &Inode, range: &Range<u64>) -> Result<(), ReadError> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let end = range.start + readable(inode, len, range.start)? as u64;
+        let mut start = range.start;
+        if start >= end {
+            self.units.push(ReadUnit { idx, range: start..start, position: (0, 0, 0), ends: [None, None] });
+        }
+        let mut map = Map::open(self.image, inode)?;
+        let len = ITEM_LEN.max((end - start) / UNITS_MAX);
+        while start < end {
+            let stop = cut(&mut map, start, end, len)?;
+            self.add_unit(idx, &mut map, inode, start..stop)?;
+            start = stop;
+        }
+        Ok(())
+    }
+
+    fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, inode: &Inode, range: Range<u64>) -> Result<(), ReadError> {
+        let (mut position, mut first, mut last) = (None, None, None);
+        let (image, shared) = (self.image, &mut self.shared);
+        image.each_piece(map, inode, range.clone(), &mut |extent, part| {
+            let encoded = match extent.kind {
+                ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
+                _ => None,
+            };
+            if position.is_none() {
+                (position, first) = (Some(disk_position(extent, part.start)), encoded);
+            }
+            last = encoded;
+            if let Some(encoded) = encoded.filter(|_| part.end - part.start < extent.llen) {
+                let need = shared.entry(encoded).or_default();
+                *need = SharedExtent { end: need.end.max(part.end - extent.la), users: need.users + 1 };
+            }
+            Ok(())
+        })?;
+        let position = position.unwrap_or_default();
+        self.units.push(ReadUnit { idx, range, position, ends: [first, last] });
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded to; here it is done.
 
+use super::gather::EncodedPart;
 use super::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::PastAccesses;
@@ -82,12 +83,12 @@ impl Image {
             // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
             CacheLookup::Absent(target) if start == 0 || end <= BUFFER_MAX => {
                 let prefix = grow_to(buf, end);
-                self.decode_front(encoded, prefix, target)?;
+                self.decode(encoded, Plain::Front(prefix), target, &[])?;
                 Ok(Encoded::Buffer(&prefix[start..]))
             }
             CacheLookup::Absent(target) => {
                 let part = grow_to(buf, end - start);
-                self.decode(encoded, Plain::From { start, part }, target)?;
+                self.decode(encoded, Plain::From { start, part }, target, &[])?;
                 Ok(Encoded::Buffer(part))
             }
         }
@@ -105,14 +106,29 @@ impl Image {
         let part = wanted.start as usize..wanted.end as usize;
         match self.find(encoded, &wanted, pattern)? {
             CacheLookup::Cached { bytes, .. } => buf.copy_from_slice(&bytes[part]),
-            CacheLookup::Absent(DecodeTarget::Destination) => {
-                self.decode_front(encoded, buf, DecodeTarget::Destination)?
-            }
             CacheLookup::Absent(target) => {
-                self.decode(encoded, Plain::From { start: part.start, part: buf }, target)?
+                self.decode(encoded, Plain::part(part.start, buf), target, &[])?;
             }
         }
         Ok(())
+    }
+
+    /// Decode a part of an extent, from the bytes of its pcluster that are at hand.
+    pub(super) fn decode_part(&self, part: EncodedPart<'_>, at_hand: &[u8]) -> Result<(), ReadError> {
+        let EncodedPart { encoded, wanted, target, consumed, nid, dst } = part;
+        let decoded = match target {
+            DecodeTarget::Cache => self
+                .decode_into_cache(&encoded, consumed, at_hand)
+                .map(|bytes| self.take_part(&encoded, &bytes, wanted, dst)),
+            target => self.decode(&encoded, Plain::part(wanted.start as usize, dst), target, at_hand),
+        };
+        decoded.map_err(|error| error.at_nid(nid))
+    }
+
+    /// Copy bytes `wanted` of a cached extent for its consumer.
+    pub(super) fn take_part(&self, encoded: &EncodedExtent, bytes: &SharedBytes, wanted: Range<u64>, dst: &mut [u8]) {
+        dst.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
+        self.consume(encoded, bytes, dst.len());
     }
 
     /// Look for an extent in the cache; decode it there if that is the plan.
@@ -129,7 +145,7 @@ impl Image {
                 (bytes, true)
             }
             DecodePlan::Decode { target: DecodeTarget::Cache, consumed } => {
-                (self.decode_into_cache(encoded, consumed)?, false)
+                (self.decode_into_cache(encoded, consumed, &[])?, false)
             }
             DecodePlan::Decode { target, .. } => return Ok(CacheLookup::Absent(target)),
         };
@@ -146,13 +162,17 @@ impl Image {
     }
 
     /// The extent, from the cache or decoded into it, once for all threads that want it. Its consumer got `consumed` bytes of it before.
-    pub(super) fn decode_into_cache(&self, encoded: &EncodedExtent, consumed: u64) -> Result<SharedBytes, ReadError> {
+    /// `at_hand`: as for [`Image::decode`].
+    pub(super) fn decode_into_cache(
+        &self,
+        encoded: &EncodedExtent,
+        consumed: u64,
+        at_hand: &[u8],
+    ) -> Result<SharedBytes, ReadError> {
         let mut is_ours = false;
         let bytes = self.core.state().decoded.get_or_load(encoded, || {
             is_ours = true;
-            let mut bytes = Box::default();
-            self.decode(encoded, Plain::New(&mut bytes), DecodeTarget::Cache)?;
-            Ok(CachedBytes::with_consumed(bytes, consumed))
+            self.load(encoded, consumed, at_hand)
         })?;
         if !is_ours {
             self.core.counters.avoided();
@@ -160,10 +180,22 @@ impl Image {
         Ok(bytes)
     }
 
+    /// Decode an extent for the cache.
+    pub(super) fn load(
+        &self,
+        encoded: &EncodedExtent,
+        consumed: u64,
+        at_hand: &[u8],
+    ) -> Result<SharedBytes, ReadError> {
+        let mut bytes = Box::default();
+        self.decode(encoded, Plain::New(&mut bytes), DecodeTarget::Cache, at_hand)?;
+        Ok(CachedBytes::with_consumed(bytes, consumed))
+    }
+
     /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
         let encoded = EncodedExtent::of(extent)?;
-        self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeTarget::Scratch)?;
+        self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeTarget::Scratch, &[])?;
         self.core.state().sources.with(|source| {
             let Pcluster { pa, plen, .. } = encoded.pcluster;
             let stream = self.stream(&encoded, self.pcluster(&encoded, source)?)?;
@@ -178,31 +210,58 @@ impl Image {
         encoded: &EncodedExtent,
         dst: &mut [u8],
         target: DecodeTarget,
+        at_hand: &[u8],
     ) -> Result<(), ReadError> {
-        self.decode(encoded, Plain::Front(dst), target)
+        self.decode(encoded, Plain::Front(dst), target, at_hand)
     }
 
-    /// Decode an extent as far as `plain` wants it.
-    fn decode(&self, encoded: &EncodedExtent, mut plain: Plain<'_>, target: DecodeTarget) -> Result<(), ReadError> {
-        let len = plain.end(encoded);
+    /// Decode an extent as far as `plain` wants it. `at_hand`: the first bytes of its pcluster, if they were fetched before; the others
+    /// are fetched if they are needed.
+    fn decode(
+        &self,
+        encoded: &EncodedExtent,
+        mut plain: Plain<'_>,
+        target: DecodeTarget,
+        at_hand: &[u8],
+    ) -> Result<(), ReadError> {
+        let (len, plen) = (plain.end(encoded), encoded.pcluster.plen as usize);
         self.core.counters.decoded(target, len);
-        if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
-            return self.decode_from(encoded, bytes, &mut plain);
+        if at_hand.is_empty() {
+            if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
+                return self.decode_from(encoded, bytes, &mut plain);
+            }
+        } else {
+            let decoded = self.decode_from(encoded, at_hand, &mut plain);
+            // If the front is not enough, that says nothing about the stream.
+            if decoded.is_ok() || at_hand.len() == plen {
+                return decoded;
+            }
         }
         self.core.state().sources.with(|source| {
-            let front_len = if self.is_unpadded(encoded) { 0 } else { encoded.front_len(len) };
-            if front_len > 0 {
-                let front = grow_to(source, front_len);
+            let mut fetched_len = at_hand.len();
+            if fetched_len == 0 {
+                fetched_len = self.fetched_len(encoded, len);
+                let front = grow_to(source, fetched_len);
                 self.read_pcluster(&encoded.pcluster, 0, front)?;
-                // If they are not enough, that says nothing about the stream.
-                if self.decode_from(encoded, front, &mut plain).is_ok() {
-                    return Ok(());
+                let decoded = self.decode_from(encoded, front, &mut plain);
+                if decoded.is_ok() || fetched_len == plen {
+                    return decoded;
                 }
+            } else {
+                grow_to(source, fetched_len).copy_from_slice(at_hand);
             }
-            let bytes = grow_to(source, encoded.pcluster.plen as usize);
-            self.read_pcluster(&encoded.pcluster, front_len as u64, &mut bytes[front_len..])?;
+            let bytes = grow_to(source, plen);
+            self.read_pcluster(&encoded.pcluster, fetched_len as u64, &mut bytes[fetched_len..])?;
             self.decode_from(encoded, bytes, &mut plain)
         })
+    }
+
+    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of an extent.
+    pub(super) fn fetched_len(&self, encoded: &EncodedExtent, len: usize) -> usize {
+        match self.is_unpadded(encoded) {
+            true => encoded.pcluster.plen as usize,
+            false => encoded.fetched_for(len) as usize,
+        }
     }
 
     /// Decode an extent as far as `plain` wants it from the bytes of its pcluster, or from the first ones.
@@ -233,6 +292,13 @@ impl Image {
             }
         });
         decoded.map_err(|error| ReadError::stream(pa, plen, error))
+    }
+}
+
+impl<'a> Plain<'a> {
+    /// Bytes from byte `start` of an extent on.
+    fn part(start: usize, part: &'a mut [u8]) -> Self {
+        if start == 0 { Plain::Front(part) } else { Plain::From { start, part } }
     }
 }
 

@@ -4,7 +4,8 @@
 //! a longer range grows with what has been read of it.
 
 use super::batch_plan::cut;
-use super::read::{FragmentPolicy, readable};
+use super::pieces::{FileAccess, FragmentPolicy};
+use super::read::readable;
 use super::view::ViewBytes;
 use crate::cache::byte_cache::SharedBytes;
 use crate::error::ReadError;
@@ -104,7 +105,7 @@ impl Image {
         let extent = self.extent_at(inode, off)?;
         match extent.kind {
             ExtentKind::Raw { device, pa } if extent.end() - off >= len as u64 => {
-                self.borrow_raw("data", device, pa, off - extent.la, len)
+                self.borrow_raw("data", device, pa.saturating_add(off - extent.la), len)
             }
             _ => Ok(None),
         }
@@ -128,6 +129,7 @@ impl Image {
         }
         let (mut off, mut step) = (range.start, self.at_once_max());
         let (mut map, pattern) = self.map_for_read(inode, &range)?;
+        let access = FileAccess { fragments: FragmentPolicy::Allowed, pattern };
         while off < range.end {
             let end = cut(&mut map, off, range.end, step)?;
             let (start, part_len) = (out.len(), (end - off) as usize);
@@ -135,7 +137,7 @@ impl Image {
                 .map_err(|_| ReadError::io(off, end - off, ErrorKind::OutOfMemory.into()))?;
             out.resize(start + part_len, 0);
             self.core.counters.read(part_len);
-            self.fill_by(&mut map, &mut out[start..], off, FragmentPolicy::Allowed, pattern)?;
+            self.fill_by(&mut map, &mut out[start..], off, access)?;
             // What has been read is as good a bound as the image's length.
             step = step.max(end - range.start);
             off = end;

@@ -1,13 +1,14 @@
 //! Contents without a copy, where that is possible.
 
 use super::decode::Encoded;
-use super::read::{FragmentPolicy, fragment_error, readable};
+use super::pieces::{FileAccess, FileRead, FragmentPolicy, fragment_error};
+use super::read::readable;
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::byte_cache::SharedBytes;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::{Fetch, Image};
-use crate::map::extent::{Extent, ExtentKind};
+use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
@@ -223,39 +224,34 @@ impl Image {
             let packed = self.packed_range(from, len as u64)?;
             // The packed inode has no fragments, so this ends.
             let (mut map, pattern) = self.map_for_read(packed, &(from..from + len as u64))?;
-            let extent = map.extent_at(from)?;
-            return match matches!(extent.kind, ExtentKind::Fragment { .. }) {
-                true => Err(fragment_error(from, "a fragment inside the packed inode")),
-                false => {
-                    let viewed = self.view_extent(
-                        (&mut map, pattern),
-                        &extent,
-                        from..from + len as u64,
-                        buf,
-                        FragmentPolicy::Refused,
-                    );
-                    viewed.map_err(|error| error.at_nid(packed.nid))
-                }
-            };
+            let first = map.extent_at(from)?;
+            if matches!(first.kind, ExtentKind::Fragment { .. }) {
+                return Err(fragment_error(from, "a fragment inside the packed inode"));
+            }
+            let access = FileAccess { fragments: FragmentPolicy::Refused, pattern };
+            let read = FileRead { map: &mut map, first, access };
+            let viewed = self.view_extent(read, from..from + len as u64, buf);
+            return viewed.map_err(|error| error.at_nid(packed.nid));
         }
-        self.view_extent((&mut map, pattern), &extent, off..off + len as u64, buf, FragmentPolicy::Allowed)
+        let access = FileAccess { fragments: FragmentPolicy::Allowed, pattern };
+        self.view_extent(FileRead { map: &mut map, first: extent, access }, off..off + len as u64, buf)
     }
 
-    /// Bytes from `off` on, which is in `extent`.
+    /// Bytes `wanted` of the file, which begin in the first extent.
     fn view_extent<'a>(
         &'a self,
-        (map, pattern): (&mut Map<'_>, AccessPattern),
-        extent: &Extent,
+        read: FileRead<'_, '_>,
         wanted: Range<u64>,
         buf: &'a mut Vec<u8>,
-        fragments: FragmentPolicy,
     ) -> Result<View<'a>, ReadError> {
+        let FileRead { map, first: extent, access } = read;
+        let FileAccess { fragments, pattern } = access;
         let (off, len) = (wanted.start, (wanted.end - wanted.start) as usize);
         let skip = off - extent.la;
         if extent.end() >= wanted.end {
             match extent.kind {
                 ExtentKind::Encoded { .. } => {
-                    let encoded = EncodedExtent::of(extent)?;
+                    let encoded = EncodedExtent::of(&extent)?;
                     return Ok(match self.encoded(&encoded, skip..skip + len as u64, buf, pattern)? {
                         Encoded::Buffer(bytes) => View::in_buffer(bytes),
                         Encoded::Cached { bytes, range, is_hit } => {
@@ -271,7 +267,7 @@ impl Image {
                 }
                 ExtentKind::Raw { device, pa }
                 | ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {
-                    if let Some(bytes) = self.borrow_raw("data", device, pa, skip, len)? {
+                    if let Some(bytes) = self.borrow_raw("data", device, pa.saturating_add(skip), len)? {
                         return Ok(View::at(ViewBytes::Source { bytes, device, pa: pa.saturating_add(skip) }));
                     }
                 }
@@ -284,7 +280,7 @@ impl Image {
             }
         }
         let part = grow_to(buf, len);
-        self.fill_by(map, part, off, fragments, pattern)?;
+        self.fill_by(map, part, off, access)?;
         Ok(View::in_buffer(part))
     }
 }

@@ -2,8 +2,8 @@
 
 use super::cold_history::ColdHistory;
 use super::range_set::RangeSet;
+use crate::data::pieces::{FragmentPolicy, fragment_error};
 use crate::data::plan::DecodePlan;
-use crate::data::read::{FragmentPolicy, fragment_error};
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
@@ -117,7 +117,7 @@ impl<'a> CostMeter<'a> {
         match extent.kind {
             ExtentKind::Hole => Ok(charge(0)),
             ExtentKind::Raw { device, pa } => {
-                let fetched = self.fetch("data", device, pa.saturating_add(skip), len, self.block_len())?;
+                let fetched = self.fetch("data", device, (pa.saturating_add(skip), len), self.block_len())?;
                 Ok(charge(fetched))
             }
             ExtentKind::Meta { pa, in_metabox } => {
@@ -152,7 +152,7 @@ impl<'a> CostMeter<'a> {
             (MetadataSpace::Metabox, Some(metabox)) => {
                 self.charge_range(metabox, pa..pa + len, FragmentPolicy::Allowed)
             }
-            _ => Ok(charge(self.fetch("inline data", 0, pa, len, self.metadata_unit)?)),
+            _ => Ok(charge(self.fetch("inline data", 0, (pa, len), self.metadata_unit)?)),
         }
     }
 
@@ -194,7 +194,7 @@ impl<'a> CostMeter<'a> {
         let pa = pcluster.pa.saturating_add(skip);
         match pcluster.inline {
             Some(space) => self.fetch_metadata(space, pa, len),
-            None => Ok(charge(self.fetch("pcluster", pcluster.device, pa, len, self.block_len())?)),
+            None => Ok(charge(self.fetch("pcluster", pcluster.device, (pa, len), self.block_len())?)),
         }
     }
 
@@ -215,8 +215,8 @@ impl<'a> CostMeter<'a> {
         Ok(sum)
     }
 
-    /// The units that hold bytes of a device. Returns the length of those that are new.
-    fn fetch(&mut self, record: &'static str, device: u16, pa: u64, len: u64, unit: u64) -> Result<u64, ReadError> {
+    /// The units of `unit` bytes that hold the `len` bytes of a device from byte `pa` on. Returns the length of those that are new.
+    fn fetch(&mut self, record: &'static str, device: u16, (pa, len): (u64, u64), unit: u64) -> Result<u64, ReadError> {
         self.image.core.devices.check_place(record, device, pa, len)?;
         let end = align_up(pa + len, unit).unwrap_or(u64::MAX);
         Ok(self.blocks.add(device, pa - pa % unit..end))

@@ -1,11 +1,11 @@
 //! What lookups in lcluster indexes and in encoded extents share: the inode, and the resolution of an entry to an extent's kind.
 
 use super::extent::ExtentKind;
+use super::pcluster::Pcluster;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
-use crate::metadata::space::MetadataSpace;
 use crate::source::devices::PhysicalRange;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::Algorithm;
@@ -76,7 +76,7 @@ impl CompressedFile<'_> {
                 let interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
                 // If no entry marks the end of the file, kernels expect the whole last lcluster in the pcluster.
                 let end = if inline.is_some() { found.end } else { found.end_mark };
-                self.plain(end - found.la, device, pa, plen, interlaced, inline)
+                self.plain(end - found.la, Pcluster { device, inline, pa, plen }, interlaced)
             }
             Some(algorithm) => Ok(ExtentKind::Encoded { algorithm, device, pa, plen, partial: found.partial, inline }),
         }
@@ -91,15 +91,9 @@ impl CompressedFile<'_> {
         }
     }
 
-    pub(super) fn plain(
-        &self,
-        llen: u64,
-        device: u16,
-        pa: u64,
-        plen: u32,
-        interlaced: bool,
-        inline: Option<MetadataSpace>,
-    ) -> Result<ExtentKind, ReadError> {
+    /// The kind of an extent of `llen` bytes that are stored as they are in a pcluster.
+    pub(super) fn plain(&self, llen: u64, pcluster: Pcluster, interlaced: bool) -> Result<ExtentKind, ReadError> {
+        let Pcluster { device, inline, pa, plen } = pcluster;
         if llen > plen.into() {
             return Err(self.corrupt("plen", plen.into(), "plain extent longer than its pcluster"));
         }

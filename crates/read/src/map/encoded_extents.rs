@@ -2,6 +2,7 @@
 
 use super::compressed_file::{CompressedFile, HEADER};
 use super::extent::{Extent, ExtentKind};
+use super::pcluster::Pcluster;
 use crate::error::{ReadError, aligned, too_far};
 use crate::metadata::reader::MetadataReader;
 use kiln_format::addr::BlockBits;
@@ -17,6 +18,8 @@ pub(super) struct ExtentRecords {
     count: u64,
     /// log2 of the extents' length, where all have the same.
     bits: u8,
+    /// Whether plain pclusters of whole blocks are interlaced.
+    is_interlaced: bool,
 }
 
 /// Records between two cached sums of lengths, see [`StartSums`](crate::cache::start_sums::StartSums).
@@ -33,7 +36,8 @@ impl ExtentRecords {
         let table = aligned(behind, size.len())?.checked_add(size.start_len()).ok_or_else(far)?;
         let count =
             if size.has_fixed_extents() { file.inode.meta.size.div_ceil(1 << bits) } else { header.extent_count };
-        Ok(Self { size, table, count, bits })
+        let is_interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
+        Ok(Self { size, table, count, bits, is_interlaced })
     }
 
     /// Byte offset behind the last record.
@@ -71,7 +75,7 @@ impl ExtentRecords {
             let high = record.pa.map_or(0, |pa| pa << 32);
             ExtentKind::Fragment { off: high | u64::from(record.plen.0) }
         } else {
-            self.stored(file, header, idx, record, end - la)?
+            self.stored(file, idx, record, end - la)?
         };
         Ok(Extent { la, llen: end - la, kind })
     }
@@ -79,7 +83,6 @@ impl ExtentRecords {
     fn stored(
         &self,
         file: &mut CompressedFile<'_>,
-        header: &MapHeader,
         idx: u64,
         record: ExtentRecord,
         llen: u64,
@@ -99,8 +102,8 @@ impl ExtentRecords {
         match record.plen.algorithm().map_err(unknown)? {
             None => {
                 let whole_blocks = is_aligned(file.block_bits(), addr) && is_aligned(file.block_bits(), plen.into());
-                let interlaced = whole_blocks && header.advise.contains(Advise::INTERLACED_PCLUSTER);
-                file.plain(llen, device, pa, plen, interlaced, None)
+                let interlaced = whole_blocks && self.is_interlaced;
+                file.plain(llen, Pcluster { device, inline: None, pa, plen }, interlaced)
             }
             Some(algorithm) => {
                 let algorithm = file.announced(algorithm)?;

@@ -8,9 +8,9 @@ use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::source::devices::PhysicalRange;
-use kiln_format::Blkaddr;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::InodeData;
+use kiln_format::{Blkaddr, Nid};
 
 impl Image {
     /// The extent that holds byte `off` of the inode's contents; an empty one if `off` is behind their end.
@@ -82,6 +82,11 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// The inode.
+    pub(crate) fn nid(&self) -> Nid {
+        self.inode.nid
+    }
+
     /// The extent that holds byte `off`; an empty one behind the end.
     pub(crate) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.inode.meta.size;
@@ -102,7 +107,9 @@ impl<'a> Map<'a> {
                 let kind = ExtentKind::Meta { pa: *tail, in_metabox: self.inode.nid.in_metabox() };
                 Ok(Extent { la: *head, llen: size - *head, kind })
             }
-            MapKind::Chunks { format, table, meta } => chunk_extent(self.image, *format, *table, meta, size, off),
+            MapKind::Chunks { format, table, meta } => {
+                chunk_extent(self.image, &ChunkTable { format: *format, start: *table, size }, meta, off)
+            }
             MapKind::Compressed(compressed) => compressed.extent_at(off),
         }
     }
@@ -169,21 +176,30 @@ fn flat_extent(image: &Image, start: u64, end: u64, off: u64) -> Result<Extent, 
     }
 }
 
+/// The chunk table of a file.
+struct ChunkTable {
+    format: ChunkFormat,
+    /// Byte offset of its first entry in the metadata space.
+    start: u64,
+    /// Length of the file in bytes.
+    size: u64,
+}
+
+/// The extent at byte `off` of a file of chunks, whose table `meta` reads.
 fn chunk_extent(
     image: &Image,
-    format: ChunkFormat,
-    table: u64,
+    table: &ChunkTable,
     meta: &mut MetadataReader<'_>,
-    size: u64,
     off: u64,
 ) -> Result<Extent, ReadError> {
     const RECORD: &str = "erofs_inode_chunk_index";
+    let &ChunkTable { format, start, size } = table;
     let idx = off >> format.chunk_bits;
     let la = idx << format.chunk_bits;
     let llen = (size - la).min(1 << format.chunk_bits);
     let entry_len = format.entry.len();
     let pos =
-        idx.checked_mul(entry_len).and_then(|rel| rel.checked_add(table)).ok_or_else(|| too_far(RECORD, table))?;
+        idx.checked_mul(entry_len).and_then(|rel| rel.checked_add(start)).ok_or_else(|| too_far(RECORD, start))?;
     let mut bytes = [0; 8];
     let entry = &mut bytes[..entry_len as usize];
     meta.fill(RECORD, entry, pos)?;

@@ -16,6 +16,16 @@ impl Image {
     }
 }
 
+/// Where contents beside an inode come from.
+pub(crate) enum ContentsPlace {
+    /// This window, from this byte of it on.
+    Window(SharedBytes, usize),
+    /// Several windows.
+    Windows,
+    /// The primary device, alone: their window is not cached.
+    Primary,
+}
+
 /// Reads one metadata space. It holds the window that it read last.
 pub(crate) struct MetadataReader<'a> {
     image: &'a Image,
@@ -56,16 +66,27 @@ impl<'a> MetadataReader<'a> {
 
     /// [`MetadataReader::fill`] with contents beside an inode, which are not cached for themselves.
     pub(crate) fn fill_contents(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
-        let len = buf.len() as u64;
-        self.check_range(record, off, len)?;
-        if !self.is_in_one_window(off, len) {
-            return self.fill(record, buf, off);
-        }
-        match self.likely_contents(off, len)? {
-            Some((window, start)) => buf.copy_from_slice(&window[start..start + buf.len()]),
-            None => self.image.fetch_past_windows(buf, off)?,
+        match self.find_contents(record, off, buf.len() as u64)? {
+            ContentsPlace::Window(window, start) => buf.copy_from_slice(&window[start..start + buf.len()]),
+            ContentsPlace::Windows => self.fill(record, buf, off)?,
+            ContentsPlace::Primary => self.image.fetch_past_windows(buf, off)?,
         }
         Ok(())
+    }
+
+    /// Where `len` bytes of contents beside an inode come from, from `off` on. `record` names them in errors.
+    pub(crate) fn find_contents(
+        &mut self,
+        record: &'static str,
+        off: u64,
+        len: u64,
+    ) -> Result<ContentsPlace, ReadError> {
+        self.check_range(record, off, len)?;
+        if !self.is_in_one_window(off, len) {
+            return Ok(ContentsPlace::Windows);
+        }
+        let found = self.likely_contents(off, len)?;
+        Ok(found.map_or(ContentsPlace::Primary, |(window, start)| ContentsPlace::Window(window, start)))
     }
 
     /// `len` bytes from `off` on, where they lie in one window: without a copy.

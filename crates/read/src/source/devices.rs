@@ -1,6 +1,6 @@
 //! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
 
-use super::read_at::ReadAt;
+use super::read_at::{RangeMut, ReadAt};
 use crate::error::ReadError;
 use crate::stats::Counters;
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
@@ -18,6 +18,14 @@ pub(crate) struct PhysicalRange {
     pub pa: u64,
     /// How many bytes from `pa` on the mapping holds for.
     pub run: u64,
+}
+
+/// A range of a device, and where its bytes go.
+pub(crate) struct DeviceRange<'a> {
+    pub device: u16,
+    /// Byte address on the device.
+    pub off: u64,
+    pub buf: &'a mut [u8],
 }
 
 /// All devices of an image.
@@ -196,6 +204,35 @@ impl Devices {
     /// The source of a device, if it is there.
     pub(crate) fn source(&self, device: u16) -> Option<&Arc<dyn ReadAt>> {
         self.list.get(usize::from(device)).map(|device| &device.source)
+    }
+
+    /// Fill all `ranges`, in one call for each device. They must have been checked, and sorted by address.
+    pub(crate) fn fetch(&self, mut ranges: Vec<DeviceRange<'_>>) -> Result<(), ReadError> {
+        ranges.chunk_by_mut(|one, other| one.device == other.device).try_for_each(|ranges| match ranges {
+            [DeviceRange { device, off, buf }] => self.read(*device, buf, *off),
+            ranges => self.fetch_of_one(ranges),
+        })
+    }
+
+    /// Fill several ranges of one device.
+    fn fetch_of_one(&self, ranges: &mut [DeviceRange<'_>]) -> Result<(), ReadError> {
+        let Some(device) = ranges.first().map(|range| usize::from(range.device)) else { return Ok(()) };
+        ranges.iter().for_each(|range| self.counters.fetched(range.buf.len()));
+        let mut call: Vec<_> =
+            ranges.iter_mut().map(|DeviceRange { off, buf, .. }| RangeMut { off: *off, buf }).collect();
+        let Err(error) = self.list[device].source.read_ranges(&mut call) else { return Ok(()) };
+        // The error does not say of which range it is: the first one that fails alone is named, else all.
+        let (start, mut end) = (ranges[0].off, 0);
+        for DeviceRange { device, off, buf } in ranges {
+            self.read(*device, buf, *off)?;
+            end = *off + buf.len() as u64;
+        }
+        Err(ReadError::io(start, end.saturating_sub(start), error))
+    }
+
+    /// Whether the bytes of a device from `pa` on are in its source's memory. The range must have been checked.
+    pub(crate) fn is_in_memory(&self, device: u16, pa: u64, len: usize) -> bool {
+        self.list[usize::from(device)].source.borrow(pa, len).is_some()
     }
 
     /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.

@@ -3,12 +3,14 @@
 use super::read_at::{RangeMut, ReadAt};
 use crate::error::ReadError;
 use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::io::preadv;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A regular file or a block device.
 ///
@@ -28,6 +30,8 @@ use std::path::Path;
 pub struct FileSource {
     file: File,
     len: u64,
+    /// Whether the system fetches what is asked for, and nothing behind it.
+    is_read_ahead_refused: AtomicBool,
 }
 
 impl FileSource {
@@ -43,6 +47,7 @@ impl FileSource {
     pub fn refuse_read_ahead(&self) {
         // A hint that the system does not take is no error.
         let _ = fadvise(&self.file, 0, None, Advice::Random);
+        self.is_read_ahead_refused.store(true, Ordering::Relaxed);
     }
 
     fn open_inner(path: &Path) -> io::Result<FileSource> {
@@ -56,7 +61,23 @@ impl FileSource {
         }
         // A block device's metadata has no length; seeking to its end has.
         let len = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
-        Ok(FileSource { file, len })
+        Ok(FileSource { file, len, is_read_ahead_refused: AtomicBool::new(false) })
+    }
+}
+
+impl FileSource {
+    /// Fill adjacent ranges with one system call, if the system takes so many.
+    fn read_run(&self, run: &mut [RangeMut<'_>]) -> io::Result<()> {
+        let len: usize = run.iter().map(|range| range.buf.len()).sum();
+        let (off, end) = (run[0].off, run[run.len() - 1].end());
+        if end.is_some_and(|end| end <= self.len) {
+            let mut bufs: Vec<_> = run.iter_mut().map(|range| IoSliceMut::new(range.buf)).collect();
+            if preadv(&self.file, &mut bufs, off) == Ok(len) {
+                return Ok(());
+            }
+        }
+        // Too many ranges, a signal, or an error, which the range that has it names.
+        run.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
     }
 }
 
@@ -80,7 +101,17 @@ impl ReadAt for FileSource {
     }
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+        let runs = || ranges.chunk_by(|one, other| one.end() == Some(other.off));
+        if self.is_read_ahead_refused.load(Ordering::Relaxed) {
+            // Without hints, the disk would get one request after the other.
+            for run in runs().skip(1) {
+                self.will_need(run[0].off, run.iter().map(|range| range.buf.len() as u64).sum());
+            }
+        }
+        ranges.chunk_by_mut(|one, other| one.end() == Some(other.off)).try_for_each(|run| match run {
+            [range] => self.read_exact_at(range.buf, range.off),
+            run => self.read_run(run),
+        })
     }
 
     fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {

@@ -11,6 +11,13 @@ pub struct RangeMut<'a> {
     pub buf: &'a mut [u8],
 }
 
+impl RangeMut<'_> {
+    /// Byte offset behind the range, if it has one.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.off.checked_add(self.buf.len() as u64)
+    }
+}
+
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
 /// Blocking, because FUSE, the command and Python are. All five methods are required, so that a wrapper (cache,

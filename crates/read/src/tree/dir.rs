@@ -2,7 +2,7 @@
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::byte_cache::SharedBytes;
-use crate::data::read::FragmentPolicy;
+use crate::data::pieces::{FileAccess, FragmentPolicy};
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
@@ -101,7 +101,8 @@ impl<'a> DirReader<'a> {
             }
         }
         let mut bytes = vec![0; len as usize];
-        self.image.fill_by(&mut self.map, &mut bytes, off, FragmentPolicy::Allowed, AccessPattern::default())?;
+        let access = FileAccess { fragments: FragmentPolicy::Allowed, pattern: AccessPattern::default() };
+        self.image.fill_by(&mut self.map, &mut bytes, off, access)?;
         Ok(BlockBytes::Copy(bytes))
     }
 }

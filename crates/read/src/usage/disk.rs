@@ -1,6 +1,6 @@
 //! What directories take, as du(1) tells it.
 
-use crate::data::read::FragmentPolicy;
+use crate::data::pieces::FragmentPolicy;
 use crate::error::ReadError;
 use crate::explain::meter::CostMeter;
 use crate::image::Image;

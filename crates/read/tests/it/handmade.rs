@@ -326,16 +326,18 @@ struct Record {
     pa: u64,
 }
 
-/// Write `records` with `rec` bytes each and read the file.
-fn encoded_file(
-    mut image: Handmade,
+/// The map of a file in encoded extents.
+struct RecordTable<'a> {
+    /// Bytes of a record.
     rec: u64,
     lcluster_bits: u8,
     advise: u16,
-    records: &[Record],
-    expected: &[u8],
-    rng: &mut Rng,
-) {
+    records: &'a [Record],
+}
+
+/// Write a file with this table and read it.
+fn encoded_file(mut image: Handmade, table: RecordTable<'_>, expected: &[u8], rng: &mut Rng) {
+    let RecordTable { rec, lcluster_bits, advise, records } = table;
     let count = if rec >= 16 { records.len() as u32 } else { 0 };
     let size_bits = (rec / 4).ilog2() as u16;
     let mut body = count.to_le_bytes().to_vec();
@@ -414,7 +416,8 @@ fn random_records(seed: u64, rec: u64) {
     }
     // Partial references are announced by this bit.
     image.sb.incompat |= Incompat::FRAGMENTS;
-    encoded_file(image, rec, lcluster_bits, 0, &records, &expected, rng);
+    let table = RecordTable { rec, lcluster_bits, advise: 0, records: &records };
+    encoded_file(image, table, &expected, rng);
 }
 
 #[test]
@@ -439,7 +442,7 @@ fn many_short_records() {
         records.push(Record { la: 512 * idx, word: len, pa });
         expected.extend(if len > 0 { plain } else { vec![0; 512] });
     }
-    encoded_file(image, 4, 9, 0, &records, &expected, rng);
+    encoded_file(image, RecordTable { rec: 4, lcluster_bits: 9, advise: 0, records: &records }, &expected, rng);
 }
 
 #[test]
@@ -453,7 +456,8 @@ fn encoded_extents_with_a_fragment() {
         let off = if rec == 4 { 4000 } else { 5 << 32 | 4000 };
         packed(&mut image, off, &tail);
         let records = [Record { la: 0, word: 8192, pa }, Record { la: 8192, word: off as u32, pa: off >> 32 }];
-        encoded_file(image, rec, 13, Advise::FRAGMENT_PCLUSTER.bits(), &records, &[first, tail].concat(), rng);
+        let table = RecordTable { rec, lcluster_bits: 13, advise: Advise::FRAGMENT_PCLUSTER.bits(), records: &records };
+        encoded_file(image, table, &[first, tail].concat(), rng);
     }
 }
 
@@ -465,8 +469,10 @@ fn missing_records_are_holes() {
     let plain = text(rng, 5000);
     let pa = image.append(&plain);
     let expected = [&vec![0; 7000][..], &plain].concat();
-    encoded_file(image, 16, 12, 0, &[Record { la: 7000, word: 5000, pa }], &expected, rng);
-    encoded_file(Handmade::new(12), 32, 12, 0, &[], &[0; 10_000], rng);
+    let records = [Record { la: 7000, word: 5000, pa }];
+    encoded_file(image, RecordTable { rec: 16, lcluster_bits: 12, advise: 0, records: &records }, &expected, rng);
+    let table = RecordTable { rec: 32, lcluster_bits: 12, advise: 0, records: &[] };
+    encoded_file(Handmade::new(12), table, &[0; 10_000], rng);
 }
 
 /// A file stored in encoded extents of this many bytes of zeros.

@@ -7,7 +7,7 @@ use kiln_read::{
     BatchItem, Extent, ExtentKind, FileRange, FileSource, Image, ImageSources, Inode, Latency, MappedSource,
     MemorySource, OpenOptions, ReadAt, ReadError, ReadPolicy, Readahead, Retention, Threads, View, conformance,
 };
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -272,7 +272,7 @@ fn who_jumps_back_keeps_what_he_touches() {
 }
 
 #[test]
-fn where_nobody_reads_ahead_pclusters_are_announced() {
+fn what_is_announced_is_not_what_is_fetched_at_once() {
     let mut count = 0;
     for name in ["lz4", "zstd", "lz4-dedupe", "flat"] {
         let golden = named(name);
@@ -287,25 +287,16 @@ fn where_nobody_reads_ahead_pclusters_are_announced() {
                 source.reads.lock().unwrap().clear();
                 contents(&image, &inode);
                 let (announced, read) = (source.announced.lock().unwrap(), source.reads.lock().unwrap());
-                let blocks = |ranges: &[Range<u64>]| -> BTreeSet<u64> {
-                    ranges.iter().flat_map(|range| range.start / 4096..range.end.div_ceil(4096)).collect()
-                };
-                // All pclusters but the first one; what follows on the trail of files, too.
-                let expected = match read.split_first() {
-                    Some((_, rest)) if name != "flat" => blocks(rest),
-                    _ => BTreeSet::new(),
-                };
-                let announced = blocks(&announced);
+                // What follows files that are read in stored order, and only if the image reads ahead.
                 count += announced.len();
-                let is_right = match policy.readahead {
-                    Readahead::Image => announced.is_superset(&expected),
-                    _ => announced.is_empty(),
-                };
-                assert!(is_right, "{name} {:?}: {announced:?} {expected:?}", inode.nid);
+                let is_read =
+                    |hint: &Range<u64>| read.iter().any(|read| hint.start < read.end && read.start < hint.end);
+                let is_right = policy.readahead == Readahead::Image || announced.is_empty();
+                assert!(is_right && !announced.iter().any(is_read), "{name} {:?}: {announced:?} {read:?}", inode.nid);
             }
         }
     }
-    assert!(count > 20, "{count}");
+    assert!(count > 5, "{count}");
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! The stored bytes that the pieces of a batch take from devices, to be fetched in one call.
+
+use super::fetch::{FETCH_MAX_LEN, FetchPlan};
+use super::pieces::{PCLUSTER, rotated_len};
+use crate::cache::workspaces::grow_to;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::pcluster::{EncodedExtent, Pcluster};
+use crate::metadata::reader::{ContentsPlace, MetadataReader};
+use crate::metadata::space::MetadataSpace;
+use crate::source::devices::DeviceRange;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What a piece takes from devices: two ranges if its extent is interlaced, nothing if its bytes are in memory.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Need {
+    ranges: [StoredRange; 2],
+    /// The encoded extent, if other pieces may need the same bytes.
+    pub(super) shared: Option<EncodedExtent>,
+}
+
+/// Bytes of a device.
+#[derive(Clone, Copy, Default)]
+struct StoredRange {
+    device: u16,
+    pa: u64,
+    len: usize,
+}
+
+impl Need {
+    fn one(device: u16, pa: u64, len: usize) -> Self {
+        Self { ranges: [StoredRange { device, pa, len }, StoredRange::default()], shared: None }
+    }
+
+    /// Add the ranges, with the parts of `buf` that they fill one after the other; `buf` is as long as all of them, or nothing is needed.
+    pub(super) fn split<'b>(&self, buf: &'b mut [u8], ranges: &mut Vec<DeviceRange<'b>>) {
+        let mut buf = buf;
+        for &StoredRange { device, pa: off, len } in self.ranges.iter().filter(|range| range.len > 0) {
+            let (part, rest) = buf.split_at_mut(len);
+            ranges.push(DeviceRange { device, off, buf: part });
+            buf = rest;
+        }
+    }
+
+    /// Bytes of all ranges.
+    pub(super) fn len(&self) -> usize {
+        self.ranges.iter().map(|range| range.len).sum()
+    }
+}
+
+/// Where the stored bytes of a piece are after the fetch.
+pub(super) enum Stored {
+    /// They are not fetched together with others.
+    NotFetched,
+    /// In the stage.
+    Staged(Range<usize>),
+    /// Where they are wanted, if they are needed at all.
+    InPlace(Need),
+}
+
+/// The bytes for the pieces of a batch.
+#[derive(Default)]
+pub(super) struct Stage {
+    plan: FetchPlan,
+    /// The places of encoded extents that several pieces may need.
+    shared: HashMap<EncodedExtent, Range<usize>>,
+    buf: Vec<u8>,
+}
+
+impl Stage {
+    /// Whether these bytes can be fetched together with those that are planned.
+    pub(super) fn has_room_for(&self, need: &Need) -> bool {
+        self.plan.len() == 0 || self.plan.len() + need.len() <= FETCH_MAX_LEN
+    }
+
+    /// Plan to fetch these bytes. Returns where they will be.
+    pub(super) fn add(&mut self, need: &Need) -> Stored {
+        let len = need.len();
+        if len == 0 {
+            return Stored::NotFetched;
+        }
+        if let Some(place) =
+            need.shared.and_then(|encoded| self.shared.get(&encoded)).filter(|place| place.len() >= len)
+        {
+            return Stored::Staged(place.clone());
+        }
+        let start = self.plan.len();
+        for StoredRange { device, pa, len } in need.ranges.iter().filter(|range| range.len > 0) {
+            self.plan.add(*device, *pa, *len);
+        }
+        if let Some(encoded) = need.shared {
+            self.shared.insert(encoded, start..start + len);
+        }
+        Stored::Staged(start..start + len)
+    }
+
+    /// Fetch what is planned, and the ranges `in_place`. `None` if that fails: each piece then fetches for itself, so that only those fail that must.
+    pub(super) fn fetch(&mut self, image: &Image, in_place: Vec<DeviceRange<'_>>) -> Option<&[u8]> {
+        let buf = grow_to(&mut self.buf, self.plan.len());
+        image.fetch(&self.plan, buf, in_place).ok()?;
+        Some(buf)
+    }
+
+    /// Forget what is planned, and keep the memory.
+    pub(super) fn clear(&mut self) {
+        self.plan.clear();
+        self.shared.clear();
+    }
+}
+
+impl Image {
+    /// What `len` bytes from byte `skip` of an extent on take, which is not encoded.
+    pub(super) fn stored_need(&self, extent: &Extent, skip: u64, len: usize) -> Result<Need, ReadError> {
+        match extent.kind {
+            ExtentKind::Hole | ExtentKind::Fragment { .. } | ExtentKind::Encoded { .. } => Ok(Need::default()),
+            ExtentKind::Raw { device, pa } => self.device_need("data", device, pa.saturating_add(skip), len),
+            ExtentKind::Meta { pa, in_metabox } => {
+                let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
+                self.metadata_need("inline data", space, pa.saturating_add(skip), len)
+            }
+            ExtentKind::Plain { pa, inline: Some(space), .. } => {
+                self.metadata_need(PCLUSTER, space, pa.saturating_add(skip), len)
+            }
+            ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {
+                self.device_need(PCLUSTER, device, pa.saturating_add(skip), len)
+            }
+            ExtentKind::Plain { device, pa, plen, interlaced: true, inline: None } => {
+                let rotated = rotated_len(self, extent.la);
+                let first_len = rotated.saturating_sub(skip).min(len as u64) as usize;
+                let behind = pa.saturating_add((skip + first_len as u64).saturating_sub(rotated));
+                let rest = self.device_need(PCLUSTER, device, behind, len - first_len)?;
+                if first_len == 0 {
+                    return Ok(rest);
+                }
+                let first = pa.saturating_add(u64::from(plen).saturating_sub(rotated) + skip);
+                let first = self.device_need(PCLUSTER, device, first, first_len)?;
+                let is_complete = first.len() + rest.len() == len;
+                let ranges = [first.ranges[0], rest.ranges[0]];
+                Ok(if is_complete { Need { ranges, shared: None } } else { Need::default() })
+            }
+        }
+    }
+
+    /// What decoding the first `len` bytes of an extent takes.
+    pub(super) fn encoded_need(&self, encoded: &EncodedExtent, len: usize) -> Result<Need, ReadError> {
+        let Pcluster { device, inline, pa, plen } = encoded.pcluster;
+        match inline {
+            Some(space) => self.metadata_need(PCLUSTER, space, pa, plen as usize),
+            None => {
+                let whole = self.device_need(PCLUSTER, device, pa, plen as usize)?;
+                Ok(match whole.len() {
+                    0 => whole,
+                    _ => Need::one(device, pa, self.fetched_len(encoded, len)),
+                })
+            }
+        }
+    }
+
+    fn device_need(&self, record: &'static str, device: u16, pa: u64, len: usize) -> Result<Need, ReadError> {
+        let devices = &self.core.devices;
+        devices.check_range(record, device, pa, len as u64)?;
+        // Longer ranges go straight into the item.
+        let is_fetched = len <= FETCH_MAX_LEN && !devices.is_in_memory(device, pa, len);
+        Ok(if is_fetched { Need::one(device, pa, len) } else { Need::default() })
+    }
+
+    fn metadata_need(
+        &self,
+        record: &'static str,
+        space: MetadataSpace,
+        pa: u64,
+        len: usize,
+    ) -> Result<Need, ReadError> {
+        Ok(match MetadataReader::new(self, space).find_contents(record, pa, len as u64)? {
+            ContentsPlace::Primary => Need::one(0, pa, len),
+            ContentsPlace::Window(..) | ContentsPlace::Windows => Need::default(),
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! How one thread reads a batch: it looks up the pieces of all units first; then one call fetches the stored bytes for all of them;
+//! then it decodes.
+//!
+//! What fits into a batch is bounded by the stored bytes that are fetched at once, and by the count of the pieces: a batch that needs
+//! more is read in several steps.
+
+use super::batch_front::{Fronts, Reuse};
+use super::batch_plan::{ReadUnit, SharedExtents, cut};
+use super::batch_stage::{Need, Stage, Stored};
+use super::pieces::{FileAccess, FragmentPolicy};
+use super::plan::DecodeTarget;
+use crate::cache::access_pattern::AccessPattern;
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extent::{Extent, ExtentKind};
+use crate::map::inode_map::Map;
+use crate::map::pcluster::EncodedExtent;
+use crate::metadata::inode::Inode;
+use crate::source::devices::DeviceRange;
+use kiln_format::Nid;
+use std::mem;
+use std::ops::Range;
+
+/// Most pieces that are looked up before they are read.
+const TASKS_MAX: usize = 1024;
+
+/// Where the items of a batch go.
+pub(super) trait Output {
+    /// Longer units are given in items of about this many bytes.
+    const ITEM_LEN: u64;
+    /// Whether each unit has memory of its own. Each is then given as one item.
+    const HAS_MEMORY_OF_UNITS: bool;
+
+    /// Memory for an item of `len` bytes of unit `nth` of the batch.
+    fn memory(&mut self, nth: usize, len: usize) -> &mut [u8];
+
+    /// Memory of all units of the batch, in their order, if each has its own; else none.
+    fn memories(&mut self) -> Vec<&mut [u8]>;
+
+    /// Take an item: its bytes, or `None` if its memory has them.
+    fn give(&mut self, item: &Item, bytes: Result<Option<&[u8]>, ReadError>);
+}
+
+/// What an output gets at once.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    /// Which unit of the batch it is of.
+    pub(super) nth: usize,
+    /// Which range the unit is of.
+    pub(super) idx: usize,
+    nid: Nid,
+    pub(super) off: u64,
+    pub(super) len: usize,
+}
+
+/// The state of one thread.
+pub(super) struct Worker<'a> {
+    image: &'a Image,
+    /// What was looked up and is to be read, in the order of the items.
+    tasks: Vec<Task>,
+    /// Stored bytes for the tasks.
+    stage: Stage,
+    fronts: Fronts<'a>,
+    /// How many of the tasks will decode into `fronts`.
+    front_tasks: usize,
+    /// Why the item that is being read cannot be.
+    failure: Option<ReadError>,
+    /// The unit that failed last: nothing more of it is given.
+    failed: Option<usize>,
+}
+
+/// A piece that is to be read, or the end of an item.
+enum Task {
+    Piece(Piece),
+    /// All pieces of the item are read, or the item has an error.
+    End(Item, Result<(), ReadError>),
+}
+
+/// The part of an item that one extent holds.
+struct Piece {
+    /// Which unit of the batch it is of.
+    nth: usize,
+    extent: Extent,
+    /// First byte of the extent that is wanted.
+    skip: u64,
+    /// Where the bytes go in the item, and the item's length.
+    dst: Range<usize>,
+    item_len: usize,
+    stored: Stored,
+}
+
+/// Where the bytes of an item are.
+enum ItemBytes {
+    /// In the output's memory.
+    Memory,
+    /// In one of the fronts.
+    Front(usize, Range<usize>),
+    /// In the stage.
+    Stage(Range<usize>),
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.skip + self.dst.len() as u64
+    }
+
+    fn encoded(&self) -> Result<Option<EncodedExtent>, ReadError> {
+        matches!(self.extent.kind, ExtentKind::Encoded { .. }).then(|| EncodedExtent::of(&self.extent)).transpose()
+    }
+
+    /// Whether it is all of its item.
+    fn is_alone(&self) -> bool {
+        self.dst.len() == self.item_len
+    }
+
+    fn reuse(&self) -> Reuse {
+        if self.is_alone() { Reuse::Adjacent } else { Reuse::Anywhere }
+    }
+
+    /// Whether only a part of an encoded extent is wanted.
+    fn is_part(&self) -> bool {
+        matches!(self.extent.kind, ExtentKind::Encoded { .. }) && (self.dst.len() as u64) < self.extent.llen
+    }
+
+    /// The piece's part of its item's memory.
+    fn memory<'m>(&self, output: &'m mut impl Output) -> &'m mut [u8] {
+        &mut output.memory(self.nth, self.item_len)[self.dst.clone()]
+    }
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(image: &'a Image, shared: &'a SharedExtents) -> Self {
+        Self {
+            image,
+            tasks: Vec::new(),
+            stage: Stage::default(),
+            fronts: Fronts::new(image, shared),
+            front_tasks: 0,
+            failure: None,
+            failed: None,
+        }
+    }
+
+    /// Read the units of a batch, and give their items to `output`.
+    pub(super) fn read_batch<'u>(
+        &mut self,
+        units: &'u [ReadUnit],
+        inode_of: impl Fn(&'u ReadUnit) -> &'u Inode,
+        output: &mut impl Output,
+    ) {
+        for (nth, unit) in units.iter().enumerate() {
+            let inode = inode_of(unit);
+            let mut item = Item { nth, idx: unit.idx, nid: inode.nid, off: unit.range.start, len: 0 };
+            if let Err(error) = self.add_items(inode, &mut item, unit.range.end, output) {
+                self.tasks.push(Task::End(item, Err(error)));
+            }
+        }
+        self.finish(output);
+        self.failed = None;
+    }
+
+    /// Look up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on, which becomes the next item in turn. If
+    /// they do not fit beside those that were looked up before, these are read.
+    fn add_items<O: Output>(
+        &mut self,
+        inode: &Inode,
+        item: &mut Item,
+        end: u64,
+        output: &mut O,
+    ) -> Result<(), ReadError> {
+        let image = self.image;
+        let mut map = Map::open(image, inode)?;
+        while self.failed != Some(item.nth) {
+            let stop = cut(&mut map, item.off, end, O::ITEM_LEN)?;
+            let item_len = (stop - item.off) as usize;
+            image.each_piece(&mut map, inode, item.off..stop, &mut |extent, part| {
+                let start = item.len;
+                item.len += (part.end - part.start) as usize;
+                let (skip, dst) = (part.start - extent.la, start..item.len);
+                let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
+                self.add_piece(piece, output)
+            })?;
+            self.tasks.push(Task::End(*item, Ok(())));
+            (item.off, item.len) = (stop, 0);
+            if stop >= end {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_piece<O: Output>(&mut self, mut piece: Piece, output: &mut O) -> Result<(), ReadError> {
+        if self.tasks.len() >= TASKS_MAX {
+            self.finish(output);
+        }
+        let is_encoded = matches!(piece.extent.kind, ExtentKind::Encoded { .. });
+        let mut need = self.need(&piece)?;
+        if O::HAS_MEMORY_OF_UNITS && !is_encoded {
+            piece.stored = Stored::InPlace(need);
+        } else {
+            if !self.stage.has_room_for(&need) {
+                self.finish(output);
+                // It may be decoded by now.
+                need = self.need(&piece)?;
+            }
+            piece.stored = self.stage.add(&need);
+        }
+        self.front_tasks += usize::from(piece.is_part());
+        self.tasks.push(Task::Piece(piece));
+        Ok(())
+    }
+
+    /// What a piece takes from devices.
+    fn need(&self, piece: &Piece) -> Result<Need, ReadError> {
+        let (image, len) = (self.image, piece.dst.len());
+        let Some(encoded) = piece.encoded()? else { return image.stored_need(&piece.extent, piece.skip, len) };
+        if len == encoded.len() {
+            return image.encoded_need(&encoded, len);
+        }
+        let (users, decoded_len) = self.fronts.need(&encoded, piece.end(), piece.reuse());
+        let mut need = image.encoded_need(&encoded, decoded_len)?;
+        // Which fronts are there after other tasks is not known.
+        let is_held = || self.front_tasks == 0 && self.fronts.position(&encoded, piece.end()).is_some();
+        if need.len() > 0 && (is_held() || image.core.state().decoded.has(&encoded)) {
+            return Ok(Need::default());
+        }
+        need.shared = (users > 1).then_some(encoded);
+        Ok(need)
+    }
+
+    /// Fetch for all tasks, and do them.
+    fn finish(&mut self, output: &mut impl Output) {
+        let (mut tasks, mut stage) = (mem::take(&mut self.tasks), mem::take(&mut self.stage));
+        let stored = stage.fetch(self.image, in_place(&tasks, output));
+        let (mut bytes, mut failure) = (ItemBytes::Memory, self.failure.take());
+        for task in tasks.drain(..) {
+            match task {
+                Task::Piece(piece) => {
+                    if self.failed != Some(piece.nth) && failure.is_none() {
+                        match self.read(&piece, stored, output) {
+                            Ok(found) => bytes = found,
+                            Err(error) => failure = Some(error),
+                        }
+                    }
+                }
+                Task::End(item, result) => {
+                    if self.failed != Some(item.nth) {
+                        let result = failure.take().map_or(result, Err).map_err(|error| error.at_nid(item.nid));
+                        if result.is_err() {
+                            self.failed = Some(item.nth);
+                        } else {
+                            self.image.core.counters.read(item.len);
+                        }
+                        output.give(&item, result.map(|()| self.bytes(&bytes, stored)));
+                    }
+                    bytes = ItemBytes::Memory;
+                }
+            }
+        }
+        self.failure = failure;
+        stage.clear();
+        (self.tasks, self.stage, self.front_tasks) = (tasks, stage, 0);
+    }
+
+    /// The bytes of an item, unless they are in the output's memory.
+    fn bytes<'b>(&'b self, at: &ItemBytes, stored: Option<&'b [u8]>) -> Option<&'b [u8]> {
+        match at {
+            ItemBytes::Memory => None,
+            ItemBytes::Front(which, range) => Some(&self.fronts.front(*which)[range.clone()]),
+            ItemBytes::Stage(range) => Some(&stored.unwrap_or_default()[range.clone()]),
+        }
+    }
+
+    /// Read a piece, from `stored` if that has the bytes: it is `None` if nothing could be fetched. Returns where the item is, if this is
+    /// all of it.
+    fn read(&mut self, piece: &Piece, stored: Option<&[u8]>, output: &mut impl Output) -> Result<ItemBytes, ReadError> {
+        let at_hand = match (&piece.stored, stored) {
+            (Stored::Staged(range), Some(stored)) => &stored[range.clone()],
+            _ => &[],
+        };
+        let Some(encoded) = piece.encoded()? else {
+            match (&piece.stored, stored) {
+                (Stored::InPlace(need), Some(_)) if need.len() > 0 => {}
+                (Stored::Staged(range), Some(_)) if piece.is_alone() => return Ok(ItemBytes::Stage(range.clone())),
+                (Stored::Staged(_), Some(_)) => piece.memory(output).copy_from_slice(at_hand),
+                _ => {
+                    let access = FileAccess { fragments: FragmentPolicy::Refused, pattern: AccessPattern::default() };
+                    self.image.read_extent(&piece.extent, piece.memory(output), piece.skip, access)?;
+                }
+            }
+            return Ok(ItemBytes::Memory);
+        };
+        if piece.dst.len() == encoded.len() {
+            self.image.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
+            return Ok(ItemBytes::Memory);
+        }
+        let which = self.fronts.decode(&encoded, piece.end(), piece.reuse(), at_hand)?;
+        let range = piece.skip as usize..piece.end() as usize;
+        if piece.is_alone() {
+            return Ok(ItemBytes::Front(which, range));
+        }
+        piece.memory(output).copy_from_slice(&self.fronts.front(which)[range]);
+        Ok(ItemBytes::Memory)
+    }
+}
+
+/// What is fetched straight into the memory of units.
+fn in_place<'m>(tasks: &[Task], output: &'m mut impl Output) -> Vec<DeviceRange<'m>> {
+    let mut ranges = Vec::new();
+    let mut memories = output.memories().into_iter().enumerate();
+    // The memory of unit `unit` from byte `done` on.
+    let (mut unit, mut done, mut rest) = (None, 0, <&mut [u8]>::default());
+    for task in tasks {
+        let Task::Piece(Piece { nth, dst, stored: Stored::InPlace(need), .. }) = task else { continue };
+        if unit != Some(*nth) {
+            // Tasks are in the order of the units.
+            let Some((_, memory)) = memories.find(|(idx, _)| idx == nth) else { return ranges };
+            (unit, done, rest) = (Some(*nth), 0, memory);
+        }
+        let (_, from_start) = mem::take(&mut rest).split_at_mut(dst.start - done);
+        let (part, behind) = from_start.split_at_mut(dst.len());
+        need.split(part, &mut ranges);
+        (done, rest) = (dst.end, behind);
+    }
+    ranges
+}

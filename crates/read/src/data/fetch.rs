@@ -1,0 +1,98 @@
+//! Fetches of many ranges: what one step of a read needs from the devices comes in one call for each of them, as each call to a source
+//! that is far away takes a round trip.
+
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::read_policy::Readahead;
+use crate::source::devices::DeviceRange;
+
+/// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.
+pub(super) const FETCH_MAX_LEN: usize = 1 << 20;
+
+/// Bytes of pclusters that are fetched together, and their places in one buffer. Adjacent ones are one range of their device.
+#[derive(Default)]
+pub(super) struct FetchPlan {
+    runs: Vec<Run>,
+    len: usize,
+}
+
+/// Adjacent bytes of a device.
+struct Run {
+    device: u16,
+    pa: u64,
+    len: usize,
+}
+
+impl FetchPlan {
+    /// Add `len` bytes from byte `pa` of a device on, which must have been checked. Returns where they begin in the buffer.
+    pub(super) fn add(&mut self, device: u16, pa: u64, len: usize) -> usize {
+        match self.runs.last_mut() {
+            Some(run) if (run.device, run.pa + run.len as u64) == (device, pa) => run.len += len,
+            _ => self.runs.push(Run { device, pa, len }),
+        }
+        self.len += len;
+        self.len - len
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Forget them.
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+        self.len = 0;
+    }
+}
+
+impl Image {
+    /// Fetch what is planned into `buf`, which has its length, and the ranges `direct`, in one call for each device.
+    pub(super) fn fetch<'b>(
+        &self,
+        plan: &FetchPlan,
+        buf: &'b mut [u8],
+        direct: Vec<DeviceRange<'b>>,
+    ) -> Result<(), ReadError> {
+        let (mut ranges, mut buf) = (direct, buf);
+        ranges.reserve_exact(plan.runs.len());
+        for &Run { device, pa, len } in &plan.runs {
+            let (part, rest) = buf.split_at_mut(len);
+            ranges.push(DeviceRange { device, off: pa, buf: part });
+            buf = rest;
+        }
+        if ranges.len() > 1 {
+            ranges.sort_unstable_by_key(|range| (range.device, range.off));
+        }
+        for range in &ranges {
+            self.step_readahead(range.device, range.off, range.buf.len() as u64);
+        }
+        self.core.devices.fetch(ranges)
+    }
+
+    /// Tell the readahead, if it is the image's, that `len` bytes from byte `pa` of a device on are about to be fetched.
+    pub(super) fn step_readahead(&self, device: u16, pa: u64, len: u64) {
+        if self.core.policy.readahead == Readahead::System {
+            return;
+        }
+        if let Some(soon) = self.core.state().readahead.step(device, pa, len) {
+            self.core.devices.will_need(device, soon.start, soon.end - soon.start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_pclusters_are_one_range() {
+        let mut plan = FetchPlan::default();
+        let starts = [(0, 100, 50), (0, 150, 10), (1, 160, 10), (0, 160, 10), (0, 100, 50)]
+            .map(|(device, pa, len)| plan.add(device, pa, len));
+        assert_eq!(starts, [0, 50, 60, 70, 80]);
+        let runs: Vec<_> = plan.runs.iter().map(|run| (run.device, run.pa, run.len)).collect();
+        assert_eq!(runs, [(0, 100, 60), (1, 160, 10), (0, 160, 10), (0, 100, 50)]);
+        assert_eq!(plan.len(), 130);
+    }
+}
