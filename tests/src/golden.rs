@@ -1,7 +1,7 @@
 //! Images of other builders, one for each feature: those that the reader is tested with, and small ones to be fuzzed.
 
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{Image, MemorySource, OpenOptions, ReadAt, ReadError};
+use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError};
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl Golden {
     /// As [`Image::open`].
     pub fn open_from(&self, source: Arc<dyn ReadAt>) -> Result<Image, ReadError> {
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
-        let options = OpenOptions { verify_checksum: false, cache_bytes: 4 << 20, ..OpenOptions::default() };
+        let options = ImageOptions { verify_checksum: false, cache_bytes: 4 << 20, ..ImageOptions::default() };
         Image::open(source, devices, &options)
     }
 

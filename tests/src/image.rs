@@ -3,7 +3,7 @@
 use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads, Tree};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
-use kiln_read::{Image, MemorySource, OpenOptions, ReadError};
+use kiln_read::{Image, ImageOptions, MemorySource, ReadError};
 use kiln_source::dir::DirSource;
 use kiln_source::erofs::ImageSource;
 use kiln_source::{Scan, ScanOptions, Source, SourceError};
@@ -107,5 +107,5 @@ pub fn build(tree: &Tree, options: &BuildOptions) -> Result<(Vec<u8>, Summary), 
 /// # Errors
 /// As [`Image::open`].
 pub fn open(bytes: Vec<u8>) -> Result<Image, ReadError> {
-    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default())
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default())
 }

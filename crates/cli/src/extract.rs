@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
-use kiln_read::OpenOptions;
+use kiln_read::ImageOptions;
 use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners};
 use kiln_sink::{Selection, SinkError};
 use rustix::fs::Mode;
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
             .map_err(|e| Failure::Usage(e.to_string()))?,
     };
-    let image = args.image.open_with(&OpenOptions { cache_bytes: CACHE_LEN, ..OpenOptions::default() })?;
+    let image = args.image.open_with(&ImageOptions { cache_bytes: CACHE_LEN, ..ImageOptions::default() })?;
     let signals = Signals::catch()?;
     let options = ExtractOptions {
         threads: args.threads.count(),

@@ -3,7 +3,7 @@
 use crate::console::report::note;
 use crate::console::size;
 use crate::exit::Failure;
-use kiln_read::{FollowLast, Image, Inode, OpenOptions, ReadError};
+use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -33,11 +33,11 @@ pub const DEVICE_OPTION: &str = "--device";
 impl ImageArgs {
     /// Open the image to read contents.
     pub fn open(&self) -> Result<Image, Failure> {
-        self.open_with(&OpenOptions::default())
+        self.open_with(&ImageOptions::default())
     }
 
     /// Open the image to read contents. Its place in the file is that of the arguments.
-    pub fn open_with(&self, options: &OpenOptions) -> Result<Image, Failure> {
+    pub fn open_with(&self, options: &ImageOptions) -> Result<Image, Failure> {
         let image = self.open_path(options).map_err(|error| self.failure(error))?;
         image.require_devices().map_err(|error| self.failure(error))?;
         Ok(image)
@@ -45,11 +45,11 @@ impl ImageArgs {
 
     /// Open the image to read metadata only. Where devices are missing, this is said, and is no error.
     pub fn open_metadata(&self) -> Result<Image, Failure> {
-        self.open_metadata_with(&OpenOptions::default(), &|failure| note(format_args!("{failure}")))
+        self.open_metadata_with(&ImageOptions::default(), &|failure| note(format_args!("{failure}")))
     }
 
     /// [`ImageArgs::open_metadata`] with `warn` to say it.
-    pub fn open_metadata_with(&self, options: &OpenOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
+    pub fn open_metadata_with(&self, options: &ImageOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
         let image = self.open_path(options).map_err(|error| self.failure(error))?;
         if let Err(error) = image.require_devices() {
             warn(self.failure(error));
@@ -60,12 +60,12 @@ impl ImageArgs {
     /// Refuse an image whose devices are missing, before the kernel mounts it: every file would fail. What else may be wrong with it
     /// the kernel tells.
     pub fn require_devices(&self) -> Result<(), Failure> {
-        let devices = self.open_path(&OpenOptions::default()).map_or(Ok(()), |image| image.require_devices());
+        let devices = self.open_path(&ImageOptions::default()).map_or(Ok(()), |image| image.require_devices());
         devices.map_err(|error| self.failure(error))
     }
 
-    fn open_path(&self, options: &OpenOptions) -> Result<Image, ReadError> {
-        let options = OpenOptions { offset: self.offset, ..options.clone() };
+    fn open_path(&self, options: &ImageOptions) -> Result<Image, ReadError> {
+        let options = ImageOptions { offset: self.offset, ..options.clone() };
         Image::open_path(&self.image, &self.device, &options)
     }
 

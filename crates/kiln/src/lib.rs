@@ -61,7 +61,7 @@ pub use mounted::{MountVia, MountedImage, mount};
 pub use packer::{Packed, Packer};
 pub use request::{ByPath, PackRequest, Unmatched};
 
-use kiln_read::OpenOptions;
+use kiln_read::ImageOptions;
 use kiln_sink::Selection;
 use kiln_sink::dir::Control;
 use kiln_sink::dir::ExtractOptions;
@@ -82,7 +82,7 @@ pub fn pack(source: impl AsRef<Path>, image: impl AsRef<Path>, preset: Preset) -
 /// # Errors
 /// A file that cannot be read, or is no EROFS image.
 pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
-    let (image, options) = (image.as_ref(), OpenOptions::default());
+    let (image, options) = (image.as_ref(), ImageOptions::default());
     Image::open_path(image, &[], &options).map_err(|source| Error::Read { image: image.to_owned(), source })
 }
 

@@ -8,7 +8,7 @@ mod loop_device;
 
 use crate::mount_source::{self, Source, SourceKind};
 use crate::{Attributes, MountError};
-use kiln_read::{Image, OpenOptions};
+use kiln_read::{Image, ImageOptions};
 use loop_device::LoopDevice;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::CWD;
@@ -174,7 +174,7 @@ impl Refusal {
         match errno {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
             Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
-            _ => match Image::open_path(image, devices, &OpenOptions { offset, ..OpenOptions::default() }) {
+            _ => match Image::open_path(image, devices, &ImageOptions { offset, ..ImageOptions::default() }) {
                 Ok(_) => {
                     MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
                 }

@@ -9,6 +9,7 @@ mod batch_stage;
 mod batch_worker;
 mod decode;
 mod fetch;
+pub(crate) mod file;
 mod gather;
 pub(crate) mod owned;
 pub(crate) mod pieces;

@@ -6,8 +6,8 @@ use crate::error::ReadError;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
 use crate::metadata::superblock::{HEAD_LEN, has_composefs_header, read_compr_cfgs, read_head, verify_checksum};
-use crate::options::OpenOptions;
-use crate::read_policy::ReadPolicy;
+use crate::options::ImageOptions;
+use crate::options::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
 use crate::source::offset::OffsetSource;
 use crate::source::read_at::ReadAt;
@@ -92,7 +92,7 @@ impl Image {
     pub fn open(
         primary: Arc<dyn ReadAt>,
         devices: Vec<Arc<dyn ReadAt>>,
-        options: &OpenOptions,
+        options: &ImageOptions,
     ) -> Result<Image, ReadError> {
         let counters = Arc::<Counters>::default();
         let mut all = Devices::primary(image_in(primary, options.offset)?, counters.clone())?;
@@ -245,7 +245,7 @@ mod tests {
     fn short_files_are_no_images() {
         for len in [0, 1, 1023, 1024, 1025, 1100, 4096] {
             let source = Arc::new(MemorySource::new(vec![0; len]));
-            let error = Image::open(source, Vec::new(), &OpenOptions::default()).unwrap_err();
+            let error = Image::open(source, Vec::new(), &ImageOptions::default()).unwrap_err();
             assert!(matches!(error, ReadError::Corrupt { .. }), "{len}: {error}");
         }
     }

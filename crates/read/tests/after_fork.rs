@@ -7,7 +7,7 @@ mod it {
 }
 
 use it::common::{named, regular_files};
-use kiln_read::{ExtentKind, Image, Inode, OpenOptions};
+use kiln_read::{ExtentKind, Image, ImageOptions, Inode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -67,7 +67,7 @@ fn children_of_threads_that_read() {
     for name in ["48bit-zstd", "lz4", "b1024-lz4"] {
         let golden = named(name);
         // A small cache: somebody decodes at any time, and others wait for that.
-        let options = OpenOptions { cache_bytes: 256 << 10, ..OpenOptions::default() };
+        let options = ImageOptions { cache_bytes: 256 << 10, ..ImageOptions::default() };
         let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();
         let parts = parts(&image);
         let expected = sum(&image, &parts);

@@ -6,7 +6,7 @@ use kiln_format::dirent::{Dirent, encode_block};
 use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
-use kiln_read::{Image, MemorySource, OpenOptions, ReadAt, ReadError};
+use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError};
 use std::sync::Arc;
 
 /// The inode that the fuzzer writes.
@@ -116,7 +116,7 @@ impl Crafted {
         let head = self.sb.encode()?;
         put(SUPERBLOCK_OFF, &[head, cfgs().encode()?].concat());
         let source = |bytes| Arc::new(MemorySource::new(bytes)) as Arc<dyn ReadAt>;
-        let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+        let options = ImageOptions { cache_bytes: 1 << 20, ..ImageOptions::default() };
         Image::open(source(bytes), blob.map(source).into_iter().collect(), &options)
     }
 }

@@ -3,7 +3,7 @@
 use super::input::Input;
 use crate::exercise::{Limits, exercise};
 use crate::golden::{Golden, small_images};
-use kiln_read::{Image, MemorySource, OpenOptions};
+use kiln_read::{Image, ImageOptions, MemorySource};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +11,7 @@ const LIMITS: Limits = Limits { entries: 100, file_bytes: 16 << 10, extents: 60 
 
 /// Input: an image.
 pub fn image(data: &[u8]) {
-    let options = OpenOptions { verify_checksum: false, cache_bytes: 1 << 20, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, cache_bytes: 1 << 20, ..ImageOptions::default() };
     if let Ok(image) = Image::open(Arc::new(MemorySource::new(data.to_vec())), Vec::new(), &options) {
         exercise(&image, &LIMITS);
     }

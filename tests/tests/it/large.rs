@@ -1,6 +1,6 @@
 //! A directory of a million entries, from a disk in memory to a mounted image.
 
-use kiln_read::{FileSource, FollowLast, Image, OpenOptions, Threads};
+use kiln_read::{FileSource, FollowLast, Image, ImageOptions, Threads};
 use kiln_tests::counted::Counted;
 use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -23,7 +23,7 @@ fn first_lookup_is_cheap(path: &Path) {
     /// What metadata is read in, in bytes.
     const WINDOW_LEN: u64 = 16 << 10;
     let source = Arc::new(Counted::new(FileSource::open(path).unwrap()));
-    let image = Image::open(source.clone(), Vec::new(), &OpenOptions::default()).unwrap();
+    let image = Image::open(source.clone(), Vec::new(), &ImageOptions::default()).unwrap();
     let (calls, bytes) = source.counts();
     assert!(calls <= 4 && bytes <= 2 * WINDOW_LEN, "opening took {calls} reads of {bytes} bytes");
     image.resolve(name(COUNT / 3).as_bytes(), FollowLast::Keep).unwrap();
@@ -50,7 +50,7 @@ fn a_million_entries() {
     let summary = build_to(&scan.tree, &out, &options(None, 4096, 2)).unwrap();
     assert_eq!((summary.files, summary.directories), (COUNT as u64, 1));
     first_lookup_is_cheap(&path);
-    let opened = Image::open_path(&path, &[], &OpenOptions::default()).unwrap();
+    let opened = Image::open_path(&path, &[], &ImageOptions::default()).unwrap();
     for n in (0..COUNT).step_by(99_991).chain([COUNT - 1]) {
         opened.resolve(name(n).as_bytes(), FollowLast::Keep).unwrap();
         assert!(opened.resolve(format!("{}x", name(n)).as_bytes(), FollowLast::Keep).is_err());

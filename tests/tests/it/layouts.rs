@@ -6,7 +6,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::inode::DataLayout;
 use kiln_format::superblock::ComprInfo;
 use kiln_format::{BlockBits, Incompat, KernelVersion};
-use kiln_read::{DigestCheck, ExtentKind, Image, OpenOptions, Threads};
+use kiln_read::{DigestCheck, ExtentKind, Image, ImageOptions, Threads};
 use kiln_tests::choices;
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
@@ -78,7 +78,7 @@ fn every_pair_of_choices_round_trips() {
         }
         let (image, blob) = image;
         assert!((fs::metadata(&image).unwrap().len() - place.offset).is_multiple_of(place.options.image_align));
-        let open = OpenOptions { offset: place.offset, ..OpenOptions::default() };
+        let open = ImageOptions { offset: place.offset, ..ImageOptions::default() };
         let opened = Image::open_path(&image, &blob, &open).unwrap();
         assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
         let report = opened.check(Threads::at_least_one(2)).unwrap();
@@ -167,7 +167,7 @@ fn images_for_old_kernels_have_nothing_newer() {
                 path
             });
             assert!(same_bytes(&image, &other), "{what}: the threads show in the bytes");
-            let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
+            let opened = Image::open_path(&image, &[], &ImageOptions::default()).unwrap();
             let is_compressed = !names.contains(&"plain");
             assert_knows(&opened, known, is_compressed, &what);
             let has_digests = names.contains(&"digests");

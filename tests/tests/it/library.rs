@@ -3,7 +3,7 @@
 use kiln_builder::tree::{NodeId, Tree};
 use kiln_builder::{BuildOptions, Fragments};
 use kiln_codec::Method;
-use kiln_read::{FileRangeMut, FileTable, Image, Nid, OpenOptions, ReadAt, ScanFilter, Threads};
+use kiln_read::{FileRangeMut, FileTable, Image, ImageOptions, Nid, ReadAt, ScanFilter, Threads};
 use kiln_tests::image::{build, open, options};
 use kiln_tests::mem::{MemFile, MemTree};
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ fn an_image_in_an_image_opens() {
         let (outer, _) = build(&tree.finish().unwrap(), &options(compression, 65536, 1)).unwrap();
         let file = open(outer).unwrap().open_file("inner.erofs").unwrap();
         assert_eq!(file.borrow(0, 4096).is_some(), compression.is_none(), "plain data in memory is lent");
-        let image = Image::open(Arc::new(file), Vec::new(), &OpenOptions::default()).unwrap();
+        let image = Image::open(Arc::new(file), Vec::new(), &ImageOptions::default()).unwrap();
         assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
         let nested = image.open_file("class-001/sample-000003.json").unwrap();
         assert_eq!(image.read_bytes(nested.inode(), 0..u64::MAX).unwrap(), line(23));

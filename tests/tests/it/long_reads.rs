@@ -3,7 +3,7 @@
 use kiln_builder::tree::NodeId;
 use kiln_codec::Method;
 use kiln_read::{
-    BatchItem, ExtentKind, FileRange, FileRangeMut, FollowLast, Image, ImageSources, Inode, MemorySource, OpenOptions,
+    BatchItem, ExtentKind, FileRange, FileRangeMut, FollowLast, Image, ImageOptions, ImageSources, Inode, MemorySource,
     RangeMut, ReadAt, ReadPolicy, Readahead, SourcePrefetch, Threads,
 };
 use kiln_tests::data::Texture;
@@ -90,7 +90,7 @@ fn long_reads_take_calls_of_a_mebibyte_and_announce_what_follows() {
     ] {
         let (calls, hints) = (Mutex::default(), Mutex::default());
         let source = Arc::new(Noting { inner: MemorySource::new(bytes.clone()), calls, hints });
-        let options = OpenOptions { policy: policy.clone(), ..OpenOptions::default() };
+        let options = ImageOptions { policy: policy.clone(), ..ImageOptions::default() };
         let image = ImageSources::new(source.clone()).open(&options).unwrap();
         let inode = image.resolve(b"/long", FollowLast::Keep).unwrap();
         let plain = plain_pclusters(&image, &inode);

@@ -8,7 +8,7 @@ use kiln_builder::{Blob, Out};
 use kiln_diff::{DiffOptions, diff};
 use kiln_format::BlockBits;
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{Image, OpenOptions, Threads};
+use kiln_read::{Image, ImageOptions, Threads};
 use kiln_sink::Selection;
 use kiln_sink::dir::{Control, ExtractOptions, extract};
 use kiln_tests::generator::make_random;
@@ -57,7 +57,7 @@ impl Packed {
     }
 
     fn open(&self) -> Image {
-        let options = OpenOptions { offset: self.offset, ..OpenOptions::default() };
+        let options = ImageOptions { offset: self.offset, ..ImageOptions::default() };
         Image::open_path(&self.path(), &self.blob, &options).unwrap()
     }
 

@@ -4,7 +4,7 @@
 use kiln_builder::BuildOptions;
 use kiln_codec::Method;
 use kiln_mount::fuse::ImageSources;
-use kiln_read::{Image, OpenOptions, Threads};
+use kiln_read::{Image, ImageOptions, Threads};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::{Choice, build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -65,7 +65,7 @@ fn round_trip(scale: Scale, choice: Choice, pcluster_lens: &[u32]) {
         let [image, other] =
             [1, 3].map(|threads| image_of(source.dir.path(), &out, &options(choice, pcluster_len, threads)));
         assert!(fs::read(&image).unwrap() == fs::read(other).unwrap(), "{what}: the threads show in the bytes");
-        let opened = Image::open_path(&image, &[], &OpenOptions::default()).unwrap();
+        let opened = Image::open_path(&image, &[], &ImageOptions::default()).unwrap();
         assert_same(&source.snapshot, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
         let report = opened.check(Threads::at_least_one(2)).unwrap();
         assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);

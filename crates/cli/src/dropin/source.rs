@@ -5,7 +5,7 @@ use super::getopt::{Misuse, number};
 use super::log::Log;
 use crate::exit::Failure;
 use crate::image::{DEVICE_OPTION, ImageArgs};
-use kiln_read::{FollowLast, Image, Inode, Nid, OpenOptions, ReadError};
+use kiln_read::{FollowLast, Image, ImageOptions, Inode, Nid, ReadError};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -77,14 +77,14 @@ impl Source {
     }
 
     /// Open the image to read contents.
-    pub fn open(&self, options: &OpenOptions) -> Result<Opened, Stop> {
+    pub fn open(&self, options: &ImageOptions) -> Result<Opened, Stop> {
         let args = self.image_args()?;
         let image = args.open_with(options)?;
         Ok(Opened { args, image })
     }
 
     /// Open the image to read metadata only: devices that are missing are a warning.
-    pub fn open_metadata(&self, options: &OpenOptions) -> Result<Opened, Stop> {
+    pub fn open_metadata(&self, options: &ImageOptions) -> Result<Opened, Stop> {
         let args = self.image_args()?;
         let warn = |failure| Log::default().warning(format_args!("{failure}"));
         let image = args.open_metadata_with(options, &warn)?;

@@ -6,7 +6,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::threads::ThreadsArgs;
-use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, OpenOptions, ReadError};
+use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use serde::Serialize;
 use std::fmt;
@@ -43,7 +43,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     // A wrong checksum is one finding of many, not the end.
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let image = args.image.open_with(&options)?;
     let meter = args.progress.meter();
     if meter.is_shown() {

@@ -2,7 +2,7 @@
 
 use super::protocol::owners::Owners;
 use crate::Attributes;
-use kiln_read::OpenOptions;
+use kiln_read::ImageOptions;
 use std::path::PathBuf;
 
 /// How to serve an image.
@@ -38,7 +38,7 @@ impl Default for FuseOptions {
     fn default() -> Self {
         Self {
             threads: 4,
-            cache_bytes: OpenOptions::default().cache_bytes,
+            cache_bytes: ImageOptions::default().cache_bytes,
             allow_other: false,
             modes: Modes::default(),
             owners: Owners::default(),

@@ -15,7 +15,7 @@ use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
-use kiln_read::{ImageSources, Latency, OpenOptions, ReadPolicy};
+use kiln_read::{ImageOptions, ImageSources, Latency, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::fs;
@@ -119,9 +119,9 @@ pub fn serve(
 
 /// The server fetches what is asked for, keeps decoded data until all of them were handed out, and prefetches only while fetches are
 /// not slow.
-fn open_options(options: &FuseOptions) -> OpenOptions {
+fn open_options(options: &FuseOptions) -> ImageOptions {
     let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
-    OpenOptions { cache_bytes: options.cache_bytes, policy, ..OpenOptions::default() }
+    ImageOptions { cache_bytes: options.cache_bytes, policy, ..ImageOptions::default() }
 }
 
 fn config(options: &FuseOptions) -> Config {

@@ -7,7 +7,7 @@ pub use kiln_tests::snapshot::exact as snapshot;
 pub use kiln_tests::temp::TempDir;
 
 use kiln_mount::fuse::{FuseOptions, ImageSources, Prefetch};
-use kiln_read::{Image, OpenOptions};
+use kiln_read::{Image, ImageOptions};
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub fn golden_with_devices(name: &str) -> (PathBuf, Vec<PathBuf>) {
 }
 
 pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
-    Image::open_path(path, devices, &OpenOptions::default()).unwrap()
+    Image::open_path(path, devices, &ImageOptions::default()).unwrap()
 }
 
 /// The sources of an image, as `kiln mount` opens them.

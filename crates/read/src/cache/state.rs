@@ -9,7 +9,7 @@ use super::stride::Strides;
 use super::workspaces::{Buffers, Workspaces};
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::space::WindowKey;
-use crate::read_policy::DecodeMemory;
+use crate::options::read_policy::DecodeMemory;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
-use crate::read_policy::{Readahead, SourcePrefetch};
+use crate::options::read_policy::{Readahead, SourcePrefetch};
 use crate::source::latency::Latency;
 use std::ops::Range;
 

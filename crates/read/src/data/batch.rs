@@ -10,7 +10,7 @@ use super::batch_worker::{Item, Output, Worker};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::read_policy::SourcePrefetch;
+use crate::options::read_policy::SourcePrefetch;
 use kiln_parallel::{Threads, unordered};
 
 /// The longest range of a source that is announced to it.

@@ -13,7 +13,7 @@ use crate::error::ReadError;
 use crate::image::{Core, Image};
 use crate::map::extent::Extent;
 use crate::map::pcluster::{EncodedExtent, Pcluster};
-use crate::read_policy::Retention;
+use crate::options::read_policy::Retention;
 use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;

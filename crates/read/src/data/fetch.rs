@@ -3,7 +3,7 @@
 
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::read_policy::Readahead;
+use crate::options::read_policy::Readahead;
 use crate::source::devices::DeviceRange;
 
 /// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.

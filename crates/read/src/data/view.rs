@@ -14,7 +14,7 @@ use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::metadata::space::MetadataSpace;
-use crate::read_policy::{Readahead, Retention};
+use crate::options::read_policy::{Readahead, Retention};
 use kiln_format::Nid;
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};

@@ -5,8 +5,8 @@ use super::read_at::ReadAt;
 use super::timed::TimedSource;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::options::OpenOptions;
-use crate::read_policy::{ReadPolicy, Readahead};
+use crate::options::ImageOptions;
+use crate::options::read_policy::{ReadPolicy, Readahead};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -51,18 +51,18 @@ impl ImageSources {
         Self { offset, ..self }
     }
 
-    /// Open the image. Its offset is that of the sources, not [that of the options](OpenOptions::offset). If the policy has
+    /// Open the image. Its offset is that of the sources, not [that of the options](ImageOptions::offset). If the policy has
     /// [latency](ReadPolicy::latency), the sources note it there.
     ///
     /// # Errors
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file or a block device. An image that has
     /// a path is named in errors.
-    pub fn open(self, options: &OpenOptions) -> Result<Image, ReadError> {
+    pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
         let Self { primary, devices, offset } = self;
         let name = primary.name(offset);
         let source = |place: Place| place.open(&options.policy);
         let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
-        let options = OpenOptions { offset, ..options.clone() };
+        let options = ImageOptions { offset, ..options.clone() };
         Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
             Some(name) => error.at_path(name),
             None => error,
@@ -114,9 +114,9 @@ impl Image {
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// use kiln_read::{Image, OpenOptions};
+    /// use kiln_read::{Image, ImageOptions};
     ///
-    /// let options = OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() };
+    /// let options = ImageOptions { cache_bytes: 16 << 20, ..ImageOptions::default() };
     /// # let path = "tests/golden/zstd.erofs";
     /// let image = Image::open_path(path.as_ref(), &[], &options)?;
     /// println!("{} inodes", image.superblock().inos);
@@ -126,7 +126,7 @@ impl Image {
     ///
     /// # Errors
     /// As [`Image::open`]; what cannot be opened is named.
-    pub fn open_path(image: &Path, devices: &[PathBuf], options: &OpenOptions) -> Result<Image, ReadError> {
+    pub fn open_path(image: &Path, devices: &[PathBuf], options: &ImageOptions) -> Result<Image, ReadError> {
         ImageSources::from_paths(image, devices).with_offset(options.offset).open(options)
     }
 }

@@ -1,8 +1,8 @@
 //! What users of this crate see, by its own paths alone: `kiln-format` is not named here.
 
 use kiln_read::{
-    Bytes, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image, Inode, MappedSource,
-    Nid, OpenOptions, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
+    Bytes, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image, ImageOptions, Inode,
+    MappedSource, Nid, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -35,14 +35,14 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn open(name: &str) -> Image {
-    Image::open_path(&path(name), &[], &OpenOptions::default()).unwrap()
+    Image::open_path(&path(name), &[], &ImageOptions::default()).unwrap()
 }
 
 /// The image in memory, whose plain data need not be copied.
 fn mapped(name: &str) -> Image {
     // SAFETY: golden images do not change.
     let source = unsafe { MappedSource::open(&path(name)) }.unwrap();
-    Image::open(Arc::new(source), vec![], &OpenOptions::default()).unwrap()
+    Image::open(Arc::new(source), vec![], &ImageOptions::default()).unwrap()
 }
 
 fn root(image: &Image) -> Inode {

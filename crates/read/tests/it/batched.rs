@@ -4,8 +4,8 @@ use crate::common::handmade::{FILE_NID, Handmade};
 use crate::common::{Rng, manifest, regular_files};
 use kiln_format::inode::DataLayout;
 use kiln_read::{
-    BatchItem, DecodeMemory, ExtentKind, FileRange, FileRangeMut, Image, ImageSources, Inode, Latency, MemorySource,
-    OpenOptions, RangeMut, ReadAt, ReadPolicy, Readahead, Retention, SourcePrefetch, Threads, conformance,
+    BatchItem, DecodeMemory, ExtentKind, FileRange, FileRangeMut, Image, ImageOptions, ImageSources, Inode, Latency,
+    MemorySource, RangeMut, ReadAt, ReadPolicy, Readahead, Retention, SourcePrefetch, Threads, conformance,
 };
 use std::collections::HashSet;
 use std::io;
@@ -75,8 +75,8 @@ fn policies() -> Vec<ReadPolicy> {
     ]
 }
 
-fn options(policy: ReadPolicy, cache_bytes: u64) -> OpenOptions {
-    OpenOptions { cache_bytes, policy, ..OpenOptions::default() }
+fn options(policy: ReadPolicy, cache_bytes: u64) -> ImageOptions {
+    ImageOptions { cache_bytes, policy, ..ImageOptions::default() }
 }
 
 /// Regular files and their contents, each once.

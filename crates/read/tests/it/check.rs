@@ -9,7 +9,7 @@ use kiln_format::superblock::{SUPERBLOCK_OFF, checksum, checksum_len};
 use kiln_format::xattr::{encode_entry, filter_bit, icount};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
-use kiln_read::{CheckReport, ExtentKind, Finding, Image, MemorySource, OpenOptions, Threads};
+use kiln_read::{CheckReport, ExtentKind, Finding, Image, ImageOptions, MemorySource, Threads};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn plain_data_is_read() {
     let bytes = golden.bytes();
     let mut is_read = vec![false; bytes.len()];
     let source = Noting::new(bytes);
-    let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
+    let image = Image::open(source.clone(), vec![], &ImageOptions::default()).unwrap();
     source.take();
     image.check(Threads::ONE).unwrap();
     source.take().into_iter().for_each(|read| is_read[read.start as usize..read.end as usize].fill(true));
@@ -72,7 +72,7 @@ fn messages(report: &CheckReport) -> Vec<String> {
 }
 
 fn open(bytes: Vec<u8>) -> Image {
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options).unwrap()
 }
 

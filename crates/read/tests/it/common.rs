@@ -4,7 +4,7 @@
 pub mod handmade;
 pub mod noting;
 
-use kiln_read::{FileSource, Image, Inode, OpenOptions, ReadAt, ReadError};
+use kiln_read::{FileSource, Image, ImageOptions, Inode, ReadAt, ReadError};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Golden {
     }
 
     pub fn open(&self) -> Image {
-        Image::open_path(&self.path(), &self.device_paths(), &OpenOptions::default()).unwrap()
+        Image::open_path(&self.path(), &self.device_paths(), &ImageOptions::default()).unwrap()
     }
 
     /// The expected tree by path.

@@ -1,14 +1,14 @@
 //! Digests of contents that another builder stored: `tests/digests/sha256.erofs` was made by mkfs.erofs 1.9.4 with `-zlz4
 //! --xattr-inode-digest` from `hello` ("hello\n", also named `hard`), `empty`, `text` and a symbolic link.
 
-use kiln_read::{DigestCheck, FollowLast, Image, MemorySource, OpenOptions, Threads};
+use kiln_read::{DigestCheck, FollowLast, Image, ImageOptions, MemorySource, Threads};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 const IMAGE: &[u8] = include_bytes!("../digests/sha256.erofs");
 
 fn open(bytes: Vec<u8>) -> Image {
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &options).unwrap()
 }
 

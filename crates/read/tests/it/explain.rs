@@ -8,7 +8,7 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, IndexKind, InodeData};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, Inode, OpenOptions, Piece, ReadAt, Threads};
+use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, ImageOptions, Inode, Piece, ReadAt, Threads};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Noted {
         let mut sources = vec![Noting::new(golden.bytes())];
         sources.extend(golden.device_paths().iter().map(|path| Noting::new(std::fs::read(path).unwrap())));
         let extra = sources[1..].iter().map(|source| source.clone() as Arc<dyn ReadAt>).collect();
-        let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+        let options = ImageOptions { cache_bytes, ..ImageOptions::default() };
         let image = Image::open(sources[0].clone(), extra, &options).unwrap();
         Self { image, sources }
     }
@@ -349,7 +349,7 @@ fn one_pcluster(entries: &[Lcluster], blkaddr_at: impl Fn(&mut Handmade) -> Blka
     let inode = image.file(DataLayout::CompressedFull, 4096 * entries.len() as u64, 0);
     image.inode(FILE_NID, &inode, &body);
     let source = Noting::new(image.finish());
-    let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
+    let image = Image::open(source.clone(), vec![], &ImageOptions::default()).unwrap();
     Noted { image, sources: vec![source] }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::{Golden, composefs, hex, latin1, manifest, named, read_whole, sha256};
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, Inode, MemorySource, OpenOptions, Threads, WalkEntry};
+use kiln_read::{FollowLast, Image, ImageOptions, Inode, MemorySource, Threads, WalkEntry};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn a_composefs_image_is_its_tree() {
     // Without the header the same attributes are those of any file.
     let mut bytes = golden.bytes();
     bytes[..32].fill(0);
-    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap();
+    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default()).unwrap();
     assert!(!image.is_composefs());
     assert_eq!(object(&image, b"big"), None);
     let report = image.check(Threads::ONE).unwrap();

@@ -6,7 +6,7 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, Inode as Meta};
 use kiln_format::zmap::{Advise, COMPACT_INDEX_OFF, CompactLayout, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{ExtentKind, FollowLast, Image, MemorySource, OpenOptions, Threads};
+use kiln_read::{ExtentKind, FollowLast, Image, ImageOptions, MemorySource, Threads};
 use std::sync::Arc;
 
 /// One extent of a file to be written.
@@ -178,7 +178,7 @@ fn padded(stream: Vec<u8>, block: usize) -> Vec<u8> {
 }
 
 fn open(bytes: Vec<u8>) -> Image {
-    Image::open(Arc::new(MemorySource::new(bytes)), vec![], &OpenOptions::default()).unwrap()
+    Image::open(Arc::new(MemorySource::new(bytes)), vec![], &ImageOptions::default()).unwrap()
 }
 
 /// The file reads as `expected`, whole and in pieces, and the image has no problems.

@@ -26,13 +26,13 @@ use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
 use kiln_read::{
-    FilePosition, FollowLast, Image, Inode, MemorySource, OpenOptions, ReadError, ScanFilter, SeekWhat, Threads,
+    FilePosition, FollowLast, Image, ImageOptions, Inode, MemorySource, ReadError, ScanFilter, SeekWhat, Threads,
 };
 use std::io::Read;
 use std::sync::Arc;
 
 fn open(bytes: Vec<u8>) -> Image {
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options).unwrap()
 }
 

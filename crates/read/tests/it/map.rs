@@ -2,7 +2,7 @@
 //! the whole file.
 
 use crate::common::{Rng, manifest, named, read_whole, regular_files};
-use kiln_read::{Extent, ExtentKind, Image, Inode, OpenOptions, SeekWhat};
+use kiln_read::{Extent, ExtentKind, Image, ImageOptions, Inode, SeekWhat};
 
 /// All extents, each found from the end of the one before.
 fn scan(image: &Image, inode: &Inode) -> Vec<Extent> {
@@ -67,7 +67,7 @@ fn any_range_reads_as_in_the_whole() {
     for cache_bytes in [64 << 20, 300 << 10, 0] {
         let mut rng = Rng(2 + cache_bytes);
         for golden in manifest() {
-            let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+            let options = ImageOptions { cache_bytes, ..ImageOptions::default() };
             let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();
             for (path, inode) in regular_files(&image) {
                 let whole = read_whole(&golden.open(), &inode).unwrap();

@@ -4,7 +4,7 @@
 use crate::common::{named, read_whole, regular_files};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    FollowLast, Image, Inode, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, SeekWhat, Threads, conformance,
+    FollowLast, Image, ImageOptions, Inode, MemorySource, RangeMut, ReadAt, ReadError, SeekWhat, Threads, conformance,
 };
 use std::io;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn visit(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
 /// The errors seen with a fault at read `at`; `None` if there are fewer reads.
 fn with_fault(bytes: &[u8], fault: Fault, at: u64) -> Option<u64> {
     let source = Arc::new(Faulty { inner: MemorySource::new(bytes.to_vec()), fault, at, calls: AtomicU64::new(0) });
-    let errors = match Image::open(source.clone(), vec![], &OpenOptions::default()) {
+    let errors = match Image::open(source.clone(), vec![], &ImageOptions::default()) {
         Err(_) => 1,
         Ok(image) => {
             let errors = everything(&image).map_or(1, |(errors, _)| errors);
@@ -163,7 +163,7 @@ fn a_check_of_a_failing_source_fails() {
     for at in [3, 10, 40] {
         let inner = MemorySource::new(bytes.clone());
         let source = Faulty { inner, fault: Fault::Fail, at, calls: AtomicU64::new(0) };
-        let Ok(image) = Image::open(Arc::new(source), vec![], &OpenOptions::default()) else { continue };
+        let Ok(image) = Image::open(Arc::new(source), vec![], &ImageOptions::default()) else { continue };
         assert!(matches!(image.check(Threads::at_least_one(2)), Err(ReadError::Io { .. })), "at read {at}");
     }
 }
@@ -180,7 +180,7 @@ fn the_faulty_source_without_a_fault_conforms() {
 fn cut_images_are_survived() {
     for name in ["xattr-metabox", "lz4-frag"] {
         let original = named(name).bytes();
-        let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+        let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
         for cut in (0..original.len()).step_by(original.len() / 97).chain([1024, 1100, 1151, 1152, 1153]) {
             let source = Arc::new(MemorySource::new(original[..cut].to_vec()));
             if let Ok(image) = Image::open(source, vec![], &options) {
@@ -197,7 +197,7 @@ fn a_wrong_number_of_devices_is_named() {
     let golden = named("blobdev");
     let mut devices = golden.device_paths();
     devices.push(golden.path());
-    let error = Image::open_path(&golden.path(), &devices, &OpenOptions::default()).unwrap_err();
+    let error = Image::open_path(&golden.path(), &devices, &ImageOptions::default()).unwrap_err();
     assert!(matches!(error, ReadError::DeviceCount { expected: 1, given: 2 }), "{error}");
 }
 
@@ -207,7 +207,7 @@ fn a_flat_image_needs_no_devices() {
     let golden = named("blobdev");
     let mut bytes = golden.bytes();
     bytes.extend(std::fs::read(&golden.device_paths()[0]).unwrap());
-    let flat = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &OpenOptions::default()).unwrap();
+    let flat = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &ImageOptions::default()).unwrap();
     let apart = golden.open();
     for (_, inode) in regular_files(&apart) {
         assert!(read_whole(&flat, &inode).unwrap() == read_whole(&apart, &inode).unwrap());
@@ -221,9 +221,9 @@ fn a_wrong_checksum_is_refused_or_reported() {
     let mut bytes = golden.bytes();
     bytes[1024 + 64] ^= 1;
     let source = Arc::new(MemorySource::new(bytes));
-    let error = Image::open(source.clone(), vec![], &OpenOptions::default()).err().unwrap();
+    let error = Image::open(source.clone(), vec![], &ImageOptions::default()).err().unwrap();
     assert!(error.is_corrupt() && error.to_string().contains("checksum"), "{error}");
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let report = Image::open(source, vec![], &options).unwrap().check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 1);
     assert!(report.problems[0].to_string().contains("checksum"));

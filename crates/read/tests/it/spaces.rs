@@ -8,7 +8,7 @@ use kiln_format::inode::{CompactTimes, DataLayout, Inode as Meta};
 use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::{BlockBits, Compat, Incompat, Nid};
 use kiln_read::{
-    ExtentKind, FollowLast, Image, MemorySource, OpenOptions, RangeMut, ReadAt, ReadError, ReadPolicy, Threads, Xattr,
+    ExtentKind, FollowLast, Image, ImageOptions, MemorySource, RangeMut, ReadAt, ReadError, ReadPolicy, Threads, Xattr,
     conformance,
 };
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 fn open(primary: Vec<u8>, devices: Vec<Vec<u8>>) -> Result<Image, ReadError> {
     let source = |bytes| Arc::new(MemorySource::new(bytes)) as Arc<dyn ReadAt>;
-    Image::open(source(primary), devices.into_iter().map(source).collect(), &OpenOptions::default())
+    Image::open(source(primary), devices.into_iter().map(source).collect(), &ImageOptions::default())
 }
 
 fn contents(image: &Image) -> Result<Vec<u8>, ReadError> {
@@ -171,7 +171,7 @@ fn inodes_and_shared_attributes_in_the_metabox() {
 fn the_metabox_is_not_inside_itself() {
     let mut bytes = with_metabox(|_| {});
     bytes[1024 + 128..][..8].copy_from_slice(&(IN_METABOX | 1).to_le_bytes());
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let opened = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options);
     assert!(opened.unwrap_err().is_corrupt());
 }
@@ -191,7 +191,7 @@ fn a_metabox_far_larger_than_the_image_is_refused() {
 fn nids_need_their_metabox() {
     let mut bytes = with_metabox(|_| {});
     bytes[1024 + 81] &= !1;
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let image = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options).unwrap();
     assert!(image.resolve(b"f", FollowLast::Keep).unwrap_err().is_corrupt());
 }
@@ -246,7 +246,7 @@ fn inodes() -> Vec<u8> {
 /// [`inodes`], and what is read of them. Opening reads some, which is forgotten.
 fn noted(policy: ReadPolicy, cache_bytes: u64) -> (Arc<Noting>, Image) {
     let source = Noting::new(inodes());
-    let options = OpenOptions { policy, cache_bytes, ..OpenOptions::default() };
+    let options = ImageOptions { policy, cache_bytes, ..ImageOptions::default() };
     let image = Image::open(source.clone(), vec![], &options).unwrap();
     source.take();
     (source, image)
@@ -317,7 +317,7 @@ fn tails_of_other_blocks_are_read_alone_and_not_kept() {
     let nid = |idx: u64| Nid(((1 + idx * 64) * 4096 - 64) / 32);
     (1..20).for_each(|idx| image.inode(nid(idx), &inode, &tail(idx)));
     let source = Noting::new(image.finish());
-    let image = Image::open(source.clone(), vec![], &OpenOptions::default()).unwrap();
+    let image = Image::open(source.clone(), vec![], &ImageOptions::default()).unwrap();
     source.take();
     for idx in 1..20 {
         let at = Handmade::inode_off(nid(idx));

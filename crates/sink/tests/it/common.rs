@@ -5,7 +5,7 @@ use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
 use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData, Rdev};
 use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
-use kiln_read::{Image, MemorySource, OpenOptions};
+use kiln_read::{Image, ImageOptions, MemorySource};
 use kiln_tests::golden::file;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub fn golden(name: &str) -> Image {
     let blob = file(&format!("{name}.blob"));
     let devices = if blob.exists() { vec![blob] } else { Vec::new() };
-    Image::open_path(&file(&format!("{name}.erofs")), &devices, &OpenOptions::default()).unwrap()
+    Image::open_path(&file(&format!("{name}.erofs")), &devices, &ImageOptions::default()).unwrap()
 }
 
 /// A node of a tiny image.
@@ -47,7 +47,7 @@ pub fn image(root: Node) -> Image {
     bytes.resize(bytes.len().next_multiple_of(BLOCK_LEN), 0);
     let superblock = superblock(meta_block as u64, (bytes.len() / BLOCK_LEN) as u64).encode().unwrap();
     bytes[SUPERBLOCK_OFF as usize..][..superblock.len()].copy_from_slice(&superblock);
-    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &OpenOptions::default()).unwrap()
+    Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default()).unwrap()
 }
 
 struct Maker {

@@ -1,7 +1,7 @@
 //! An image as a source.
 
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
-use kiln_read::{Image, OpenOptions};
+use kiln_read::{Image, ImageOptions};
 use std::path::{Path, PathBuf};
 
 use super::scan::{Problem, scan};
@@ -18,7 +18,7 @@ pub(crate) const KIND: SourceKind = SourceKind {
 
 fn open(candidate: &Candidate<'_>) -> Result<ImageSource, SourceError> {
     let (path, offset) = (candidate.path.to_owned(), candidate.options.offset);
-    let options = OpenOptions { offset, ..OpenOptions::default() };
+    let options = ImageOptions { offset, ..ImageOptions::default() };
     let image = Image::open_path(&path, &candidate.options.devices, &options);
     match image.and_then(|image| image.require_devices().map(|()| image)) {
         Ok(image) => Ok(ImageSource { image, path, offset }),

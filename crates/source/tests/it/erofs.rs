@@ -5,7 +5,7 @@ use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
 use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_parallel::Threads;
-use kiln_read::{FollowLast, Image, MemorySource, OpenOptions, ReadError};
+use kiln_read::{FollowLast, Image, ImageOptions, MemorySource, ReadError};
 use kiln_source::erofs::ImageSource;
 use kiln_source::{ScanOptions, Source, SourceError};
 use kiln_tests::image::{build, open, options, scan_image};
@@ -35,7 +35,7 @@ fn golden() -> Vec<(String, Image)> {
 fn open_golden(name: &str) -> Image {
     let blob = golden_dir().join(format!("{name}.blob"));
     let devices = Vec::from_iter(Some(blob).filter(|path| path.exists()));
-    Image::open_path(&golden_dir().join(format!("{name}.erofs")), &devices, &OpenOptions::default()).unwrap()
+    Image::open_path(&golden_dir().join(format!("{name}.erofs")), &devices, &ImageOptions::default()).unwrap()
 }
 
 fn scan_whole(image: &Image) -> Tree {
@@ -169,7 +169,7 @@ fn a_damaged_file_is_an_error_of_its_contents() {
     let kiln_read::ExtentKind::Encoded { pa, plen, .. } = extent.kind else { panic!("{extent:?}") };
     let mut damaged = bytes;
     damaged[pa as usize..(pa + u64::from(plen)) as usize].fill(0xA5);
-    let image = Image::open(Arc::new(MemorySource::new(damaged)), Vec::new(), &OpenOptions::default()).unwrap();
+    let image = Image::open(Arc::new(MemorySource::new(damaged)), Vec::new(), &ImageOptions::default()).unwrap();
     let tree = scan_whole(&image);
     let error = of_tree(&tree).unwrap_err();
     let BuildError::Read { path, .. } = &error else { panic!("{error}") };
@@ -184,7 +184,7 @@ fn failed(source: ReadError) -> SourceError {
 #[test]
 fn damaged_images_give_trees_or_errors() {
     let whole = |name| std::fs::read(golden_dir().join(format!("{name}.erofs"))).unwrap();
-    let options = OpenOptions { verify_checksum: false, ..OpenOptions::default() };
+    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let (mut rng, mut trees, mut errors) = (Rng::new(3), 0, 0);
     for name in ["inline", "xattrs-shared", "metabox", "lz4-dedupe-frag-tail"] {
         let (bytes, original) = (whole(name), scan_whole(&open_golden(name)));

@@ -2,7 +2,7 @@
 
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::Algorithm;
-use kiln_read::{BatchItem, ExtentKind, FileRange, FileSource, Image, Inode, OpenOptions, ReadAt, Threads};
+use kiln_read::{BatchItem, ExtentKind, FileRange, FileSource, Image, ImageOptions, Inode, ReadAt, Threads};
 use std::collections::HashMap;
 use std::error::Error;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub struct Stream {
 
 /// The streams of all regular files and of the packed inode, each once and as far as anybody wants it.
 pub fn streams(path: &Path) -> Result<Streams, Box<dyn Error>> {
-    let image = Image::open_path(path, &[], &OpenOptions::default())?;
+    let image = Image::open_path(path, &[], &ImageOptions::default())?;
     let source = FileSource::open(path)?;
     let mut inodes = Vec::new();
     if let Some(nid) = image.superblock().packed_nid {

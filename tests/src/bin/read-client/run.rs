@@ -1,7 +1,7 @@
 //! Reading by plan.
 
 use crate::plan::{CALL_LEN, Read};
-use kiln_read::{BatchItem, FileRange, FollowLast, Image, Inode, MappedSource, OpenOptions, Threads, View};
+use kiln_read::{BatchItem, FileRange, FollowLast, Image, ImageOptions, Inode, MappedSource, Threads, View};
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -120,8 +120,8 @@ fn directory(place: &Path) -> rustix::io::Result<OwnedFd> {
     open(place, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn options() -> OpenOptions {
-    OpenOptions { cache_bytes: CACHE_LEN, ..OpenOptions::default() }
+fn options() -> ImageOptions {
+    ImageOptions { cache_bytes: CACHE_LEN, ..ImageOptions::default() }
 }
 
 pub fn mapped(place: &Path) -> Result<Image, Box<dyn Error>> {

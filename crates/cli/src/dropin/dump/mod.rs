@@ -9,7 +9,7 @@ use super::source::{Named, Opened};
 use super::{Stop, getopt, log};
 use crate::console::report::Out;
 use kiln_format::inode::FileType;
-use kiln_read::{Escaped, Inode, OpenOptions, ReadError};
+use kiln_read::{Escaped, ImageOptions, Inode, ReadError};
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
@@ -40,8 +40,8 @@ const BUFFER_LEN: usize = 1 << 20;
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
     let opened = match options.cat {
-        true => options.source.open(&OpenOptions::default())?,
-        false => options.source.open_metadata(&OpenOptions::default())?,
+        true => options.source.open(&ImageOptions::default())?,
+        false => options.source.open_metadata(&ImageOptions::default())?,
     };
     let mut out = Out::new();
     if options.udev {

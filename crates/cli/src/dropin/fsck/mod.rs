@@ -11,7 +11,7 @@ use crate::extract::{CACHE_LEN, umask};
 use crate::inspect::check::forgive_checksum;
 use crate::process::signals::Signals;
 use crate::process::threads::processors;
-use kiln_read::{Escaped, OpenOptions, Threads};
+use kiln_read::{Escaped, ImageOptions, Threads};
 use kiln_sink::dir::{Control, Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
@@ -56,7 +56,7 @@ const DECOMPRESSORS: &str = "available decompressors: lz4, lz4hc, lzma, deflate,
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
-    let open = OpenOptions { verify_checksum: !options.no_sbcrc, cache_bytes: CACHE_LEN, ..OpenOptions::default() };
+    let open = ImageOptions { verify_checksum: !options.no_sbcrc, cache_bytes: CACHE_LEN, ..ImageOptions::default() };
     let opened = options.source.open(&open)?;
     if options.digests && !opened.image.has_content_digests() {
         log::error(format_args!("image has no inode digest xattrs (was --xattr-inode-digest used during mkfs?)"));

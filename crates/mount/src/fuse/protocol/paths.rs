@@ -125,12 +125,12 @@ impl DirPaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_read::OpenOptions;
+    use kiln_read::ImageOptions;
     use std::path::Path;
 
     fn golden(name: &str) -> Image {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden").join(name);
-        Image::open_path(&path, &[], &OpenOptions::default()).unwrap()
+        Image::open_path(&path, &[], &ImageOptions::default()).unwrap()
     }
 
     /// The directories of an image and their paths.

@@ -79,7 +79,7 @@ fn has_holes(image: &Image, inode: &Inode) -> Result<bool, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_read::OpenOptions;
+    use kiln_read::ImageOptions;
     use std::path::Path;
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
             ("chunk-4k", true, false),
         ];
         for (name, xattrs, holes) in without {
-            let image = Image::open_path(&golden.join(format!("{name}.erofs")), &[], &OpenOptions::default()).unwrap();
+            let image = Image::open_path(&golden.join(format!("{name}.erofs")), &[], &ImageOptions::default()).unwrap();
             assert_eq!(none_has(&image, has_xattrs, &|| true), xattrs, "{name}");
             assert_eq!(none_has(&image, has_holes, &|| true), holes, "{name}");
         }

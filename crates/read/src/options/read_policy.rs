@@ -8,10 +8,10 @@ use crate::source::latency::Latency;
 /// cache. Others are combinations. The contents are the same under each. A source that is far away, read by a program:
 ///
 /// ```
-/// use kiln_read::{OpenOptions, ReadPolicy, Readahead};
+/// use kiln_read::{ImageOptions, ReadPolicy, Readahead};
 ///
 /// let policy = ReadPolicy::default().with_readahead(Readahead::Image);
-/// let options = OpenOptions { policy, ..OpenOptions::default() };
+/// let options = ImageOptions { policy, ..ImageOptions::default() };
 /// # assert_eq!(options.policy.readahead, Readahead::Image);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
