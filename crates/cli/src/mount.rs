@@ -14,6 +14,7 @@ use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use background::Ready;
+use clap::Parser;
 use kiln_mount::fuse::{self, FuseOptions, ImageSources, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{Attributes, MountError, check_free};
@@ -143,6 +144,16 @@ enum ModesArg {
     Enforce,
     /// They are only shown
     Show,
+}
+
+/// The arguments of a command line, which begins with `kiln mount`.
+pub fn parse(line: Vec<OsString>) -> Result<Args, clap::Error> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    Line::try_parse_from(&line[1..]).map(|line| line.args)
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {

@@ -15,6 +15,7 @@ pub(crate) mod ignore;
 mod links;
 mod order;
 mod overlay;
+pub(crate) mod path;
 mod path_list;
 mod policy;
 mod regexes;

@@ -34,8 +34,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 
 /// Files that may have unsafe code.
 const UNSAFE: &[&str] = &[
-    "cli/src/process/memory.rs",
     "cli/src/pack/output/inherited.rs",
+    "cli/src/process/memory.rs",
     "codec/src/deflate/decode.rs",
     "codec/src/deflate/libdeflate.rs",
     "codec/src/deflate/matches.rs",
@@ -117,6 +117,15 @@ fn imports(module: &str, source: &str, modules: &BTreeMap<String, String>) -> BT
             expand("", statement, &mut paths);
         }
     }
+    // Paths within the code, such as `super::selection::join(…)`.
+    for line in code.lines().filter(|line| !line.contains("use ") && !line.contains("pub(in ")) {
+        for (at, start) in line.match_indices("crate::").chain(line.match_indices("super::")) {
+            let is_whole = !line[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '$'));
+            let end = |c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':');
+            let path = line[at..].split(end).next().unwrap().trim_end_matches(':');
+            paths.extend((is_whole && path.len() > start.len()).then(|| path.to_owned()));
+        }
+    }
     let mut found = BTreeSet::new();
     for path in paths {
         let mut base: Vec<&str> = module.split("::").collect();
@@ -171,7 +180,9 @@ fn files_import_each_other_in_one_direction() {
             .into_iter()
             .map(|path| {
                 let relative = path.strip_prefix(&src).unwrap().with_extension("");
-                (relative.to_str().unwrap().replace('/', "::"), fs::read_to_string(&path).unwrap())
+                let module = relative.to_str().unwrap().replace('/', "::");
+                let module = module.strip_suffix("::mod").unwrap_or(&module);
+                (module.to_owned(), fs::read_to_string(&path).unwrap())
             })
             .filter(|(module, _)| !matches!(&**module, "lib" | "main") && !module.ends_with("tests"))
             .collect();

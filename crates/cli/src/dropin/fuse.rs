@@ -4,9 +4,7 @@ use super::getopt::{self, Item, Misuse, Opt, Takes, both, long, number, short};
 use super::log::Log;
 use super::source::numeric;
 use super::{Stop, log};
-use crate::cli::{Cli, Command};
 use crate::mount;
-use clap::Parser;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -69,10 +67,10 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         }
     }
     let line = order.into_line()?;
-    match Cli::try_parse_from(line) {
-        Ok(Cli { command: Command::Mount(args) }) => Ok(mount::run(&args).map(drop)?),
+    match mount::parse(line) {
+        Ok(args) => Ok(mount::run(&args).map(drop)?),
         // What could be wrong with it has been checked.
-        _ => {
+        Err(_) => {
             log::error(format_args!("internal error: an order that `kiln mount` does not take; please report it"));
             Err(Stop::Told)
         }
@@ -179,7 +177,7 @@ mod tests {
             }
         }
         let line = order.into_line()?;
-        assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
+        assert!(mount::parse(line.clone()).is_ok(), "{line:?}");
         Ok(line.join(" ".as_ref()).into_string().unwrap())
     }
 

@@ -15,7 +15,7 @@ use super::entry::{Entry, What, is_dir, look, names};
 use super::file_id::FileId;
 use crate::error::Errors;
 use crate::filter::ignore::{Layers, read_beneath, read_layers};
-use crate::filter::selection::join;
+use crate::filter::path::join;
 use crate::source::ScanOptions;
 
 /// What the walk has found so far.

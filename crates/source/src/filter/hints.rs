@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::error::{SyntaxError, regex_reason};
 use super::glob::FLAGS;
+use super::path::join;
 use super::rules::{About, COMPILED_MAX_LEN, anchored};
-use super::selection::join;
 
 /// How the files of some paths are compressed, if at all.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
 
 use super::error::{FileError, SyntaxError};
+use super::path::join;
 
 /// Paths from the root of the source on. They and their parent directories are scanned, and nothing else: of a directory
 /// that is listed only what is listed, too.
@@ -35,7 +36,7 @@ impl PathList {
                 Some(names) => drop(names.insert(name)),
                 None => drop(self.by_dir.insert(dir.clone(), BTreeSet::from([name]))),
             }
-            dir = super::selection::join(&dir, component);
+            dir = join(&dir, component);
         }
         Ok(())
     }

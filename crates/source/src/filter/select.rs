@@ -6,7 +6,8 @@ use std::ffi::CStr;
 use std::io;
 
 use super::ignore::{Layers, read_in, read_layers};
-use super::selection::{Filter, join};
+use super::path::join;
+use super::selection::Filter;
 use crate::error::Errors;
 
 /// What `filter` wants of `tree`, and what of it could not be read, as a scan of a directory would have it.

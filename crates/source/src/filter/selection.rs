@@ -66,7 +66,3 @@ impl Filter {
         Ok(layers.verdict(path, is_dir)? != Some(Verdict::Exclude))
     }
 }
-
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
-}
