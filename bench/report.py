@@ -6,6 +6,7 @@
 """
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from html import escape
@@ -97,6 +98,7 @@ def add(paths: Sequence[str]) -> None:
         lib.say(f"{kept.relative_to(PROJECT)}: written")
 
 
+@functools.lru_cache(maxsize=None)
 def suites(kind: str) -> List[Dict[str, Any]]:
     """All that is kept of a suite."""
     kept = (json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")))

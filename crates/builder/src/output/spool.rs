@@ -9,7 +9,6 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::output::Output;
 use crate::output::atomic_file::create_in;
 use crate::output::error::OutputError;
 
@@ -89,23 +88,5 @@ impl Spool {
             };
             writer.write_all(&piece[..len]).map_err(CopyError::Write)?;
         }
-    }
-}
-
-impl Output for Spool {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        Output::write_at(&self.file, bytes, offset)
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Output::read_at(&self.file, buf, offset)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        Output::set_len(&self.file, len)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Output::sync(&self.file)
     }
 }

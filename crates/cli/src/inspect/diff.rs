@@ -13,7 +13,6 @@ use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use json::{ChangeJson, DiffJson};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
-use kiln_parallel::Threads;
 use side::Compared;
 use std::ffi::OsString;
 use std::io::Write;
@@ -115,7 +114,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let a = Compared::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
     let b = Compared::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
-    let threads = Threads::at_least_one(args.threads.count());
+    let threads = args.threads.threads();
     let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
     let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
     let tell = |done: u64, total: u64| meter.set(done, total);

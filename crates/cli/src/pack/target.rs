@@ -126,7 +126,7 @@ impl Target {
     pub fn out(&self) -> Out<'_> {
         let (image, offset) = match &self.image {
             Image::New(file) => (file as &dyn Output, self.offset),
-            Image::Spooled(spool, _) => (spool as &dyn Output, 0),
+            Image::Spooled(spool, _) => (spool.file() as &dyn Output, 0),
         };
         let blob = self.blob.as_ref().map(|blob| Blob { file: &blob.file, tag: blob.tag });
         Out { image, offset, blob }

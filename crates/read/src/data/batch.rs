@@ -6,7 +6,7 @@
 //! [`batch_worker`](super::batch_worker).
 
 use super::batch_plan::{BatchItem, FileRange, ITEM_LEN, ReadUnit, batches};
-use super::batch_worker::{Item, Output, Worker};
+use super::batch_worker::{BatchOutput, Item, Worker};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -80,7 +80,7 @@ struct Callback<'a> {
     buf: Vec<u8>,
 }
 
-impl Output for Callback<'_> {
+impl BatchOutput for Callback<'_> {
     const ITEM_LEN: u64 = ITEM_LEN;
     const HAS_MEMORY_OF_UNITS: bool = false;
 

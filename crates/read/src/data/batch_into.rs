@@ -4,7 +4,7 @@
 //! where the caller wants it, and plain data is read there: nothing is copied.
 
 use super::batch_plan::{BatchItem, FileRange, ReadUnit, batches};
-use super::batch_worker::{Item, Output, Worker};
+use super::batch_worker::{BatchOutput, Item, Worker};
 use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -94,7 +94,7 @@ struct CallerMemory<'a, 'b> {
     errors: &'a Mutex<RangeErrors>,
 }
 
-impl Output for CallerMemory<'_, '_> {
+impl BatchOutput for CallerMemory<'_, '_> {
     const ITEM_LEN: u64 = u64::MAX;
     const HAS_MEMORY_OF_UNITS: bool = true;
 

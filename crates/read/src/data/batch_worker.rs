@@ -25,7 +25,7 @@ use std::ops::Range;
 const TASKS_MAX: usize = 1024;
 
 /// Where the items of a batch go.
-pub(super) trait Output {
+pub(super) trait BatchOutput {
     /// Longer units are given in items of about this many bytes.
     const ITEM_LEN: u64;
     /// Whether each unit has memory of its own. Each is then given as one item.
@@ -123,7 +123,7 @@ impl Piece {
     }
 
     /// The piece's part of its item's memory.
-    fn memory<'m>(&self, output: &'m mut impl Output) -> &'m mut [u8] {
+    fn memory<'m>(&self, output: &'m mut impl BatchOutput) -> &'m mut [u8] {
         &mut output.memory(self.nth, self.item_len)[self.dst.clone()]
     }
 }
@@ -146,7 +146,7 @@ impl<'a> Worker<'a> {
         &mut self,
         units: &'u [ReadUnit],
         inode_of: impl Fn(&'u ReadUnit) -> &'u Inode,
-        output: &mut impl Output,
+        output: &mut impl BatchOutput,
     ) {
         for (nth, unit) in units.iter().enumerate() {
             let inode = inode_of(unit);
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
 
     /// Look up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on, which becomes the next item in turn. If
     /// they do not fit beside those that were looked up before, these are read.
-    fn add_items<O: Output>(
+    fn add_items<O: BatchOutput>(
         &mut self,
         inode: &Inode,
         item: &mut Item,
@@ -189,7 +189,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn add_piece<O: Output>(&mut self, mut piece: Piece, output: &mut O) -> Result<(), ReadError> {
+    fn add_piece<O: BatchOutput>(&mut self, mut piece: Piece, output: &mut O) -> Result<(), ReadError> {
         if self.tasks.len() >= TASKS_MAX {
             self.finish(output);
         }
@@ -229,7 +229,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Fetch for all tasks, and do them.
-    fn finish(&mut self, output: &mut impl Output) {
+    fn finish(&mut self, output: &mut impl BatchOutput) {
         let (mut tasks, mut stage) = (mem::take(&mut self.tasks), mem::take(&mut self.stage));
         let stored = stage.fetch(self.image, in_place(&tasks, output));
         let (mut bytes, mut failure) = (ItemBytes::Memory, self.failure.take());
@@ -273,7 +273,12 @@ impl<'a> Worker<'a> {
 
     /// Read a piece, from `stored` if that has the bytes: it is `None` if nothing could be fetched. Returns where the item is, if this is
     /// all of it.
-    fn read(&mut self, piece: &Piece, stored: Option<&[u8]>, output: &mut impl Output) -> Result<ItemBytes, ReadError> {
+    fn read(
+        &mut self,
+        piece: &Piece,
+        stored: Option<&[u8]>,
+        output: &mut impl BatchOutput,
+    ) -> Result<ItemBytes, ReadError> {
         let at_hand = match (&piece.stored, stored) {
             (Stored::Staged(range), Some(stored)) => &stored[range.clone()],
             _ => &[],
@@ -305,7 +310,7 @@ impl<'a> Worker<'a> {
 }
 
 /// What is fetched straight into the memory of units.
-fn in_place<'m>(tasks: &[Task], output: &'m mut impl Output) -> Vec<DeviceRange<'m>> {
+fn in_place<'m>(tasks: &[Task], output: &'m mut impl BatchOutput) -> Vec<DeviceRange<'m>> {
     let mut ranges = Vec::new();
     let mut memories = output.memories().into_iter().enumerate();
     // The memory of unit `unit` from byte `done` on.
