@@ -94,6 +94,16 @@ pub fn file(name: &str) -> PathBuf {
     project().join(GOLDEN_DIR).join(name)
 }
 
+/// The golden image of this name, with its extra device if it has one.
+///
+/// # Panics
+/// If it cannot be opened.
+pub fn open(name: &str) -> Image {
+    let blob = file(&format!("{name}.blob"));
+    let devices = Vec::from_iter(Some(blob).filter(|path| path.exists()));
+    Image::open_path(&file(&format!("{name}.erofs")), &devices, &ImageOptions::default()).expect("a good image")
+}
+
 /// All images in `dir` of the project, by name.
 fn in_dir(dir: &str) -> io::Result<Vec<Golden>> {
     let mut list = Vec::new();

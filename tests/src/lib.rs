@@ -4,7 +4,7 @@
 //! a tree without a disk. [`choices`] has what changes the layout of an image,
 //! [`reviewed`] the form of tables that show what a change does to images. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
 //! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`exercise`]
-//! asks for everything that is in them, and [`fuzz`] has the functions that are fuzzed.
+//! asks for everything that is in them, [`records`] has what images made by hand begin with, and [`fuzz`] has the functions that are fuzzed.
 //!
 //! A test that needs a privilege or a program that is missing prints `SKIP: reason` and passes; with `KILN_NO_SKIP=1`
 //! in the environment it fails instead.
@@ -23,6 +23,7 @@ pub mod golden;
 pub mod image;
 pub mod mem;
 pub mod mnt;
+pub mod records;
 pub mod reviewed;
 pub mod rng;
 pub mod snapshot;

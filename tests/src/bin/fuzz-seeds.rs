@@ -2,10 +2,11 @@
 
 use kiln_codec::{Encoder, Method, Spec};
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
-use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, IndexKind, Inode, InodeData};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, IndexKind, Inode, InodeData};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use kiln_tests::data::Texture;
+use kiln_tests::records::plain_inode;
 use std::path::Path;
 use std::{env, fs, io};
 
@@ -58,22 +59,7 @@ fn stream(method: Method, plain: &[u8]) -> Vec<u8> {
 }
 
 fn inode(data: InodeData, size: u64) -> Vec<u8> {
-    let inode = Inode {
-        form: Form::Extended,
-        data,
-        omits_dot: false,
-        implies_nlink: false,
-        xattr_icount: 0,
-        file_type: FileType::Regular,
-        permissions: 0o644,
-        size,
-        ino: 0,
-        uid: 0,
-        gid: 0,
-        mtime: 0,
-        mtime_nsec: 0,
-        nlink: 1,
-    };
+    let inode = Inode { permissions: 0o644, nlink: 1, ..plain_inode(FileType::Regular, data, size) };
     inode.encode(Epoch::default(), CompactTimes::Shared, block_bits()).expect("fits")
 }
 

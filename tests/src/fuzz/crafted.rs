@@ -1,11 +1,12 @@
 //! A small image around one inode that the fuzzer writes: so its map and its attributes are reached at once, not only
 //! behind a superblock and a directory that the fuzzer would have to guess.
 
+use crate::records::{plain_inode, plain_superblock};
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData};
-use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Inode, InodeData};
+use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
+use kiln_format::{Blkaddr, BlockBits, Incompat, Nid};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError};
 use std::sync::Arc;
 
@@ -30,56 +31,20 @@ pub struct Crafted {
 impl Crafted {
     pub fn new(block_bits: BlockBits) -> Self {
         let sb = Superblock {
-            block_bits,
-            checksum: 0,
-            compat: Compat::empty(),
             incompat: Incompat::all().difference(Incompat::METABOX),
-            root_nid: Nid(0),
             inos: 2,
-            epoch: 0,
-            fixed_nsec: 0,
-            blocks: 0,
             meta_blkaddr: Blkaddr(meta_off(block_bits) / block_bits.len()),
             xattr_blkaddr: Blkaddr(data_off(block_bits) / block_bits.len()),
-            uuid: [0; 16],
-            volume_name: [0; 16],
             compr_info: ComprInfo::AvailableAlgs(cfgs().algorithms()),
-            extra_devices: 0,
-            devt_off: 0,
-            xattr_prefix_count: 0,
             xattr_prefix_off: data_off(block_bits),
-            xattr_filter_reserved: 0,
-            ishare_xattr_prefix_id: 0,
             packed_nid: Some(PACKED_NID),
-            build_time: 0,
-            metabox_nid: None,
-            record_len: BASE_LEN as u64,
+            ..plain_superblock(block_bits)
         };
         Self { sb, inode: Vec::new(), data: Vec::new() }
     }
 
     pub fn data_off(&self) -> u64 {
         data_off(self.sb.block_bits)
-    }
-
-    /// An inode with this much of everything, for those that do not come from the fuzzer.
-    pub fn plain_inode(file_type: FileType, data: InodeData, size: u64) -> Inode {
-        Inode {
-            form: Form::Extended,
-            data,
-            omits_dot: false,
-            implies_nlink: false,
-            xattr_icount: 0,
-            file_type,
-            permissions: 0o755,
-            size,
-            ino: 0,
-            uid: 0,
-            gid: 0,
-            mtime: 0,
-            mtime_nsec: 0,
-            nlink: 2,
-        }
     }
 
     /// Open the image. With `blob`, that is its extra device, which continues the flat space.
@@ -98,11 +63,11 @@ impl Crafted {
         let entries = [entry(Nid(0), 2, &b"."[..]), entry(Nid(0), 2, b".."), entry(NID, 1, b"f")];
         encode_block(&entries, &mut root).expect("there is room");
         let encoded = |inode: Inode| inode.encode(Epoch::default(), CompactTimes::Shared, block_bits).expect("fits");
-        let dir = Self::plain_inode(FileType::Directory, InodeData::FlatInline(Blkaddr(0)), root.len() as u64);
+        let dir = plain_inode(FileType::Directory, InodeData::FlatInline(Blkaddr(0)), root.len() as u64);
         put(at_nid(Nid(0)), &[encoded(dir), root.to_vec()].concat());
         let data_block = (data_off / block_bits.len()) as u32;
         let data = InodeData::FlatPlain(Some(Blkaddr(data_block.into())));
-        let packed = Self::plain_inode(FileType::Regular, data, DATA_MAX_LEN as u64);
+        let packed = plain_inode(FileType::Regular, data, DATA_MAX_LEN as u64);
         put(at_nid(PACKED_NID), &encoded(packed));
         put(at_nid(NID), &self.inode[..self.inode.len().min(INODE_MAX_LEN)]);
         put(data_off, &self.data[..self.data.len().min(DATA_MAX_LEN)]);

@@ -3,6 +3,7 @@
 use super::crafted::{Crafted, INODE_MAX_LEN};
 use super::input::Input;
 use crate::exercise::{Limits, exercise};
+use crate::records::plain_inode;
 use kiln_format::inode::{CompactTimes, Epoch, FileType, Inode, InodeData};
 use kiln_format::{BlockBits, Compat};
 
@@ -22,7 +23,7 @@ pub fn xattr(data: &[u8]) {
         crafted.sb.xattr_prefix_off = 0;
     }
     crafted.sb.xattr_prefix_count = input.u8() % 8;
-    let inode = Crafted::plain_inode(FileType::Regular, InodeData::FlatPlain(None), 0);
+    let inode = plain_inode(FileType::Regular, InodeData::FlatPlain(None), 0);
     let head = Inode { xattr_icount, ..inode }
         .encode(Epoch::default(), CompactTimes::Shared, BlockBits::DEFAULT)
         .expect("fits");

@@ -1,20 +1,13 @@
-//! What the tests share: golden images, tiny images made by hand.
+//! What the tests share: tiny images made by hand.
 
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData, Rdev};
-use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
+use kiln_format::inode::{CompactTimes, Epoch, FileType, Inode, InodeData, Rdev};
+use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
+use kiln_format::{Blkaddr, BlockBits, Incompat, Nid};
 use kiln_read::{Image, ImageOptions, MemorySource};
-use kiln_tests::golden::file;
+use kiln_tests::records::{plain_inode, plain_superblock};
 use std::sync::Arc;
-
-/// The golden image of this name.
-pub fn golden(name: &str) -> Image {
-    let blob = file(&format!("{name}.blob"));
-    let devices = if blob.exists() { vec![blob] } else { Vec::new() };
-    Image::open_path(&file(&format!("{name}.erofs")), &devices, &ImageOptions::default()).unwrap()
-}
 
 /// A node of a tiny image.
 pub enum Node {
@@ -45,7 +38,13 @@ pub fn image(root: Node) -> Image {
         bytes.resize(end, 0);
     }
     bytes.resize(bytes.len().next_multiple_of(BLOCK_LEN), 0);
-    let superblock = superblock(meta_block as u64, (bytes.len() / BLOCK_LEN) as u64).encode().unwrap();
+    let superblock = Superblock {
+        incompat: Incompat::CHUNKED_FILE,
+        blocks: (bytes.len() / BLOCK_LEN) as u64,
+        meta_blkaddr: Blkaddr(meta_block as u64),
+        ..plain_superblock(BlockBits::DEFAULT)
+    };
+    let superblock = superblock.encode().unwrap();
     bytes[SUPERBLOCK_OFF as usize..][..superblock.len()].copy_from_slice(&superblock);
     Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default()).unwrap()
 }
@@ -86,20 +85,11 @@ impl Maker {
             Node::Fifo => (FileType::Fifo, 0, InodeData::Nothing, Vec::new()),
         };
         let inode = Inode {
-            form: Form::Extended,
-            data,
-            omits_dot: false,
-            implies_nlink: false,
-            xattr_icount: 0,
-            file_type,
-            permissions: 0o755,
-            size: size as u64,
             ino: idx as u32 + 1,
-            uid: 0,
-            gid: 0,
             mtime: 1_600_000_000,
             mtime_nsec: 5,
             nlink: if file_type == FileType::Directory { 2 } else { 1 },
+            ..plain_inode(file_type, data, size as u64)
         };
         self.inodes[idx] =
             [inode.encode(Epoch::default(), CompactTimes::Shared, BlockBits::DEFAULT).unwrap(), table].concat();
@@ -123,34 +113,5 @@ impl Maker {
         let names = dirents.iter().map(|dirent| dirent.name).collect::<Vec<_>>().concat();
         block[dirents.len() * DIRENT_LEN..][..names.len()].copy_from_slice(&names);
         block
-    }
-}
-
-fn superblock(meta_blkaddr: u64, blocks: u64) -> Superblock {
-    Superblock {
-        block_bits: BlockBits::DEFAULT,
-        checksum: 0,
-        compat: Compat::empty(),
-        incompat: Incompat::CHUNKED_FILE,
-        root_nid: Nid(0),
-        inos: 0,
-        epoch: 0,
-        fixed_nsec: 0,
-        blocks,
-        meta_blkaddr: Blkaddr(meta_blkaddr),
-        xattr_blkaddr: Blkaddr(0),
-        uuid: [0; 16],
-        volume_name: [0; 16],
-        compr_info: ComprInfo::Lz4MaxDistance(0),
-        extra_devices: 0,
-        devt_off: 0,
-        xattr_prefix_count: 0,
-        xattr_prefix_off: 0,
-        xattr_filter_reserved: 0,
-        ishare_xattr_prefix_id: 0,
-        packed_nid: None,
-        build_time: 0,
-        metabox_nid: None,
-        record_len: 128,
     }
 }

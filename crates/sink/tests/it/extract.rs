@@ -1,11 +1,11 @@
 //! What is extracted is what the image holds.
 
-use crate::common::{Node, golden, image};
+use crate::common::{Node, image};
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Image, MemorySource, WalkEntry};
 use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners, extract};
 use kiln_sink::{Selection, SinkError};
-use kiln_tests::golden::golden_images;
+use kiln_tests::golden::{golden_images, open as golden};
 use kiln_tests::skipped as skip;
 use kiln_tests::temp::TempDir;
 use rustix::process::geteuid;

@@ -1,10 +1,9 @@
 //! The door for sources, and what a further kind of source takes.
 
 use crate::archive::ARCHIVE;
+use crate::common::{GOING, changes};
 use kiln_builder::BuildOptions;
 use kiln_builder::tree::{Kind, Metadata, Node, ThinSlice, Tree};
-use kiln_diff::{DiffOptions, diff};
-use kiln_parallel::Threads;
 use kiln_read::ReadError;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_source::{KINDS, ScanOptions, SourceError, SourceOptions, open, open_as};
@@ -14,12 +13,8 @@ use kiln_tests::snapshot::{assert_same, of_image, of_tree};
 use kiln_tests::temp::TempDir;
 use std::ffi::OsStr;
 use std::fs;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-
-static GOING: AtomicBool = AtomicBool::new(false);
 
 /// Type, mode, path, contents or target.
 type Entry<'a> = (char, u16, &'a str, &'a [u8]);
@@ -98,21 +93,9 @@ fn an_archive_is_a_source_in_150_lines() {
     let dir = TempDir::new("door").unwrap();
     let tree = scan_archive(&write_archive(&dir, ENTRIES), &Filter::default()).unwrap();
     let expected = expected();
-    let options = DiffOptions {
-        path: b"",
-        ignore: &[],
-        brief: false,
-        threads: Threads::at_least_one(2),
-        stop: &GOING,
-        progress: None,
-    };
-    let mut changes = Vec::new();
-    let summary = diff(&expected, &tree, &options, &mut |change| {
-        changes.push(format!("{change:?}"));
-        ControlFlow::Continue(())
-    });
-    assert_eq!(changes, [""; 0]);
-    assert_eq!(summary.unwrap().same, 16);
+    let (changes, summary) = changes(&expected, &tree);
+    assert!(changes.is_empty(), "{changes:?}");
+    assert_eq!(summary.same, 16);
     let (packed, _) = build(&tree, &BuildOptions::default()).unwrap();
     assert_same(&of_tree(&expected).unwrap(), &of_image(&open_image(packed.clone()).unwrap()).unwrap(), "packed");
     assert!(packed == build(&expected, &BuildOptions::default()).unwrap().0, "equal trees give equal bytes");

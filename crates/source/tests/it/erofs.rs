@@ -1,62 +1,31 @@
 //! An image as a tree: the same as the image, and good for building another.
 
+use crate::common::changes;
 use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
-use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
-use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, ImageOptions, MemorySource, ReadError};
 use kiln_source::erofs::ImageSource;
 use kiln_source::{ScanOptions, Source, SourceError};
+use kiln_tests::golden::{file, golden_images, open as open_golden};
 use kiln_tests::image::{build, open, options, scan_image};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_image, of_tree};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-static GOING: AtomicBool = AtomicBool::new(false);
-
-fn golden_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden")
-}
-
 /// All golden images, by name.
 fn golden() -> Vec<(String, Image)> {
-    let manifest = std::fs::read_to_string(golden_dir().join("MANIFEST.tsv")).unwrap();
-    let names = manifest.lines().skip(1).map(|line| line.split('\t').next().unwrap().to_owned());
+    let names = golden_images().unwrap().into_iter().map(|image| image.name);
     let list: Vec<_> = names.map(|name| (name.clone(), open_golden(&name))).collect();
     assert!(list.len() >= 36);
     list
 }
 
-fn open_golden(name: &str) -> Image {
-    let blob = golden_dir().join(format!("{name}.blob"));
-    let devices = Vec::from_iter(Some(blob).filter(|path| path.exists()));
-    Image::open_path(&golden_dir().join(format!("{name}.erofs")), &devices, &ImageOptions::default()).unwrap()
-}
-
 fn scan_whole(image: &Image) -> Tree {
     scan_image(image).unwrap()
-}
-
-fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
-    let options = DiffOptions {
-        path: b"",
-        ignore: &[],
-        brief: false,
-        threads: Threads::at_least_one(2),
-        stop: &GOING,
-        progress: None,
-    };
-    let mut list = Vec::new();
-    let summary = diff(a, b, &options, &mut |change| {
-        list.push(change);
-        ControlFlow::Continue(())
-    });
-    (list, summary.unwrap())
 }
 
 #[test]
@@ -162,7 +131,7 @@ fn directories_have_one_name() {
 
 #[test]
 fn a_damaged_file_is_an_error_of_its_contents() {
-    let bytes = std::fs::read(golden_dir().join("zstd.erofs")).unwrap();
+    let bytes = std::fs::read(file("zstd.erofs")).unwrap();
     let image = open(bytes.clone()).unwrap();
     let inode = image.resolve(b"big/text", FollowLast::Keep).unwrap();
     let extent = image.extent_at(&inode, 0).unwrap();
@@ -183,7 +152,7 @@ fn failed(source: ReadError) -> SourceError {
 
 #[test]
 fn damaged_images_give_trees_or_errors() {
-    let whole = |name| std::fs::read(golden_dir().join(format!("{name}.erofs"))).unwrap();
+    let whole = |name| std::fs::read(file(&format!("{name}.erofs"))).unwrap();
     let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
     let (mut rng, mut trees, mut errors) = (Rng::new(3), 0, 0);
     for name in ["inline", "xattrs-shared", "metabox", "lz4-dedupe-frag-tail"] {
