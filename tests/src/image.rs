@@ -5,7 +5,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
 use kiln_read::{Image, ImageOptions, MemorySource, ReadError};
 use kiln_source::dir::DirSource;
-use kiln_source::erofs::ImageSource;
+use kiln_source::image::erofs::ImageSource;
 use kiln_source::{Scan, ScanOptions, Source, SourceError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;

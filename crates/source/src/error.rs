@@ -52,6 +52,22 @@ pub enum SourceError {
         /// The most that is allowed, in bytes.
         limit: u64,
     },
+    /// No kind of source.
+    #[error("{}: {reason}", Escaped::path(path))]
+    Unknown {
+        /// What is there.
+        path: PathBuf,
+        /// What it seems to be, and what to do.
+        reason: String,
+    },
+    /// A source in a version or form that is not read.
+    #[error("{}: {reason}", Escaped::path(path))]
+    Unsupported {
+        /// The source.
+        path: PathBuf,
+        /// What is not supported: the field and its value.
+        reason: String,
+    },
     /// Options that such a source does not have.
     #[error("{}: {reason}", Escaped::path(path))]
     Options {

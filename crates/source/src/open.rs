@@ -3,28 +3,37 @@
 use std::path::Path;
 
 use crate::dir::source as dir;
-use crate::erofs::source as erofs;
 use crate::error::SourceError;
-use crate::kind::{Candidate, SourceKind, SourceOptions};
+use crate::image::erofs::source as erofs;
+use crate::input::candidate::{Candidate, SourceOptions};
+use crate::kind::SourceKind;
 use crate::source::Source;
+use crate::unknown::refusal;
 
 /// All kinds of sources. The first that recognises something opens it.
 pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND];
 
-/// What is at the path `what`, by its content: a directory, or an EROFS image.
+/// What is at the path `what`, by its content. `-` is standard input.
 ///
 /// # Errors
-/// What no kind recognises is opened as an image, whose reader says what is missing.
+/// Nothing is there; no kind recognises it: then the error says what it seems to be, and what to do.
 pub fn open(what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
     open_as(KINDS, what, options)
 }
 
-/// As [`open`], where only these kinds are known.
+/// As [`open`], where only these kinds are known. One kind alone is opened as that, whatever its content is like, and says what is
+/// wrong with it.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
-    let candidate = Candidate::new(what, options);
-    let kind = kinds.iter().find(|kind| (kind.is)(&candidate)).unwrap_or(&erofs::KIND);
-    (kind.open)(&candidate)
+    let candidate = Candidate::new(what, options)?;
+    let kind = match kinds {
+        [kind] => Some(kind),
+        kinds => kinds.iter().find(|kind| (kind.is)(&candidate)),
+    };
+    match kind {
+        Some(kind) => (kind.open)(candidate),
+        None => Err(refusal(&candidate)),
+    }
 }

@@ -64,6 +64,11 @@ impl Spool {
         &self.file
     }
 
+    /// The file itself, which stays without a name.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// The directory that it takes room in.
     pub fn dir(&self) -> &Path {
         &self.dir

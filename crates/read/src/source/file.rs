@@ -53,7 +53,14 @@ impl FileSource {
     fn open_inner(path: &Path) -> io::Result<FileSource> {
         // Without O_NONBLOCK, opening a FIFO waits for a writer. It changes nothing for files and block devices.
         let flags = OFlags::NONBLOCK.bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        Self::from_file(File::options().read(true).custom_flags(flags).open(path)?)
+    }
+
+    /// An open file or block device.
+    ///
+    /// # Errors
+    /// Something else (a directory, a FIFO, ...); errors of the system.
+    pub fn from_file(file: File) -> io::Result<FileSource> {
         let file_type = file.metadata()?.file_type();
         if !file_type.is_file() && !file_type.is_block_device() {
             let reason = "neither a regular file nor a block device";

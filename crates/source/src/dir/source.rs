@@ -9,17 +9,21 @@ use super::contents::DirContents;
 use super::entry::look;
 use super::walk::{Found, Walk};
 use crate::error::{SourceError, Unreadable, settle};
-use crate::kind::{SourceKind, SourceOptions};
+use crate::input::candidate::SourceOptions;
+use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
 
 /// Directories as a kind of source.
 pub(crate) const KIND: SourceKind = SourceKind {
-    name: "directory",
+    name: "dir",
+    title: "a directory",
     is: |candidate| candidate.is_dir(),
-    open: |candidate| match candidate.options {
-        SourceOptions { devices, offset: 0 } if devices.is_empty() => Ok(Box::new(DirSource::new(candidate.path))),
+    open: |candidate| match candidate.options() {
+        SourceOptions { devices, offset: 0, .. } if devices.is_empty() => {
+            Ok(Box::new(DirSource::new(candidate.path())))
+        }
         _ => Err(SourceError::Options {
-            path: candidate.path.to_owned(),
+            path: candidate.path().to_owned(),
             reason: "a directory has no devices and no offset",
         }),
     },

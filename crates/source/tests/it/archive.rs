@@ -7,11 +7,10 @@
 use kiln_builder::tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, ThinSlice, TreeError,
 };
+use kiln_read::ReadAt;
 use kiln_source::{Candidate, ScanOptions, Scanned, Source, SourceError, SourceKind, Unreadable};
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,19 +18,16 @@ const MAGIC: &[u8] = b"KAR1\n";
 const LINE_MAX_LEN: usize = 4096;
 
 pub const ARCHIVE: SourceKind =
-    SourceKind { name: "archive", is: |candidate| candidate.holds(0, MAGIC), open: |candidate| open(candidate) };
+    SourceKind { name: "kar", title: "an archive of this test", is: |candidate| candidate.holds(0, MAGIC), open };
 
-fn open(candidate: &Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
-    let path = candidate.path.to_owned();
-    match File::open(&path) {
-        Ok(file) => Ok(Box::new(Archive { path, file: Arc::new(file) })),
-        Err(source) => Err(Unreadable { path, source }.into()),
-    }
+fn open(candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let path = candidate.path().to_owned();
+    Ok(Box::new(Archive { path, bytes: candidate.into_bytes()? }))
 }
 
 struct Archive {
     path: PathBuf,
-    file: Arc<File>,
+    bytes: Arc<dyn ReadAt>,
 }
 
 struct Header {
@@ -47,7 +43,8 @@ impl Archive {
     }
 
     fn fill(&self, buf: &mut [u8], off: u64) -> Result<usize, SourceError> {
-        let read = self.file.read_at(buf, off);
+        let rest = self.bytes.len().map(|len| len.saturating_sub(off).min(buf.len() as u64) as usize);
+        let read = rest.and_then(|len| self.bytes.read_exact_at(&mut buf[..len], off).map(|()| len));
         read.map_err(|source| Unreadable { path: self.path.clone(), source }.into())
     }
 
@@ -113,30 +110,30 @@ impl Source for Archive {
             off = entry.data.end;
             self.insert(&mut builder, entry, &mut ranges)?;
         }
-        let contents = Box::new(ArchiveContents { file: Arc::clone(&self.file), ranges });
-        Ok(Scanned::Everything(builder.finish(contents).map_err(SourceError::tree(&self.path))?))
+        let contents = Box::new(ArchiveContents { bytes: Arc::clone(&self.bytes), ranges });
+        Ok(Scanned::Everything(builder.finish(contents).map_err(SourceError::tree(&self.path))?.into()))
     }
 }
 
 struct ArchiveContents {
-    file: Arc<File>,
+    bytes: Arc<dyn ReadAt>,
     ranges: Vec<Range<u64>>,
 }
 
 impl Contents for ArchiveContents {
     fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        Ok(Box::new(Member { file: Arc::clone(&self.file), range: self.ranges[id.0 as usize].clone() }))
+        Ok(Box::new(Member { bytes: Arc::clone(&self.bytes), range: self.ranges[id.0 as usize].clone() }))
     }
 }
 
 struct Member {
-    file: Arc<File>,
+    bytes: Arc<dyn ReadAt>,
     range: Range<u64>,
 }
 
 impl Content for Member {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
-        self.file.read_exact_at(buf, self.range.start + off).map_err(io::Error::into)
+        self.bytes.read_exact_at(buf, self.range.start + off).map_err(io::Error::into)
     }
 
     fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {

@@ -5,7 +5,7 @@ use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
 use kiln_read::{FollowLast, Image, ImageOptions, MemorySource, ReadError};
-use kiln_source::erofs::ImageSource;
+use kiln_source::image::erofs::ImageSource;
 use kiln_source::{ScanOptions, Source, SourceError};
 use kiln_tests::golden::{file, golden_images, open as open_golden};
 use kiln_tests::image::{build, open, options, scan_image};

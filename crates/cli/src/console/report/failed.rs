@@ -88,9 +88,13 @@ impl ErrorJson {
                 self.at(path.as_os_str().as_bytes());
                 (self.kind, self.offset) = ("corrupt", Some(*offset));
             }
-            SourceError::TooLarge { path, .. } => {
+            SourceError::TooLarge { path, .. } | SourceError::Unknown { path, .. } => {
                 self.at(path.as_os_str().as_bytes());
                 self.kind = "input";
+            }
+            SourceError::Unsupported { path, .. } => {
+                self.at(path.as_os_str().as_bytes());
+                self.kind = "unsupported";
             }
             SourceError::Options { .. } => self.kind = "usage",
             SourceError::Interrupted => self.kind = "signal",

@@ -18,7 +18,7 @@ pub struct Compared {
 impl Compared {
     /// What is at `path`. `device_option` is what names its extra devices.
     pub fn new(path: &Path, devices: &[PathBuf], offset: u64, device_option: &'static str) -> Result<Self, Failure> {
-        let options = SourceOptions { devices: devices.to_vec(), offset };
+        let options = SourceOptions { devices: devices.to_vec(), offset, ..SourceOptions::default() };
         match kiln_source::open(path, &options) {
             Ok(source) => Ok(Self { source, device_option }),
             Err(error) => Err(Failure::of_source(error, None, device_option)),

@@ -4,29 +4,22 @@ use kiln_builder::tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 
 use super::contents::ImageContents;
-
-/// The tree of an image of `n` bytes may take 256 MiB and `256 * n` bytes of memory. Honest ones stay far below; a hostile one
-/// can name a shared attribute of 64 KiB with every inode of 32 bytes.
-const MEMORY_FLOOR: u64 = 256 << 20;
-const MEMORY_RATIO: u64 = 256;
+use crate::error::SourceError;
+use crate::limit::MemoryLimit;
+use crate::source::ScanOptions;
 
 /// Why an image is no tree.
 #[derive(Debug)]
 pub(super) enum Problem {
     /// It cannot be read.
     Read(ReadError),
-    /// The caller asked to stop.
-    Interrupted,
-    /// Names, attributes and targets far larger than the image.
-    TooLarge {
-        /// The most that is allowed, in bytes.
-        limit: u64,
-    },
     /// What was found is no tree.
     Tree(TreeError),
+    /// The source's own errors.
+    Source(SourceError),
 }
 
 impl From<ReadError> for Problem {
@@ -41,17 +34,21 @@ impl From<TreeError> for Problem {
     }
 }
 
-/// Scan all of `image`, until `stop` is set.
+impl From<SourceError> for Problem {
+    fn from(error: SourceError) -> Self {
+        Problem::Source(error)
+    }
+}
+
+/// Scan all of `image`, which errors call `path`.
 ///
 /// # Errors
 /// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
-pub(super) fn scan(image: &Image, stop: &AtomicBool) -> Result<Tree, Problem> {
+pub(super) fn scan(image: &Image, path: &Path, options: &ScanOptions<'_>) -> Result<Tree, Problem> {
     let root = image.inode(image.root_nid())?;
-    let mut scanner = Scanner::new(image);
+    let mut scanner = Scanner::new(image, path);
     for entry in image.walk(&root, b"") {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Problem::Interrupted);
-        }
+        options.check_stop()?;
         let entry = entry?;
         scanner.add(&entry.path, &entry.inode)?;
     }
@@ -68,15 +65,15 @@ struct Scanner<'a> {
     linked: HashMap<Nid, NodeId>,
     /// Directories from the root to where the walk is, with the lengths of their paths.
     open: Vec<(NodeId, usize)>,
-    memory_limit: u64,
-    memory: u64,
+    memory: MemoryLimit,
+    path: &'a Path,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(image: &'a Image) -> Self {
-        let memory_limit = image.source_len().saturating_mul(MEMORY_RATIO).saturating_add(MEMORY_FLOOR);
+    fn new(image: &'a Image, path: &'a Path) -> Self {
         let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { image, builder: Builder::default(), contents, linked, open, memory_limit, memory: 0 }
+        let memory = MemoryLimit::new(image.source_len());
+        Self { image, builder: Builder::default(), contents, linked, open, memory, path }
     }
 
     /// Add what the walk has met at `path`.
@@ -148,12 +145,8 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    fn charge(&mut self, bytes: usize) -> Result<(), Problem> {
-        self.memory = self.memory.saturating_add(bytes as u64);
-        match self.memory <= self.memory_limit {
-            true => Ok(()),
-            false => Err(Problem::TooLarge { limit: self.memory_limit }),
-        }
+    fn charge(&mut self, bytes: usize) -> Result<(), SourceError> {
+        self.memory.charge(bytes, self.path)
     }
 }
 
@@ -171,26 +164,5 @@ fn may_have_holes(inode: &Inode) -> bool {
         InodeData::FlatInline(_) | InodeData::Compressed { index: IndexKind::Compact, .. } => false,
         InodeData::ChunkBased(_) | InodeData::Compressed { index: IndexKind::Full, .. } => true,
         InodeData::Device(_) | InodeData::Nothing => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_limited() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../read/tests/golden/xattrs.erofs");
-        let image = Image::open_path(path.as_ref(), &[], &Default::default()).unwrap();
-        let root = image.inode(image.root_nid()).unwrap();
-        let fits = |limit| {
-            let mut scanner = Scanner { memory_limit: limit, ..Scanner::new(&image) };
-            let mut walk = image.walk(&root, b"").map(Result::unwrap);
-            walk.try_for_each(|entry| scanner.add(&entry.path, &entry.inode)).map(|()| scanner.memory)
-        };
-        let needed = fits(u64::MAX).unwrap();
-        assert!(needed < MEMORY_FLOOR / 100);
-        assert_eq!(fits(needed).unwrap(), needed);
-        assert!(matches!(fits(needed - 1), Err(Problem::TooLarge { .. })));
     }
 }

@@ -1,28 +1,34 @@
 //! An image as a source.
 
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
-use kiln_read::{Image, ImageOptions};
+use kiln_read::{Image, ImageOptions, ImageSources};
 use std::path::{Path, PathBuf};
 
 use super::scan::{Problem, scan};
 use crate::error::SourceError;
-use crate::kind::{Candidate, SourceKind};
+use crate::input::candidate::Candidate;
+use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
 /// Images as a kind of source.
 pub(crate) const KIND: SourceKind = SourceKind {
-    name: "EROFS image",
-    is: |candidate| candidate.holds(SUPERBLOCK_OFF, &MAGIC.to_le_bytes()),
+    name: "erofs",
+    title: "an EROFS image",
+    is: |candidate| candidate.holds(SUPERBLOCK_OFF as usize, &MAGIC.to_le_bytes()),
     open: |candidate| Ok(Box::new(open(candidate)?)),
 };
 
-fn open(candidate: &Candidate<'_>) -> Result<ImageSource, SourceError> {
-    let (path, offset) = (candidate.path.to_owned(), candidate.options.offset);
-    let options = ImageOptions { offset, ..ImageOptions::default() };
-    let image = Image::open_path(&path, &candidate.options.devices, &options);
+fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
+    let (path, options) = (candidate.path().to_owned(), candidate.options().clone());
+    // The reader opens what has a path itself, and then decides about the readahead of the system.
+    let sources = match candidate.is_seekable() {
+        true => ImageSources::from_paths(&path, &options.devices).with_offset(options.offset),
+        false => ImageSources::new(candidate.into_bytes()?),
+    };
+    let image = sources.open(&ImageOptions::default());
     match image.and_then(|image| image.require_devices().map(|()| image)) {
-        Ok(image) => Ok(ImageSource { image, path, offset }),
-        Err(source) => Err(SourceError::Image { path, offset, source }),
+        Ok(image) => Ok(ImageSource { image, path, offset: options.offset }),
+        Err(source) => Err(SourceError::Image { path, offset: options.offset, source }),
     }
 }
 
@@ -49,12 +55,11 @@ impl Source for ImageSource {
     /// the first counts, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let path = self.path.clone();
-        match scan(&self.image, options.stop) {
-            Ok(tree) => Ok(Scanned::Everything(tree)),
+        match scan(&self.image, &path, options) {
+            Ok(tree) => Ok(Scanned::Everything(tree.into())),
             Err(Problem::Read(source)) => Err(SourceError::Image { path, offset: self.offset, source }),
             Err(Problem::Tree(source)) => Err(SourceError::Tree { path, source }),
-            Err(Problem::TooLarge { limit }) => Err(SourceError::TooLarge { path, limit }),
-            Err(Problem::Interrupted) => Err(SourceError::Interrupted),
+            Err(Problem::Source(error)) => Err(error),
         }
     }
 }

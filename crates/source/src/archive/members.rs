@@ -1,0 +1,135 @@
+//! The tree of an archive in the making: what archives of all formats do with their members.
+
+use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, Tree, TreeError, Xattr};
+use kiln_read::ReadAt;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::SourceError;
+use crate::limit::MemoryLimit;
+use crate::source::{Found, ScanOptions};
+use crate::stored::{Run, StoredFiles};
+
+/// Directories that a member's path implies take memory, too: about as much each.
+const NODE_COST: usize = size_of::<Node>() + 32;
+
+/// The tree of an archive in the making, and where its files lie.
+///
+/// A member that no tree can hold (a path with `..`, below a file, a hard link to a directory) ends the scan with an error, or, if the scan
+/// keeps going, is listed and left out.
+pub(crate) struct Members<'a> {
+    path: &'a Path,
+    options: &'a ScanOptions<'a>,
+    pub(crate) builder: Builder,
+    pub(crate) files: StoredFiles,
+    memory: MemoryLimit,
+    errors: Vec<(Vec<u8>, io::Error)>,
+}
+
+impl<'a> Members<'a> {
+    /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
+    pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Metadata) -> Self {
+        let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
+        Self { path, options, builder, files, memory, errors: Vec::new() }
+    }
+
+    /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
+    ///
+    /// # Errors
+    /// [`SourceError::Interrupted`].
+    pub(crate) fn begin(&mut self, offset: u64) -> Result<(), SourceError> {
+        self.memory.grow(offset);
+        self.options.check_stop()
+    }
+
+    /// That the archive is not what its format wants, at byte `offset`.
+    pub(crate) fn malformed(&self, offset: u64, reason: impl Into<String>) -> SourceError {
+        SourceError::Malformed { path: self.path.to_owned(), offset, reason: reason.into() }
+    }
+
+    /// That reading at byte `offset` failed.
+    pub(crate) fn unreadable(&self, offset: u64, error: &io::Error) -> SourceError {
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the archive ends in the middle of a member".into(),
+            _ => error.to_string(),
+        };
+        self.malformed(offset, reason)
+    }
+
+    /// Put `node` at `name`, the member at byte `offset`; `None`: it was left out.
+    ///
+    /// # Errors
+    /// A member that no tree can hold, unless the scan keeps going; [`SourceError::TooLarge`].
+    pub(crate) fn insert(&mut self, offset: u64, name: &[u8], node: Node) -> Result<Option<NodeId>, SourceError> {
+        let xattrs: usize = node.xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
+        let target = if let Kind::Symlink(target) = &node.kind { target.len() } else { 0 };
+        self.charge(name, xattrs + target)?;
+        let inserted = self.builder.insert(name, node);
+        self.settle(offset, name, inserted)
+    }
+
+    /// Make `name` a further name of what is at `target`, now or at the end.
+    ///
+    /// # Errors
+    /// As [`Members::insert`].
+    pub(crate) fn hard_link(&mut self, offset: u64, name: &[u8], target: &[u8]) -> Result<(), SourceError> {
+        self.charge(name, target.len())?;
+        let linked = self.builder.hard_link(name, target);
+        self.settle(offset, name, linked).map(drop)
+    }
+
+    /// A regular file whose data lie in `stored` of the archive.
+    pub(crate) fn whole_file(&mut self, stored: Range<u64>) -> Kind {
+        let len = stored.end - stored.start;
+        Kind::File { len, content: self.files.whole(stored), sparse: false }
+    }
+
+    /// A regular file of `len` bytes with holes between `runs`, which are sorted and do not overlap.
+    pub(crate) fn sparse_file(&mut self, len: u64, runs: Vec<Run>) -> Kind {
+        Kind::File { len, content: self.files.sparse(runs), sparse: true }
+    }
+
+    /// Charge the limit of memory for a member of this name, and `more` bytes beside.
+    ///
+    /// # Errors
+    /// [`SourceError::TooLarge`].
+    pub(crate) fn charge(&mut self, name: &[u8], more: usize) -> Result<(), SourceError> {
+        let depth = 1 + name.iter().filter(|&&b| b == b'/').count();
+        self.memory.charge(depth * NODE_COST + name.len() + more, self.path)
+    }
+
+    /// The member `name` at byte `offset` could not be read: an error, or, if the scan keeps going, one to list.
+    ///
+    /// # Errors
+    /// `error`, unless the scan keeps going.
+    pub(crate) fn leave_out(&mut self, offset: u64, name: &[u8], error: io::Error) -> Result<(), SourceError> {
+        if !self.options.keep_going {
+            return Err(self.malformed(offset, format!("{}: {error}", name.escape_ascii())));
+        }
+        self.charge(name, 0)?;
+        self.errors.push((name.to_vec(), error));
+        Ok(())
+    }
+
+    fn settle<T>(&mut self, offset: u64, name: &[u8], done: Result<T, TreeError>) -> Result<Option<T>, SourceError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if self.options.keep_going => {
+                self.leave_out(offset, name, io::Error::other(error.problem)).map(|()| None)
+            }
+            Err(error) => Err(self.malformed(offset, error.to_string())),
+        }
+    }
+
+    /// The tree, with contents in `bytes`.
+    ///
+    /// # Errors
+    /// Hard links to nothing; what is no tree.
+    pub(crate) fn finish(self, bytes: Arc<dyn ReadAt>) -> Result<Found, SourceError> {
+        let contents = Box::new(self.files.in_archive(bytes));
+        let tree: Tree = self.builder.finish(contents).map_err(SourceError::tree(self.path))?;
+        Ok(Found { tree, unreadable: self.errors })
+    }
+}

@@ -1,0 +1,3 @@
+//! Images of filesystems as trees.
+
+pub mod erofs;

@@ -1,0 +1,11 @@
+//! What is at a path before its kind is known, and how sources read it.
+//!
+//! A [`Candidate`](candidate::Candidate) has the first bytes, plain and decompressed, by which kinds recognise it. The kind that does takes it
+//! in one of two forms: `into_bytes` for formats that are read at any position (images, zip), `into_tape` for formats
+//! that are read front to back (tar, cpio), which may be compressed and may come from a pipe. What cannot be read twice is
+//! kept in a nameless file, once.
+
+pub(crate) mod candidate;
+pub(crate) mod compression;
+mod lz4_frames;
+pub(crate) mod tape;

@@ -1,0 +1,228 @@
+//! What is at a path and may be a source.
+
+use kiln_read::{FileSource, OffsetSource, ReadAt};
+use std::cell::OnceCell;
+use std::fs::{self, File, FileType};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::compression::Compression;
+use super::tape::{Tape, read_full};
+use crate::error::{SourceError, Unreadable};
+
+/// First bytes that kinds may look at. The magic number of ISO 9660 lies furthest behind, at 32769.
+pub(crate) const HEAD_LEN: usize = 40 << 10;
+
+/// Where a source is, beside its path, and how it is read.
+#[derive(Clone, Debug, Default)]
+pub struct SourceOptions {
+    /// Extra devices of an image, in order.
+    pub devices: Vec<PathBuf>,
+    /// Where an archive or an image begins in its file, in bytes.
+    pub offset: u64,
+    /// Where streams are kept, which cannot be read twice; else where spools are, see
+    /// [`Spool::default_dir`](kiln_builder::Spool::default_dir).
+    pub spool_dir: Option<PathBuf>,
+}
+
+/// What is at a path and may be a source. `-` is standard input.
+pub struct Candidate<'a> {
+    path: &'a Path,
+    options: &'a SourceOptions,
+    found: Found,
+    /// The first [`HEAD_LEN`] bytes from the offset on, or all.
+    head: Vec<u8>,
+    /// The same of what is compressed.
+    plain_head: OnceCell<Vec<u8>>,
+}
+
+enum Found {
+    Directory,
+    /// A regular file or a block device, from the offset on.
+    Bytes(Arc<dyn ReadAt>),
+    /// A pipe, a character device or standard input, behind the head.
+    Stream(Box<dyn Read + Send>),
+}
+
+impl<'a> Candidate<'a> {
+    /// What is at `path`.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read.
+    pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
+        let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
+        let (found, head) = find(path, options.offset).map_err(unreadable)?;
+        Ok(Self { path, options, found, head, plain_head: OnceCell::new() })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &'a Path {
+        self.path
+    }
+
+    /// Where exactly it is.
+    pub fn options(&self) -> &'a SourceOptions {
+        self.options
+    }
+
+    /// Whether it is a directory, or a symbolic link to one.
+    pub fn is_dir(&self) -> bool {
+        matches!(self.found, Found::Directory)
+    }
+
+    /// Whether it can be read at any position, as a file can.
+    pub fn is_seekable(&self) -> bool {
+        matches!(self.found, Found::Bytes(_))
+    }
+
+    /// Whether its bytes from `at` on, counted from [`SourceOptions::offset`], are `magic`. They lie within the first 40 KiB.
+    pub fn holds(&self, at: usize, magic: &[u8]) -> bool {
+        self.head.get(at..).is_some_and(|rest| rest.starts_with(magic))
+    }
+
+    /// Its first 40 KiB, or all.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// How it is compressed, if it is.
+    pub fn compression(&self) -> Option<Compression> {
+        Compression::of(&self.head)
+    }
+
+    /// The first 40 KiB of what is compressed, as far as the head of the file tells; else the head itself.
+    pub fn plain_head(&self) -> &[u8] {
+        let Some(compression) = self.compression() else { return &self.head };
+        self.plain_head.get_or_init(|| {
+            let mut plain = vec![0; HEAD_LEN];
+            let mut len = 0;
+            // A head ends somewhere, so its decoder fails at its end. What came before counts.
+            if let Ok(mut decoder) = compression.decoder(Box::new(&self.head[..])) {
+                while len < plain.len() {
+                    match decoder.read(&mut plain[len..]) {
+                        Ok(0) | Err(_) => break,
+                        Ok(part) => len += part,
+                    }
+                }
+            }
+            plain.truncate(len);
+            plain
+        })
+    }
+
+    /// Its bytes as they are, to be read at any position. A stream is kept in a nameless file first.
+    ///
+    /// # Errors
+    /// A directory; errors of the system.
+    pub fn into_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
+        let (path, found, head, spool_dir) = self.into_parts();
+        let bytes = match found {
+            Found::Bytes(bytes) => Ok(bytes),
+            Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
+            Found::Stream(stream) => keep_all(Box::new(io::Cursor::new(head).chain(stream)), &spool_dir),
+        };
+        bytes.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
+    }
+
+    /// Its bytes front to back, decompressed if they are compressed.
+    ///
+    /// # Errors
+    /// A directory; errors of the system.
+    pub fn into_tape(self) -> Result<Tape, SourceError> {
+        let compression = self.compression();
+        let (path, found, head, spool_dir) = self.into_parts();
+        let stream: io::Result<Box<dyn Read + Send>> = match (found, compression) {
+            (Found::Bytes(bytes), None) => {
+                return Tape::in_place(bytes).map_err(|source| Unreadable { path: path.to_owned(), source }.into());
+            }
+            (Found::Bytes(bytes), Some(_)) => Reader::new(bytes).map(|reader| Box::new(reader) as _),
+            (Found::Stream(stream), _) => Ok(Box::new(io::Cursor::new(head).chain(stream))),
+            (Found::Directory, _) => Err(io::ErrorKind::IsADirectory.into()),
+        };
+        let plain = stream.and_then(|stream| match compression {
+            Some(compression) => compression.decoder(stream),
+            None => Ok(stream),
+        });
+        let tape = plain.and_then(|plain| Tape::kept(plain, &spool_dir));
+        tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
+    }
+
+    fn into_parts(self) -> (&'a Path, Found, Vec<u8>, PathBuf) {
+        let spool_dir = self.options.spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
+        (self.path, self.found, self.head, spool_dir)
+    }
+}
+
+fn find(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
+    let is_stdin = path == Path::new("-");
+    let file_type = if is_stdin { None } else { Some(fs::metadata(path)?.file_type()) };
+    match file_type {
+        Some(file_type) if file_type.is_dir() => Ok((Found::Directory, Vec::new())),
+        Some(file_type) if file_type.is_file() || file_type.is_block_device() => bytes(path, offset),
+        Some(file_type) if !is_stream(file_type) => Err(io::Error::other("a socket is no source")),
+        _ => {
+            let file = if is_stdin { stdin()? } else { File::open(path)? };
+            // Standard input may be a file, and nothing says that it is at its front.
+            let mut stream: Box<dyn Read + Send> = Box::new(file);
+            if io::copy(&mut (&mut stream).take(offset), &mut io::sink())? < offset {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut head = vec![0; HEAD_LEN];
+            let len = read_full(&mut stream, &mut head)?;
+            head.truncate(len);
+            Ok((Found::Stream(stream), head))
+        }
+    }
+}
+
+fn is_stream(file_type: FileType) -> bool {
+    file_type.is_fifo() || file_type.is_char_device()
+}
+
+/// Standard input, without the buffer of the standard library, which may hold bytes that this stream then misses.
+fn stdin() -> io::Result<File> {
+    Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
+}
+
+fn bytes(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
+    let file = FileSource::from_file(File::open(path)?)?;
+    let bytes: Arc<dyn ReadAt> = if offset == 0 { Arc::new(file) } else { Arc::new(OffsetSource::new(file, offset)?) };
+    let mut head = vec![0; usize::try_from(bytes.len()?).unwrap_or(HEAD_LEN).min(HEAD_LEN)];
+    bytes.read_exact_at(&mut head, 0)?;
+    Ok((Found::Bytes(bytes), head))
+}
+
+/// All of a stream, in a nameless file.
+fn keep_all(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Arc<dyn ReadAt>> {
+    let mut tape = Tape::kept(stream, spool_dir)?;
+    match tape.skip(u64::MAX) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => tape.finish(),
+    }
+}
+
+/// Reads a source front to back.
+struct Reader {
+    bytes: Arc<dyn ReadAt>,
+    offset: u64,
+    len: u64,
+}
+
+impl Reader {
+    fn new(bytes: Arc<dyn ReadAt>) -> io::Result<Self> {
+        let len = bytes.len()?;
+        Ok(Self { bytes, offset: 0, len })
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let rest = usize::try_from(self.len - self.offset).unwrap_or(usize::MAX);
+        let part = buf.len().min(rest);
+        self.bytes.read_exact_at(&mut buf[..part], self.offset)?;
+        self.offset += part as u64;
+        Ok(part)
+    }
+}

@@ -1,0 +1,172 @@
+//! Compressed streams: gzip, xz, lzma, lzip, zstd, bzip2, LZ4 frames.
+
+use std::io::{self, BufReader, Read};
+
+use super::lz4_frames::Lz4Frames;
+
+/// How a stream is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// RFC 1952, any number of members.
+    Gzip,
+    /// The .xz format, any number of streams.
+    Xz,
+    /// The .lzma format, which has no magic bytes.
+    Lzma,
+    /// The .lz format, any number of members.
+    Lzip,
+    /// RFC 8878, any number of frames, skippable ones among them.
+    Zstd,
+    /// bzip2, any number of streams.
+    Bzip2,
+    /// The LZ4 frame format, any number of frames.
+    Lz4,
+}
+
+/// Most bytes that a decoder of xz, lzma or lzip may take: what `xz -9` needs is 65 MiB.
+const LZMA_MEMORY_LIMIT: u64 = 512 << 20;
+/// The largest window of zstd streams, as a power of two: what `zstd --long` makes without a number.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// Bytes that are fetched from a file or a pipe at once.
+const BUFFER_LEN: usize = 1 << 17;
+
+impl Compression {
+    /// How a stream that begins with `head` is compressed, if it is.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        const MAGIC: [(&[u8], Compression); 6] = [
+            (b"\x1F\x8B\x08", Compression::Gzip),
+            (b"\xFD7zXZ\0", Compression::Xz),
+            (b"LZIP", Compression::Lzip),
+            (b"\x28\xB5\x2F\xFD", Compression::Zstd),
+            (b"\x04\x22\x4D\x18", Compression::Lz4),
+            (b"BZh", Compression::Bzip2),
+        ];
+        let by_magic = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, compression)| *compression);
+        // Skippable frames of zstd, which LZ4 has too: what follows is more likely zstd (pzstd, eStargz, zstd:chunked).
+        let is_skippable = matches!(head, [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
+        by_magic.or(is_skippable.then_some(Compression::Zstd)).or_else(|| is_lzma(head).then_some(Compression::Lzma))
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Gzip => "gzip",
+            Compression::Xz => "xz",
+            Compression::Lzma => "lzma",
+            Compression::Lzip => "lzip",
+            Compression::Zstd => "zstd",
+            Compression::Bzip2 => "bzip2",
+            Compression::Lz4 => "LZ4",
+        }
+    }
+
+    /// What `stream` holds. Memory is bounded, whatever the stream asks for.
+    ///
+    /// # Errors
+    /// A decoder that cannot be made.
+    pub fn decoder<'a>(self, stream: Box<dyn Read + Send + 'a>) -> io::Result<Box<dyn Read + Send + 'a>> {
+        use liblzma::stream::{CONCATENATED, Stream};
+        let stream = BufReader::with_capacity(BUFFER_LEN, stream);
+        let lzma = |stream, decoder: Result<Stream, liblzma::stream::Error>| {
+            Ok::<_, io::Error>(Box::new(liblzma::bufread::XzDecoder::new_stream(stream, decoder?)))
+        };
+        Ok(match self {
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+            Compression::Xz => lzma(stream, Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
+            Compression::Lzma => lzma(stream, Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT))?,
+            Compression::Lzip => lzma(stream, Stream::new_lzip_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
+            Compression::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                Box::new(decoder)
+            }
+            Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stream)),
+            Compression::Lz4 => Box::new(Lz4Frames::new(stream)),
+        })
+    }
+}
+
+/// Whether these are the 13 bytes of a header of the .lzma format: properties that `lzma_alone` decoders know, a dictionary of 2^n or
+/// 2^n + 2^(n-1) bytes, and a length that is unknown or below 256 GiB. So decides `xz`.
+fn is_lzma(head: &[u8]) -> bool {
+    let Some(header) = head.first_chunk::<13>() else { return false };
+    let dictionary = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
+    let len = header[5..].iter().rev().fold(0, |len: u64, &byte| len << 8 | u64::from(byte));
+    let (lc, lp) = (header[0] % 9, header[0] / 9 % 5);
+    let is_round = dictionary == u32::MAX || dictionary.is_power_of_two() || (dictionary / 3).is_power_of_two();
+    header[0] < 225
+        && lc + lp <= 4
+        && dictionary >= 4096
+        && is_round
+        && (len == u64::MAX || (1..1 << 38).contains(&len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn lzma(bytes: &[u8], stream: liblzma::stream::Stream) -> Vec<u8> {
+        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn xz(bytes: &[u8]) -> Vec<u8> {
+        lzma(bytes, liblzma::stream::Stream::new_easy_encoder(1, liblzma::stream::Check::Crc32).unwrap())
+    }
+
+    fn lzma_alone(bytes: &[u8]) -> Vec<u8> {
+        let options = liblzma::stream::LzmaOptions::new_preset(1).unwrap();
+        lzma(bytes, liblzma::stream::Stream::new_lzma_encoder(&options).unwrap())
+    }
+
+    fn bzip2(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn lz4(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn streams_are_recognised_and_decoded() {
+        let (one, other) = (b"one ".repeat(50_000), b"other".to_vec());
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+        let skippable = [&b"\x5A\x2A\x4D\x18\x03\0\0\0abc"[..], &zstd(&one)].concat();
+        let cases: [(Compression, Vec<u8>, Vec<u8>); 7] = [
+            (Compression::Gzip, gzip(&one), gzip(&other)),
+            (Compression::Xz, xz(&one), xz(&other)),
+            (Compression::Zstd, zstd(&one), zstd(&other)),
+            (Compression::Zstd, skippable, zstd(&other)),
+            (Compression::Bzip2, bzip2(&one), bzip2(&other)),
+            (Compression::Lz4, lz4(&one), lz4(&other)),
+            (Compression::Lzma, lzma_alone(&[&one[..], &other].concat()), Vec::new()),
+        ];
+        for (compression, first, second) in cases {
+            let stream = [first, second].concat();
+            assert_eq!(Compression::of(&stream), Some(compression));
+            let mut plain = Vec::new();
+            let decode = |stream: Vec<u8>, plain: &mut Vec<u8>| {
+                compression.decoder(Box::new(io::Cursor::new(stream)))?.read_to_end(plain)
+            };
+            decode(stream.clone(), &mut plain).unwrap();
+            assert!(plain == [&one[..], &other].concat(), "{compression:?}");
+            let cut = decode(stream[..stream.len() - 3].to_vec(), &mut Vec::new());
+            assert!(cut.is_err(), "{compression:?}: a stream that ends early is an error");
+        }
+        for plain in [&b"ustar"[..], b"", b"BZ", &[0; 512], b"]\0\0\0\0\0\0\0\0\0\0\0\0"] {
+            assert_eq!(Compression::of(plain), None);
+        }
+    }
+}

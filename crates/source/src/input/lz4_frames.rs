@@ -1,0 +1,230 @@
+//! The LZ4 frame format, version 1.6.4 of its description: frames and skippable frames one behind the other.
+//!
+//! Blocks are decoded by lz4_flex. Its decoder of frames is not used: it takes a stream that ends in the middle of a frame for a whole
+//! one, and panics where a frame has larger blocks than the one before it (0.14).
+
+use std::io::{self, BufRead, Read};
+use xxhash_rust::xxh32::{Xxh32, xxh32};
+
+const MAGIC: u32 = 0x184D_2204;
+const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+/// How far back matches reach, over the borders of blocks too where these are linked.
+const WINDOW_LEN: usize = 64 << 10;
+/// Set in a block's length if it is stored as it is.
+const STORED: u32 = 1 << 31;
+
+/// What LZ4 frames hold.
+pub(super) struct Lz4Frames<R> {
+    stream: R,
+    frame: Option<Frame>,
+    /// The end of what came before, for linked blocks, then the plain text of the last block.
+    plain: Vec<u8>,
+    /// What of `plain` was read already.
+    read: usize,
+    packed: Vec<u8>,
+}
+
+/// What the header of a frame says, and the digest so far.
+struct Frame {
+    is_linked: bool,
+    has_block_checksums: bool,
+    block_max_len: usize,
+    digest: Option<Xxh32>,
+    /// Bytes that are still to come, where the header says it.
+    rest: Option<u64>,
+}
+
+impl<R: BufRead> Lz4Frames<R> {
+    pub(super) fn new(stream: R) -> Self {
+        Self { stream, frame: None, plain: Vec::new(), read: 0, packed: Vec::new() }
+    }
+
+    /// Decode the next block; `false` at the end of the stream.
+    fn advance(&mut self) -> io::Result<bool> {
+        loop {
+            let Some(frame) = &mut self.frame else {
+                if self.stream.fill_buf()?.is_empty() {
+                    return Ok(false);
+                }
+                self.frame = header(&mut self.stream)?;
+                self.plain.clear();
+                self.read = 0;
+                continue;
+            };
+            let header = u32(&mut self.stream)?;
+            if header == 0 {
+                frame.finish(&mut self.stream)?;
+                self.frame = None;
+                continue;
+            }
+            let len = (header & !STORED) as usize;
+            if len > frame.block_max_len {
+                return Err(corrupt(format!("a block of {len} bytes in a frame with {} at most", frame.block_max_len)));
+            }
+            self.packed.resize(len, 0);
+            self.stream.read_exact(&mut self.packed)?;
+            if frame.has_block_checksums && u32(&mut self.stream)? != xxh32(&self.packed, 0) {
+                return Err(corrupt("the checksum of a block is wrong"));
+            }
+            let keep = if frame.is_linked { self.plain.len().min(WINDOW_LEN) } else { 0 };
+            self.plain.drain(..self.plain.len() - keep);
+            if header & STORED != 0 {
+                self.plain.extend_from_slice(&self.packed);
+            } else {
+                self.plain.resize(keep + frame.block_max_len, 0);
+                let (window, block) = self.plain.split_at_mut(keep);
+                let decoded = lz4_flex::block::decompress_into_with_dict(&self.packed, block, window);
+                self.plain.truncate(keep + decoded.map_err(|error| corrupt(error.to_string()))?);
+            }
+            self.read = keep;
+            frame.count(&self.plain[keep..])?;
+            return Ok(true);
+        }
+    }
+}
+
+impl<R: BufRead> Read for Lz4Frames<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.plain.len() {
+            if !self.advance()? {
+                return Ok(0);
+            }
+        }
+        let len = buf.len().min(self.plain.len() - self.read);
+        buf[..len].copy_from_slice(&self.plain[self.read..self.read + len]);
+        self.read += len;
+        Ok(len)
+    }
+}
+
+impl Frame {
+    fn count(&mut self, plain: &[u8]) -> io::Result<()> {
+        if let Some(digest) = &mut self.digest {
+            digest.update(plain);
+        }
+        if let Some(rest) = &mut self.rest {
+            let more = || corrupt("a frame holds more than its header says");
+            *rest = rest.checked_sub(plain.len() as u64).ok_or_else(more)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, stream: &mut impl Read) -> io::Result<()> {
+        if self.rest.is_some_and(|rest| rest > 0) {
+            return Err(corrupt("a frame holds less than its header says"));
+        }
+        match &self.digest {
+            Some(digest) if u32(stream)? != digest.digest() => Err(corrupt("the checksum of a frame is wrong")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The header of the next frame; `None`: a skippable one, which was passed.
+fn header(stream: &mut impl Read) -> io::Result<Option<Frame>> {
+    let magic = u32(stream)?;
+    if magic & !0xF == SKIPPABLE_MAGIC {
+        let len = u64::from(u32(stream)?);
+        let passed = io::copy(&mut stream.take(len), &mut io::sink())?;
+        return if passed == len { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+    }
+    if magic != MAGIC {
+        return Err(corrupt(format!("magic number {magic:#x} where an LZ4 frame should begin")));
+    }
+    let mut descriptor = vec![0; 2];
+    stream.read_exact(&mut descriptor)?;
+    let (flags, block) = (descriptor[0], descriptor[1]);
+    if flags >> 6 != 1 || flags & 0b10 != 0 || block & 0x8F != 0 || block >> 4 < 4 {
+        return Err(corrupt(format!("a frame with FLG = {flags:#x}, BD = {block:#x}")));
+    }
+    if flags & 1 != 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "an LZ4 frame that needs a dictionary"));
+    }
+    let has_len = flags & 1 << 3 != 0;
+    let end = descriptor.len() + if has_len { 8 } else { 0 };
+    descriptor.resize(end, 0);
+    stream.read_exact(&mut descriptor[2..])?;
+    let mut check = [0];
+    stream.read_exact(&mut check)?;
+    if check[0] != (xxh32(&descriptor, 0) >> 8) as u8 {
+        return Err(corrupt("the checksum of a frame's header is wrong"));
+    }
+    Ok(Some(Frame {
+        is_linked: flags & 1 << 5 == 0,
+        has_block_checksums: flags & 1 << 4 != 0,
+        block_max_len: 1 << (8 + 2 * (block >> 4)),
+        digest: (flags & 1 << 2 != 0).then(|| Xxh32::new(0)),
+        rest: descriptor[2..].first_chunk().map(|len| u64::from_le_bytes(*len)),
+    }))
+}
+
+fn u32(stream: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+fn corrupt(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+    use std::io::Write;
+
+    fn encode(plain: &[u8], info: FrameInfo) -> Vec<u8> {
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn decode(stream: &[u8]) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        Lz4Frames::new(stream).read_to_end(&mut plain).map(|_| plain)
+    }
+
+    /// Frames of all properties one behind the other, the smaller blocks first.
+    fn stream(plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut frames, mut count) = (b"\x50\x2A\x4D\x18\x02\0\0\0xy".to_vec(), 0);
+        for block_size in [BlockSize::Max64KB, BlockSize::Max256KB, BlockSize::Max4MB] {
+            for mode in [BlockMode::Independent, BlockMode::Linked] {
+                for checksums in [false, true] {
+                    let info = FrameInfo::new().block_size(block_size).block_mode(mode);
+                    let info = info.block_checksums(checksums).content_checksum(checksums);
+                    let info = info.content_size(checksums.then_some(plain.len() as u64));
+                    frames.extend(encode(plain, info));
+                    count += 1;
+                }
+            }
+        }
+        (frames, plain.repeat(count))
+    }
+
+    #[test]
+    fn frames_of_all_properties_are_decoded() {
+        let plain: Vec<u8> = (0..100_000_u32).flat_map(|at| (at.wrapping_mul(at) / 70_000).to_le_bytes()).collect();
+        let (frames, expected) = stream(&plain);
+        assert!(decode(&frames).unwrap() == expected);
+        assert!(decode(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn damaged_and_cut_streams_are_errors_or_other_bytes() {
+        let (frames, expected) = stream(&b"some text ".repeat(20));
+        for len in 1..frames.len() {
+            // A stream that ends between two frames is whole.
+            if let Ok(plain) = decode(&frames[..len]) {
+                assert!(plain.len() < expected.len() && plain.len() % 200 == 0, "cut at byte {len}");
+            }
+        }
+        for at in 0..frames.len() {
+            for bit in 0..8 {
+                let mut damaged = frames.clone();
+                damaged[at] ^= 1 << bit;
+                let _ = decode(&damaged);
+            }
+        }
+    }
+}

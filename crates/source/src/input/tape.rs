@@ -1,0 +1,179 @@
+//! Bytes that are read front to back, and kept where they cannot be read again.
+
+use kiln_builder::Spool;
+use kiln_read::{FileSource, ReadAt};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that are copied to a spool at once.
+const PIECE_LEN: usize = 1 << 18;
+
+/// A stream, or a file that is read as one. What was passed can be read again at its offsets afterwards, see [`Tape::finish`].
+pub struct Tape {
+    medium: Medium,
+    offset: u64,
+}
+
+enum Medium {
+    /// Plain bytes that can be read at any position.
+    InPlace { bytes: Arc<dyn ReadAt>, len: u64 },
+    /// A stream, of which all that was read is in the spool.
+    Kept { stream: Box<dyn Read + Send>, spool: Spool, piece: Vec<u8> },
+}
+
+impl Tape {
+    /// What `bytes` holds, from its front.
+    ///
+    /// # Errors
+    /// Those of [`ReadAt::len`].
+    pub(crate) fn in_place(bytes: Arc<dyn ReadAt>) -> io::Result<Self> {
+        let len = bytes.len()?;
+        Ok(Self { medium: Medium::InPlace { bytes, len }, offset: 0 })
+    }
+
+    /// What `stream` gives, of which a nameless file in `spool_dir` keeps a copy.
+    ///
+    /// # Errors
+    /// A spool that cannot be made.
+    pub(crate) fn kept(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Self> {
+        let spool = Spool::create(spool_dir).map_err(io::Error::other)?;
+        Ok(Self { medium: Medium::Kept { stream, spool, piece: Vec::new() }, offset: 0 })
+    }
+
+    /// Bytes that were passed.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Read up to `buf.len()` bytes: fewer only at the end.
+    ///
+    /// # Errors
+    /// Errors of the stream and of the spool.
+    pub fn fill(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = match &mut self.medium {
+            Medium::InPlace { bytes, len } => {
+                let rest = len.saturating_sub(self.offset);
+                let part = buf.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+                bytes.read_exact_at(&mut buf[..part], self.offset)?;
+                part
+            }
+            Medium::Kept { stream, spool, .. } => {
+                let part = read_full(stream, buf)?;
+                spool.file().write_all(&buf[..part]).map_err(|error| spool_error(spool, error))?;
+                part
+            }
+        };
+        self.offset += len as u64;
+        Ok(len)
+    }
+
+    /// Read exactly `buf.len()` bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`]; as [`Tape::fill`].
+    pub fn read_exact(&mut self, buf: &mut [u8]) -> io::Result<()> {
+        if self.fill(buf)? == buf.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// The next `len` bytes, of which no more are allocated than are there.
+    ///
+    /// # Errors
+    /// As [`Tape::read_exact`].
+    pub fn read_vec(&mut self, len: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < len {
+            let (start, rest) = (bytes.len(), len - bytes.len() as u64);
+            bytes.resize(start + rest.min(PIECE_LEN as u64) as usize, 0);
+            self.read_exact(&mut bytes[start..])?;
+        }
+        Ok(bytes)
+    }
+
+    /// Pass `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Tape::read_exact`].
+    pub fn skip(&mut self, len: u64) -> io::Result<()> {
+        let passed = match &mut self.medium {
+            Medium::InPlace { len: end, .. } => len.min(end.saturating_sub(self.offset)),
+            Medium::Kept { stream, spool, piece } => {
+                piece.resize(PIECE_LEN, 0);
+                let mut passed = 0;
+                while passed < len {
+                    let wanted = (len - passed).min(PIECE_LEN as u64) as usize;
+                    let part = read_full(stream, &mut piece[..wanted])?;
+                    spool.file().write_all(&piece[..part]).map_err(|error| spool_error(spool, error))?;
+                    passed += part as u64;
+                    if part < wanted {
+                        break;
+                    }
+                }
+                passed
+            }
+        };
+        self.offset += passed;
+        if passed == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// All that was passed, at the same offsets. What follows in a file is in it, too.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn finish(self) -> io::Result<Arc<dyn ReadAt>> {
+        match self.medium {
+            Medium::InPlace { bytes, .. } => Ok(bytes),
+            Medium::Kept { spool, .. } => Ok(Arc::new(FileSource::from_file(spool.into_file())?)),
+        }
+    }
+}
+
+/// Fill `buf` from `stream`, as far as it goes.
+pub(super) fn read_full(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buf.len() {
+        match stream.read(&mut buf[len..]) {
+            Ok(0) => break,
+            Ok(part) => len += part,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+fn spool_error(spool: &Spool, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("what cannot be read twice is kept in {}: {error}", spool.dir().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_read::MemorySource;
+
+    #[test]
+    fn both_kinds_of_tapes_give_the_same() {
+        let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at >> 3) as u8).collect();
+        let stream = io::Cursor::new(bytes.clone());
+        let tapes = [
+            Tape::in_place(Arc::new(MemorySource::new(bytes.clone()))).unwrap(),
+            Tape::kept(Box::new(stream), &std::env::temp_dir()).unwrap(),
+        ];
+        for mut tape in tapes {
+            let mut head = [0; 512];
+            tape.read_exact(&mut head).unwrap();
+            assert!(head == bytes[..512]);
+            tape.skip(600_000).unwrap();
+            assert_eq!(tape.offset(), 600_512);
+            assert!(tape.read_vec(9_488).unwrap() == bytes[600_512..610_000]);
+            assert_eq!(tape.read_vec(u64::MAX).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(tape.skip(1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(tape.fill(&mut head).unwrap(), 0);
+            let again = tape.finish().unwrap();
+            assert_eq!(again.len().unwrap(), 700_000);
+            let mut all = vec![0; 700_000];
+            again.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == bytes);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Contents that lie in an archive as they are, whole or in runs between holes.
+
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_read::ReadAt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A run of a file's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Where it begins in the file, in bytes.
+    pub la: u64,
+    /// Where it lies in the archive, in bytes.
+    pub pa: u64,
+    /// Its length in bytes, not 0.
+    pub len: u64,
+}
+
+impl Run {
+    /// Byte of the file behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.la + self.len
+    }
+}
+
+/// Where the data of one file lie.
+#[derive(Clone, Debug)]
+enum Data {
+    /// In one run, from the file's front.
+    Whole { pa: u64, len: u64 },
+    /// Between holes. Sorted, without overlaps.
+    Runs(Box<[Run]>),
+}
+
+/// Where the data of all files of an archive lie.
+#[derive(Debug, Default)]
+pub(crate) struct StoredFiles {
+    files: Vec<Data>,
+}
+
+impl StoredFiles {
+    /// A file whose data lie in `stored` of the archive.
+    pub(crate) fn whole(&mut self, stored: Range<u64>) -> ContentId {
+        self.add(Data::Whole { pa: stored.start, len: stored.end - stored.start })
+    }
+
+    /// A file that has holes. `runs` are sorted and do not overlap.
+    pub(crate) fn sparse(&mut self, runs: Vec<Run>) -> ContentId {
+        self.add(Data::Runs(runs.into()))
+    }
+
+    fn add(&mut self, data: Data) -> ContentId {
+        self.files.push(data);
+        ContentId(self.files.len() as u32 - 1)
+    }
+
+    /// The contents, once the archive can be read at any position.
+    pub(crate) fn in_archive(self, bytes: Arc<dyn ReadAt>) -> StoredContents {
+        StoredContents { bytes, files: self.files }
+    }
+}
+
+/// Contents that lie in an archive.
+pub(crate) struct StoredContents {
+    bytes: Arc<dyn ReadAt>,
+    files: Vec<Data>,
+}
+
+impl Contents for StoredContents {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let runs = match &self.files[id.0 as usize] {
+            Data::Whole { len: 0, .. } => Box::default(),
+            Data::Whole { pa, len } => Box::new([Run { la: 0, pa: *pa, len: *len }]) as Box<[Run]>,
+            Data::Runs(runs) => runs.clone(),
+        };
+        Ok(Box::new(StoredContent { bytes: Arc::clone(&self.bytes), runs }))
+    }
+}
+
+struct StoredContent {
+    bytes: Arc<dyn ReadAt>,
+    runs: Box<[Run]>,
+}
+
+impl StoredContent {
+    /// Index of the first run that ends behind `off`.
+    fn run_at(&self, off: u64) -> usize {
+        self.runs.partition_point(|run| run.end() <= off)
+    }
+}
+
+impl Content for StoredContent {
+    fn read_exact_at(&mut self, mut buf: &mut [u8], mut off: u64) -> Result<(), ContentError> {
+        let mut idx = self.run_at(off);
+        while !buf.is_empty() {
+            let Some(run) = self.runs.get(idx) else {
+                buf.fill(0);
+                break;
+            };
+            let hole = usize::try_from(run.la.saturating_sub(off)).unwrap_or(usize::MAX).min(buf.len());
+            let (zeros, rest) = buf.split_at_mut(hole);
+            zeros.fill(0);
+            (buf, off) = (rest, off + hole as u64);
+            let part = buf.len().min(usize::try_from(run.end() - off).unwrap_or(usize::MAX));
+            if part > 0 {
+                let (data, rest) = buf.split_at_mut(part);
+                self.bytes.read_exact_at(data, run.pa + (off - run.la)).map_err(in_archive)?;
+                (buf, off) = (rest, off + part as u64);
+            }
+            idx += 1;
+        }
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        Ok(self.runs.get(self.run_at(off)).map(|run| run.la.max(off)..run.end()))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}
+
+fn in_archive(error: io::Error) -> ContentError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive became shorter"),
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_read::MemorySource;
+
+    #[test]
+    fn files_are_read_whole_and_between_holes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let mut stored = StoredFiles::default();
+        let whole = stored.whole(10..20);
+        let empty = stored.whole(7..7);
+        let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
+        let sparse = stored.sparse(runs);
+        let contents = stored.in_archive(Arc::new(MemorySource::new(bytes)));
+        let plain: [(ContentId, Vec<u8>, &[Range<u64>]); 3] = [
+            (whole, (10..20).collect(), &[0..10]),
+            (empty, vec![], &[]),
+            (
+                sparse,
+                [&[0; 5][..], &[100, 101, 102, 103, 104, 50, 51], &[0; 8], &[60, 61, 62], &[0; 7]].concat(),
+                &[5..10, 10..12, 20..23],
+            ),
+        ];
+        for (id, plain, data) in plain {
+            let mut content = contents.open(id, b"").unwrap();
+            for start in 0..plain.len() {
+                for end in start..=plain.len() {
+                    let mut buf = vec![0xA5; end - start];
+                    content.read_exact_at(&mut buf, start as u64).unwrap();
+                    assert_eq!(buf, plain[start..end], "{start}..{end}");
+                }
+            }
+            let (mut off, mut found) = (0, Vec::new());
+            while let Some(run) = content.next_data(off).unwrap() {
+                off = run.end;
+                found.push(run);
+            }
+            assert_eq!(found, data);
+            content.verify_unchanged().unwrap();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What no kind of source recognises: what it seems to be, and what to do.
+
+use crate::error::SourceError;
+use crate::input::candidate::Candidate;
+
+/// Where magic bytes lie, which, what they are of, and how to get a tree from it.
+const KNOWN: &[(usize, &[u8], &str, &str)] = &[
+    (32769, b"CD001", "an ISO 9660 image", "mount it, and pack where it is mounted"),
+    (0, b"!<arch>\n", "an ar archive or a Debian package", "unpack it first, as with ar x or dpkg-deb -x"),
+    (0, b"\xED\xAB\xEE\xDB", "an RPM package", "unpack it first, as with rpm2cpio and cpio -id"),
+    (0, b"Rar!\x1A\x07", "a RAR archive", "unpack it first, as with unrar x"),
+    (0, b"XFSB", "an XFS image", "mount it, and pack where it is mounted"),
+    (0, b"\x89HDF\r\n\x1A\n", "an HDF5 file", "it has no files: export its datasets to files first, as with h5py"),
+    // The first page of LMDB has a header of 16 bytes; then magic number and version.
+    (16, b"\xDE\xC0\xEF\xBE", "an LMDB environment", "it has keys and no files: export each value to a file first"),
+    (0, b"SQLite format 3\0", "an SQLite database", "it has no files: export its contents first"),
+    (0, b"QFI\xFB", "a QCOW2 image", "attach it, as with qemu-nbd, and pack where its partitions are mounted"),
+    (0, b"\x3A\xFF\x26\xED", "an Android sparse image", "make it a plain image first, as with simg2img"),
+    (
+        510,
+        b"\x55\xAA",
+        "a disk with a boot sector",
+        "pack one of its partitions: --offset, or attach it with losetup -P",
+    ),
+];
+
+/// That it is no source.
+pub(crate) fn refusal(candidate: &Candidate<'_>) -> SourceError {
+    let known = KNOWN.iter().find(|(at, magic, ..)| candidate.holds(*at, magic));
+    let reason = match (known, candidate.compression()) {
+        (Some((_, _, what, advice)), _) => format!("this is {what}: {advice}"),
+        (None, Some(compression)) => {
+            format!("compressed by {}, and what it holds is no archive that kiln knows", compression.name())
+        }
+        (None, None) if candidate.head().is_empty() => "the file is empty".into(),
+        (None, None) => "neither a directory, nor an archive or image that kiln knows".into(),
+    };
+    SourceError::Unknown { path: candidate.path().to_owned(), reason }
+}
