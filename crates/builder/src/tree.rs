@@ -2,7 +2,7 @@
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::error::BuildError;
 
@@ -118,6 +118,7 @@ pub struct Tree {
     links: HashMap<NodeId, u32>,
     /// Parent and place in it of each node's first name in walk order.
     first_names: Vec<(NodeId, u32)>,
+    implied_dirs: BTreeSet<NodeId>,
     contents: Box<dyn Contents>,
 }
 
@@ -139,7 +140,7 @@ impl Tree {
             }
         }
         let first_names = vec![(NodeId::ROOT, 0); nodes.len()];
-        let mut tree = Self { links: HashMap::new(), first_names, nodes, contents };
+        let mut tree = Self { links: HashMap::new(), first_names, nodes, implied_dirs: BTreeSet::new(), contents };
         tree.link()?;
         Ok(tree)
     }
@@ -187,16 +188,16 @@ impl Tree {
         Ok(())
     }
 
-    /// The nodes and their contents, to be changed and made a tree again by [`Tree::new`].
-    pub fn into_parts(self) -> (Vec<Node>, Box<dyn Contents>) {
-        (self.nodes, self.contents)
-    }
-
     /// Give a node other metadata and attributes, whose names are unique.
     pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: ThinSlice<Xattr>) {
         xattrs.sort();
         let node = &mut self.nodes[id.idx()];
         (node.meta, node.xattrs) = (meta, xattrs);
+    }
+
+    /// Whether a node is a directory that only the paths of others imply: nothing said who owns it or when it was changed.
+    pub fn is_implied(&self, id: NodeId) -> bool {
+        self.implied_dirs.contains(&id)
     }
 
     /// Number of nodes.
@@ -248,6 +249,11 @@ impl Tree {
     /// The node at a path, given by the names on the way there.
     pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
         path.into_iter().try_fold(NodeId::ROOT, |dir, name| self.entries(dir).find(name))
+    }
+
+    /// The contents of all files. Names and metadata are dropped.
+    pub fn into_contents(self) -> Box<dyn Contents> {
+        self.contents
     }
 
     /// Open the contents of a regular file.

@@ -14,7 +14,7 @@ mod ids;
 pub(crate) mod ignore;
 mod links;
 mod order;
-mod overlay;
+pub(crate) mod overlay;
 pub(crate) mod path;
 mod path_list;
 mod policy;

@@ -18,9 +18,9 @@ pub mod image;
 mod input;
 mod kind;
 mod limit;
+pub mod merge;
 mod open;
 mod source;
-#[expect(dead_code, reason = "archives follow")]
 mod stored;
 mod unknown;
 

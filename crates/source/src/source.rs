@@ -2,7 +2,6 @@
 
 use kiln_builder::tree::Tree;
 use kiln_parallel::Threads;
-use std::io;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,24 +53,16 @@ pub struct Scan {
     pub outputs: Vec<Vec<u8>>,
 }
 
-/// All that is in a source.
-pub struct Found {
-    /// The tree.
-    pub tree: Tree,
-    /// Paths that are not in it because they could not be read, and why. There are none unless the scan keeps going.
-    pub unreadable: Vec<(Vec<u8>, io::Error)>,
-}
-
-impl From<Tree> for Found {
+impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
-        Self { tree, unreadable: Vec::new() }
+        Self { tree, skipped: Vec::new(), outputs: Vec::new() }
     }
 }
 
 /// What a source has read.
 pub enum Scanned {
     /// All that is in it: the filter comes after.
-    Everything(Found),
+    Everything(Scan),
     /// What the filter wants. A source that can spare itself the reading of what is left out has applied it.
     Selected(Scan),
 }
@@ -93,12 +84,12 @@ pub trait Source: Send + Sync {
     /// The first entry, in the order of paths, that cannot be read, unless such entries are to be skipped; a source that is no
     /// tree; [`SourceError::Interrupted`].
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-        let Found { tree, unreadable } = match self.read(options)? {
+        let Scan { tree, mut skipped, outputs } = match self.read(options)? {
             Scanned::Selected(scan) => return Ok(scan),
-            Scanned::Everything(found) => found,
+            Scanned::Everything(scan) => scan,
         };
-        let (tree, mut errors) = select(tree, options.filter).map_err(SourceError::tree(self.path()))?;
-        errors.extend(unreadable);
-        Ok(Scan { tree, skipped: settle(errors, self.path(), options.keep_going)?, outputs: Vec::new() })
+        let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(self.path()))?;
+        skipped.extend(settle(errors, self.path(), options.keep_going)?);
+        Ok(Scan { tree, skipped, outputs })
     }
 }

@@ -10,6 +10,7 @@ mod tests;
 use hard_links::HardLinks;
 use name_index::{NameIndex, entries};
 use path::components;
+use std::collections::BTreeSet;
 
 use super::content::Contents;
 use super::entries::Entries;
@@ -52,6 +53,8 @@ pub struct Builder {
     names: Option<NameIndex>,
     hard_links: HardLinks,
     has_gone: bool,
+    /// Directories that nothing but the paths of others led to.
+    implied_dirs: BTreeSet<NodeId>,
 }
 
 impl Default for Builder {
@@ -64,18 +67,26 @@ impl Default for Builder {
 impl Builder {
     /// An empty directory. It and directories that paths imply have the metadata `implied` until they are inserted themselves.
     pub fn new(implied: Metadata) -> Self {
-        Self::of(vec![directory(implied)], implied)
+        let implied_dirs = BTreeSet::from([NodeId::ROOT]);
+        Self { implied_dirs, ..Self::of(vec![directory(implied)], implied) }
     }
 
     /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes keep their ids until then.
     pub fn from_tree(tree: Tree) -> (Self, Box<dyn Contents>) {
-        let (nodes, contents) = tree.into_parts();
+        let Tree { nodes, implied_dirs, contents, .. } = tree;
         let implied = nodes[0].meta;
-        (Self::of(nodes, implied), contents)
+        (Self { implied_dirs, ..Self::of(nodes, implied) }, contents)
     }
 
     fn of(nodes: Vec<Node>, implied: Metadata) -> Self {
-        Self { nodes, implied, names: None, hard_links: HardLinks::default(), has_gone: false }
+        Self {
+            nodes,
+            implied,
+            names: None,
+            hard_links: HardLinks::default(),
+            has_gone: false,
+            implied_dirs: BTreeSet::new(),
+        }
     }
 
     /// Put `node` at `path`. A directory over a directory keeps what is in that one, and takes the new metadata and attributes; anything
@@ -85,7 +96,7 @@ impl Builder {
     /// # Errors
     /// A path with `..`, or with names that no directory can hold; a parent that is no directory; another file as the root; more
     /// files than a tree can have.
-    pub fn insert(&mut self, path: &[u8], mut node: Node) -> Result<NodeId, TreeError> {
+    pub fn insert(&mut self, path: &[u8], node: Node) -> Result<NodeId, TreeError> {
         let is_dir = matches!(node.kind, Kind::Directory(_));
         let Some((dir, name)) = self.parent(path)? else {
             return if is_dir {
@@ -94,7 +105,20 @@ impl Builder {
                 Err(TreeProblem::RootNotADirectory.at(path))
             };
         };
-        if is_dir {
+        self.insert_at((path, dir, name), node)
+    }
+
+    /// As [`Builder::insert`], for the entry `name` of the directory `dir`.
+    ///
+    /// # Errors
+    /// More files, or longer names in one directory, than a tree can have. What is wrong with the name shows when the tree is finished.
+    pub fn insert_in(&mut self, dir: NodeId, name: &[u8], node: Node) -> Result<NodeId, TreeError> {
+        self.insert_at((name, dir, name), node)
+    }
+
+    fn insert_at(&mut self, place: (&[u8], NodeId, &[u8]), mut node: Node) -> Result<NodeId, TreeError> {
+        let (path, dir, name) = place;
+        if matches!(node.kind, Kind::Directory(_)) {
             if let Some(existing) = self.lookup(dir, name).filter(|id| self.is_dir(*id)) {
                 return Ok(self.update(existing, node));
             }
@@ -103,6 +127,37 @@ impl Builder {
         let id = self.add_at(path, node)?;
         self.put(path, dir, name, id)?;
         Ok(id)
+    }
+
+    /// Let the entry `name` of the directory `dir` name `node`, whatever it named before.
+    ///
+    /// # Errors
+    /// As [`Builder::insert_in`].
+    pub fn link_in(&mut self, dir: NodeId, name: &[u8], node: NodeId) -> Result<(), TreeError> {
+        self.put(name, dir, name, node)
+    }
+
+    /// Remove the entry `name` of the directory `dir`, with all below it. It need not exist.
+    ///
+    /// # Errors
+    /// None: what is removed exists.
+    pub fn remove_in(&mut self, dir: NodeId, name: &[u8]) -> Result<(), TreeError> {
+        if self.lookup(dir, name).is_none() {
+            return Ok(());
+        }
+        self.has_gone = true;
+        self.put(name, dir, name, GONE)
+    }
+
+    /// The directory `name` in `dir`, implied where there is none.
+    ///
+    /// # Errors
+    /// As [`Builder::insert_in`].
+    pub fn dir_in(&mut self, dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
+        match self.lookup(dir, name).filter(|id| self.is_dir(*id)) {
+            Some(id) => Ok(id),
+            None => self.imply(name, dir, name),
+        }
     }
 
     /// Make `path` a further name of what is at `target`, now or, if there is nothing now, when the tree is finished.
@@ -150,11 +205,16 @@ impl Builder {
             None => NodeId::ROOT,
             Some((dir, name)) => self.enter(path, path.len(), dir, name)?,
         };
+        self.clear_dir(id);
+        Ok(())
+    }
+
+    /// Remove all that is in a directory.
+    pub fn clear_dir(&mut self, id: NodeId) {
         if let Some(names) = &mut self.names {
             names.remove_all(&self.nodes, id);
         }
         self.nodes[id.idx()].kind = Kind::Directory(Box::default());
-        Ok(())
     }
 
     /// What is at a path.
@@ -206,6 +266,7 @@ impl Builder {
 
     /// Metadata and attributes of a node, to be changed.
     pub fn meta_mut(&mut self, id: NodeId) -> (&mut Metadata, &mut ThinSlice<Xattr>) {
+        self.implied_dirs.remove(&id);
         let node = &mut self.nodes[id.idx()];
         (&mut node.meta, &mut node.xattrs)
     }
@@ -233,8 +294,8 @@ impl Builder {
                 entries.shrink_to_fit();
             }
         }
-        numbering::number_in_walk_order(&mut self.nodes)?;
-        Tree::new(self.nodes, contents)
+        numbering::number_in_walk_order(&mut self.nodes, &mut self.implied_dirs)?;
+        Ok(Tree { implied_dirs: self.implied_dirs, ..Tree::new(self.nodes, contents)? })
     }
 
     fn is_dir(&self, id: NodeId) -> bool {
@@ -243,6 +304,7 @@ impl Builder {
 
     /// Give a directory the metadata and attributes of another one.
     fn update(&mut self, id: NodeId, other: Node) -> NodeId {
+        self.implied_dirs.remove(&id);
         let node = &mut self.nodes[id.idx()];
         (node.meta, node.xattrs) = (other.meta, other.xattrs);
         id
@@ -271,12 +333,16 @@ impl Builder {
         match self.lookup(dir, name) {
             Some(id) if self.is_dir(id) => Ok(id),
             Some(_) => Err(TreeProblem::ParentNotADirectory(path[..end].to_vec()).at(path)),
-            None => {
-                let id = self.add_at(path, directory(self.implied))?;
-                self.put(path, dir, name, id)?;
-                Ok(id)
-            }
+            None => self.imply(path, dir, name),
         }
+    }
+
+    /// Make an implied directory called `name` in `dir`, for `path`.
+    fn imply(&mut self, path: &[u8], dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
+        let id = self.add_at(path, directory(self.implied))?;
+        self.implied_dirs.insert(id);
+        self.put(path, dir, name, id)?;
+        Ok(id)
     }
 
     /// Add a node for `path`.

@@ -2,14 +2,16 @@
 
 use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, Tree, TreeError, Xattr};
 use kiln_read::ReadAt;
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::SourceError;
+use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
-use crate::source::{Found, ScanOptions};
+use crate::source::{Scan, ScanOptions};
 use crate::stored::{Run, StoredFiles};
 
 /// Directories that a member's path implies take memory, too: about as much each.
@@ -25,14 +27,14 @@ pub(crate) struct Members<'a> {
     pub(crate) builder: Builder,
     pub(crate) files: StoredFiles,
     memory: MemoryLimit,
-    errors: Vec<(Vec<u8>, io::Error)>,
+    skipped: Vec<Unreadable>,
 }
 
 impl<'a> Members<'a> {
     /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Metadata) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
-        Self { path, options, builder, files, memory, errors: Vec::new() }
+        Self { path, options, builder, files, memory, skipped: Vec::new() }
     }
 
     /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
@@ -109,7 +111,7 @@ impl<'a> Members<'a> {
             return Err(self.malformed(offset, format!("{}: {error}", name.escape_ascii())));
         }
         self.charge(name, 0)?;
-        self.errors.push((name.to_vec(), error));
+        self.skipped.push(Unreadable { path: self.path.join(OsStr::from_bytes(name)), source: error });
         Ok(())
     }
 
@@ -127,9 +129,9 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     /// Hard links to nothing; what is no tree.
-    pub(crate) fn finish(self, bytes: Arc<dyn ReadAt>) -> Result<Found, SourceError> {
+    pub(crate) fn finish(self, bytes: Arc<dyn ReadAt>) -> Result<Scan, SourceError> {
         let contents = Box::new(self.files.in_archive(bytes));
         let tree: Tree = self.builder.finish(contents).map_err(SourceError::tree(self.path))?;
-        Ok(Found { tree, unreadable: self.errors })
+        Ok(Scan { skipped: self.skipped, ..Scan::from(tree) })
     }
 }

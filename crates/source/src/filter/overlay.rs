@@ -12,7 +12,10 @@ const PREFIX: &[u8] = b".wh.";
 /// Names of aufs itself; one of them marks an opaque directory, the others mean nothing elsewhere.
 const OWN_PREFIX: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
+/// The attribute of an opaque directory; its value is `y`.
+pub(crate) const OPAQUE_XATTR: &[u8] = b"trusted.overlay.opaque";
+/// The device number of a whiteout.
+pub(crate) const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 
 /// Make the marks of aufs those of overlayfs.
 ///
@@ -55,7 +58,7 @@ pub(super) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
 fn make_opaque(builder: &mut Builder, dir: NodeId) {
     let (_, xattrs) = builder.meta_mut(dir);
     let mut list = std::mem::take(xattrs).into_vec();
-    set(&mut list, Xattr { name: b"trusted.overlay.opaque".as_slice().into(), value: b"y".as_slice().into() });
+    set(&mut list, Xattr { name: OPAQUE_XATTR.into(), value: b"y".as_slice().into() });
     *xattrs = list.into();
 }
 

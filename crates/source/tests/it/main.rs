@@ -5,4 +5,5 @@ mod common;
 mod door;
 mod erofs;
 mod filter;
+mod merge;
 mod policy;

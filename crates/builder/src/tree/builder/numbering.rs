@@ -1,14 +1,16 @@
 //! The numbers of nodes in a finished tree.
 
+use std::collections::BTreeSet;
+
 use crate::tree::error::{TreeError, TreeProblem};
 use crate::tree::{Kind, Node, NodeId};
 
 /// Number the nodes in walk order, the nodes of each directory one behind the other, whatever the order in which they were made.
-/// Nodes that no name leads to are dropped. Entries stand in the order of their names.
+/// Nodes that no name leads to are dropped, from the set `marked` too. Entries stand in the order of their names.
 ///
 /// # Errors
 /// An entry that names no node.
-pub(super) fn number_in_walk_order(nodes: &mut Vec<Node>) -> Result<(), TreeError> {
+pub(super) fn number_in_walk_order(nodes: &mut Vec<Node>, marked: &mut BTreeSet<NodeId>) -> Result<(), TreeError> {
     let mut numbers: Vec<Option<u32>> = vec![None; nodes.len()];
     numbers[0] = Some(0);
     let mut count = 1;
@@ -30,6 +32,7 @@ pub(super) fn number_in_walk_order(nodes: &mut Vec<Node>) -> Result<(), TreeErro
         }
         stack[before..].reverse();
     }
+    *marked = marked.iter().filter_map(|id| numbers[id.idx()].map(NodeId)).collect();
     let unnamed = numbers.iter_mut().filter(|number| number.is_none());
     unnamed.zip(count..).for_each(|(number, next)| *number = Some(next));
     for at in 0..nodes.len() {

@@ -65,6 +65,57 @@ fn parents_are_implied_until_they_come() {
 }
 
 #[test]
+fn implied_directories_are_known() {
+    let implied = |tree: &Tree| {
+        let dirs = tree
+            .nodes()
+            .filter(|(id, _)| tree.is_implied(*id))
+            .map(|(id, _)| String::from_utf8(tree.path(id)).unwrap());
+        dirs.collect::<Vec<_>>()
+    };
+    let mut builder = Builder::new(meta(9));
+    builder.insert(b"z/b/c", file(1)).unwrap();
+    builder.insert(b"a/gone/c", file(1)).unwrap();
+    builder.insert(b"a/b", dir(2)).unwrap();
+    builder.insert(b"z", dir(2)).unwrap();
+    builder.remove(b"a/gone").unwrap();
+    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    assert_eq!(implied(&tree), ["", "a", "z/b"]);
+    let (mut builder, contents) = Builder::from_tree(tree);
+    builder.insert(b"", dir(1)).unwrap();
+    builder.insert(b"0/x", file(1)).unwrap();
+    assert_eq!(implied(&builder.finish(contents).unwrap()), ["0", "a", "z/b"]);
+}
+
+#[test]
+fn entries_are_changed_by_their_directories() {
+    let mut builder = Builder::new(meta(0));
+    let usr = builder.dir_in(NodeId::ROOT, b"usr").unwrap();
+    assert_eq!(builder.dir_in(NodeId::ROOT, b"usr").unwrap(), usr);
+    let one = builder.insert_in(usr, b"one", file(1)).unwrap();
+    builder.link_in(NodeId::ROOT, b"two", one).unwrap();
+    builder.insert_in(usr, b"gone", file(2)).unwrap();
+    builder.remove_in(usr, b"gone").unwrap();
+    builder.remove_in(usr, b"never").unwrap();
+    assert_eq!(builder.insert_in(NodeId::ROOT, b"usr", dir(7)).unwrap(), usr);
+    let full = builder.dir_in(NodeId::ROOT, b"full").unwrap();
+    builder.insert_in(full, b"x", file(3)).unwrap();
+    builder.clear_dir(full);
+    builder.insert_in(full, b"y", file(4)).unwrap();
+    let shown = finished(builder);
+    let list: Vec<_> = shown.iter().map(|(path, kind, uid, first)| (&**path, *kind, *uid, &**first)).collect();
+    let expected = [
+        ("", 'd', 0, ""),
+        ("full", 'd', 0, "full"),
+        ("full/y", 'p', 4, "full/y"),
+        ("two", 'p', 1, "two"),
+        ("usr", 'd', 7, "usr"),
+        ("usr/one", 'p', 1, "two"),
+    ];
+    assert_eq!(list, expected);
+}
+
+#[test]
 fn later_entries_override() {
     let mut builder = Builder::new(meta(0));
     builder.insert(b"dir/old", file(1)).unwrap();

@@ -1,0 +1,102 @@
+//! Several sources as one: later ones over earlier ones, as overlayfs shows its layers, or below a directory of their own.
+
+mod contents;
+mod overlay;
+
+use kiln_builder::tree::{Builder, Metadata};
+use std::path::Path;
+
+use crate::error::SourceError;
+use crate::filter::Filter;
+use crate::source::{Scan, ScanOptions, Scanned, Source};
+use contents::MergedContents;
+use overlay::Overlay;
+
+/// What the whiteouts of a source (character devices 0:0) and its opaque directories (`trusted.overlay.opaque=y`) become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whiteouts {
+    /// They take away what lies below them, and are gone themselves: the result is what overlayfs would show.
+    #[default]
+    Apply,
+    /// They take away what lies below them, and stay, for layers that will lie below.
+    Keep,
+}
+
+/// One of several sources.
+pub struct Part {
+    source: Box<dyn Source>,
+    /// The directory that its root becomes: names with a slash between them, empty for the root.
+    at: Vec<u8>,
+}
+
+/// Several sources as one.
+///
+/// A directory over a directory is merged with it, and owner, permissions, times and attributes are those of the later one; anything else
+/// replaces what was there. A directory that only the paths of an archive imply changes nothing in a directory that is there.
+pub struct Merged {
+    parts: Vec<Part>,
+    whiteouts: Whiteouts,
+}
+
+impl Merged {
+    /// These sources, the lowest first.
+    ///
+    /// # Panics
+    /// There are none.
+    pub fn new(parts: Vec<Part>, whiteouts: Whiteouts) -> Self {
+        assert!(!parts.is_empty(), "a tree is made of one source at least");
+        Self { parts, whiteouts }
+    }
+
+    /// The tree of one part, before the filter has seen the whole.
+    fn scan_part(&self, part: &Part, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        // What rules say about the whole they say about a source that is not moved. Lists and ignore files need the whole.
+        let filter = match part.at.is_empty() {
+            true => Filter { only: None, ignore_files: Vec::new(), ..options.filter.clone() },
+            false => Filter { one_file_system: options.filter.one_file_system, ..Filter::default() },
+        };
+        part.source.scan(&ScanOptions { filter: &filter, ..*options })
+    }
+}
+
+impl Part {
+    /// A source whose root becomes the directory at the path `at`.
+    pub fn new(source: Box<dyn Source>, at: &[u8]) -> Self {
+        let names: Vec<_> = at.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
+        Self { source, at: names.join(&b'/') }
+    }
+
+    /// The path in the whole of what is at `path` in the source.
+    fn path(&self, path: &[u8]) -> Vec<u8> {
+        match (&*self.at, path) {
+            (b"", path) => path.to_vec(),
+            (at, b"") => at.to_vec(),
+            (at, path) => [at, path].join(&b'/'),
+        }
+    }
+}
+
+impl Source for Merged {
+    /// That of the first source.
+    fn path(&self) -> &Path {
+        self.parts[0].source.path()
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let mut builder = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
+        let (mut contents, mut skipped, mut outputs) = (MergedContents::default(), Vec::new(), Vec::new());
+        for part in &self.parts {
+            let scan = self.scan_part(part, options)?;
+            skipped.extend(scan.skipped);
+            outputs.extend(scan.outputs.iter().map(|path| part.path(path)));
+            let lost = SourceError::tree(part.source.path());
+            let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
+            let mut overlay = Overlay { builder: &mut builder, whiteouts: self.whiteouts, first_content };
+            overlay.put(&scan.tree, &part.at).map_err(&lost)?;
+            contents.add(first_content, scan.tree, &part.at);
+        }
+        outputs.sort();
+        let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
+        Ok(Scanned::Everything(Scan { tree, skipped, outputs }))
+    }
+}

@@ -1,0 +1,65 @@
+//! Contents of several trees under one row of numbers.
+
+use kiln_builder::tree::{
+    Content, ContentError, ContentId, Contents, Kind, Node, NodeId, Tree, TreeError, TreeProblem,
+};
+
+/// The contents of all parts. Those of each part have numbers of their own, behind those of the part before.
+#[derive(Default)]
+pub(super) struct MergedContents {
+    parts: Vec<PartContents>,
+    next: u32,
+}
+
+struct PartContents {
+    /// Number of its first content.
+    first: u32,
+    contents: Box<dyn Contents>,
+    /// Bytes of a path in the whole that lead to the part's root, the slash behind included.
+    prefix_len: usize,
+}
+
+impl MergedContents {
+    /// The number that content 0 of `tree` gets.
+    ///
+    /// # Errors
+    /// More files than a tree can have.
+    pub(super) fn next_id(&mut self, tree: &Tree) -> Result<u32, TreeError> {
+        let first = self.next;
+        let next = first.checked_add(count(tree));
+        self.next = next.ok_or(TreeError { path: Vec::new(), problem: TreeProblem::TooManyNodes })?;
+        Ok(first)
+    }
+
+    /// Add the contents of a tree, whose numbers begin where [`MergedContents::next_id`] said, and whose root lies at `at`.
+    pub(super) fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
+        let prefix_len = if at.is_empty() { 0 } else { at.len() + 1 };
+        self.parts.push(PartContents { first, contents: tree.into_contents(), prefix_len });
+    }
+
+    fn part(&self, id: ContentId) -> (&PartContents, ContentId) {
+        let part = &self.parts[self.parts.partition_point(|part| part.first <= id.0) - 1];
+        (part, ContentId(id.0 - part.first))
+    }
+}
+
+/// How many numbers the contents of a tree take.
+fn count(tree: &Tree) -> u32 {
+    let content = |(_, node): (NodeId, &Node)| match node.kind {
+        Kind::File { content, .. } => content.0 + 1,
+        _ => 0,
+    };
+    tree.nodes().map(content).max().unwrap_or(0)
+}
+
+impl Contents for MergedContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.open(id, &path[part.prefix_len..])
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.open_changed(id, &path[part.prefix_len..])
+    }
+}

@@ -1,0 +1,95 @@
+//! Putting one tree over what lies below.
+
+use kiln_builder::tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
+use std::collections::HashMap;
+
+use super::Whiteouts;
+use crate::filter::overlay::{OPAQUE_XATTR, WHITEOUT};
+
+/// Puts a tree over what a builder holds.
+pub(super) struct Overlay<'a> {
+    pub builder: &'a mut Builder,
+    pub whiteouts: Whiteouts,
+    /// Number that content 0 of the tree has in the whole.
+    pub first_content: u32,
+}
+
+impl Overlay<'_> {
+    /// Put `tree` over what lies at `at`.
+    ///
+    /// # Errors
+    /// A path that no tree can have, or one that leads through a file; more files than a tree can have.
+    pub(super) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<(), TreeError> {
+        let root = if at.is_empty() { NodeId::ROOT } else { self.root(tree, at)? };
+        // Nodes with several names, by their numbers in the tree.
+        let mut linked: HashMap<NodeId, NodeId> = HashMap::new();
+        let mut stack = vec![(NodeId::ROOT, root)];
+        while let Some((dir, to)) = stack.pop() {
+            self.update(tree, dir, to);
+            for entry in tree.entries(dir) {
+                let (name, id) = (entry.name, entry.node);
+                match &tree.node(id).kind {
+                    Kind::CharDevice(WHITEOUT) if self.whiteouts == Whiteouts::Apply => {
+                        self.builder.remove_in(to, name)?;
+                    }
+                    Kind::Directory(_) => stack.push((id, self.builder.dir_in(to, name)?)),
+                    _ => match linked.get(&id) {
+                        Some(&known) => self.builder.link_in(to, name, known)?,
+                        None => {
+                            let put = self.builder.insert_in(to, name, self.node(tree, id))?;
+                            if tree.names_of(id) > 1 {
+                                linked.insert(id, put);
+                            }
+                        }
+                    },
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory at `at`.
+    fn root(&mut self, tree: &Tree, at: &[u8]) -> Result<NodeId, TreeError> {
+        match self.builder.find(at)? {
+            Some(id) if matches!(self.builder.nodes()[id.idx()].kind, Kind::Directory(_)) => Ok(id),
+            _ => self.builder.insert(at, self.node(tree, NodeId::ROOT)),
+        }
+    }
+
+    /// Make a directory that is there what the directory `dir` of `tree` says.
+    fn update(&mut self, tree: &Tree, dir: NodeId, to: NodeId) {
+        let node = tree.node(dir);
+        let is_opaque = node.xattrs.iter().any(|x| &*x.name == OPAQUE_XATTR && &*x.value == b"y");
+        if is_opaque {
+            self.builder.clear_dir(to);
+        }
+        if !tree.is_implied(dir) {
+            let (meta, xattrs) = self.builder.meta_mut(to);
+            (*meta, *xattrs) = (node.meta, self.whiteouts.xattrs(node));
+        }
+    }
+
+    /// A node for the whole.
+    fn node(&self, tree: &Tree, id: NodeId) -> Node {
+        let node = tree.node(id);
+        let kind = match &node.kind {
+            Kind::File { len, content, sparse } => {
+                Kind::File { len: *len, content: ContentId(self.first_content + content.0), sparse: *sparse }
+            }
+            Kind::Directory(_) => Kind::Directory(Box::default()),
+            other => other.clone(),
+        };
+        Node { meta: node.meta, xattrs: self.whiteouts.xattrs(node), kind }
+    }
+}
+
+impl Whiteouts {
+    /// The attributes of a node in the whole: a mark that was applied is gone.
+    fn xattrs(self, node: &Node) -> ThinSlice<Xattr> {
+        let is_mark = |x: &Xattr| &*x.name == OPAQUE_XATTR;
+        match self == Whiteouts::Apply && node.xattrs.iter().any(is_mark) {
+            true => node.xattrs.iter().filter(|x| !is_mark(x)).cloned().collect(),
+            false => node.xattrs.clone(),
+        }
+    }
+}
