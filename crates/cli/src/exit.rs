@@ -102,7 +102,9 @@ impl Failure {
         match (error, caught) {
             (SourceError::Interrupted, Some(number)) => Failure::Signal(number),
             (SourceError::Image { path, offset, source }, _) => Failure::of_image(&path, offset, device_option, source),
-            (error @ SourceError::Options { .. }, _) => Failure::Usage(error.to_string()),
+            (error @ (SourceError::Options { .. } | SourceError::Unknown { .. } | SourceError::IsOutput { .. }), _) => {
+                Failure::Usage(error.to_string())
+            }
             (error, _) => Failure::Source(error),
         }
     }

@@ -6,9 +6,9 @@ mod explain;
 mod job;
 mod label;
 mod layout_args;
-mod not_a_directory;
 pub mod output;
 pub mod preset;
+mod sources;
 mod summary;
 pub mod target;
 mod tree_args;
@@ -34,24 +34,27 @@ use kiln_builder::{
 };
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
-use kiln_source::dir::DirSource;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
-use std::path::PathBuf;
+use sources::SourceArgs;
 use std::str::FromStr;
 use summary::{InSource, PackJson, Report};
 use tree_args::TreeArgs;
 pub use tree_args::{named, owner};
 use uuid::Uuid;
 
-/// Pack a directory into an image
+/// Pack directories, archives and images into an image
 ///
 /// The image appears under its name when it is complete, or not at all. The same input and options give the same bytes, whatever
 /// the machine and the number of threads. SOURCE_DATE_EPOCH, where set, is the latest time in the image.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "kiln pack [OPTIONS] SRC IMAGE\n       kiln pack [OPTIONS] SRC... [--at DIR SRC]... -o IMAGE\n       kiln pack --estimate [OPTIONS] SRC...",
+    after_help = "\
 Examples:
   kiln pack rootfs/ rootfs.erofs
+  kiln pack rootfs.tar.zst rootfs.erofs
+  kiln pack base.tar.gz changes/ --at /opt/tool tool.squashfs -o all.erofs
   kiln pack --preset archive rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
   kiln pack --estimate rootfs/
@@ -60,15 +63,11 @@ Examples:
   kiln pack --hint '*.so=lz4' --hint '/boot/=none' rootfs/ rootfs.erofs
   kiln pack --exclude '*.o' --exclude /target/ --all-root --mtime 0 src/ src.erofs
   kiln pack rootfs/ - | ssh host 'cat > rootfs.erofs'
-  find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs")]
+  find src -newer stamp -printf '%P\\n' | kiln pack --from-list - src/ new.erofs"
+)]
 pub struct Args {
-    /// The directory to pack
-    src: PathBuf,
-
-    /// The image to make. Symbolic links are followed. Pipes, sockets, character devices, /dev/stdout, /dev/fd/N and - (standard
-    /// output) get it front to back once it is complete; until then it is in a nameless file, see --spool
-    #[arg(required_unless_present = "estimate")]
-    image: Option<PathBuf>,
+    #[command(flatten)]
+    sources: SourceArgs,
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
@@ -147,7 +146,7 @@ pub struct Args {
     force: bool,
 
     /// Build nothing; pack a sample, and tell what each preset would make of SRC: size, time, oldest kernel
-    #[arg(long, conflicts_with_all = ["image", "preset", "force", "explain", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["preset", "force", "explain", "dry_run"])]
     estimate: bool,
 
     /// Tell of each file how it is stored and why, on standard output, when the image is built
@@ -243,8 +242,8 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    not_a_directory::refuse(&args.src)?;
-    let Some(image) = &args.image else { return estimate::run(args) };
+    let operands = args.sources.operands(args.estimate)?;
+    let Some(image) = operands.image else { return estimate::run(args, &operands) };
     let mut options = options(args, args.preset.into())?;
     let by_path = args.by_path.resolve(&options)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
@@ -256,7 +255,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "the image goes to standard output, so --json and --explain, which print there, are not possible";
         return Err(Failure::Usage(message.into()));
     }
-    let name = stream.map_or(image.as_path(), Stream::name).to_owned();
+    let name = stream.map_or(image, Stream::name).to_owned();
     let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
@@ -268,10 +267,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         target = target.with_descriptor(path, image, existing)?;
     }
     options.scratch_dir = target.scratch_dir().to_owned();
+    let source = args.sources.open(&operands, args.layout.spool.as_deref())?;
     let before = PhaseClock::start();
-    let (source, outputs) = (DirSource::new(&args.src), target.ids());
+    let outputs = target.ids();
     let request =
-        PackRequest { source: &source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
+        PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
     let job = Job { request, image, signals: &signals };
     let scan = job.scan(&options)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
@@ -290,7 +290,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !quiet {
         tell_unmatched(&unmatched);
     }
-    let report = Report { src: &args.src, image: &name, scan: &scan, summary: &summary };
+    let src = args.sources.only_source(&operands);
+    let report = Report { src, image: &name, scan: &scan, summary: &summary };
     tell(args, &report, &reasons, quiet)
 }
 
@@ -350,7 +351,7 @@ fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
 
 fn tell(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
     let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
-    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(&args.src, skipped))));
+    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
     if !quiet {

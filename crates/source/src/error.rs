@@ -68,6 +68,12 @@ pub enum SourceError {
         /// What is not supported: the field and its value.
         reason: String,
     },
+    /// The source is what is to be written.
+    #[error("{}: this is what is to be written, so it cannot be read as well", Escaped::path(path))]
+    IsOutput {
+        /// The source.
+        path: PathBuf,
+    },
     /// Options that such a source does not have.
     #[error("{}: {reason}", Escaped::path(path))]
     Options {

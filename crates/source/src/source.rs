@@ -84,6 +84,9 @@ pub trait Source: Send + Sync {
     /// The first entry, in the order of paths, that cannot be read, unless such entries are to be skipped; a source that is no
     /// tree; [`SourceError::Interrupted`].
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        if FileId::of_path(self.path()).is_some_and(|id| options.outputs.contains(&id)) {
+            return Err(SourceError::IsOutput { path: self.path().to_owned() });
+        }
         let Scan { tree, mut skipped, outputs } = match self.read(options)? {
             Scanned::Selected(scan) => return Ok(scan),
             Scanned::Everything(scan) => scan,

@@ -143,13 +143,13 @@ mod tests {
         let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
         let sparse = stored.sparse(runs);
         let contents = stored.in_archive(Arc::new(MemorySource::new(bytes)));
-        let plain: [(ContentId, Vec<u8>, &[Range<u64>]); 3] = [
-            (whole, (10..20).collect(), &[0..10]),
+        let plain: [(ContentId, Vec<u8>, &[(u64, u64)]); 3] = [
+            (whole, (10..20).collect(), &[(0, 10)]),
             (empty, vec![], &[]),
             (
                 sparse,
                 [&[0; 5][..], &[100, 101, 102, 103, 104, 50, 51], &[0; 8], &[60, 61, 62], &[0; 7]].concat(),
-                &[5..10, 10..12, 20..23],
+                &[(5, 10), (10, 12), (20, 23)],
             ),
         ];
         for (id, plain, data) in plain {
@@ -164,7 +164,7 @@ mod tests {
             let (mut off, mut found) = (0, Vec::new());
             while let Some(run) = content.next_data(off).unwrap() {
                 off = run.end;
-                found.push(run);
+                found.push((run.start, run.end));
             }
             assert_eq!(found, data);
             content.verify_unchanged().unwrap();

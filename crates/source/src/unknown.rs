@@ -16,12 +16,7 @@ const KNOWN: &[(usize, &[u8], &str, &str)] = &[
     (0, b"SQLite format 3\0", "an SQLite database", "it has no files: export its contents first"),
     (0, b"QFI\xFB", "a QCOW2 image", "attach it, as with qemu-nbd, and pack where its partitions are mounted"),
     (0, b"\x3A\xFF\x26\xED", "an Android sparse image", "make it a plain image first, as with simg2img"),
-    (
-        510,
-        b"\x55\xAA",
-        "a disk with a boot sector",
-        "pack one of its partitions: --offset, or attach it with losetup -P",
-    ),
+    (510, b"\x55\xAA", "a disk with a boot sector", "attach it, as with losetup -P, and pack one of its partitions"),
 ];
 
 /// That it is no source.

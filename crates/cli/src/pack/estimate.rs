@@ -1,5 +1,6 @@
 //! `kiln pack --estimate`: what the presets would make of a directory.
 
+use super::sources::Operands;
 use super::summary::InSource;
 use super::{Args, Job, options};
 use crate::console::report::{Bytes, Out, SkippedJson, note, print_document};
@@ -10,13 +11,12 @@ use crate::process::signals::Signals;
 use clap::ValueEnum;
 use kiln::PackRequest;
 use kiln_builder::{Estimate, Interval, PhaseClock};
-use kiln_source::dir::DirSource;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 /// Estimate for every preset, with what the other options make of it.
-pub fn run(args: &Args) -> Result<Exit, Failure> {
+pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let mut choices = Vec::new();
@@ -27,9 +27,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         // None is possible. The last preset compresses: its reason is not that it does not.
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
-    let source = DirSource::new(&args.src);
-    let request = PackRequest { source: &source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
-    let job = Job { request, image: &args.src, signals: &signals };
+    let source = args.sources.open(operands, args.layout.spool.as_deref())?;
+    let request =
+        PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
+    let src = args.sources.only_source(operands);
+    let job = Job { request, image: source.path(), signals: &signals };
     let clock = PhaseClock::start();
     let scan = job.scan(&options)?;
     clock.finish("scan");
@@ -51,12 +53,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         rows.push((name(preset), outcome));
     }
     for skipped in &scan.skipped {
-        note(format_args!("skipped: {}", InSource::new(&args.src, skipped)));
+        note(format_args!("skipped: {}", InSource::new(src, skipped)));
     }
     match args.json {
         true => {
-            let path = Bytes(args.src.as_os_str().as_bytes());
-            let skipped = scan.skipped.iter().map(|one| InSource::new(&args.src, one).json()).collect();
+            let path = Bytes(source.path().as_os_str().as_bytes());
+            let skipped = scan.skipped.iter().map(|one| InSource::new(src, one).json()).collect();
             let estimates = rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect();
             print_document(&EstimateJson { path: path.lossy(), path_b64: path.b64_if_lossy(), estimates, skipped })?;
         }

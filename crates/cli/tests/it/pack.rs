@@ -535,25 +535,47 @@ fn a_file_that_changes_is_stored_as_it_is_read() {
 }
 
 #[test]
-fn a_source_that_is_no_directory_is_told_what_to_do() {
+fn a_file_that_is_no_source_is_told_what_to_do() {
     let scratch = Scratch::new();
-    let (root, src, image) = (tree(&scratch), scratch.path("file"), scratch.path("image"));
-    let mut tar = vec![0; 1024];
-    tar[257..262].copy_from_slice(b"ustar");
-    pack(&[&root, &image]);
-    let erofs = fs::read(&image).unwrap();
+    let (src, mut iso) = (scratch.path("file"), vec![0; 33 << 10]);
+    iso[32769..32774].copy_from_slice(b"CD001");
     for (bytes, words) in [
-        (&tar[..], "this is a tar archive: unpack it first, as with tar -xf"),
-        (&erofs, "this is an EROFS image: extract it first, as with kiln extract"),
-        (b"hsqs", "this is a squashfs image: extract it first"),
-        (b"PK\x03\x04", "this is a zip archive"),
-        (b"\x1F\x8B\x08", "this is compressed by gzip: if it is an archive"),
-        (b"text", "this is a file: name the directory that holds it"),
-        (b"", "this is a file"),
+        (&iso[..], "this is an ISO 9660 image: mount it, and pack where it is mounted"),
+        (b"!<arch>\n", "this is an ar archive or a Debian package: unpack it first, as with ar x"),
+        (b"\x89HDF\r\n\x1A\n", "this is an HDF5 file: it has no files: export its datasets to files first"),
+        (b"\x1F\x8B\x08", "compressed by gzip, and what it holds is no archive that kiln knows"),
+        (b"text", "neither a directory, nor an archive or image that kiln knows"),
+        (b"", "the file is empty"),
     ] {
         fs::write(&src, bytes).unwrap();
-        fails(&["pack", &src, &scratch.path("none")], 2, &format!("{src}: SRC is a directory, but {words}"));
+        fails(&["pack", &src, &scratch.path("none")], 2, &format!("{src}: {words}"));
         fails(&["pack", "--estimate", &src], 2, words);
     }
-    assert_eq!(scratch.names(), ["file", "image", "src"]);
+    assert_eq!(scratch.names(), ["file"]);
+}
+
+#[test]
+fn operands_are_sources_and_an_image() {
+    let scratch = Scratch::new();
+    let (root, image, more) = (tree(&scratch), scratch.path("image"), scratch.path("more"));
+    pack(&[&root, &image]);
+    fs::create_dir(&more).unwrap();
+    fs::write(format!("{more}/added"), "x").unwrap();
+    let (all, none) = (scratch.path("all"), scratch.path("none"));
+    stdout(&["pack", &more, &image, "--at", "/sub/dir/", &more, "-o", &all]);
+    assert_eq!(stdout(&["cat", &all, "added", "sub/dir/added"]), b"xx");
+    fs::create_dir_all(format!("{root}/sub/dir")).unwrap();
+    ["added", "sub/dir/added"].iter().for_each(|name| fs::write(format!("{root}/{name}"), "x").unwrap());
+    let differences = run(&["diff", "--ignore", "mtime", &all, &root]);
+    assert_eq!(differences.stdout, b"", "{}", String::from_utf8_lossy(&differences.stdout));
+    for (args, words) in [
+        (&["pack", &root][..], "name the image to make, too: SRC IMAGE"),
+        (&["pack", &root, &more, &image], "several sources need -o IMAGE"),
+        (&["pack", &root, "--from", "nothing", &none], "use one of dir"),
+        (&["pack", "-", "-", "-o", &none], "standard input can be one source only"),
+        (&["pack", &image, "--force", &image], "this is what is to be written"),
+    ] {
+        fails(args, 2, words);
+    }
+    fails(&["pack", "--from", "erofs", &more, &none], 1, "more");
 }

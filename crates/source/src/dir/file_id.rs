@@ -1,8 +1,9 @@
 //! What tells that two names or descriptors are one file.
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +20,15 @@ impl FileId {
     /// Errors of the system.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::from(&stat(file)?))
+    }
+
+    /// Of what is at a path, if anything is. `-` is standard input.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        if path == Path::new("-") {
+            return Self::of(rustix::stdio::stdin()).ok();
+        }
+        let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE | StatxFlags::INO);
+        stat.ok().map(|stat| Self::from(&stat))
     }
 
     /// Of a regular file or a FIFO that bytes are written to: devices take more than that, and hold nothing.

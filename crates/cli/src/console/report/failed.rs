@@ -96,7 +96,7 @@ impl ErrorJson {
                 self.at(path.as_os_str().as_bytes());
                 self.kind = "unsupported";
             }
-            SourceError::Options { .. } => self.kind = "usage",
+            SourceError::Options { .. } | SourceError::IsOutput { .. } => self.kind = "usage",
             SourceError::Interrupted => self.kind = "signal",
         }
     }

@@ -1,0 +1,122 @@
+//! The operands of `kiln pack`: what goes in, and where it goes.
+
+use crate::console::report::note;
+use crate::exit::Failure;
+use crate::image::DEVICE_OPTION;
+use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+pub struct SourceArgs {
+    /// What to pack, and the image to make, or only what to pack with -o. What SRC is shows in its first bytes: a directory, an
+    /// archive or an image, compressed or not; - is standard input. Of several, later ones lie over earlier ones, as in overlayfs.
+    /// Symbolic links to IMAGE are followed. Pipes, sockets, character devices, /dev/stdout, /dev/fd/N and - (standard output) get it front
+    /// to back once it is complete; until then it is in a nameless file, see --spool
+    #[arg(value_name = "SRC|IMAGE", required_unless_present_any = ["at"])]
+    operands: Vec<PathBuf>,
+
+    /// The image to make; all operands are then sources
+    #[arg(short = 'o', long, value_name = "IMAGE", conflicts_with = "estimate")]
+    output: Option<PathBuf>,
+
+    /// A further source, whose root becomes the directory DIR of the image; it lies over those before it
+    #[arg(long, num_args = 2, value_names = ["DIR", "SRC"])]
+    at: Vec<PathBuf>,
+
+    /// Take every SRC for this, whatever it looks like
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    from: Option<SourceKind>,
+
+    /// An extra device of SRC, which is an EROFS image; name all of them, in order
+    #[arg(long, value_name = "FILE")]
+    device: Vec<PathBuf>,
+}
+
+/// What the operands say.
+pub struct Operands<'a> {
+    /// Sources that lie over each other, the lowest first.
+    layers: &'a [PathBuf],
+    /// Where the image goes; none for an estimate.
+    pub image: Option<&'a Path>,
+}
+
+fn parse_kind(text: &str) -> Result<SourceKind, String> {
+    let kind = KINDS.iter().find(|kind| kind.name == text).copied();
+    kind.ok_or_else(|| format!("use one of {}", KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")))
+}
+
+impl SourceArgs {
+    /// Which operands are sources.
+    ///
+    /// # Errors
+    /// An image without a source, several sources without `-o`.
+    pub fn operands(&self, is_estimate: bool) -> Result<Operands<'_>, Failure> {
+        let refuse = |message: String| Err(Failure::Usage(message));
+        match (&self.output, &*self.operands) {
+            (_, layers) if is_estimate => Ok(Operands { layers, image: None }),
+            (Some(image), layers) => Ok(Operands { layers, image: Some(image) }),
+            (None, [layer, image]) => Ok(Operands { layers: std::slice::from_ref(layer), image: Some(image) }),
+            (None, [image]) if !self.at.is_empty() => Ok(Operands { layers: &[], image: Some(image) }),
+            (None, []) => refuse("name the image to make: -o IMAGE".into()),
+            (None, [one]) => refuse(format!("{}: name the image to make, too: SRC IMAGE", one.display())),
+            (None, [.., last]) => refuse(format!(
+                "several sources need -o IMAGE, so that {} is not taken for one of them",
+                last.display()
+            )),
+        }
+    }
+
+    /// Open what the operands name.
+    ///
+    /// # Errors
+    /// What cannot be read, and what is no source.
+    pub fn open(&self, operands: &Operands<'_>, spool_dir: Option<&Path>) -> Result<Box<dyn Source>, Failure> {
+        let mut parts: Vec<(&Path, &Path)> =
+            operands.layers.iter().map(|layer| (layer.as_path(), Path::new(""))).collect();
+        parts.extend(self.at.chunks_exact(2).map(|pair| (pair[1].as_path(), pair[0].as_path())));
+        if parts.len() > 1 && !self.device.is_empty() {
+            return Err(Failure::Usage(format!("{DEVICE_OPTION}: of several sources it is not clear which has it")));
+        }
+        if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
+            return Err(Failure::Usage("standard input can be one source only".into()));
+        }
+        let spool_dir = spool_dir.map(Path::to_owned);
+        let options = SourceOptions { devices: self.device.clone(), offset: 0, spool_dir };
+        let open = |path: &Path| {
+            self.notice_layout(path);
+            let source = match self.from {
+                Some(kind) => kiln_source::open_as(&[kind], path, &options),
+                None => kiln_source::open(path, &options),
+            };
+            source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+        };
+        if let [(path, at)] = *parts
+            && at == Path::new("")
+        {
+            return open(path);
+        }
+        let part = |(path, at): (&Path, &Path)| Ok(Part::new(open(path)?, at.as_os_str().as_bytes()));
+        let parts = parts.into_iter().map(part).collect::<Result<_, Failure>>()?;
+        Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
+    }
+
+    /// Say so if a directory is most likely not meant as one.
+    fn notice_layout(&self, path: &Path) {
+        if self.from.is_none() && path.join("oci-layout").is_file() && path.join("index.json").is_file() {
+            note(format_args!(
+                "{}: packed as a directory; for the image in this OCI layout, use --from oci",
+                path.display()
+            ));
+        }
+    }
+
+    /// The source, if there is only one: paths in it need not be told with it.
+    pub fn only_source<'a>(&self, operands: &Operands<'a>) -> &'a Path {
+        match operands.layers {
+            [only] if self.at.is_empty() => only,
+            _ => Path::new(""),
+        }
+    }
+}
