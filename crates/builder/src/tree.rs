@@ -12,7 +12,7 @@ mod entries;
 pub(crate) mod error;
 mod rare;
 
-pub use builder::Builder;
+pub use builder::{Builder, Implied};
 pub use content::{Content, ContentError, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{TreeError, TreeProblem};

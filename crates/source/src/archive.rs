@@ -1,4 +1,4 @@
 //! Archives as trees.
 
-#[expect(dead_code, reason = "archives follow")]
 mod members;
+pub mod tar;

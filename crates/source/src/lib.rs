@@ -10,7 +10,7 @@
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
-mod archive;
+pub mod archive;
 pub mod dir;
 mod error;
 pub mod filter;
@@ -32,3 +32,4 @@ pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as};
 pub use source::{Scan, ScanOptions, Scanned, Source};
+pub use stored::{Run, StoredFiles};

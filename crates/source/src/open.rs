@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::archive::tar::source as tar;
 use crate::dir::source as dir;
 use crate::error::SourceError;
 use crate::image::erofs::source as erofs;
@@ -11,7 +12,7 @@ use crate::source::Source;
 use crate::unknown::refusal;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND];
+pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///

@@ -87,12 +87,20 @@ pub trait Source: Send + Sync {
         if FileId::of_path(self.path()).is_some_and(|id| options.outputs.contains(&id)) {
             return Err(SourceError::IsOutput { path: self.path().to_owned() });
         }
-        let Scan { tree, mut skipped, outputs } = match self.read(options)? {
-            Scanned::Selected(scan) => return Ok(scan),
-            Scanned::Everything(scan) => scan,
-        };
-        let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(self.path()))?;
-        skipped.extend(settle(errors, self.path(), options.keep_going)?);
-        Ok(Scan { tree, skipped, outputs })
+        match self.read(options)? {
+            Scanned::Selected(scan) => Ok(scan),
+            Scanned::Everything(scan) => select_found(scan, self.path(), options),
+        }
     }
+}
+
+/// What the filter wants of all that is in the source at `path`.
+///
+/// # Errors
+/// As [`Source::scan`].
+pub(crate) fn select_found(found: Scan, path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+    let Scan { tree, mut skipped, outputs } = found;
+    let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(path))?;
+    skipped.extend(settle(errors, path, options.keep_going)?);
+    Ok(Scan { tree, skipped, outputs })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A run of a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub struct Run {
     /// Where it begins in the file, in bytes.
     pub la: u64,
     /// Where it lies in the archive, in bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Byte of the file behind it.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.la + self.len
     }
 }
@@ -35,7 +35,7 @@ enum Data {
 
 /// Where the data of all files of an archive lie.
 #[derive(Debug, Default)]
-pub(crate) struct StoredFiles {
+pub struct StoredFiles {
     files: Vec<Data>,
 }
 
@@ -55,26 +55,33 @@ impl StoredFiles {
         ContentId(self.files.len() as u32 - 1)
     }
 
+    /// Where the data of the file `id` lie: runs between holes, sorted, without overlaps.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn runs(&self, id: ContentId) -> Box<[Run]> {
+        match &self.files[id.0 as usize] {
+            Data::Whole { len: 0, .. } => Box::default(),
+            Data::Whole { pa, len } => Box::new([Run { la: 0, pa: *pa, len: *len }]),
+            Data::Runs(runs) => runs.clone(),
+        }
+    }
+
     /// The contents, once the archive can be read at any position.
-    pub(crate) fn in_archive(self, bytes: Arc<dyn ReadAt>) -> StoredContents {
-        StoredContents { bytes, files: self.files }
+    pub(crate) fn in_archive(self: &Arc<Self>, bytes: Arc<dyn ReadAt>) -> StoredContents {
+        StoredContents { bytes, files: Arc::clone(self) }
     }
 }
 
 /// Contents that lie in an archive.
 pub(crate) struct StoredContents {
     bytes: Arc<dyn ReadAt>,
-    files: Vec<Data>,
+    files: Arc<StoredFiles>,
 }
 
 impl Contents for StoredContents {
     fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let runs = match &self.files[id.0 as usize] {
-            Data::Whole { len: 0, .. } => Box::default(),
-            Data::Whole { pa, len } => Box::new([Run { la: 0, pa: *pa, len: *len }]) as Box<[Run]>,
-            Data::Runs(runs) => runs.clone(),
-        };
-        Ok(Box::new(StoredContent { bytes: Arc::clone(&self.bytes), runs }))
+        Ok(Box::new(StoredContent { bytes: Arc::clone(&self.bytes), runs: self.files.runs(id) }))
     }
 }
 
@@ -142,7 +149,7 @@ mod tests {
         let empty = stored.whole(7..7);
         let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
         let sparse = stored.sparse(runs);
-        let contents = stored.in_archive(Arc::new(MemorySource::new(bytes)));
+        let contents = Arc::new(stored).in_archive(Arc::new(MemorySource::new(bytes)));
         let plain: [(ContentId, Vec<u8>, &[(u64, u64)]); 3] = [
             (whole, (10..20).collect(), &[(0, 10)]),
             (empty, vec![], &[]),

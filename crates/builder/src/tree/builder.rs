@@ -1,6 +1,7 @@
 //! Making a tree, from paths in any order or from nodes.
 
 mod hard_links;
+mod implied;
 mod name_index;
 mod numbering;
 mod path;
@@ -8,6 +9,7 @@ mod path;
 mod tests;
 
 use hard_links::HardLinks;
+pub use implied::Implied;
 use name_index::{NameIndex, entries};
 use path::components;
 use std::collections::BTreeSet;
@@ -47,8 +49,7 @@ const GONE: NodeId = NodeId(u32::MAX);
 pub struct Builder {
     /// The root first. Nodes that no name leads to any more are dropped at the end.
     nodes: Vec<Node>,
-    /// Metadata of implied directories.
-    implied: Metadata,
+    implied: Implied,
     /// Made when the first path is looked up.
     names: Option<NameIndex>,
     hard_links: HardLinks,
@@ -58,27 +59,26 @@ pub struct Builder {
 }
 
 impl Default for Builder {
-    /// Implied directories belong to root, have the permissions 0755, and are from the beginning of 1970.
     fn default() -> Self {
-        Self::new(Metadata { permissions: 0o755, ..Metadata::default() })
+        Self::new(Implied::default())
     }
 }
 
 impl Builder {
     /// An empty directory. It and directories that paths imply have the metadata `implied` until they are inserted themselves.
-    pub fn new(implied: Metadata) -> Self {
-        let implied_dirs = BTreeSet::from([NodeId::ROOT]);
-        Self { implied_dirs, ..Self::of(vec![directory(implied)], implied) }
+    pub fn new(implied: impl Into<Implied>) -> Self {
+        let (implied, implied_dirs) = (implied.into(), BTreeSet::from([NodeId::ROOT]));
+        Self { implied_dirs, ..Self::of(vec![directory(implied.root())], implied) }
     }
 
     /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes keep their ids until then.
     pub fn from_tree(tree: Tree) -> (Self, Box<dyn Contents>) {
         let Tree { nodes, implied_dirs, contents, .. } = tree;
         let implied = nodes[0].meta;
-        (Self { implied_dirs, ..Self::of(nodes, implied) }, contents)
+        (Self { implied_dirs, ..Self::of(nodes, implied.into()) }, contents)
     }
 
-    fn of(nodes: Vec<Node>, implied: Metadata) -> Self {
+    fn of(nodes: Vec<Node>, implied: Implied) -> Self {
         Self {
             nodes,
             implied,
@@ -275,14 +275,28 @@ impl Builder {
     ///
     /// # Errors
     /// Hard links that lead to nothing, to a directory or to themselves; what [`Tree::new`] refuses.
-    pub fn finish(mut self, contents: Box<dyn Contents>) -> Result<Tree, TreeError> {
+    pub fn finish(self, contents: Box<dyn Contents>) -> Result<Tree, TreeError> {
+        self.finish_with(contents, &mut Err)
+    }
+
+    /// As [`Builder::finish`], where `on_lost` decides about hard links that lead to nothing, to a directory or to themselves: they are left out
+    /// if it returns.
+    ///
+    /// # Errors
+    /// As [`Builder::finish`]; those of `on_lost`.
+    pub fn finish_with(
+        mut self,
+        contents: Box<dyn Contents>,
+        on_lost: &mut dyn FnMut(TreeError) -> Result<(), TreeError>,
+    ) -> Result<Tree, TreeError> {
         if !self.hard_links.is_empty() {
             let names = self.names.take().unwrap_or_else(|| NameIndex::of(&self.nodes));
             let find = |nodes: &[Node], path: &[u8]| {
                 let step = |dir: NodeId, name| find_in(nodes, &names, dir, name);
                 components(path).ok()?.try_fold(NodeId::ROOT, |dir, component| step(dir, component.name))
             };
-            self.hard_links.resolve(&mut self.nodes, find)?;
+            self.has_gone = true;
+            self.hard_links.resolve(&mut self.nodes, find, GONE, on_lost)?;
         }
         self.names = None;
         for node in &mut self.nodes {
@@ -339,7 +353,7 @@ impl Builder {
 
     /// Make an implied directory called `name` in `dir`, for `path`.
     fn imply(&mut self, path: &[u8], dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
-        let id = self.add_at(path, directory(self.implied))?;
+        let id = self.add_at(path, directory(self.implied.below(self.nodes[dir.idx()].meta)))?;
         self.implied_dirs.insert(id);
         self.put(path, dir, name, id)?;
         Ok(id)

@@ -1,6 +1,6 @@
 //! The tree of an archive in the making: what archives of all formats do with their members.
 
-use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, Tree, TreeError, Xattr};
+use kiln_builder::tree::{Builder, Implied, Kind, Node, NodeId, TreeError, Xattr};
 use kiln_read::ReadAt;
 use std::ffi::OsStr;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
-    pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Metadata) -> Self {
+    pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
         Self { path, options, builder, files, memory, skipped: Vec::new() }
     }
@@ -111,7 +111,7 @@ impl<'a> Members<'a> {
             return Err(self.malformed(offset, format!("{}: {error}", name.escape_ascii())));
         }
         self.charge(name, 0)?;
-        self.skipped.push(Unreadable { path: self.path.join(OsStr::from_bytes(name)), source: error });
+        self.skipped.push(listed(self.path, name, error));
         Ok(())
     }
 
@@ -125,13 +125,27 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The tree, with contents in `bytes`.
+    /// The tree, with contents in `bytes`, and where they lie.
     ///
     /// # Errors
-    /// Hard links to nothing; what is no tree.
-    pub(crate) fn finish(self, bytes: Arc<dyn ReadAt>) -> Result<Scan, SourceError> {
-        let contents = Box::new(self.files.in_archive(bytes));
-        let tree: Tree = self.builder.finish(contents).map_err(SourceError::tree(self.path))?;
-        Ok(Scan { skipped: self.skipped, ..Scan::from(tree) })
+    /// Hard links to nothing, unless the scan keeps going; what is no tree.
+    pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<(Scan, Arc<StoredFiles>), SourceError> {
+        let files = Arc::new(self.files);
+        let contents = Box::new(files.in_archive(bytes));
+        let mut on_lost = |error: TreeError| match self.options.keep_going {
+            true => {
+                self.skipped.push(listed(self.path, &error.path, io::Error::other(error.problem)));
+                Ok(())
+            }
+            false => Err(error),
+        };
+        let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(self.path))?;
+        Ok((Scan { skipped: self.skipped, ..Scan::from(tree) }, files))
     }
+}
+
+/// That the member `name` of the archive at `root` is left out.
+fn listed(root: &Path, name: &[u8], source: io::Error) -> Unreadable {
+    let start = name.iter().position(|&byte| byte != b'/').unwrap_or(name.len());
+    Unreadable { path: root.join(OsStr::from_bytes(&name[start..])), source }
 }

@@ -7,3 +7,4 @@ mod erofs;
 mod filter;
 mod merge;
 mod policy;
+mod tar;

@@ -1,6 +1,6 @@
 //! Hard links whose targets come later.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::name_index::entries;
 use crate::tree::error::{TreeError, TreeProblem};
@@ -27,18 +27,28 @@ impl HardLinks {
         self.0.insert(node, HardLink { path: path.to_vec(), target: target.to_vec() });
     }
 
-    /// Let entries name the targets. `find` finds what is at a path.
+    /// Let entries name the targets. `find` finds what is at a path. A link that is still there and leads to nothing, to a directory, or to
+    /// itself, names `gone` if `on_lost` allows it.
     ///
     /// # Errors
-    /// A link that is still there and leads to nothing, to a directory, or to itself.
+    /// Those of `on_lost`.
     pub(super) fn resolve(
         &self,
         nodes: &mut [Node],
         find: impl Fn(&[Node], &[u8]) -> Option<NodeId>,
+        gone: NodeId,
+        on_lost: &mut dyn FnMut(TreeError) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let mut targets = HashMap::new();
         for node in reachable(nodes).into_iter().filter(|node| self.0.contains_key(node)) {
-            self.follow(node, nodes, &find, &mut targets)?;
+            let mut way = vec![node];
+            let target = match self.follow(&mut way, nodes, &find, &targets) {
+                // It leads to a link that leads to nothing, which was told.
+                Ok(target) if target == gone => self.lost(node),
+                found => found,
+            };
+            let target = target.or_else(|error| on_lost(error).map(|()| gone))?;
+            targets.extend(way.into_iter().map(|link| (link, target)));
         }
         for node in nodes {
             if let Kind::Directory(entries) = &mut node.kind {
@@ -48,16 +58,22 @@ impl HardLinks {
         Ok(())
     }
 
-    /// Find the target of the link `node`, and those of all links on the way.
+    /// That the link `node` leads to nothing.
+    fn lost(&self, node: NodeId) -> Result<NodeId, TreeError> {
+        let HardLink { path, target } = &self.0[&node];
+        Err(TreeProblem::DanglingLink(target.clone()).at(&path[..]))
+    }
+
+    /// Find the target of the link in `way`, which gets all links on the way.
     fn follow(
         &self,
-        node: NodeId,
+        way: &mut Vec<NodeId>,
         nodes: &[Node],
         find: &impl Fn(&[Node], &[u8]) -> Option<NodeId>,
-        targets: &mut HashMap<NodeId, NodeId>,
-    ) -> Result<(), TreeError> {
-        let mut way = vec![node];
-        let target = loop {
+        targets: &HashMap<NodeId, NodeId>,
+    ) -> Result<NodeId, TreeError> {
+        let mut met: HashSet<NodeId> = way.iter().copied().collect();
+        loop {
             let link = &self.0[&way[way.len() - 1]];
             let wrong = |problem: fn(Vec<u8>) -> TreeProblem| Err(problem(link.target.clone()).at(&link.path[..]));
             let Some(next) = find(nodes, &link.target) else { return wrong(TreeProblem::DanglingLink) };
@@ -65,15 +81,12 @@ impl HardLinks {
                 return wrong(TreeProblem::LinkToDirectory);
             }
             match targets.get(&next) {
-                Some(target) => break *target,
-                None if !self.0.contains_key(&next) => break next,
-                // A way that is longer than there are links goes in a circle.
-                None if way.len() > self.0.len() => return wrong(TreeProblem::LinkLoop),
+                Some(target) => return Ok(*target),
+                None if !self.0.contains_key(&next) => return Ok(next),
+                None if !met.insert(next) => return wrong(TreeProblem::LinkLoop),
                 None => way.push(next),
             }
-        };
-        targets.extend(way.into_iter().map(|link| (link, target)));
-        Ok(())
+        }
     }
 }
 

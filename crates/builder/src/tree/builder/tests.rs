@@ -6,7 +6,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 
-use super::{Builder, directory};
+use super::{Builder, Implied, directory};
 use crate::tree::{
     Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem,
 };
@@ -53,6 +53,44 @@ fn finished(builder: Builder) -> Vec<(String, char, u32, String)> {
 /// What [`shown`] gives of paths, types and uids without hard links.
 fn expected(list: &[(&str, char, u32)]) -> Vec<(String, char, u32, String)> {
     list.iter().map(|(path, kind, uid)| ((*path).to_owned(), *kind, *uid, (*path).to_owned())).collect()
+}
+
+#[test]
+fn implied_parents_can_inherit() {
+    let root = Metadata { permissions: 0o775, uid: 1, gid: 2, mtime: 3, mtime_nsec: 4 };
+    let mut builder = Builder::new(Implied::Inherited(root));
+    builder.insert(b"a/b/c", file(9)).unwrap();
+    builder.insert(b"a/other", Node { meta: Metadata { permissions: 0o7707, ..root }, ..dir(0) }).unwrap();
+    builder.insert(b"a/other/d/e", file(9)).unwrap();
+    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    let meta = |path: &str| tree.node(tree.find(path.split('/').map(str::as_bytes)).unwrap()).meta;
+    assert_eq!(tree.node(NodeId::ROOT).meta, root);
+    for path in ["a", "a/b"] {
+        assert_eq!(meta(path), root, "{path}");
+    }
+    assert_eq!(meta("a/other/d"), Metadata { permissions: 0o757, ..root });
+}
+
+#[test]
+fn hard_links_to_nothing_can_be_left_out() {
+    let links =
+        [("a", "b"), ("b", "a"), ("c", "a"), ("d", "nothing"), ("e", "d"), ("f", "dir"), ("g", "file"), ("h", "g")];
+    let mut builder = Builder::default();
+    for (path, target) in links {
+        builder.hard_link(path.as_bytes(), target.as_bytes()).unwrap();
+    }
+    builder.insert(b"dir/x", file(1)).unwrap();
+    builder.insert(b"file", file(2)).unwrap();
+    let mut lost = Vec::new();
+    let mut on_lost = |error: TreeError| {
+        lost.push(error.to_string());
+        Ok(())
+    };
+    let tree = builder.finish_with(Box::new(Nothing), &mut on_lost).unwrap();
+    let paths: Vec<_> = shown(&tree).into_iter().map(|(path, ..)| path).collect();
+    assert_eq!(paths, ["", "dir", "dir/x", "file", "g", "h"]);
+    let told: Vec<_> = lost.iter().map(|error| &error[..1]).collect();
+    assert_eq!(told.len(), 6, "{lost:?}");
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! How libarchive writes attributes in its PAX records: the name with `%XX`, the value in base64.
+
+/// The bytes of a text with `%XX`. A percent sign that no digits follow stands for itself.
+pub(super) fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high << 4 | low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+/// The bytes that base64 stands for, with or without padding.
+pub(super) fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.trim_ascii_end();
+    let padding = digits.iter().rev().take_while(|&&byte| byte == b'=').count();
+    let digits = &digits[..digits.len() - padding];
+    if padding > 2 || digits.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let bits = group.iter().try_fold(0_u32, |bits, &digit| Some(bits << 6 | u32::from(base64_digit(digit)?)))?;
+        let bits = bits << (6 * (4 - group.len()));
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    Some(bytes)
+}
+
+fn base64_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'A'..=b'Z' => Some(digit - b'A'),
+        b'a'..=b'z' => Some(digit - b'a' + 26),
+        b'0'..=b'9' => Some(digit - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded() {
+        let cases: [(&str, Option<&[u8]>); 11] = [
+            ("", Some(b"")),
+            ("YQ", Some(b"a")),
+            ("YQ==", Some(b"a")),
+            ("YQpi", Some(b"a\nb")),
+            ("AP+/", Some(b"\0\xFF\xBF")),
+            ("YWI=\n", Some(b"ab")),
+            ("YWJjZA", Some(b"abcd")),
+            ("Y", None),
+            ("YQ===", None),
+            ("Y*==", None),
+            ("YQ==YQ==", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(base64_decoded(text.as_bytes()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded() {
+        for (text, expected) in
+            [("user.x", &b"user.x"[..]), ("a%3Db%ff%", b"a=b\xFF%"), ("%4", b"%4"), ("%%41%zz", b"%A%zz")]
+        {
+            assert_eq!(percent_decoded(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

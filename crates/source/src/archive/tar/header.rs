@@ -1,0 +1,162 @@
+//! The header record of a member: 512 bytes of fields.
+//!
+//! All dialects have the fields of v7 at the same places. POSIX ustar adds owners' names, devices and a prefix of the path; star
+//! has a shorter prefix; GNU tar has a sparse map where the prefix is.
+
+use super::number::number;
+
+/// The unit of an archive, in bytes.
+pub(super) const RECORD_LEN: usize = 512;
+
+/// A record that may be a header.
+pub(super) type Record = [u8; RECORD_LEN];
+
+/// A field with its name in the descriptions of the format.
+#[derive(Clone, Copy)]
+pub(super) struct Field {
+    name: &'static str,
+    at: usize,
+    len: usize,
+}
+
+const NAME: Field = Field { name: "name", at: 0, len: 100 };
+pub(super) const MODE: Field = Field { name: "mode", at: 100, len: 8 };
+pub(super) const UID: Field = Field { name: "uid", at: 108, len: 8 };
+pub(super) const GID: Field = Field { name: "gid", at: 116, len: 8 };
+pub(super) const SIZE: Field = Field { name: "size", at: 124, len: 12 };
+pub(super) const MTIME: Field = Field { name: "mtime", at: 136, len: 12 };
+const CHECKSUM: Field = Field { name: "chksum", at: 148, len: 8 };
+const TYPE_FLAG_AT: usize = 156;
+const LINK_NAME: Field = Field { name: "linkname", at: 157, len: 100 };
+const MAGIC_AT: usize = 257;
+const UNAME: Field = Field { name: "uname", at: 265, len: 32 };
+const GNAME: Field = Field { name: "gname", at: 297, len: 32 };
+pub(super) const DEV_MAJOR: Field = Field { name: "devmajor", at: 329, len: 8 };
+pub(super) const DEV_MINOR: Field = Field { name: "devminor", at: 337, len: 8 };
+const PREFIX: Field = Field { name: "prefix", at: 345, len: 155 };
+const STAR_PREFIX: Field = Field { len: 131, ..PREFIX };
+/// What star writes at the end of its headers.
+const STAR_MAGIC: &[u8] = b"tar\0";
+
+/// What the fields behind those of v7 are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// There are none.
+    V7,
+    /// Those of POSIX.
+    Ustar,
+    /// Those of star: times of access and change end the prefix early.
+    Star,
+    /// Those of GNU tar before it wrote POSIX archives.
+    Gnu,
+}
+
+/// A header whose checksum is right.
+pub(super) struct Header<'a> {
+    record: &'a Record,
+    pub(super) dialect: Dialect,
+}
+
+impl<'a> Header<'a> {
+    /// The header that `record` is.
+    ///
+    /// # Errors
+    /// A wrong checksum.
+    pub(super) fn new(record: &'a Record) -> Result<Self, String> {
+        let expected = number_at(record, CHECKSUM)?;
+        let field = CHECKSUM.at..CHECKSUM.at + CHECKSUM.len;
+        // The sum is of bytes without sign, the field itself counting as spaces. Old programs took bytes with sign.
+        let spaces = CHECKSUM.len as i64 * i64::from(b' ');
+        let unsigned = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+        let found = i64::from(unsigned(record) - unsigned(&record[field.clone()])) + spaces;
+        let signed = |bytes: &[u8]| bytes.iter().map(|&byte| i64::from(byte as i8)).sum::<i64>();
+        if found != expected && signed(record) - signed(&record[field]) + spaces != expected {
+            return Err(format!("chksum = {expected}, but the bytes of the header add up to {found}"));
+        }
+        let dialect = match &record[MAGIC_AT..MAGIC_AT + 8] {
+            b"ustar  \0" => Dialect::Gnu,
+            magic if magic.starts_with(b"ustar\0") && record.ends_with(STAR_MAGIC) => Dialect::Star,
+            magic if magic.starts_with(b"ustar\0") => Dialect::Ustar,
+            _ => Dialect::V7,
+        };
+        Ok(Self { record, dialect })
+    }
+
+    /// The record itself.
+    pub(super) fn record(&self) -> &'a Record {
+        self.record
+    }
+
+    /// What the member is.
+    pub(super) fn type_flag(&self) -> u8 {
+        self.record[TYPE_FLAG_AT]
+    }
+
+    /// The member's path, of prefix and name.
+    pub(super) fn path(&self) -> Vec<u8> {
+        let name = text(self.record, NAME);
+        let prefix = match self.dialect {
+            Dialect::Ustar => text(self.record, PREFIX),
+            Dialect::Star => text(self.record, STAR_PREFIX),
+            Dialect::V7 | Dialect::Gnu => b"",
+        };
+        if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
+    }
+
+    /// The target of a link.
+    pub(super) fn link_name(&self) -> &'a [u8] {
+        text(self.record, LINK_NAME)
+    }
+
+    /// The owner's name, empty if there is none.
+    pub(super) fn user_name(&self) -> &'a [u8] {
+        if self.dialect == Dialect::V7 { b"" } else { text(self.record, UNAME) }
+    }
+
+    /// The group's name, empty if there is none.
+    pub(super) fn group_name(&self) -> &'a [u8] {
+        if self.dialect == Dialect::V7 { b"" } else { text(self.record, GNAME) }
+    }
+
+    /// The number in `field`.
+    ///
+    /// # Errors
+    /// No number.
+    pub(super) fn number(&self, field: Field) -> Result<i64, String> {
+        number_at(self.record, field)
+    }
+
+    /// The number in `field`, as a type that it may not fit.
+    ///
+    /// # Errors
+    /// No number; one out of range.
+    pub(super) fn number_as<N: TryFrom<i64>>(&self, field: Field) -> Result<N, String> {
+        let number = self.number(field)?;
+        N::try_from(number).map_err(|_| format!("{} = {number}: out of range", field.name))
+    }
+}
+
+/// Whether an archive begins with `record`: its checksum is right, and the fields that every dialect has are what they should be.
+pub(super) fn is_header(record: &Record) -> bool {
+    Header::new(record).is_ok_and(|header| {
+        let numbers = [MODE, UID, GID, MTIME].into_iter().all(|field| header.number(field).is_ok());
+        let is_type = matches!(header.type_flag(), 0 | b'0'..=b'7' | b'A'..=b'Z' | b'g' | b'x');
+        // The sum of a record of zeros but for the checksum itself would be right, too.
+        let has_name = record[NAME.at] != 0 || header.dialect != Dialect::V7;
+        numbers && is_type && has_name && header.number_as::<u64>(SIZE).is_ok()
+    })
+}
+
+fn number_at(record: &Record, Field { name, at, len }: Field) -> Result<i64, String> {
+    let bytes = &record[at..at + len];
+    number(bytes).ok_or_else(|| format!("{name} = \"{}\": no number", bytes.escape_ascii()))
+}
+
+fn text(record: &Record, Field { at, len, .. }: Field) -> &[u8] {
+    until_zero(&record[at..at + len])
+}
+
+/// What is in front of the first zero byte.
+pub(super) fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}

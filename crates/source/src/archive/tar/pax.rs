@@ -1,0 +1,286 @@
+//! PAX records: what extended headers say of the member behind them, or of all that follow.
+
+use kiln_builder::tree::Xattr;
+
+use super::encoding::{base64_decoded, percent_decoded};
+use super::number::{decimal, time};
+
+/// What extended headers say of a member.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extended {
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) link_path: Option<Vec<u8>>,
+    pub(super) size: Option<u64>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) user_name: Option<Vec<u8>>,
+    pub(super) group_name: Option<Vec<u8>>,
+    pub(super) mtime: Option<(i64, u32)>,
+    pub(super) dev_major: Option<u32>,
+    pub(super) dev_minor: Option<u32>,
+    /// ACLs in the form of text.
+    pub(super) acl_access: Option<Vec<u8>>,
+    pub(super) acl_default: Option<Vec<u8>>,
+    pub(super) sparse: Sparse,
+    /// As [`Origin`] orders them: of one name, the last counts.
+    xattrs: Vec<(Origin, Xattr)>,
+}
+
+/// What extended headers say of a sparse file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sparse {
+    pub(super) major: u64,
+    pub(super) minor: u64,
+    pub(super) path: Option<Vec<u8>>,
+    /// Bytes of the file with its holes.
+    pub(super) real_len: Option<u64>,
+    /// Offsets and lengths of data, where the header has the map (versions 0.0 and 0.1).
+    pub(super) map: Vec<(u64, u64)>,
+    /// An offset whose length has not come yet.
+    offset: Option<u64>,
+}
+
+/// Where an attribute is from. Of equal names the later origin counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Libarchive,
+    RedHat,
+    Acl,
+    Star,
+}
+
+/// Which members extended headers are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The next one.
+    Next,
+    /// All that follow.
+    All,
+}
+
+impl Extended {
+    /// Add the records in `payload`. What an earlier record of the same keyword said is gone; an empty value means that only the header
+    /// counts.
+    ///
+    /// # Errors
+    /// Byte of the payload at which a record is not what it should be, and why.
+    pub(super) fn add(&mut self, payload: &[u8], scope: Scope) -> Result<(), (usize, String)> {
+        let mut at = 0;
+        while at < payload.len() {
+            let rest = &payload[at..];
+            if rest.iter().all(|&byte| byte == 0) {
+                break;
+            }
+            let (len, keyword, value) = record(rest).map_err(|reason| (at, reason.to_owned()))?;
+            let is_of_one = matches!(keyword, b"path" | b"linkpath" | b"size")
+                || [&b"GNU.sparse."[..], XATTR, LIBARCHIVE_XATTR, ACL].iter().any(|prefix| keyword.starts_with(prefix));
+            if scope == Scope::All && is_of_one {
+                // Programs differ in whether they follow it, so the archive would be another one to each.
+                return Err((at, format!("{} for all files of the archive", keyword.escape_ascii())));
+            }
+            self.set(keyword, value).ok_or_else(|| {
+                let shown = &value[..value.len().min(64)];
+                (at, format!("{} = \"{}\": not a value that it can have", keyword.escape_ascii(), shown.escape_ascii()))
+            })?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// `None`: a value that the keyword cannot have.
+    fn set(&mut self, keyword: &[u8], value: &[u8]) -> Option<()> {
+        if let Some(name) = keyword.strip_prefix(XATTR) {
+            return self.add_xattr(Origin::Star, name.to_vec(), value.to_vec());
+        }
+        if let Some(name) = keyword.strip_prefix(LIBARCHIVE_XATTR) {
+            return self.add_xattr(Origin::Libarchive, percent_decoded(name), base64_decoded(value)?);
+        }
+        match keyword {
+            b"path" => self.path = bytes(value),
+            b"linkpath" => self.link_path = bytes(value),
+            b"size" => self.size = number(value)?,
+            b"uid" => self.uid = number(value)?,
+            b"gid" => self.gid = number(value)?,
+            b"uname" => self.user_name = bytes(value),
+            b"gname" => self.group_name = bytes(value),
+            b"mtime" if value.is_empty() => self.mtime = None,
+            b"mtime" => self.mtime = Some(time(value)?),
+            b"SCHILY.devmajor" => self.dev_major = number(value)?,
+            b"SCHILY.devminor" => self.dev_minor = number(value)?,
+            b"SCHILY.acl.access" => self.acl_access = bytes(value),
+            b"SCHILY.acl.default" => self.acl_default = bytes(value),
+            // The label as text, without the zero byte that it ends with in a file system.
+            b"RHT.security.selinux" if !value.is_empty() => {
+                self.add_xattr(Origin::RedHat, b"security.selinux".to_vec(), [value, b"\0"].concat())?;
+            }
+            b"GNU.sparse.major" => self.sparse.major = decimal(value)?,
+            b"GNU.sparse.minor" => self.sparse.minor = decimal(value)?,
+            b"GNU.sparse.name" => self.sparse.path = bytes(value),
+            b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.sparse.real_len = number(value)?,
+            b"GNU.sparse.offset" => self.sparse.offset = Some(decimal(value)?),
+            b"GNU.sparse.numbytes" => self.sparse.map.push((self.sparse.offset.take()?, decimal(value)?)),
+            b"GNU.sparse.map" => self.sparse.map = map(value)?,
+            // Others say nothing that a tree has.
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn add_xattr(&mut self, origin: Origin, name: Vec<u8>, value: Vec<u8>) -> Option<()> {
+        if name.is_empty() || name.contains(&0) {
+            return None;
+        }
+        self.xattrs.push((origin, Xattr { name: name.into(), value: value.into() }));
+        Some(())
+    }
+
+    /// Add the attribute of an ACL.
+    pub(super) fn add_acl(&mut self, name: &[u8], value: Vec<u8>) {
+        self.xattrs.push((Origin::Acl, Xattr { name: name.into(), value: value.into() }));
+    }
+
+    /// Attributes, each name once.
+    pub(super) fn xattrs(mut self) -> Vec<Xattr> {
+        // The sort is stable: of equal origins, what comes later counts.
+        self.xattrs.sort_by(|(a_origin, a), (b_origin, b)| b.name.cmp(&a.name).then(a_origin.cmp(b_origin)));
+        self.xattrs.reverse();
+        self.xattrs.dedup_by(|(_, later), (_, kept)| later.name == kept.name);
+        self.xattrs.into_iter().map(|(_, xattr)| xattr).collect()
+    }
+}
+
+const XATTR: &[u8] = b"SCHILY.xattr.";
+const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
+const ACL: &[u8] = b"SCHILY.acl.";
+
+/// Length, keyword and value of the record at the front of `rest`. Its length counts itself, and tells where it ends: values may hold any byte.
+fn record(rest: &[u8]) -> Result<(usize, &[u8], &[u8]), &'static str> {
+    // Longer than any number that is a length.
+    let digits = rest.iter().take(20).position(|&byte| byte == b' ').ok_or("a PAX record without a length")?;
+    let len = decimal(&rest[..digits]).and_then(|len| usize::try_from(len).ok());
+    let len = len.ok_or("a PAX record whose length is no number")?;
+    if len > rest.len() {
+        return Err("a PAX record that is longer than its header");
+    }
+    match rest.get(digits + 1..len) {
+        Some([text @ .., b'\n']) => {
+            let equals = text.iter().position(|&byte| byte == b'=').ok_or("a PAX record without =")?;
+            match equals {
+                0 => Err("a PAX record without a keyword"),
+                _ => Ok((len, &text[..equals], &text[equals + 1..])),
+            }
+        }
+        _ => Err("a PAX record that does not end with a line feed where its length says"),
+    }
+}
+
+fn bytes(value: &[u8]) -> Option<Vec<u8>> {
+    (!value.is_empty()).then(|| value.to_vec())
+}
+
+/// `None`: no number; `Some(None)`: no value.
+fn number<N: TryFrom<u64>>(value: &[u8]) -> Option<Option<N>> {
+    match value {
+        b"" => Some(None),
+        value => N::try_from(decimal(value)?).ok().map(Some),
+    }
+}
+
+/// Pairs of numbers between commas.
+fn map(value: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let mut numbers = value.split(|&byte| byte == b',').filter(|number| !number.is_empty()).map(decimal);
+    let mut map = Vec::new();
+    while let Some(offset) = numbers.next() {
+        map.push((offset?, numbers.next()??));
+    }
+    Some(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(payload: &[u8]) -> Result<Extended, String> {
+        let mut extended = Extended::default();
+        extended.add(payload, Scope::Next).map(|()| extended).map_err(|(at, reason)| format!("{at}: {reason}"))
+    }
+
+    /// A record with the right length.
+    fn record_of(text: &[u8]) -> Vec<u8> {
+        let len = (0..).find(|len: &usize| len.to_string().len() + 1 + text.len() + 1 == *len).unwrap();
+        [format!("{len} ").as_bytes(), text, b"\n"].concat()
+    }
+
+    #[test]
+    fn values_may_hold_any_byte() {
+        let payload = [
+            &record_of(b"SCHILY.xattr.user.a=1\n2\0=3\n12 path=x\n")[..],
+            &record_of(b"path=a\nb"),
+            &record_of(b"comment=\0"),
+            &record_of(b"SCHILY.xattr.user.empty="),
+        ]
+        .concat();
+        let extended = of(&payload).unwrap();
+        assert_eq!(extended.path.as_deref(), Some(&b"a\nb"[..]));
+        let xattrs: Vec<_> = extended.xattrs().into_iter().map(|x| (x.name.into_vec(), x.value.into_vec())).collect();
+        let expected = [(b"user.a".to_vec(), b"1\n2\0=3\n12 path=x\n".to_vec()), (b"user.empty".to_vec(), Vec::new())];
+        assert_eq!(xattrs, expected);
+    }
+
+    #[test]
+    fn one_attribute_of_each_name_counts() {
+        let payload = [
+            &record_of(b"SCHILY.xattr.user.a=star")[..],
+            &record_of(b"LIBARCHIVE.xattr.user.a=YQ"),
+            &record_of(b"LIBARCHIVE.xattr.user.b%3D=YQ=="),
+            &record_of(b"SCHILY.xattr.user.a=later"),
+            &record_of(b"RHT.security.selinux=label"),
+        ]
+        .concat();
+        let xattrs = of(&payload).unwrap().xattrs().into_iter();
+        let shown: Vec<_> = xattrs.map(|x| format!("{}={}", x.name.escape_ascii(), x.value.escape_ascii())).collect();
+        assert_eq!(shown, ["security.selinux=label\\x00", "user.a=later", "user.b==a"]);
+    }
+
+    #[test]
+    fn empty_values_leave_it_to_the_header() {
+        let payload = [record_of(b"path=x"), record_of(b"uid=7"), record_of(b"path="), record_of(b"uid=")].concat();
+        let extended = of(&payload).unwrap();
+        assert!(extended.path.is_none() && extended.uid.is_none());
+    }
+
+    #[test]
+    fn damaged_records_are_told() {
+        for (payload, reason) in [
+            (&b"0 path=x\n"[..], "0: a PAX record that does not end"),
+            (b"2 path=x\n", "0: a PAX record that does not end"),
+            (b"8 path=x\n", "0: a PAX record that does not end"),
+            (b"11 path=x\n", "0: a PAX record that is longer"),
+            (b"99999999999999999999999999 path=x\n", "0: a PAX record without a length"),
+            (b"18446744073709551615 a", "0: a PAX record without a length"),
+            (b"9999999999999999999 a=b\n", "0: a PAX record that is longer"),
+            (b"-9 path=x\n", "0: a PAX record whose length is no number"),
+            (b"path=x\n", "0: a PAX record without a length"),
+            (b"9 pathx__\n", "0: a PAX record that does not end"),
+            (b"8 pathx\n", "0: a PAX record without ="),
+            (b"5 =x\n", "0: a PAX record without a keyword"),
+            (b"9 path=x\n9 size=x\n", "9: size = \"x\""),
+            (b"9 size=-\n", "0: size"),
+            (b"29 size=18446744073709551616\n", "0: size"),
+            (b"18 uid=4294967296\n", "0: uid"),
+            (b"11 mtime=x\n", "0: mtime"),
+            (b"25 GNU.sparse.numbytes=1\n", "0: GNU.sparse.numbytes"),
+            (b"20 GNU.sparse.map=1\n", "0: GNU.sparse.map"),
+            (b"17 SCHILY.xattr.=\n", "0: a PAX record that"),
+            (b"18 SCHILY.xattr.=\n", "0: SCHILY.xattr."),
+            (b"29 LIBARCHIVE.xattr.user.a=*\n", "0: LIBARCHIVE.xattr.user.a"),
+        ] {
+            let error = of(payload).map(drop).unwrap_err();
+            assert!(error.starts_with(reason), "{}: {error}", payload.escape_ascii());
+        }
+        for keyword in ["path=x", "linkpath=x", "size=1", "GNU.sparse.size=1", "SCHILY.xattr.user.a=1"] {
+            assert!(Extended::default().add(&record_of(keyword.as_bytes()), Scope::All).is_err(), "{keyword}");
+        }
+        assert!(Extended::default().add(&record_of(b"mtime=1"), Scope::All).is_ok());
+    }
+}

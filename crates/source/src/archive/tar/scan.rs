@@ -1,0 +1,242 @@
+//! From the records of an archive to the members of a tree.
+
+use kiln_builder::tree::Kind;
+use std::io;
+
+use super::header::{Header, RECORD_LEN, Record, SIZE, until_zero};
+use super::member::{Member, What};
+use super::pax::{Extended, Scope};
+use super::sparse::{self, MapText, SparseMap};
+use crate::archive::members::Members;
+use crate::error::SourceError;
+use crate::input::tape::Tape;
+use crate::stored::Run;
+
+/// The longest path or target of GNU tar, in bytes.
+const LONG_NAME_MAX_LEN: u64 = 1 << 20;
+/// The longest extended header, in bytes: attributes of a file, or a map of a sparse file.
+const EXTENDED_MAX_LEN: u64 = 32 << 20;
+/// The longest extended header for all files, of which each member has a copy.
+const GLOBAL_MAX_LEN: u64 = 1 << 16;
+
+/// Put all members of the archive in `tape` in `members`.
+///
+/// # Errors
+/// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
+pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>) -> Result<(), SourceError> {
+    let mut scan = Scan { tape, members, global: Extended::default() };
+    // Two records of zeros end an archive, but others may follow behind (`cat a.tar b.tar`), and some programs leave them out.
+    while let Some((offset, record)) = scan.next_record()? {
+        let header = scan.header(offset, &record)?;
+        scan.member(offset, header)?;
+    }
+    Ok(())
+}
+
+struct Scan<'s, 'a> {
+    tape: &'s mut Tape,
+    members: &'s mut Members<'a>,
+    /// What is said of all members from here on.
+    global: Extended,
+}
+
+/// A map, if there is one, and the bytes of data that it took; or why the map is none.
+type MapOf = Result<(Option<SparseMap>, u64), String>;
+
+impl Scan<'_, '_> {
+    /// The next record that is not all zeros, and where it begins; `None` at the end.
+    fn next_record(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
+        let mut record = [0; RECORD_LEN];
+        loop {
+            let offset = self.tape.offset();
+            self.members.begin(offset)?;
+            let len = self.tape.fill(&mut record).map_err(|error| self.members.unreadable(offset, &error))?;
+            match record[..len].iter().all(|&byte| byte == 0) {
+                false if len < RECORD_LEN => return Err(self.cut(offset)),
+                false => return Ok(Some((offset, record))),
+                true if len < RECORD_LEN => return Ok(None),
+                true => {}
+            }
+        }
+    }
+
+    /// As [`Scan::next_record`], of a record that must follow.
+    fn record(&mut self) -> Result<Record, SourceError> {
+        let (offset, mut record) = (self.tape.offset(), [0; RECORD_LEN]);
+        self.tape.read_exact(&mut record).map_err(|error| self.members.unreadable(offset, &error))?;
+        Ok(record)
+    }
+
+    fn header<'h>(&self, offset: u64, record: &'h Record) -> Result<Header<'h>, SourceError> {
+        Header::new(record).map_err(|reason| self.members.malformed(offset, reason))
+    }
+
+    /// The member whose first header, which may be an extended one, begins at `offset`.
+    fn member(&mut self, offset: u64, first: Header<'_>) -> Result<(), SourceError> {
+        let mut extended = self.global.clone();
+        let (mut path, mut target) = (None, None);
+        // Extended headers come in front. Their own length is what their own header says, whatever was said of the member.
+        let (mut header_offset, mut record) = (offset, *first.record());
+        loop {
+            let header = self.header(header_offset, &record)?;
+            match header.type_flag() {
+                // `X` is what Solaris called it before POSIX did.
+                b'x' | b'X' => self.extend(&header, &mut extended, Scope::Next)?,
+                b'g' if header_offset != offset => {
+                    return Err(self.members.malformed(header_offset, "a global header between a file and its own"));
+                }
+                b'g' => return self.extend(&header, &mut extended, Scope::All).map(|()| self.global = extended),
+                b'L' => path = Some(self.long_name(&header)?),
+                b'K' => target = Some(self.long_name(&header)?),
+                _ => {
+                    let path = extended.sparse.path.take().or(extended.path.take()).or(path);
+                    let target = extended.link_path.take().or(target);
+                    let path = path.unwrap_or_else(|| header.path());
+                    let target = target.unwrap_or_else(|| header.link_name().to_vec());
+                    return self.insert(Member { offset, header, extended, path, target });
+                }
+            }
+            let Some(next) = self.next_record()? else {
+                return Err(self.members.malformed(header_offset, "an extended header without a file behind it"));
+            };
+            (header_offset, record) = next;
+        }
+    }
+
+    /// What follows `header`, of at most `max_len` bytes, without what fills its last record.
+    fn payload(&mut self, header: &Header<'_>, max_len: u64) -> Result<(u64, Vec<u8>), SourceError> {
+        let at = self.tape.offset();
+        let wrong = |scan: &Self, reason| scan.members.malformed(at - RECORD_LEN as u64, reason);
+        let len: u64 = header.number_as(SIZE).map_err(|reason| wrong(self, reason))?;
+        if len > max_len {
+            let flag = char::from(header.type_flag());
+            return Err(wrong(self, format!("size = {len} of a header of type {flag}: more than {max_len}")));
+        }
+        let payload = self.tape.read_vec(len).map_err(|error| self.members.unreadable(at, &error))?;
+        self.skip_padding(len)?;
+        Ok((at, payload))
+    }
+
+    fn extend(&mut self, header: &Header<'_>, extended: &mut Extended, scope: Scope) -> Result<(), SourceError> {
+        let max_len = if scope == Scope::All { GLOBAL_MAX_LEN } else { EXTENDED_MAX_LEN };
+        let (at, payload) = self.payload(header, max_len)?;
+        extended.add(&payload, scope).map_err(|(byte, reason)| self.members.malformed(at + byte as u64, reason))
+    }
+
+    fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>, SourceError> {
+        let (_, payload) = self.payload(header, LONG_NAME_MAX_LEN)?;
+        Ok(until_zero(&payload).to_vec())
+    }
+
+    /// Pass data of `len` bytes, of which `passed` were passed already, and what fills their last record.
+    fn skip_data(&mut self, len: u64, passed: u64) -> Result<(), SourceError> {
+        let at = self.tape.offset();
+        if let Err(error) = self.tape.skip(len - passed) {
+            let there = passed + (self.tape.offset() - at);
+            return Err(match error.kind() {
+                io::ErrorKind::UnexpectedEof => self
+                    .members
+                    .malformed(at - passed, format!("the archive ends {there} bytes into a file of {len} bytes")),
+                _ => self.members.unreadable(at, &error),
+            });
+        }
+        self.skip_padding(len)
+    }
+
+    /// Pass what fills the last record of `len` bytes. The archive may end before.
+    fn skip_padding(&mut self, len: u64) -> Result<(), SourceError> {
+        let at = self.tape.offset();
+        match self.tape.skip(len.wrapping_neg() % RECORD_LEN as u64) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(self.members.unreadable(at, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn cut(&self, offset: u64) -> SourceError {
+        self.members.malformed(offset, "the archive ends in the middle of a header")
+    }
+
+    /// Pass the data of a member, and put it in the tree.
+    fn insert(&mut self, mut member: Member<'_>) -> Result<(), SourceError> {
+        let (offset, what) = (member.offset, member.what());
+        let size = member.stored_len(what).map_err(|reason| self.members.malformed(offset, reason))?;
+        let file = match what {
+            What::File | What::OldSparseFile => self.file(&member, size)?,
+            _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo))?,
+        };
+        let (path, target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
+        let kind = match what {
+            What::Nothing => return Ok(()),
+            What::HardLink => return self.members.hard_link(offset, &path, &target),
+            What::Refused(reason) => Err(format!("type {}: {reason}", member.header.type_flag().escape_ascii())),
+            What::File | What::OldSparseFile => file,
+            What::Directory => Ok(Kind::Directory(Box::default())),
+            What::Symlink if target.is_empty() || target.contains(&0) => {
+                Err(format!("a symbolic link to \"{}\"", target.escape_ascii()))
+            }
+            What::Symlink => Ok(Kind::Symlink(target.into())),
+            What::CharDevice => member.rdev().map(Kind::CharDevice),
+            What::BlockDevice => member.rdev().map(Kind::BlockDevice),
+            What::Fifo => Ok(Kind::Fifo),
+        };
+        match kind.and_then(|kind| member.into_node(kind)) {
+            Ok(node) => self.members.insert(offset, &path, node).map(drop),
+            Err(reason) => self.members.leave_out(offset, &path, io::Error::other(reason)),
+        }
+    }
+
+    /// A regular file with data of `size` bytes, which are passed; or why it is none.
+    fn file(&mut self, member: &Member<'_>, size: u64) -> Result<Result<Kind, String>, SourceError> {
+        let (map, passed) = match self.map(member, size)? {
+            Ok(found) => found,
+            Err(reason) => return self.skip_data(size, 0).map(|()| Err(reason)),
+        };
+        let start = self.tape.offset();
+        self.skip_data(size, passed)?;
+        let Some(map) = map else { return Ok(Ok(self.members.whole_file(start..start + size))) };
+        Ok(match map.finish(start, size - passed) {
+            Ok((len, runs)) => {
+                self.members.charge(b"", runs.len() * size_of::<Run>())?;
+                Ok(self.members.sparse_file(len, runs))
+            }
+            Err(reason) => Err(reason),
+        })
+    }
+
+    /// The map of a file with data of `size` bytes, if it has one, and how many of them it took; or why it is none, where the archive
+    /// can be read on.
+    fn map(&mut self, member: &Member<'_>, size: u64) -> Result<MapOf, SourceError> {
+        let malformed = |scan: &Self, reason| scan.members.malformed(member.offset, reason);
+        if member.what() == What::OldSparseFile {
+            let (mut map, mut goes_on) =
+                sparse::of_header(member.header.record()).map_err(|reason| malformed(self, reason))?;
+            while goes_on {
+                let record = self.record()?;
+                goes_on = sparse::push_record(&mut map, &record).map_err(|reason| malformed(self, reason))?;
+            }
+            return Ok(Ok((Some(map), 0)));
+        }
+        let said = &member.extended.sparse;
+        let Some(real_len) = said.real_len else { return Ok(Ok((None, 0))) };
+        match (said.major, said.minor) {
+            (0, _) => {
+                let mut map = SparseMap::new(real_len);
+                let pushed = said.map.iter().try_for_each(|&(off, len)| map.push(off, len));
+                Ok(pushed.map(|()| (Some(map), 0)))
+            }
+            (1, 0) => {
+                let (mut text, mut passed) = (MapText::new(real_len), 0);
+                while !text.is_complete() {
+                    passed += RECORD_LEN as u64;
+                    if passed > size {
+                        return Err(malformed(self, format!("a sparse map longer than the {size} bytes of its file")));
+                    }
+                    let record = self.record()?;
+                    text.push_record(&record).map_err(|reason| malformed(self, reason))?;
+                }
+                Ok(Ok((Some(text.into_map()), passed)))
+            }
+            (major, minor) => Ok(Err(format!("a sparse file of version {major}.{minor}"))),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A tar archive as a source.
+
+use kiln_builder::tree::Implied;
+use kiln_read::ReadAt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::header::{RECORD_LEN, is_header};
+use super::scan::scan;
+use crate::archive::members::Members;
+use crate::error::{SourceError, Unreadable};
+use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
+use crate::input::tape::Tape;
+use crate::kind::SourceKind;
+use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
+use crate::stored::StoredFiles;
+
+/// tar archives as a kind of source.
+pub(crate) const KIND: SourceKind = SourceKind {
+    name: "tar",
+    title: "a tar archive",
+    is: |candidate| is_archive(candidate.plain_head()),
+    open: |candidate| Ok(Box::new(TarSource::of(candidate, TarOptions::default())?)),
+};
+
+fn is_archive(head: &[u8]) -> bool {
+    match head.first_chunk::<RECORD_LEN>() {
+        // An archive without members is two records of zeros, or 20. Other things begin with zeros, too, so there may be nothing else.
+        Some(record) if record.iter().all(|&byte| byte == 0) => {
+            let is_whole = head.len() < HEAD_LEN && head.len().is_multiple_of(RECORD_LEN);
+            is_whole && head.len() >= 2 * RECORD_LEN && head.iter().all(|&byte| byte == 0)
+        }
+        Some(record) => is_header(record),
+        None => false,
+    }
+}
+
+/// How an archive becomes a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TarOptions {
+    /// Metadata of the root and of directories that are no members.
+    pub implied: Implied,
+}
+
+/// A tar archive: v7, ustar, PAX, GNU or star.
+///
+/// Marks of aufs in layers of containers are files like any others here; [`Policy::aufs`](crate::filter::Policy::aufs) makes them those of
+/// overlayfs.
+pub struct TarSource {
+    path: PathBuf,
+    options: TarOptions,
+    /// None while it is read, and once reading it failed: a stream cannot be read again.
+    tape: Mutex<Option<Tape>>,
+}
+
+/// What is in an archive, and where it has the data.
+pub struct TarIndex {
+    /// The tree of what the filter wants.
+    pub scan: Scan,
+    /// Where in `archive` the data of each [`ContentId`](kiln_builder::tree::ContentId) of the tree lie.
+    pub files: Arc<StoredFiles>,
+    /// The archive, decompressed, as far as it was read: to its end.
+    pub archive: Arc<dyn ReadAt>,
+}
+
+impl TarSource {
+    /// Open the archive at `path`, which may be compressed; `-` is standard input.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read. What it holds shows when it is scanned.
+    pub fn open(path: &Path, place: &SourceOptions, options: TarOptions) -> Result<Self, SourceError> {
+        Self::of(Candidate::new(path, place)?, options)
+    }
+
+    fn of(candidate: Candidate<'_>, options: TarOptions) -> Result<Self, SourceError> {
+        let path = candidate.path().to_owned();
+        Ok(Self { path, options, tape: Mutex::new(Some(candidate.into_tape()?)) })
+    }
+
+    /// As [`Source::scan`], with the place of each file's data in the archive: what an image needs that refers to the archive instead of copying
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Source::scan`].
+    pub fn index(&self, options: &ScanOptions<'_>) -> Result<TarIndex, SourceError> {
+        let (found, files, archive) = self.read_all(options)?;
+        Ok(TarIndex { scan: select_found(found, &self.path, options)?, files, archive })
+    }
+
+    fn read_all(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<StoredFiles>, Arc<dyn ReadAt>), SourceError> {
+        let unreadable = |source| Unreadable { path: self.path.clone(), source };
+        let take = || self.tape.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut tape =
+            take().ok_or_else(|| unreadable(std::io::Error::other("the archive was read before, in vain")))?;
+        let mut members = Members::new(&self.path, options, self.options.implied);
+        scan(&mut tape, &mut members)?;
+        let archive = tape.finish().map_err(unreadable)?;
+        let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
+        *self.tape.lock().unwrap_or_else(PoisonError::into_inner) = Some(again);
+        let (found, files) = members.finish(Arc::clone(&archive))?;
+        Ok((found, files, archive))
+    }
+}
+
+impl Source for TarSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let (found, ..) = self.read_all(options)?;
+        Ok(Scanned::Everything(found))
+    }
+}

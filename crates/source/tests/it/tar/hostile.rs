@@ -1,0 +1,340 @@
+//! Archives that programs do not write: each case is one that readers of tar have been wrong about.
+
+use super::records::{Archive, header, patch, record};
+use super::{error_of, scan_bytes, scan_leaving_out};
+use kiln_builder::tree::{Implied, Kind, Metadata, Tree};
+use kiln_source::archive::tar::{TarOptions, TarSource};
+use kiln_source::{ScanOptions, Source, SourceOptions};
+use kiln_tests::rng::Rng;
+use kiln_tests::rounds;
+use kiln_tests::snapshot::of_tree;
+use kiln_tests::temp::TempDir;
+use std::fs;
+
+fn paths(tree: &Tree) -> Vec<String> {
+    of_tree(tree).unwrap().into_keys().map(|path| path.escape_ascii().to_string()).collect()
+}
+
+fn contents(tree: &Tree, path: &str) -> Vec<u8> {
+    let id = tree.find(path.split('/').map(str::as_bytes)).unwrap();
+    let Kind::File { len, .. } = tree.node(id).kind else { panic!("{path} is no file") };
+    let mut bytes = vec![0xA5; len as usize];
+    tree.open(id).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// A member whose data look like a member.
+fn smuggled() -> Vec<u8> {
+    Archive::default().member("smuggled", b'0', b"evil").0
+}
+
+#[test]
+fn the_size_of_an_extended_header_counts() {
+    // The header says 0, so a reader that believes it finds a member in the data.
+    let data = smuggled();
+    let size = data.len().to_string();
+    let outer = Archive::default().pax(&[("size", size.as_bytes())]);
+    let mut archive = outer.raw(&header("outer", b'0', 0), &data);
+    archive = archive.member("next", b'0', b"n");
+    let tree = scan_bytes(&archive.end()).unwrap();
+    assert_eq!(paths(&tree), ["", "next", "outer"]);
+    assert_eq!(contents(&tree, "outer"), data);
+    // It is said of the file, not of a header between them.
+    let archive = Archive::default().pax(&[("size", b"1024")]);
+    let archive = archive.member("long", b'L', b"name\0").raw(&header("x", b'0', 0), &data);
+    assert_eq!(paths(&scan_bytes(&archive.end()).unwrap()), ["", "name"]);
+    // Nor of links and directories, which have no data.
+    for flag in [b'1', b'2', b'5', b'6'] {
+        let archive = Archive::default().member("a", b'0', b"").pax(&[("size", b"512")]);
+        let archive = archive.link("b", flag, "a").member("c", b'0', b"c");
+        assert_eq!(paths(&scan_bytes(&archive.end()).unwrap()), ["", "a", "b", "c"]);
+    }
+    let global = record("size", b"1024");
+    let archive = Archive::default().member("g", b'g', &global).member("a", b'0', b"");
+    assert_eq!(error_of(&archive.end()), "at byte 512: size for all files of the archive");
+}
+
+#[test]
+fn attributes_may_hold_any_byte() {
+    let value = b"1\n\0 20 path=evil\n";
+    let archive = Archive::default().pax(&[("SCHILY.xattr.user.a", value), ("path", b"b")]);
+    let snapshot = of_tree(&scan_bytes(&archive.member("a", b'0', b"").end()).unwrap()).unwrap();
+    assert_eq!(snapshot[&b"b"[..]].xattrs[&b"user.a"[..]], value);
+}
+
+#[test]
+fn sizes_that_are_none_are_refused() {
+    let with = |at, bytes: &[u8]| {
+        let mut header = header("a", b'0', 0);
+        patch(&mut header, at, bytes);
+        error_of(&Archive::default().member("first", b'0', b"1").raw(&header, b"data").end())
+    };
+    let at = "at byte 1024: ";
+    assert_eq!(with(124, b"00000000009\0"), format!("{at}size = \"00000000009\\x00\": no number"));
+    assert_eq!(with(124, b"-0000000001\0"), format!("{at}size = \"-0000000001\\x00\": no number"));
+    assert_eq!(with(124, &[0xFF; 12]), format!("{at}size = -1: out of range"));
+    assert!(with(124, &[0x80, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]).starts_with(&format!("{at}size = ")));
+    let huge = with(124, b"\x80\0\0\0\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF");
+    assert_eq!(huge, "at byte 1536: the archive ends 1536 bytes into a file of 9223372036854775807 bytes");
+    assert_eq!(with(108, b"12x"), format!("{at}a: uid = \"12x0007\\x00\": no number"));
+    assert_eq!(with(108, &[0xFF; 8]), format!("{at}a: uid = -1: out of range"));
+    assert_eq!(with(136, b"garbage!"), format!("{at}a: mtime = \"garbage!144\\x00\": no number"));
+    let pax = Archive::default().pax(&[("size", b"18446744073709551615")]).member("a", b'0', b"");
+    assert_eq!(error_of(&pax.end()), "at byte 0: size = 18446744073709551615: out of range");
+}
+
+#[test]
+fn numbers_have_all_forms() {
+    let mut header = header("a", b'0', 0);
+    patch(&mut header, 100, b"   755 ");
+    patch(&mut header, 108, b"\x80\0\0\0\x12\x34\x56\x78");
+    patch(&mut header, 136, b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFB");
+    let tree = scan_bytes(&Archive::default().raw(&header, b"").end()).unwrap();
+    let expected = Metadata { permissions: 0o755, uid: 0x1234_5678, gid: 8, mtime: -5, mtime_nsec: 0 };
+    assert_eq!(tree.node(tree.find([&b"a"[..]]).unwrap()).meta, expected);
+}
+
+#[test]
+fn checksums_are_checked() {
+    let archive = Archive::default().member("a", b'0', b"a").member("b", b'0', b"b").end();
+    let mut damaged = archive.clone();
+    damaged[1024] ^= 1;
+    assert!(error_of(&damaged).starts_with("at byte 1024: chksum = "));
+    assert_eq!(error_of(&archive[..1100]), "at byte 1024: the archive ends in the middle of a header");
+    // The sum of bytes with sign, as some wrote it.
+    let mut signed = header("\u{e9}", b'0', 0);
+    signed[148..156].fill(b' ');
+    let sum: i32 = signed.iter().map(|&byte| i32::from(byte as i8)).sum();
+    signed[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    assert_eq!(paths(&scan_bytes(&Archive::default().raw(&signed, b"").end()).unwrap()), ["", "\\xc3\\xa9"]);
+}
+
+#[test]
+fn records_of_extended_headers_are_checked() {
+    for (payload, reason) in [
+        (&b"0 path=x\n"[..], "a PAX record that does not end"),
+        (b"600 path=x\n", "a PAX record that is longer than its header"),
+        (b"99999999999999999999 path=x\n", "a PAX record without a length"),
+        (b"9 path=x\n5 a\n\n", "a PAX record without ="),
+    ] {
+        let error = error_of(&Archive::default().member("x", b'x', payload).member("a", b'0', b"").end());
+        assert!(error.starts_with("at byte 5") && error.contains(reason), "{error}");
+    }
+    assert_eq!(
+        error_of(&Archive::default().pax(&[("path", b"x")]).end()),
+        "at byte 0: an extended header without a file behind it"
+    );
+}
+
+#[test]
+fn long_names_are_bounded() {
+    let header = header("long", b'L', 1 << 30);
+    let error = error_of(&Archive::default().raw(&header, b"name").end());
+    assert_eq!(error, "at byte 0: size = 1073741824 of a header of type L: more than 1048576");
+    let archive = Archive::default().member("l", b'L', b"long/name\0rest").member("k", b'K', b"target\0");
+    let tree = scan_bytes(&archive.member("x", b'2', b"").end()).unwrap();
+    assert_eq!(of_tree(&tree).unwrap()[&b"long/name"[..]].target, b"target");
+}
+
+#[test]
+fn no_path_leads_out() {
+    for path in ["../a", "a/../b", "/..", "a/.."] {
+        let error = error_of(&Archive::default().member(path, b'0', b"x").end());
+        assert!(error.starts_with("at byte 0: ") && error.ends_with("`..` has no meaning here"), "{error}");
+    }
+    let archive = Archive::default().member("/etc//./passwd", b'0', b"x").member(".", b'5', b"");
+    assert_eq!(paths(&scan_bytes(&archive.end()).unwrap()), ["", "etc", "etc/passwd"]);
+    let through = Archive::default().link("a", b'2', "/etc").member("a/b", b'0', b"x");
+    assert_eq!(error_of(&through.end()), "at byte 512: a/b: a is no directory");
+}
+
+#[test]
+fn hard_links_lead_to_files() {
+    let early = Archive::default().link("a", b'1', "b").link("c", b'1', "./a").member("b", b'0', b"data");
+    let snapshot = of_tree(&scan_bytes(&early.end()).unwrap()).unwrap();
+    assert!(["a", "b", "c"].iter().all(|path| snapshot[path.as_bytes()].nlink == 3));
+    let itself = Archive::default().link("a", b'1', "a");
+    assert!(error_of(&itself.clone().end()).ends_with("a: a hard link to a, which leads back to it"));
+    let directory = Archive::default().member("d", b'5', b"").link("a", b'1', "d");
+    assert_eq!(error_of(&directory.clone().end()), "at byte 512: a: a hard link to d, which is a directory");
+    let nothing = Archive::default().link("a", b'1', "b");
+    assert!(error_of(&nothing.clone().end()).ends_with("a: a hard link to b, which does not exist"));
+    for archive in [itself, directory, nothing] {
+        let (tree, left_out) = scan_leaving_out(&archive.member("z", b'0', b"").end());
+        assert_eq!(left_out, ["a"]);
+        assert!(paths(&tree).contains(&"z".to_owned()) && !paths(&tree).contains(&"a".to_owned()));
+    }
+}
+
+#[test]
+fn later_members_replace_earlier_ones() {
+    let archive = Archive::default().member("d/f", b'0', b"old").member("d/f", b'0', b"new").member("e", b'0', b"");
+    let archive = archive.member("e/", b'5', b"").member("d", b'5', b"").member("old-directory/", b'0', b"");
+    let tree = scan_bytes(&archive.end()).unwrap();
+    assert_eq!(paths(&tree), ["", "d", "d/f", "e", "old-directory"]);
+    assert_eq!(contents(&tree, "d/f"), b"new");
+    assert_eq!(tree.node(tree.find([&b"d"[..]]).unwrap()).meta.uid, 7);
+}
+
+/// An old sparse file of GNU tar with this map.
+fn sparse(real_len: u64, map: &[(u64, u64)], data: &[u8]) -> Vec<u8> {
+    let mut header = header("s", b'S', data.len() as u64);
+    patch(&mut header, 257, b"ustar  \0");
+    for (at, (off, len)) in map.iter().enumerate() {
+        patch(&mut header, 386 + 24 * at, format!("{off:011o}\0{len:011o}\0").as_bytes());
+    }
+    patch(&mut header, 483, format!("{real_len:011o}\0").as_bytes());
+    Archive::default().raw(&header, data).member("next", b'0', b"").end()
+}
+
+#[test]
+fn maps_of_sparse_files_go_forward_within_them() {
+    let data = [1; 20];
+    let good = scan_bytes(&sparse(100, &[(10, 10), (50, 10), (100, 0)], &data)).unwrap();
+    let expected = [vec![0; 10], vec![1; 10], vec![0; 30], vec![1; 10], vec![0; 40]].concat();
+    assert_eq!(contents(&good, "s"), expected);
+    for (real_len, map, reason) in [
+        (100, &[(10, 10), (15, 10)][..], "10 bytes at 15: before byte 20"),
+        (100, &[(50, 10), (10, 10)], "10 bytes at 10: before byte 60"),
+        (100, &[(95, 20)], "20 bytes at 95: the file has 100 bytes"),
+        (10, &[(0, 20)], "20 bytes at 0: the file has 10 bytes"),
+        (100, &[(0, 10)], "a sparse map of 10 bytes, of which the archive has 20"),
+    ] {
+        let error = error_of(&sparse(real_len, map, &data));
+        assert!(error.starts_with("at byte 0: ") && error.contains(reason), "{error}");
+        let pairs: Vec<_> = map.iter().flat_map(|(off, len)| [off.to_string(), len.to_string()]).collect();
+        let said = real_len.to_string();
+        let text = pairs.join(",");
+        let pax = Archive::default().pax(&[("GNU.sparse.size", said.as_bytes()), ("GNU.sparse.map", text.as_bytes())]);
+        let error = error_of(&pax.member("s", b'0', &data).end());
+        assert!(error.starts_with("at byte 0: ") && error.contains(reason), "{error}");
+        let mut text = format!("{}\n{}\n", map.len(), pairs.join("\n")).into_bytes();
+        text.resize(512, 0);
+        text.extend(data);
+        let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
+        let said = [&version[..], &[("GNU.sparse.realsize", said.as_bytes()), ("GNU.sparse.name", b"s")]].concat();
+        let error = error_of(&Archive::default().pax(&said).member("x", b'0', &text).end());
+        assert!(error.starts_with("at byte 0: ") && error.contains(reason), "{error}");
+        let endless = Archive::default().pax(&said).member("x", b'0', b"99\n1\n1\n").end();
+        assert!(error_of(&endless).contains("a sparse map longer than the 7 bytes of its file"));
+    }
+}
+
+#[test]
+fn unknown_types_are_told_and_can_be_left_out() {
+    let archive = |flag| Archive::default().member("a", flag, b"data").member("b", b'0', b"b").end();
+    for (flag, reason) in
+        [(b'M', "another volume"), (b'N', "1.10"), (b'A', "Solaris"), (b'Z', "not a type that is known")]
+    {
+        let error = error_of(&archive(flag));
+        assert!(
+            error.starts_with(&format!("at byte 0: a: type {}: ", char::from(flag))) && error.contains(reason),
+            "{error}"
+        );
+        let (tree, left_out) = scan_leaving_out(&archive(flag));
+        assert_eq!((paths(&tree), left_out), (vec![String::new(), "b".into()], vec!["a".into()]));
+    }
+    let (tree, left_out) = scan_leaving_out(&archive(b'V'));
+    assert_eq!((paths(&tree), left_out.len()), (vec![String::new(), "b".into()], 0));
+    assert_eq!(contents(&scan_bytes(&archive(b'7')).unwrap(), "a"), b"data");
+}
+
+#[test]
+fn what_an_archive_is() {
+    let archive = Archive::default().member("a", b'0', b"a");
+    for end in [0, 512, 1024, 10240] {
+        assert_eq!(paths(&scan_bytes(&[archive.0.clone(), vec![0; end]].concat()).unwrap()), ["", "a"]);
+    }
+    assert_eq!(paths(&scan_bytes(&archive.0[..513]).unwrap()), ["", "a"], "what fills the last record may be missing");
+    let behind = [archive.clone().end(), Archive::default().member("b", b'0', b"").end()].concat();
+    assert_eq!(paths(&scan_bytes(&behind).unwrap()), ["", "a", "b"]);
+    for len in [1024, 10240] {
+        assert_eq!(paths(&scan_bytes(&vec![0; len]).unwrap()), [""]);
+    }
+    for other in [vec![0; 512], vec![0; 1025], vec![0; 1 << 20], b"text ".repeat(500), archive.0[..511].to_vec()] {
+        assert!(error_of(&other).starts_with("neither"), "{} bytes", other.len());
+    }
+}
+
+#[test]
+fn missing_parents_can_inherit() {
+    let dir = TempDir::new("tar").unwrap();
+    let mut parent = header("d", b'5', 0);
+    patch(&mut parent, 100, b"0000775\0");
+    let archive = Archive::default().raw(&parent, b"").member("d/e/f", b'0', b"").end();
+    fs::write(dir.join("a.tar"), archive).unwrap();
+    let stop = &crate::common::GOING;
+    let implied = Implied::Inherited(Metadata { permissions: 0o755, ..Metadata::default() });
+    let source = TarSource::open(&dir.join("a.tar"), &SourceOptions::default(), TarOptions { implied }).unwrap();
+    let tree = source.scan(&ScanOptions::new(stop)).unwrap().tree;
+    let expected = Metadata { permissions: 0o775, uid: 7, gid: 8, mtime: 100, mtime_nsec: 0 };
+    assert_eq!(tree.node(tree.find([&b"d"[..], b"e"]).unwrap()).meta, expected);
+}
+
+/// A small archive with members of all types and extended headers of all kinds.
+fn everything() -> Vec<u8> {
+    let old = sparse(3000, &[(0, 10), (1000, 10)], &[2; 20]);
+    let archive = Archive(old[..1024].to_vec()).member("dir", b'5', b"").member("g", b'g', &record("mtime", b"-1.5"));
+    let pax: [(&str, &[u8]); 6] = [
+        ("path", b"dir/a"),
+        ("size", b"4"),
+        ("uid", b"70000"),
+        ("SCHILY.xattr.user.a", b"1\n2"),
+        ("LIBARCHIVE.xattr.user.b", b"YQ=="),
+        ("SCHILY.acl.access", b"user::rw-,user:1:r--,group::r--,mask::r--,other::---"),
+    ];
+    let archive = archive.pax(&pax).member("x", b'0', b"data").link("link", b'1', "dir/a").link("early", b'1', "late");
+    let archive = archive.member("l", b'L', b"late\0").member("x", b'7', b"late").member("k", b'K', b"target\0");
+    let archive = archive.member("symlink", b'2', b"").member("device", b'3', b"").member("fifo", b'6', b"");
+    let map = [b"1\n5\n4\n", &[0; 506][..], b"data"].concat();
+    let sparse: [(&str, &[u8]); 4] = [
+        ("GNU.sparse.major", b"1"),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.realsize", b"100"),
+        ("GNU.sparse.name", b"new-sparse"),
+    ];
+    archive.pax(&sparse).member("x", b'0', &map).member("V", b'V', b"").end()
+}
+
+#[test]
+fn damaged_archives_do_no_harm() {
+    let archive = everything();
+    assert_eq!(paths(&scan_bytes(&archive).unwrap()).len(), 11);
+    let dir = TempDir::in_memory("tar").unwrap();
+    let path = dir.join("a.tar");
+    let mut rng = Rng::new(0x7A12);
+    let mut whole = 0;
+    for round in 0..rounds("KILN_TAR_ROUNDS", 3000, 100_000) {
+        let mut damaged = archive.clone();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(damaged.len() as u64) as usize;
+            damaged[at] = if rng.below(2) == 0 { damaged[at] ^ 1 << rng.below(8) } else { rng.word() as u8 };
+        }
+        // Mostly with checksums that are right, or else damage does not reach what they protect.
+        if round % 4 > 0 {
+            for header in damaged.as_chunks_mut::<512>().0 {
+                if header[257..262] == *b"ustar" {
+                    patch(header, 0, b"");
+                }
+            }
+        }
+        if rng.below(8) == 0 {
+            damaged.truncate(rng.below(damaged.len() as u64) as usize);
+        }
+        fs::write(&path, &damaged).unwrap();
+        let source = TarSource::open(&path, &SourceOptions::default(), TarOptions::default()).unwrap();
+        let options = ScanOptions { keep_going: round % 2 == 0, ..ScanOptions::new(&crate::common::GOING) };
+        let Ok(scan) = source.scan(&options) else { continue };
+        whole += 1;
+        for (id, node) in scan.tree.nodes() {
+            if let Kind::File { len, .. } = node.kind {
+                let mut buf = vec![0; len.min(1 << 16) as usize];
+                let mut file = scan.tree.open(id).unwrap();
+                let off = len - buf.len() as u64;
+                file.read_exact_at(&mut buf, off).unwrap();
+                assert!(file.next_data(0).unwrap().is_none_or(|run| run.end <= len));
+            }
+        }
+    }
+    assert!(whole > 100, "{whole} of all archives could be read");
+}
