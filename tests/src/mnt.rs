@@ -162,8 +162,16 @@ impl Mount {
     /// # Errors
     /// Why this machine cannot, or what the program says.
     pub fn by_loop(image: &Path) -> Result<Self, String> {
+        Self::by_loop_as(image, "erofs")
+    }
+
+    /// Let the kernel mount an image of a filesystem of this type by `mount -t fs_type -o loop,ro`.
+    ///
+    /// # Errors
+    /// As [`Mount::by_loop`].
+    pub fn by_loop_as(image: &Path, fs_type: &str) -> Result<Self, String> {
         let dir = mount_point()?;
-        let output = Command::new("mount").args(["-t", "erofs", "-o", "loop,ro"]).arg(image).arg(dir.path()).output();
+        let output = Command::new("mount").args(["-t", fs_type, "-o", "loop,ro"]).arg(image).arg(dir.path()).output();
         let output = output.map_err(|error| format!("no program mount: {error}"))?;
         match output.status.success() {
             true => {

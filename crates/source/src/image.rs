@@ -1,3 +1,4 @@
 //! Images of filesystems as trees.
 
 pub mod erofs;
+pub(crate) mod squashfs;

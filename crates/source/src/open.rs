@@ -6,13 +6,14 @@ use crate::archive::tar::source as tar;
 use crate::dir::source as dir;
 use crate::error::SourceError;
 use crate::image::erofs::source as erofs;
+use crate::image::squashfs::source as squashfs;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::source::Source;
 use crate::unknown::refusal;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND];
+pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND, squashfs::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///

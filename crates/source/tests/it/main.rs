@@ -7,4 +7,5 @@ mod erofs;
 mod filter;
 mod merge;
 mod policy;
+mod squashfs;
 mod tar;

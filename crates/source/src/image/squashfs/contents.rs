@@ -1,0 +1,232 @@
+//! Contents of the files of an image.
+
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::blocks::{Blocks, Stored};
+use super::cache::Cache;
+use super::problem::{Problem, corrupt};
+
+/// Bytes of decoded fragment blocks in memory.
+const FRAGMENTS_LEN: usize = 64 << 20;
+/// Most blocks that [`Content::next_data`] tells at once.
+const RUN_MAX_COUNT: usize = 1024;
+
+/// Where the data of a file lie.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    /// In bytes.
+    pub len: u64,
+    /// Where the first block lies in the image.
+    pub start: u64,
+    /// Its blocks in [`Files::blocks`].
+    pub blocks: Range<usize>,
+    /// The fragment block that holds what follows the last block, and the byte in its plain text.
+    pub fragment: Option<(Stored, u32)>,
+}
+
+/// Where the data of all files lie.
+#[derive(Default)]
+pub(super) struct Files {
+    pub files: Vec<File>,
+    /// The blocks of all files.
+    pub blocks: Vec<BlockEnd>,
+}
+
+/// Where a block ends in the image, and whether it is compressed. It begins where the block in front of it ends, and is a hole if its length is 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockEnd(u64);
+
+impl BlockEnd {
+    pub(super) fn new(stored: &Stored) -> Self {
+        Self(stored.range.end << 1 | u64::from(stored.is_compressed))
+    }
+
+    fn end(self) -> u64 {
+        self.0 >> 1
+    }
+}
+
+impl Files {
+    /// Where the block `idx` of a file lies; empty: it is a hole.
+    fn stored(&self, file: &File, idx: usize) -> Stored {
+        let blocks = &self.blocks[file.blocks.clone()];
+        let start = if idx == 0 { file.start } else { blocks[idx - 1].end() };
+        Stored { range: start..blocks[idx].end(), is_compressed: blocks[idx].0 & 1 != 0 }
+    }
+}
+
+/// A fragment block, decoded by the first thread that wants it. A message says why it cannot be.
+type Fragment = Arc<OnceLock<Result<Box<[u8]>, String>>>;
+
+/// The contents of all files.
+pub(super) struct ImageContents(Arc<Shared>);
+
+struct Shared {
+    blocks: Arc<Blocks>,
+    block_len: usize,
+    files: Files,
+    fragments: Mutex<Cache<Fragment>>,
+}
+
+impl ImageContents {
+    /// The contents of `files` in an image with blocks of `block_len` bytes.
+    pub(super) fn new(blocks: Arc<Blocks>, block_len: u32, files: Files) -> Self {
+        let block_len = block_len as usize;
+        let fragments = Mutex::new(Cache::new(FRAGMENTS_LEN / block_len));
+        Self(Arc::new(Shared { blocks, block_len, files, fragments }))
+    }
+}
+
+impl Contents for ImageContents {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let shared = Arc::clone(&self.0);
+        Ok(Box::new(ImageContent {
+            shared,
+            idx: id.0 as usize,
+            fragment: None,
+            last: None,
+            plain: Vec::new(),
+            packed: Vec::new(),
+        }))
+    }
+}
+
+impl Shared {
+    fn fragment(&self, stored: &Stored, packed: &mut Vec<u8>) -> Result<Fragment, ContentError> {
+        let fragment = {
+            let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+            fragments.get(stored.range.start).unwrap_or_else(|| {
+                let fragment = Fragment::default();
+                fragments.insert(stored.range.start, Arc::clone(&fragment));
+                fragment
+            })
+        };
+        let decoded = fragment.get_or_init(|| {
+            let mut plain = vec![0; self.block_len];
+            match self.blocks.decode(stored, packed, &mut plain) {
+                Ok(len) => {
+                    plain.truncate(len);
+                    Ok(plain.into())
+                }
+                Err(problem) => Err(ContentError::from(problem).to_string()),
+            }
+        });
+        match decoded {
+            Ok(_) => Ok(fragment),
+            Err(message) => Err(io::Error::new(io::ErrorKind::InvalidData, message.clone()).into()),
+        }
+    }
+}
+
+/// The contents of a file, with the block that was decoded last.
+struct ImageContent {
+    shared: Arc<Shared>,
+    idx: usize,
+    fragment: Option<Fragment>,
+    /// Index of the block that `plain` is.
+    last: Option<usize>,
+    plain: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl ImageContent {
+    /// Fill `buf` from byte `from` of the block `idx`, whose plain length is `plain_len`.
+    fn read_block(&mut self, buf: &mut [u8], idx: usize, from: usize, plain_len: usize) -> Result<(), Problem> {
+        if self.last == Some(idx) {
+            buf.copy_from_slice(&self.plain[from..from + buf.len()]);
+            return Ok(());
+        }
+        let (files, blocks) = (&self.shared.files, &self.shared.blocks);
+        let stored = files.stored(&files.files[self.idx], idx);
+        if stored.range.is_empty() {
+            buf.fill(0);
+            return Ok(());
+        }
+        let decode = |packed: &mut Vec<u8>, plain: &mut [u8]| {
+            let len = blocks.decode(&stored, packed, plain)?;
+            // What a whole block lacks is zeros.
+            if len < plain.len() && plain.len() < self.shared.block_len {
+                let message = format!("a last block of {len} bytes, where {} are left", plain.len());
+                return Err(corrupt(stored.range.start, message));
+            }
+            plain[len..].fill(0);
+            Ok(())
+        };
+        if buf.len() == plain_len {
+            return decode(&mut self.packed, buf);
+        }
+        self.last = None;
+        self.plain.resize(plain_len, 0);
+        decode(&mut self.packed, &mut self.plain)?;
+        self.last = Some(idx);
+        buf.copy_from_slice(&self.plain[from..from + buf.len()]);
+        Ok(())
+    }
+
+    /// Fill `buf` from byte `from` of the part that is in a fragment block.
+    fn read_tail(&mut self, buf: &mut [u8], from: usize) -> Result<(), ContentError> {
+        let file = &self.shared.files.files[self.idx];
+        let Some((stored, start)) = &file.fragment else {
+            return Err(ContentError::Changed("it was read behind its end"));
+        };
+        let fragment = match &self.fragment {
+            Some(fragment) => fragment,
+            None => self.fragment.insert(self.shared.fragment(stored, &mut self.packed)?),
+        };
+        let Some(Ok(plain)) = fragment.get() else { unreachable!("only decoded fragments are kept") };
+        let start = *start as usize + from;
+        match plain.get(start..start + buf.len()) {
+            Some(tail) => buf.copy_from_slice(tail),
+            None => {
+                let message = format!("a fragment of {} bytes at {start}, in a block of {}", buf.len(), plain.len());
+                return Err(corrupt(stored.range.start, message).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Content for ImageContent {
+    fn read_exact_at(&mut self, mut buf: &mut [u8], mut off: u64) -> Result<(), ContentError> {
+        let (block_len, file) = (self.shared.block_len, &self.shared.files.files[self.idx]);
+        let (len, block_count) = (file.len, file.blocks.len());
+        if off.checked_add(buf.len() as u64).is_none_or(|end| end > len) {
+            return Err(ContentError::Changed("it was read behind its end"));
+        }
+        while !buf.is_empty() {
+            let (idx, from) = ((off / block_len as u64) as usize, (off % block_len as u64) as usize);
+            let plain_len = (len - (off - from as u64)).min(block_len as u64) as usize;
+            let part = buf.len().min(plain_len - from);
+            let (front, rest) = buf.split_at_mut(part);
+            if idx < block_count {
+                self.read_block(front, idx, from, plain_len)?;
+            } else {
+                self.read_tail(front, from)?;
+            }
+            (buf, off) = (rest, off + part as u64);
+        }
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        let (block_len, files) = (self.shared.block_len as u64, &self.shared.files);
+        let file = &files.files[self.idx];
+        if off >= file.len {
+            return Ok(None);
+        }
+        let count = file.blocks.len() + usize::from(file.fragment.is_some());
+        // What is in a fragment block is data.
+        let is_hole = |idx: usize| idx < file.blocks.len() && files.stored(file, idx).range.is_empty();
+        let Some(first) = ((off / block_len) as usize..count).find(|idx| !is_hole(*idx)) else { return Ok(None) };
+        let most = count.min(first + RUN_MAX_COUNT);
+        let end = (first + 1..most).find(|idx| is_hole(*idx)).unwrap_or(most);
+        Ok(Some(off.max(first as u64 * block_len)..file.len.min(end as u64 * block_len)))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}

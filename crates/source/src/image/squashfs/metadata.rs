@@ -1,0 +1,152 @@
+//! Metadata: streams of records in blocks of 8 KiB, compressed one by one, each behind its length.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::blocks::{Blocks, Stored};
+use super::cache::Cache;
+use super::problem::{Problem, corrupt};
+
+/// Plain length of metadata blocks; the last one of a stream is shorter.
+pub(super) const BLOCK_LEN: usize = 8 << 10;
+/// Blocks in memory: 32 MiB.
+const CACHED_COUNT: usize = 4096;
+/// Set in the header of a block that is stored as it is.
+const PLAIN: u16 = 0x8000;
+
+/// Where a record begins: a metadata block, relative to its table, and a byte in its plain text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ref(pub u64);
+
+impl Ref {
+    pub(super) fn new(block_off: u32, byte: u16) -> Self {
+        Self(u64::from(block_off) << 16 | u64::from(byte))
+    }
+
+    /// Offset of the block in its table.
+    fn block_off(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// Byte in the plain text of the block.
+    fn byte(self) -> usize {
+        (self.0 & 0xFFFF) as usize
+    }
+}
+
+struct Block {
+    plain: Box<[u8]>,
+    /// Byte of the image behind it, where the stream goes on.
+    end: u64,
+}
+
+/// The metadata of an image.
+pub(super) struct Metadata {
+    blocks: Arc<Blocks>,
+    cache: RefCell<Cache<Arc<Block>>>,
+}
+
+impl Metadata {
+    pub(super) fn new(blocks: Arc<Blocks>) -> Self {
+        Self { blocks, cache: RefCell::new(Cache::new(CACHED_COUNT)) }
+    }
+
+    pub(super) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Read records from `at` of the table that begins at byte `table_off` of the image.
+    ///
+    /// # Errors
+    /// A block that is not there or damaged; a byte behind its end.
+    pub(super) fn cursor(&self, table_off: u64, at: Ref) -> Result<Cursor<'_>, Problem> {
+        let offset = table_off.saturating_add(at.block_off());
+        let block = self.block(offset)?;
+        if at.byte() > block.plain.len() {
+            let message = format!("a reference to byte {} of a metadata block of {}", at.byte(), block.plain.len());
+            return Err(corrupt(offset, message));
+        }
+        Ok(Cursor { metadata: self, block, offset, byte: at.byte() })
+    }
+
+    /// The block at byte `offset` of the image.
+    fn block(&self, offset: u64) -> Result<Arc<Block>, Problem> {
+        if let Some(block) = self.cache.borrow_mut().get(offset) {
+            return Ok(block);
+        }
+        let mut header = [0; 2];
+        self.blocks.read(&mut header, offset, "the header of a metadata block")?;
+        let header = u16::from_le_bytes(header);
+        let (len, start) = (u64::from(header & !PLAIN), offset + 2);
+        if len == 0 || len > BLOCK_LEN as u64 {
+            return Err(corrupt(offset, format!("a metadata block of {len} bytes")));
+        }
+        let end = start + len;
+        let mut plain = vec![0; BLOCK_LEN];
+        let stored = Stored { range: start..end, is_compressed: header & PLAIN == 0 };
+        let len = self.blocks.decode(&stored, &mut Vec::new(), &mut plain)?;
+        plain.truncate(len);
+        let block = Arc::new(Block { plain: plain.into(), end });
+        self.cache.borrow_mut().insert(offset, Arc::clone(&block));
+        Ok(block)
+    }
+}
+
+/// A place in a stream of metadata.
+pub(super) struct Cursor<'a> {
+    metadata: &'a Metadata,
+    block: Arc<Block>,
+    /// Where the block begins in the image.
+    offset: u64,
+    byte: usize,
+}
+
+impl Cursor<'_> {
+    /// Where the block that is read begins in the image, for messages.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Fill `buf`, from as many blocks as it takes.
+    ///
+    /// # Errors
+    /// A block that is not there or damaged.
+    pub(super) fn read(&mut self, mut buf: &mut [u8]) -> Result<(), Problem> {
+        loop {
+            let rest = &self.block.plain[self.byte..];
+            let part = rest.len().min(buf.len());
+            let (front, back) = buf.split_at_mut(part);
+            front.copy_from_slice(&rest[..part]);
+            self.byte += part;
+            if back.is_empty() {
+                return Ok(());
+            }
+            buf = back;
+            let offset = self.block.end;
+            (self.block, self.offset, self.byte) = (self.metadata.block(offset)?, offset, 0);
+            if self.block.plain.is_empty() {
+                return Err(corrupt(offset, "a metadata block without contents"));
+            }
+        }
+    }
+
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// As [`Cursor::read`].
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+        let mut bytes = [0; N];
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The next `len` bytes. The caller has bounded them.
+    ///
+    /// # Errors
+    /// As [`Cursor::read`].
+    pub(super) fn vec(&mut self, len: usize) -> Result<Vec<u8>, Problem> {
+        let mut bytes = vec![0; len];
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+}

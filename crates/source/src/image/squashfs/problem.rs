@@ -1,0 +1,83 @@
+//! What is wrong with an image.
+
+use kiln_builder::tree::{ContentError, TreeError};
+use kiln_read::Escaped;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::{SourceError, Unreadable};
+
+/// Why an image, or a file in it, cannot be read.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The bytes at `offset` of the image are not what the format wants.
+    Corrupt { offset: u64, reason: String },
+    /// The image cannot be read.
+    Io(io::Error),
+    /// What was found is no tree.
+    Tree(TreeError),
+    /// The source's own errors.
+    Source(SourceError),
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Problem::Io(error)
+    }
+}
+
+impl From<TreeError> for Problem {
+    fn from(error: TreeError) -> Self {
+        Problem::Tree(error)
+    }
+}
+
+impl From<SourceError> for Problem {
+    fn from(error: SourceError) -> Self {
+        Problem::Source(error)
+    }
+}
+
+/// That the bytes at `offset` are not what the format wants.
+pub(super) fn corrupt(offset: u64, reason: impl Into<String>) -> Problem {
+    Problem::Corrupt { offset, reason: reason.into() }
+}
+
+impl Problem {
+    /// The same of the file at `inner`, relative to the root of the image.
+    pub(super) fn in_file(self, inner: &[u8]) -> Self {
+        match self {
+            Problem::Corrupt { offset, reason } => Problem::Corrupt {
+                offset,
+                reason: format!("{}: {reason}", Escaped::path(Path::new(OsStr::from_bytes(inner)))),
+            },
+            other => other,
+        }
+    }
+
+    /// As an error of the image at `path`.
+    pub(super) fn of_image(self, path: &Path) -> SourceError {
+        let path = path.to_owned();
+        match self {
+            Problem::Corrupt { offset, reason } => SourceError::Malformed { path, offset, reason },
+            Problem::Io(source) => Unreadable { path, source }.into(),
+            Problem::Tree(source) => SourceError::Tree { path, source },
+            Problem::Source(error) => error,
+        }
+    }
+}
+
+impl From<Problem> for ContentError {
+    fn from(problem: Problem) -> Self {
+        let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
+        match problem {
+            Problem::Corrupt { offset, reason } => invalid(format!("corrupt image: at byte {offset}: {reason}")),
+            Problem::Io(error) => error,
+            Problem::Tree(error) => invalid(error.to_string()),
+            Problem::Source(error) => invalid(error.to_string()),
+        }
+        .into()
+    }
+}

@@ -1,0 +1,228 @@
+//! Walking an image, and putting what is found into one tree.
+
+use kiln_builder::tree::{Builder, ContentId, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Tree};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::blocks::{Blocks, Stored};
+use super::contents::{BlockEnd, File, Files, ImageContents};
+use super::inode::{FileData, Inode, InodeKind, Listing};
+use super::listing::Entries;
+use super::metadata::{Cursor, Metadata, Ref};
+use super::problem::{Problem, corrupt};
+use super::superblock::{NO_TABLE, Superblock, u32_le, u64_le};
+use super::table::Table;
+use super::xattrs::Xattrs;
+use crate::limit::MemoryLimit;
+use crate::source::ScanOptions;
+
+/// Scan all of an image, which errors call `path`.
+///
+/// # Errors
+/// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
+pub(super) fn scan(
+    blocks: &Arc<Blocks>,
+    superblock: &Superblock,
+    path: &Path,
+    options: &ScanOptions<'_>,
+) -> Result<Tree, Problem> {
+    let metadata = Metadata::new(Arc::clone(blocks));
+    let mut scanner = Scanner::new(&metadata, superblock, path)?;
+    let mut next = scanner.begin()?;
+    while let Some(dir) = next {
+        options.check_stop()?;
+        scanner.directory(dir)?;
+        next = scanner.pending.pop();
+    }
+    let contents = ImageContents::new(Arc::clone(blocks), superblock.block_len, scanner.files);
+    Ok(scanner.builder.finish(Box::new(contents))?)
+}
+
+/// A directory that was met, for messages.
+struct Dir {
+    node: NodeId,
+    name: Box<[u8]>,
+    /// Index of the directory that holds it; its own of the root.
+    parent_idx: usize,
+}
+
+struct Scanner<'a> {
+    metadata: &'a Metadata,
+    superblock: &'a Superblock,
+    ids: Table<4>,
+    fragments: Option<Table<16>>,
+    xattrs: Option<Xattrs>,
+    builder: Builder,
+    files: Files,
+    /// Nodes of all inodes so far. Names of one inode are hard links, whatever number of links it claims.
+    nodes: HashMap<Ref, NodeId>,
+    dirs: Vec<Dir>,
+    /// Indexes in `dirs` of those that were not read yet.
+    pending: Vec<(usize, Listing)>,
+    memory: MemoryLimit,
+    path: &'a Path,
+}
+
+/// What the map of inodes takes for each.
+const KNOWN_COST: usize = 2 * size_of::<(Ref, NodeId)>();
+
+impl<'a> Scanner<'a> {
+    fn new(metadata: &'a Metadata, superblock: &'a Superblock, path: &'a Path) -> Result<Self, Problem> {
+        let blocks = metadata.blocks();
+        let fragments = match superblock.fragment_table_off {
+            NO_TABLE => None,
+            off => Some(Table::new(blocks, "the table of fragments", off, superblock.fragment_count)?),
+        };
+        Ok(Self {
+            metadata,
+            superblock,
+            ids: Table::new(blocks, "the table of ids", superblock.id_table_off, superblock.id_count.into())?,
+            fragments,
+            xattrs: Xattrs::new(blocks, superblock.xattr_table_off)?,
+            builder: Builder::default(),
+            files: Files::default(),
+            nodes: HashMap::new(),
+            dirs: Vec::new(),
+            pending: Vec::new(),
+            memory: MemoryLimit::new(blocks.len()),
+            path,
+        })
+    }
+
+    /// Put the root in the tree; it is the first directory to be read.
+    fn begin(&mut self) -> Result<Option<(usize, Listing)>, Problem> {
+        let at = Ref(self.superblock.root);
+        let (node, listing) = self.node(at).map_err(|problem| problem.in_file(b"/"))?;
+        self.builder.insert(b"", node)?;
+        self.nodes.insert(at, NodeId::ROOT);
+        self.dirs.push(Dir { node: NodeId::ROOT, name: Box::default(), parent_idx: 0 });
+        Ok(listing.map(|listing| (0, listing)))
+    }
+
+    /// Put the entries of a directory in the tree.
+    fn directory(&mut self, (dir_idx, listing): (usize, Listing)) -> Result<(), Problem> {
+        let of_dir = |scanner: &Self, problem: Problem| problem.in_file(&scanner.path_of(dir_idx, b""));
+        let entries = Entries::new(self.metadata, self.superblock.directory_table_off, listing);
+        let mut entries = entries.map_err(|problem| of_dir(self, problem))?;
+        while let Some(entry) = entries.next().map_err(|problem| of_dir(self, problem))? {
+            self.memory.charge(size_of::<kiln_builder::tree::Entry<'_>>() + entry.name.len(), self.path)?;
+            let added = self.entry(dir_idx, &entry.name, entry.inode);
+            added.map_err(|problem| problem.in_file(&self.path_of(dir_idx, &entry.name)))?;
+        }
+        Ok(())
+    }
+
+    /// Put a name in the tree, and what it leads to.
+    fn entry(&mut self, parent_idx: usize, name: &[u8], at: Ref) -> Result<(), Problem> {
+        let parent = self.dirs[parent_idx].node;
+        if let Some(&known) = self.nodes.get(&at) {
+            // That a directory has a second name is an error of the tree.
+            self.builder.name(parent, name, known);
+            return Ok(());
+        }
+        let (node, listing) = self.node(at)?;
+        let node = self.builder.add(node)?;
+        self.nodes.insert(at, node);
+        self.builder.name(parent, name, node);
+        if let Some(listing) = listing {
+            self.memory.charge(size_of::<Dir>() + size_of::<(usize, Listing)>() + name.len(), self.path)?;
+            self.dirs.push(Dir { node, name: name.into(), parent_idx });
+            self.pending.push((self.dirs.len() - 1, listing));
+        }
+        Ok(())
+    }
+
+    /// The node of the inode at `at`, without entries, and where a directory's lie.
+    fn node(&mut self, at: Ref) -> Result<(Node, Option<Listing>), Problem> {
+        let mut cursor = self.metadata.cursor(self.superblock.inode_table_off, at)?;
+        let inode = Inode::read(&mut cursor)?;
+        self.memory.charge(size_of::<Node>() + KNOWN_COST, self.path)?;
+        let meta = NodeMetadata {
+            permissions: inode.permissions,
+            uid: self.id(inode.uid_idx)?,
+            gid: self.id(inode.gid_idx)?,
+            mtime: inode.mtime.into(),
+            mtime_nsec: 0,
+        };
+        let xattrs = match inode.xattr_idx {
+            None => ThinSlice::default(),
+            Some(idx) => self.list_xattrs(idx)?,
+        };
+        let mut listing = None;
+        let kind = match inode.kind {
+            InodeKind::Directory(at) => {
+                listing = Some(at);
+                Kind::Directory(Box::default())
+            }
+            InodeKind::File(data) => self.file(&data, &mut cursor)?,
+            InodeKind::Symlink(target) => {
+                self.memory.charge(target.len(), self.path)?;
+                Kind::Symlink(target.into())
+            }
+            InodeKind::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+            InodeKind::CharDevice(rdev) => Kind::CharDevice(rdev),
+            InodeKind::Fifo => Kind::Fifo,
+            InodeKind::Socket => Kind::Socket,
+        };
+        Ok((Node { meta, xattrs, kind }, listing))
+    }
+
+    fn id(&self, idx: u16) -> Result<u32, Problem> {
+        self.ids.record(self.metadata, idx.into()).map(u32::from_le_bytes)
+    }
+
+    fn list_xattrs(&mut self, idx: u32) -> Result<ThinSlice<kiln_builder::tree::Xattr>, Problem> {
+        let (memory, path) = (&mut self.memory, self.path);
+        let Some(xattrs) = &self.xattrs else {
+            return Err(corrupt(56, format!("attributes {idx} of an image without a table of attributes")));
+        };
+        Ok(xattrs.list(self.metadata, idx, |bytes| Ok(memory.charge(bytes, path)?))?.into())
+    }
+
+    /// A regular file; the stored lengths of its blocks are at the cursor.
+    fn file(&mut self, data: &FileData, cursor: &mut Cursor<'_>) -> Result<Kind, Problem> {
+        let block_len = self.superblock.block_len;
+        self.memory.charge(size_of::<File>(), self.path)?;
+        let (first, mut start, mut sparse) = (self.files.blocks.len(), data.start, false);
+        for _ in 0..data.block_count(block_len) {
+            let stored = Stored::of_data(start, u32::from_le_bytes(cursor.array()?), block_len)?;
+            if stored.range.end > self.superblock.bytes_used {
+                let message = format!("a block that ends behind bytes_used = {}", self.superblock.bytes_used);
+                return Err(corrupt(stored.range.start, message));
+            }
+            self.memory.charge(size_of::<BlockEnd>(), self.path)?;
+            sparse |= stored.range.is_empty();
+            start = stored.range.end;
+            self.files.blocks.push(BlockEnd::new(&stored));
+        }
+        let has_tail = !data.len.is_multiple_of(u64::from(block_len));
+        let fragment = match (data.fragment, &self.fragments) {
+            (Some(_), _) if !has_tail => None,
+            (Some((idx, from)), Some(table)) => {
+                let record = table.record(self.metadata, idx)?;
+                Some((Stored::of_data(u64_le(&record, 0), u32_le(&record, 8), block_len)?, from))
+            }
+            (Some((idx, _)), None) => {
+                return Err(corrupt(80, format!("fragment {idx} in an image without a table of fragments")));
+            }
+            (None, _) => None,
+        };
+        let blocks = first..self.files.blocks.len();
+        self.files.files.push(File { len: data.len, start: data.start, blocks, fragment });
+        let content = ContentId(self.files.files.len() as u32 - 1);
+        Ok(Kind::File { len: data.len, content, sparse })
+    }
+
+    /// The path of a name in a directory, or, if there is none, of the directory.
+    fn path_of(&self, dir_idx: usize, name: &[u8]) -> Vec<u8> {
+        let (mut idx, mut names) = (dir_idx, vec![name]);
+        while idx != 0 {
+            names.push(&self.dirs[idx].name);
+            idx = self.dirs[idx].parent_idx;
+        }
+        names.reverse();
+        let path = names.join(&b'/');
+        path.strip_suffix(b"/").unwrap_or(&path).to_vec()
+    }
+}
