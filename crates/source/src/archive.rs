@@ -1,4 +1,6 @@
 //! Archives as trees.
 
+mod decoded;
 mod members;
 pub mod tar;
+pub(crate) mod zip;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::archive::tar::source as tar;
+use crate::archive::zip::source as zip;
 use crate::dir::source as dir;
 use crate::error::SourceError;
 use crate::image::erofs::source as erofs;
@@ -13,7 +14,7 @@ use crate::source::Source;
 use crate::unknown::refusal;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND, squashfs::KIND];
+pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND, squashfs::KIND, zip::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///

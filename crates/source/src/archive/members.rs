@@ -1,6 +1,6 @@
 //! The tree of an archive in the making: what archives of all formats do with their members.
 
-use kiln_builder::tree::{Builder, Implied, Kind, Node, NodeId, TreeError, Xattr};
+use kiln_builder::tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
 use kiln_read::ReadAt;
 use std::ffi::OsStr;
 use std::io;
@@ -130,8 +130,16 @@ impl<'a> Members<'a> {
     /// # Errors
     /// Hard links to nothing, unless the scan keeps going; what is no tree.
     pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<(Scan, Arc<StoredFiles>), SourceError> {
-        let files = Arc::new(self.files);
-        let contents = Box::new(files.in_archive(bytes));
+        let files = Arc::new(std::mem::take(&mut self.files));
+        let scan = self.finish_with(Box::new(files.in_archive(bytes)))?;
+        Ok((scan, files))
+    }
+
+    /// The tree, with contents of the format's own.
+    ///
+    /// # Errors
+    /// As [`Members::finish`].
+    pub(crate) fn finish_with(mut self, contents: Box<dyn Contents>) -> Result<Scan, SourceError> {
         let mut on_lost = |error: TreeError| match self.options.keep_going {
             true => {
                 self.skipped.push(listed(self.path, &error.path, io::Error::other(error.problem)));
@@ -140,7 +148,7 @@ impl<'a> Members<'a> {
             false => Err(error),
         };
         let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(self.path))?;
-        Ok((Scan { skipped: self.skipped, ..Scan::from(tree) }, files))
+        Ok(Scan { skipped: self.skipped, ..Scan::from(tree) })
     }
 }
 

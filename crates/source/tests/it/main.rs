@@ -9,3 +9,4 @@ mod merge;
 mod policy;
 mod squashfs;
 mod tar;
+mod zip;

@@ -1,0 +1,285 @@
+//! Contents that a decoder gives front to back only.
+//!
+//! Callers read contents at any offset, a large file by several threads at once. What is short is decoded into memory each
+//! time it is opened. What is long is decoded once, by the first thread that opens it, into a nameless file that all long contents
+//! of an archive share; threads that open the same content meanwhile wait for it.
+
+use flate2::Crc;
+use kiln_builder::Spool;
+use kiln_builder::tree::{Content, ContentError};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Contents up to this length are decoded into memory, in bytes.
+const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
+/// Bytes that are decoded at once.
+const PIECE_LEN: usize = 1 << 18;
+
+/// The streams of an archive, by index.
+pub(crate) trait Streams: Send + Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// What the archive says about the plain text of stream `idx`.
+    fn plain(&self, idx: usize) -> Plain;
+
+    /// The plain text of stream `idx`, from its front.
+    ///
+    /// # Errors
+    /// A decoder that cannot be made; errors of the archive.
+    fn decoder(&self, idx: usize) -> io::Result<Box<dyn Read + Send + '_>>;
+}
+
+/// What an archive says about a plain text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plain {
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its CRC-32, the one of IEEE 802.3.
+    pub crc: u32,
+}
+
+impl Plain {
+    /// Pass the plain text to `take`, piece by piece, each with its offset.
+    ///
+    /// # Errors
+    /// A text of another length or checksum; errors of `decoder` and `take`.
+    pub(crate) fn decode(
+        self,
+        decoder: &mut dyn Read,
+        mut take: impl FnMut(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut piece = vec![0; self.len.clamp(1, PIECE_LEN as u64) as usize];
+        let (mut crc, mut off) = (Crc::new(), 0);
+        loop {
+            let part = match decoder.read(&mut piece) {
+                Ok(0) => break,
+                Ok(part) => part,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if part as u64 > self.len - off {
+                return Err(invalid(format!("it holds more than the {} bytes that it claims", self.len)));
+            }
+            crc.update(&piece[..part]);
+            take(&piece[..part], off)?;
+            off += part as u64;
+        }
+        match (off == self.len, crc.sum() == self.crc) {
+            (true, true) => Ok(()),
+            (false, _) => Err(invalid(format!("it holds {off} bytes, not the {} that it claims", self.len))),
+            (true, false) => Err(wrong_crc(crc.sum(), self.crc)),
+        }
+    }
+
+    /// The plain text in memory. What is allocated grows with what there is.
+    ///
+    /// # Errors
+    /// As [`Plain::decode`].
+    pub(crate) fn decode_to_vec(self, decoder: &mut dyn Read) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        self.decode(decoder, |piece, _| {
+            plain.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(plain)
+    }
+}
+
+/// That a checksum is not what the archive says.
+pub(crate) fn wrong_crc(actual: u32, expected: u32) -> io::Error {
+    invalid(format!("its CRC-32 is {actual:08x}, not {expected:08x}"))
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// An error that is reported to several callers.
+type SharedError = (io::ErrorKind, Box<str>);
+
+/// Decoded contents of an archive.
+pub(crate) struct DecodedContents<S> {
+    streams: S,
+    spool_dir: PathBuf,
+    spool: OnceLock<Result<Arc<File>, SharedError>>,
+    /// Byte of the spool behind all that has a place there.
+    spool_end: AtomicU64,
+    /// Where plain texts lie in the spool, or why they are not there.
+    decoded: Box<[OnceLock<Result<u64, SharedError>>]>,
+}
+
+impl<S: Streams> DecodedContents<S> {
+    /// Contents of `streams`. Long ones wait in `spool_dir`.
+    pub(crate) fn new(streams: S, spool_dir: PathBuf) -> Self {
+        let decoded = (0..streams.count()).map(|_| OnceLock::new()).collect();
+        Self { streams, spool_dir, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
+    }
+
+    /// The plain text of stream `idx`.
+    ///
+    /// # Errors
+    /// A stream that cannot be decoded or is not what the archive says; errors of the system.
+    pub(crate) fn open(&self, idx: usize) -> io::Result<Box<dyn Content>> {
+        let plain = self.streams.plain(idx);
+        if plain.len <= IN_MEMORY_MAX_LEN {
+            return Ok(Box::new(InMemory(plain.decode_to_vec(&mut *self.streams.decoder(idx)?)?)));
+        }
+        let start = match self.decoded[idx].get_or_init(|| self.decode(idx, plain).map_err(portable)) {
+            Ok(start) => *start,
+            Err(error) => return Err(again(error)),
+        };
+        Ok(Box::new(InSpool { file: self.spool()?, start, len: plain.len }))
+    }
+
+    /// Decode stream `idx` into the spool.
+    fn decode(&self, idx: usize, plain: Plain) -> io::Result<u64> {
+        let spool = self.spool()?;
+        let mut decoder = self.streams.decoder(idx)?;
+        let taken = self.spool_end.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |end| end.checked_add(plain.len));
+        let start = taken.map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        plain.decode(&mut *decoder, |piece, off| {
+            spool.write_all_at(piece, start + off).map_err(|error| {
+                let reason = format!("what is decoded is kept in {}: {error}", self.spool_dir.display());
+                io::Error::new(error.kind(), reason)
+            })
+        })?;
+        Ok(start)
+    }
+
+    fn spool(&self) -> io::Result<Arc<File>> {
+        let create =
+            || Spool::create(&self.spool_dir).map(|spool| Arc::new(spool.into_file())).map_err(io::Error::other);
+        self.spool.get_or_init(|| create().map_err(portable)).clone().map_err(|error| again(&error))
+    }
+}
+
+fn portable(error: io::Error) -> SharedError {
+    (error.kind(), error.to_string().into())
+}
+
+fn again((kind, reason): &SharedError) -> io::Error {
+    io::Error::new(*kind, reason.as_ref())
+}
+
+struct InMemory(Vec<u8>);
+
+impl Content for InMemory {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        let rest = usize::try_from(off).ok().and_then(|off| self.0.get(off..)).and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(rest.ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)?);
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        let len = self.0.len() as u64;
+        Ok((off < len).then_some(off..len))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}
+
+struct InSpool {
+    file: Arc<File>,
+    start: u64,
+    len: u64,
+}
+
+impl Content for InSpool {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        if off.checked_add(buf.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(self.file.read_exact_at(buf, self.start + off)?)
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        Ok((off < self.len).then_some(off..self.len))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Plain texts, and how often a decoder was made.
+    struct Texts(Vec<(Vec<u8>, Plain)>, AtomicUsize);
+
+    impl Streams for Texts {
+        fn count(&self) -> usize {
+            self.0.len()
+        }
+
+        fn plain(&self, idx: usize) -> Plain {
+            self.0[idx].1
+        }
+
+        fn decoder(&self, idx: usize) -> io::Result<Box<dyn Read + Send + '_>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(&self.0[idx].0[..]))
+        }
+    }
+
+    fn plain(text: &[u8]) -> Plain {
+        let mut crc = Crc::new();
+        crc.update(text);
+        Plain { len: text.len() as u64, crc: crc.sum() }
+    }
+
+    #[test]
+    fn long_texts_are_decoded_once_for_all_threads() {
+        let texts: Vec<Vec<u8>> =
+            [3, 1 << 20, 1 << 21].iter().map(|len| (0..*len as u32).map(|at| (at / 7) as u8).collect()).collect();
+        let streams = Texts(texts.iter().map(|text| (text.clone(), plain(text))).collect(), AtomicUsize::new(0));
+        let contents = DecodedContents::new(streams, std::env::temp_dir());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for (idx, text) in texts.iter().enumerate() {
+                        let mut content = contents.open(idx).unwrap();
+                        let mut buf = vec![0; text.len() - 2];
+                        content.read_exact_at(&mut buf, 2).unwrap();
+                        assert!(buf == text[2..]);
+                        assert!(content.read_exact_at(&mut buf, 3).is_err());
+                        assert_eq!(content.next_data(1).unwrap(), Some(1..text.len() as u64));
+                        assert_eq!(content.next_data(text.len() as u64).unwrap(), None);
+                    }
+                });
+            }
+        });
+        assert_eq!(contents.streams.1.load(Ordering::Relaxed), 4 + 4 + 1);
+    }
+
+    #[test]
+    fn texts_that_are_not_what_the_archive_says_are_refused() {
+        for len in [10, 3 << 20] {
+            let text = vec![7; len];
+            let good = plain(&text);
+            let wrong = [
+                Plain { len: good.len - 1, ..good },
+                Plain { len: good.len + 1, ..good },
+                Plain { crc: good.crc ^ 1, ..good },
+            ];
+            let streams = Texts(wrong.map(|plain| (text.clone(), plain)).into(), AtomicUsize::new(0));
+            let contents = DecodedContents::new(streams, std::env::temp_dir());
+            for (idx, reason) in [(0, "more than the"), (1, "not the"), (2, "CRC-32")] {
+                for _ in 0..2 {
+                    let error = contents.open(idx).map(drop).unwrap_err();
+                    assert!(error.to_string().contains(reason), "{error}");
+                }
+            }
+        }
+    }
+}

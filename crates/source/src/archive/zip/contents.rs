@@ -1,0 +1,125 @@
+//! Contents of members.
+
+use flate2::Crc;
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_read::ReadAt;
+use rawzip::RangeReader;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::bytes::Bytes;
+use super::method::Method;
+use super::record::PackedData;
+use crate::archive::decoded::{DecodedContents, Plain, Streams, wrong_crc};
+
+impl PackedData {
+    /// The plain text, from its front.
+    ///
+    /// # Errors
+    /// A decoder that cannot be made; errors of the archive.
+    pub(super) fn decoder(&self, bytes: &Bytes) -> io::Result<Box<dyn Read + Send>> {
+        let packed = RangeReader::new(bytes.clone(), self.stored.clone());
+        self.method.decoder(Box::new(packed), self.plain.len)
+    }
+}
+
+/// Members' data, by content id.
+struct PackedFiles {
+    bytes: Bytes,
+    files: Vec<PackedData>,
+}
+
+impl Streams for PackedFiles {
+    fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    fn plain(&self, idx: usize) -> Plain {
+        self.files[idx].plain
+    }
+
+    fn decoder(&self, idx: usize) -> io::Result<Box<dyn Read + Send + '_>> {
+        self.files[idx].decoder(&self.bytes)
+    }
+}
+
+/// Contents of an archive.
+pub(super) struct ZipContents {
+    bytes: Bytes,
+    /// The range and checksum of what is stored as it is, by content id.
+    stored: Vec<Option<(Range<u64>, u32)>>,
+    decoded: DecodedContents<PackedFiles>,
+}
+
+impl ZipContents {
+    /// `files` of the archive `bytes`, by content id. Long ones are decoded into `spool_dir`.
+    pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_dir: &Path) -> Self {
+        let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
+        let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
+        let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_dir.to_owned());
+        Self { bytes, stored, decoded }
+    }
+}
+
+impl Contents for ZipContents {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let idx = id.0 as usize;
+        match &self.stored[idx] {
+            Some((range, crc)) => Ok(Box::new(StoredMember {
+                bytes: Arc::clone(&self.bytes.0),
+                range: range.clone(),
+                expected: *crc,
+                crc: Crc::new(),
+                checked_len: 0,
+            })),
+            None => Ok(self.decoded.open(idx)?),
+        }
+    }
+}
+
+/// A member that lies in the archive as it is.
+struct StoredMember {
+    bytes: Arc<dyn ReadAt>,
+    range: Range<u64>,
+    /// What the archive says.
+    expected: u32,
+    /// Of the first `checked_len` bytes.
+    crc: Crc,
+    checked_len: u64,
+}
+
+impl StoredMember {
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl Content for StoredMember {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        if off.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.bytes.read_exact_at(buf, self.range.start + off).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive became shorter"),
+            _ => error.into(),
+        })?;
+        if off == self.checked_len && !buf.is_empty() {
+            self.crc.update(buf);
+            self.checked_len += buf.len() as u64;
+            if self.checked_len == self.len() && self.crc.sum() != self.expected {
+                return Err(wrong_crc(self.crc.sum(), self.expected).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        Ok((off < self.len()).then_some(off..self.len()))
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Records of the central directory: what a member is, and where it lies.
+
+use kiln_builder::tree::Metadata;
+use kiln_format::inode::FileType;
+use rawzip::time::{UtcDateTime, ZipDateTimeKind};
+use rawzip::{CreatorSystem, ZipFileHeaderRecord};
+use std::io;
+use std::ops::Range;
+
+use super::bytes::Archive;
+use super::extra::{owners, owners_are_in_the_local_header, unicode_path};
+use super::method::Method;
+use crate::archive::decoded::Plain;
+
+/// The attribute of directories in MS-DOS, which archives of all systems set.
+const DOS_DIRECTORY: u32 = 0x10;
+/// Name and extra fields of a local header take no more.
+const LOCAL_FIELDS_MAX_LEN: usize = 2 * u16::MAX as usize;
+
+/// A member.
+pub(super) struct Member {
+    /// Where its record lies, in bytes.
+    pub record_off: u64,
+    /// Its path, as it is.
+    pub name: Box<[u8]>,
+    pub file_type: FileType,
+    pub meta: Metadata,
+    /// Where its local header begins.
+    pub header_off: u64,
+    pub data: PackedData,
+}
+
+/// Where the data of a member lie, and what they are.
+#[derive(Clone, Debug)]
+pub(super) struct PackedData {
+    /// In bytes of the archive.
+    pub stored: Range<u64>,
+    pub method: Method,
+    pub plain: Plain,
+}
+
+/// The path of the member of `record`.
+pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> &'a [u8] {
+    let raw: &[u8] = record.file_path().as_bytes();
+    match record.flags().is_utf8() {
+        true => raw,
+        false => unicode_path(record.extra_fields(), raw).unwrap_or(raw),
+    }
+}
+
+/// What `record` of `archive`, which has `len` bytes, says.
+///
+/// # Errors
+/// A member that is encrypted, or compressed by a method that is not read; one whose data are not there; errors of the system.
+pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u64) -> io::Result<Member> {
+    let flags = record.flags();
+    if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
+        let reason = "it is encrypted: unpack the archive with its password, and pack what comes out";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
+    let method = Method::of(record.compression_method(), flags.bits())?;
+    let entry = archive.get_entry(record.wayfinder()).map_err(|error| {
+        invalid(format!("its local header at byte {} cannot be read: {error}", record.local_header_offset()))
+    })?;
+    let (start, end) = entry.compressed_data_range();
+    if end > len {
+        return Err(invalid(format!("its data end at byte {end}, and the archive has {len}")));
+    }
+    let plain = Plain { len: record.uncompressed_size_hint(), crc: record.crc32() };
+    if method == Method::Stored && plain.len != end - start {
+        return Err(invalid(format!("it is stored as it is, {} bytes in {}", plain.len, end - start)));
+    }
+    let (file_type, permissions) = mode(record);
+    let mut owner = owners(record.extra_fields());
+    if owner.is_none() && owners_are_in_the_local_header(record.extra_fields()) {
+        let mut buf = vec![0; LOCAL_FIELDS_MAX_LEN];
+        let header = entry.local_header(&mut buf).map_err(|error| invalid(error.to_string()))?;
+        owner = owners(header.extra_fields());
+    }
+    let (uid, gid) = owner.unwrap_or_default();
+    let (mtime, mtime_nsec) = mtime(record);
+    Ok(Member {
+        record_off: record.central_directory_offset(),
+        name: name(record).into(),
+        file_type,
+        meta: Metadata { permissions, uid, gid, mtime, mtime_nsec },
+        header_off: record.local_header_offset(),
+        data: PackedData { stored: start..end, method, plain },
+    })
+}
+
+/// File type and permissions.
+fn mode(record: &ZipFileHeaderRecord<'_>) -> (FileType, u16) {
+    let attributes = record.external_attributes();
+    let by_unix = matches!(record.version_made_by().creator_system(), CreatorSystem::UNIX | CreatorSystem::MACOS);
+    // Zero is what programs write that know no modes.
+    let mode = Some((attributes >> 16) as u16).filter(|&mode| by_unix && mode != 0);
+    let named_directory = name(record).ends_with(b"/");
+    let file_type = match mode.and_then(FileType::from_mode) {
+        _ if named_directory => FileType::Directory,
+        Some(file_type) => file_type,
+        None if attributes & DOS_DIRECTORY != 0 => FileType::Directory,
+        None => FileType::Regular,
+    };
+    let default = if file_type == FileType::Directory { 0o755 } else { 0o644 };
+    (file_type, mode.map_or(default, |mode| mode & 0o7777))
+}
+
+/// Seconds since 1970, and nanoseconds.
+fn mtime(record: &ZipFileHeaderRecord<'_>) -> (i64, u32) {
+    match record.last_modified() {
+        ZipDateTimeKind::Utc(time) => (time.to_unix(), time.nanosecond()),
+        ZipDateTimeKind::Local(time) => {
+            let (year, month, day) = (time.year(), time.month(), time.day());
+            let utc = UtcDateTime::from_components(year, month, day, time.hour(), time.minute(), time.second(), 0);
+            (utc.map_or(0, |utc| utc.to_unix()), 0)
+        }
+    }
+}
+
+pub(super) fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}

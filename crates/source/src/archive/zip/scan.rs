@@ -1,0 +1,162 @@
+//! From the central directory to a tree.
+
+use kiln_builder::tree::{ContentId, Kind, Metadata, Node, NodeId, ThinSlice};
+use kiln_format::inode::FileType;
+use kiln_read::ReadAt;
+use rawzip::MAX_CENTRAL_DIRECTORY_RECORD_SIZE;
+use std::io;
+use std::path::Path;
+
+use super::bytes::{Archive, Bytes};
+use super::contents::ZipContents;
+use super::record::{Member, PackedData, invalid, member, name};
+use crate::archive::members::Members;
+use crate::error::{SourceError, Unreadable};
+use crate::source::{Scan, ScanOptions};
+
+/// The longest target of a symbolic link that Linux knows, in bytes.
+const TARGET_MAX_LEN: u64 = 4095;
+
+/// Read names and metadata of all members of `archive`, which errors call `path`.
+///
+/// # Errors
+/// A directory that cannot be read; the first member that cannot, unless the scan keeps going.
+pub(super) fn scan(
+    archive: &Archive,
+    path: &Path,
+    spool_dir: &Path,
+    options: &ScanOptions<'_>,
+) -> Result<Scan, SourceError> {
+    let implied = Metadata { permissions: 0o755, ..Metadata::default() };
+    let mut members = Members::new(path, options, implied.into());
+    let bytes = archive.get_ref();
+    let len = bytes.0.len().map_err(|source| Unreadable { path: path.to_owned(), source })?;
+    let list = without_overlaps(list(archive, len, &mut members)?, &mut members)?;
+    let mut scanner = Scanner { members, bytes, files: Vec::new(), placed: Vec::new() };
+    for member in list {
+        scanner.add(member)?;
+    }
+    let Scanner { members, files, .. } = scanner;
+    members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_dir)))
+}
+
+/// All members that can be read, in the order of the directory.
+fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Member>, SourceError> {
+    let mut buf = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
+    let mut records = archive.entries(&mut buf);
+    let (mut list, mut off) = (Vec::new(), archive.directory_offset());
+    loop {
+        let record = records.next_entry();
+        let record = record.map_err(|error| {
+            members.malformed(off, format!("a record of the central directory behind this place: {error}"))
+        })?;
+        let Some(record) = record else { return Ok(list) };
+        off = record.central_directory_offset();
+        members.begin(off)?;
+        match member(&record, archive, len) {
+            Ok(member) => {
+                members.charge(name(&record), size_of::<Member>())?;
+                list.push(member);
+            }
+            Err(error) => members.leave_out(off, name(&record), error)?,
+        }
+    }
+}
+
+/// `list` without members that share bytes with others: a small archive of such members could hold petabytes.
+fn without_overlaps(list: Vec<Member>, members: &mut Members<'_>) -> Result<Vec<Member>, SourceError> {
+    let mut order: Vec<usize> = (0..list.len()).collect();
+    order.sort_by_key(|&idx| (list[idx].header_off, list[idx].record_off));
+    let mut shares_bytes_with = vec![None; list.len()];
+    let mut last: Option<&Member> = None;
+    for idx in order {
+        match last {
+            Some(last) if list[idx].header_off < last.data.stored.end => shares_bytes_with[idx] = Some(last.record_off),
+            _ => last = Some(&list[idx]),
+        }
+    }
+    let mut apart = Vec::with_capacity(list.len());
+    for (member, other) in list.into_iter().zip(shares_bytes_with) {
+        match other {
+            None => apart.push(member),
+            Some(other) => {
+                let reason = format!("its data overlap those of the member whose record is at byte {other}");
+                members.leave_out(member.record_off, &member.name, invalid(reason))?;
+            }
+        }
+    }
+    Ok(apart)
+}
+
+struct Scanner<'a> {
+    members: Members<'a>,
+    bytes: &'a Bytes,
+    /// By content id.
+    files: Vec<PackedData>,
+    /// Nodes and their records' places, by rising ids.
+    placed: Vec<(NodeId, u64)>,
+}
+
+impl Scanner<'_> {
+    fn add(&mut self, member: Member) -> Result<(), SourceError> {
+        let (off, is_dir) = (member.record_off, member.file_type == FileType::Directory);
+        self.members.begin(off)?;
+        // What is wrong with a path shows when it is inserted.
+        if let Ok(Some(there)) = self.members.builder.find(&member.name)
+            && !(is_dir && matches!(self.members.builder.nodes()[there.idx()].kind, Kind::Directory(_)))
+        {
+            return self.members.leave_out(off, &member.name, self.taken(there));
+        }
+        let kind = match self.kind(&member) {
+            Ok(kind) => kind,
+            Err(error) => return self.members.leave_out(off, &member.name, error),
+        };
+        let node = Node { meta: member.meta, xattrs: ThinSlice::default(), kind };
+        if let Some(id) = self.members.insert(off, &member.name, node)?
+            && self.placed.last().is_none_or(|(last, _)| *last < id)
+        {
+            self.placed.push((id, off));
+        }
+        Ok(())
+    }
+
+    /// That a path names `there` already.
+    fn taken(&self, there: NodeId) -> io::Error {
+        let place = self.placed.binary_search_by_key(&there, |(id, _)| *id);
+        invalid(match place {
+            Ok(idx) => format!("the record at byte {} has the same path", self.placed[idx].1),
+            Err(_) => "other members lie below this path".into(),
+        })
+    }
+
+    fn kind(&mut self, member: &Member) -> io::Result<Kind> {
+        let len = member.data.plain.len;
+        Ok(match member.file_type {
+            FileType::Regular => {
+                self.files.push(member.data.clone());
+                Kind::File { len, content: ContentId(self.files.len() as u32 - 1), sparse: false }
+            }
+            FileType::Symlink => Kind::Symlink(self.target(&member.data)?.into()),
+            FileType::Directory if len > 0 => return Err(invalid(format!("a directory with {len} bytes of contents"))),
+            FileType::Directory => Kind::Directory(Box::default()),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharDevice | FileType::BlockDevice => {
+                let reason = "a device, whose numbers a zip archive does not hold";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
+        })
+    }
+
+    fn target(&self, data: &PackedData) -> io::Result<Vec<u8>> {
+        let len = data.plain.len;
+        if !(1..=TARGET_MAX_LEN).contains(&len) {
+            return Err(invalid(format!("a symbolic link with a target of {len} bytes")));
+        }
+        let target = data.plain.decode_to_vec(&mut *data.decoder(self.bytes)?)?;
+        match target.contains(&0) {
+            true => Err(invalid("a symbolic link with a target that holds a zero byte".into())),
+            false => Ok(target),
+        }
+    }
+}
