@@ -7,9 +7,10 @@ use kiln_codec::{Encoder, Method, Spec};
 use kiln_format::chunk::ChunkFormat;
 use kiln_format::compr_cfg::{Algorithm, ComprCfgs, Lz4Cfg};
 use kiln_format::dirent::{Dirent, encode_block};
-use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, Form, IndexKind, Inode, InodeData};
-use kiln_format::superblock::{BASE_LEN, ComprInfo, SUPERBLOCK_OFF, Superblock, checksum, checksum_len};
+use kiln_format::inode::{CompactTimes, DataLayout, Epoch, FileType, IndexKind, Inode, InodeData};
+use kiln_format::superblock::{ComprInfo, SUPERBLOCK_OFF, Superblock, checksum, checksum_len};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
+use kiln_tests::records::{plain_inode, plain_superblock};
 
 /// Byte offset of nid 0.
 pub const META_OFF: u64 = 64 << 10;
@@ -40,30 +41,14 @@ impl Handmade {
     pub fn new(block_bits: u8) -> Self {
         let block_bits = BlockBits::new(block_bits).unwrap();
         let sb = Superblock {
-            block_bits,
-            checksum: 0,
             compat: Compat::SB_CHKSUM,
             incompat: Incompat::all().difference(Incompat::METABOX | Incompat::FRAGMENTS),
-            root_nid: Nid(0),
             inos: 2,
             epoch: 1_700_000_000,
             fixed_nsec: 5,
-            blocks: 0,
             meta_blkaddr: Blkaddr(META_OFF / block_bits.len()),
-            xattr_blkaddr: Blkaddr(0),
-            uuid: [0; 16],
-            volume_name: [0; 16],
             compr_info: ComprInfo::AvailableAlgs(algorithms().algorithms()),
-            extra_devices: 0,
-            devt_off: 0,
-            xattr_prefix_count: 0,
-            xattr_prefix_off: 0,
-            xattr_filter_reserved: 0,
-            ishare_xattr_prefix_id: 0,
-            packed_nid: None,
-            build_time: 0,
-            metabox_nid: None,
-            record_len: BASE_LEN as u64,
+            ..plain_superblock(block_bits)
         };
         Self { sb, bytes: vec![0; DATA_OFF as usize], next: DATA_OFF }
     }
@@ -101,22 +86,8 @@ impl Handmade {
             DataLayout::CompressedFull => InodeData::Compressed { index: IndexKind::Full, blocks: i_u },
             DataLayout::CompressedCompact => InodeData::Compressed { index: IndexKind::Compact, blocks: i_u },
         };
-        Inode {
-            form: Form::Extended,
-            data,
-            omits_dot: false,
-            implies_nlink: false,
-            xattr_icount: 0,
-            file_type: FileType::Regular,
-            permissions: 0o644,
-            size,
-            ino: 0,
-            uid: 0,
-            gid: 0,
-            mtime: self.sb.epoch,
-            mtime_nsec: self.sb.fixed_nsec,
-            nlink: 1,
-        }
+        let plain = plain_inode(FileType::Regular, data, size);
+        Inode { permissions: 0o644, mtime: self.sb.epoch, mtime_nsec: self.sb.fixed_nsec, nlink: 1, ..plain }
     }
 
     /// Byte offset of an inode in the image.
