@@ -1,9 +1,9 @@
 //! EROFS images: pack a directory into a compressed file that Linux mounts; read it, extract it, mount it.
 //!
 //! ```
-//! # let tmp = std::env::temp_dir().join(format!("kiln-doc-{}", std::process::id()));
-//! # std::fs::create_dir_all(tmp.join("src")).unwrap();
-//! # std::fs::write(tmp.join("src/hello"), "world").unwrap();
+//! # let tmp = tempfile::tempdir().unwrap();
+//! # std::fs::create_dir(tmp.path().join("src")).unwrap();
+//! # std::fs::write(tmp.path().join("src/hello"), "world").unwrap();
 //! # let old = std::env::current_dir().unwrap();
 //! # std::env::set_current_dir(&tmp).unwrap();
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +23,6 @@
 //! # }
 //! # example().unwrap();
 //! # std::env::set_current_dir(old).unwrap();
-//! # std::fs::remove_dir_all(&tmp).unwrap();
 //! ```
 //!
 //! Mounting is done by the kernel's own driver where it lets this process, and else by FUSE, which needs no privilege:

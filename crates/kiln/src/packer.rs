@@ -19,10 +19,10 @@ use crate::request::{ByPath, PackRequest, Unmatched};
 /// ```
 /// use kiln::{Packer, Preset, Threads};
 ///
-/// # let tmp = std::env::temp_dir().join(format!("kiln-packer-doc-{}", std::process::id()));
-/// # std::fs::create_dir_all(tmp.join("src")).unwrap();
-/// # std::fs::write(tmp.join("src/hello"), "world").unwrap();
-/// # let (src, out) = (tmp.join("src"), tmp.join("out.erofs"));
+/// # let tmp = tempfile::tempdir().unwrap();
+/// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
+/// # std::fs::create_dir(&src).unwrap();
+/// # std::fs::write(src.join("hello"), "world").unwrap();
 /// let packed = Packer::new()
 ///     .preset(Preset::Archive)
 ///     .kernel("6.6".parse().unwrap())
@@ -30,7 +30,6 @@ use crate::request::{ByPath, PackRequest, Unmatched};
 ///     .replace()
 ///     .pack(&src, &out)?;
 /// assert_eq!(packed.summary.files, 1);
-/// # std::fs::remove_dir_all(&tmp).unwrap();
 /// # Ok::<(), kiln::Error>(())
 /// ```
 #[derive(Clone, Default)]

@@ -266,25 +266,10 @@ mod tests {
     use std::fs;
     use std::io::Write;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use tempfile::TempDir;
 
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("kiln-atomic-{}-{name}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(dir: &TempDir) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     /// An output of the kind for file systems without nameless files.
@@ -299,8 +284,8 @@ mod tests {
 
     #[test]
     fn appears_at_the_end_or_not_at_all() {
-        let scratch = Scratch::new("appears");
-        let path = scratch.0.join("image");
+        let scratch = TempDir::new().unwrap();
+        let path = scratch.path().join("image");
         for create in [
             |path: &Path| AtomicFile::create(path, Existing::Keep).unwrap(),
             |path: &Path| with_name(path, Existing::Keep),
@@ -309,12 +294,12 @@ mod tests {
             output.file().write_all(b"half").unwrap();
             assert!(!path.exists());
             drop(output);
-            assert!(scratch.names().is_empty(), "nothing is left");
+            assert!(names(&scratch).is_empty(), "nothing is left");
 
             let output = create(&path);
             output.file().write_all(b"whole").unwrap();
             output.commit().unwrap();
-            assert_eq!(scratch.names(), ["image"]);
+            assert_eq!(names(&scratch), ["image"]);
             assert_eq!(fs::read(&path).unwrap(), b"whole");
             fs::remove_file(&path).unwrap();
         }
@@ -322,8 +307,8 @@ mod tests {
 
     #[test]
     fn what_replaces_a_file_has_its_mode_and_no_group_gains_access() {
-        let scratch = Scratch::new("mode");
-        let path = scratch.0.join("image");
+        let scratch = TempDir::new().unwrap();
+        let path = scratch.path().join("image");
         for create in [
             |path: &Path| AtomicFile::create(path, Existing::Replace).unwrap(),
             |path: &Path| with_name(path, Existing::Replace),
@@ -343,8 +328,8 @@ mod tests {
 
     #[test]
     fn what_exists_is_kept_unless_told_otherwise() {
-        let scratch = Scratch::new("exists");
-        let path = scratch.0.join("image");
+        let scratch = TempDir::new().unwrap();
+        let path = scratch.path().join("image");
         // Someone else is faster: only the end can tell.
         for create in [
             |path: &Path| AtomicFile::create(path, Existing::Keep).unwrap(),
@@ -354,7 +339,7 @@ mod tests {
             fs::write(&path, b"other").unwrap();
             assert!(matches!(output.commit(), Err(OutputError::Exists { .. })));
             assert_eq!(fs::read(&path).unwrap(), b"other");
-            assert_eq!(scratch.names(), ["image"]);
+            assert_eq!(names(&scratch), ["image"]);
             fs::remove_file(&path).unwrap();
         }
         fs::write(&path, b"old").unwrap();
@@ -367,7 +352,7 @@ mod tests {
             output.file().write_all(b"new").unwrap();
             output.commit().unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"new");
-            assert_eq!(scratch.names(), ["image"]);
+            assert_eq!(names(&scratch), ["image"]);
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();

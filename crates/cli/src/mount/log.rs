@@ -140,10 +140,12 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_tests::temp::TempDir;
 
     #[test]
     fn the_system_gets_messages_and_holds_nobody_up() {
-        let path = std::env::temp_dir().join(format!("kiln-log-{}", std::process::id()));
+        let scratch = TempDir::new("log").unwrap();
+        let path = scratch.join("socket");
         assert!(send(&path, "nothing listens").is_err());
         let socket = UnixDatagram::bind(&path).unwrap();
         send(&path, "<28>kiln[1]: x").unwrap();
@@ -152,7 +154,6 @@ mod tests {
         assert_eq!(&message[..len], b"<28>kiln[1]: x");
         // Nothing is received any more: at last there is no room.
         while send(&path, "more").is_ok() {}
-        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

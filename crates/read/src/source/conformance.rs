@@ -86,6 +86,7 @@ mod tests {
     use crate::source::file::FileSource;
     use crate::source::memory::MemorySource;
     use crate::source::offset::OffsetSource;
+    use kiln_tests::temp::TempDir;
     use std::io;
 
     fn pattern(len: usize) -> Vec<u8> {
@@ -101,12 +102,12 @@ mod tests {
 
     #[test]
     fn files_conform() {
-        let path = std::env::temp_dir().join(format!("kiln-read-conformance-{}", std::process::id()));
+        let scratch = TempDir::new("conformance").unwrap();
+        let path = scratch.join("file");
         for len in [0, 1, 70_000] {
             std::fs::write(&path, pattern(len)).unwrap();
             assert_conforms(&FileSource::open(&path).unwrap(), &pattern(len));
         }
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

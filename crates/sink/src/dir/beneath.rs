@@ -65,39 +65,22 @@ fn step_flags() -> OFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_tests::temp::TempDir;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     type Open = fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd>;
-
-    /// A directory of this test's own, gone when it ends.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("kiln-beneath-{}-{name}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     /// Both ways of opening must agree on every path.
     #[test]
     fn nothing_leads_out() {
-        let scratch = Scratch::new("out");
-        fs::create_dir_all(scratch.0.join("target/a/b")).unwrap();
-        symlink("../outside", scratch.0.join("target/link")).unwrap();
-        symlink("a", scratch.0.join("target/inner")).unwrap();
-        fs::create_dir(scratch.0.join("outside")).unwrap();
-        fs::write(scratch.0.join("target/file"), "").unwrap();
-        let root = fs::File::open(scratch.0.join("target")).unwrap();
+        let scratch = TempDir::new("beneath").unwrap();
+        fs::create_dir_all(scratch.join("target/a/b")).unwrap();
+        symlink("../outside", scratch.join("target/link")).unwrap();
+        symlink("a", scratch.join("target/inner")).unwrap();
+        fs::create_dir(scratch.join("outside")).unwrap();
+        fs::write(scratch.join("target/file"), "").unwrap();
+        let root = fs::File::open(scratch.join("target")).unwrap();
         for open in [open_one as Open, open_by_components] {
             let open = |path: &str| open_by(root.as_fd(), path.as_bytes(), OFlags::PATH, open).is_ok();
             for path in ["", "a", "a/b"] {
@@ -112,8 +95,8 @@ mod tests {
 
     #[test]
     fn long_paths_are_opened_in_pieces() {
-        let scratch = Scratch::new("long");
-        let root = fs::File::open(&scratch.0).unwrap();
+        let scratch = TempDir::new("beneath").unwrap();
+        let root = fs::File::open(scratch.path()).unwrap();
         let name = "n".repeat(200);
         let mut path = Vec::new();
         for _ in 0..50 {

@@ -174,23 +174,24 @@ fn list(dir: PathBuf, mount: MountIdentity, range: &DirRange, buf: &mut [MaybeUn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_tests::temp::TempDir;
     use std::fs;
     use std::path::Path;
 
     /// A directory with files in a directory `sub`, in place of a mount, and the thread that lists it.
     struct Scene {
-        dir: PathBuf,
+        _dir: TempDir,
         thread: ReaddirThread,
     }
 
     impl Scene {
-        fn new(name: &str, files: u32) -> Self {
-            let dir = std::env::temp_dir().join(format!("kiln-{name}-{}", std::process::id()));
-            fs::create_dir_all(dir.join("sub")).unwrap();
-            (0..files).for_each(|file| fs::write(dir.join(format!("sub/{file}")), "").unwrap());
+        fn new(files: u32) -> Self {
+            let dir = TempDir::new("dentry-thread").unwrap();
+            let sub = dir.dir("sub");
+            (0..files).for_each(|file| fs::write(sub.join(file.to_string()), "").unwrap());
             let (thread, slot) = ReaddirThread::new();
-            slot.set_mount(dir.clone(), MountIdentity::of(&dir).unwrap());
-            Self { dir, thread }
+            slot.set_mount(dir.path().to_owned(), MountIdentity::of(dir.path()).unwrap());
+            Self { _dir: dir, thread }
         }
 
         fn list(&self, path: &str, from: u64, count: u32) -> Option<Progress> {
@@ -206,15 +207,9 @@ mod tests {
         })
     }
 
-    impl Drop for Scene {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
-
     #[test]
     fn directories_are_listed_to_their_end() {
-        let scene = Scene::new("dentry-thread", 10);
+        let scene = Scene::new(10);
         // "." and ".." are entries, too.
         assert_eq!(scene.list("sub", 0, 1000), Some(Progress { count: 12, next: None }));
         assert_eq!(scene.list("", 0, 1000), Some(Progress { count: 3, next: None }));
@@ -222,7 +217,7 @@ mod tests {
 
     #[test]
     fn long_ones_are_listed_in_ranges() {
-        let scene = Scene::new("parts", 5000);
+        let scene = Scene::new(5000);
         let (mut count, mut next, mut ranges) = (0, Some(0), 0);
         while let Some(from) = next {
             let progress = scene.list("sub", from, 100).unwrap();
@@ -234,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_ends_listing() {
-        let scene = Scene::new("lost", 1);
+        let scene = Scene::new(1);
         assert_eq!(scene.thread.list(DirRange { path: "other".into(), from: 0, count: 1, end: 1 }), None);
         assert_eq!(scene.thread.list(DirRange { path: "sub".into(), from: 0, count: 1, end: 1 }), None);
     }
