@@ -5,10 +5,11 @@
 //! Workers never write: what leaves, leaves through `consume`, on the calling thread, in the order of the jobs. So nothing
 //! that `consume` sees depends on scheduling. With one thread the same code runs without threads: the reference.
 
+use crate::locks::{lock, wait};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::mpsc;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use crate::threads::Threads;
@@ -164,7 +165,7 @@ impl<J, I: Iterator<Item = Costed<J>>> Gate<I> {
         let mut state = self.lock();
         // The cost of a job is known once it is taken, so the budget may be overrun by one job for each worker.
         while state.held > 0 && state.held >= self.budget && state.jobs.is_some() {
-            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.released, state);
         }
         let costed = state.jobs.as_mut()?.next()?;
         state.held += costed.cost;
@@ -187,7 +188,7 @@ impl<I> Gate<I> {
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState<I>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

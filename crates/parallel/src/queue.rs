@@ -3,9 +3,10 @@
 //! The job that was found last is done first, so that a walk of a tree keeps few jobs waiting. The order in which jobs end depends
 //! on scheduling: what they give must not.
 
+use crate::locks::{lock, wait};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use crate::threads::Threads;
@@ -69,12 +70,12 @@ impl<J> Queue<'_, J> {
             if let Some(job) = state.waiting.pop() {
                 return Some(job);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

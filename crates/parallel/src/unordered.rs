@@ -1,7 +1,8 @@
 //! Items that several threads take from one queue, in order, and finish in any order.
 
+use crate::locks::lock;
 use crate::threads::Threads;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 
 /// Give each of `items` to a worker once. Each of the threads has a worker of its own from `make_worker`, and takes the next item when
@@ -11,7 +12,7 @@ pub fn run<T: Send, W: FnMut(T)>(threads: Threads, items: Vec<T>, make_worker: i
     let threads = threads.count().min(items.len());
     let queue = Mutex::new(items.into_iter());
     // A worker that panics holds no lock while it works, so the queue is whole.
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&queue).next();
     let work = || {
         let mut worker = make_worker();
         while let Some(item) = next() {

@@ -14,11 +14,11 @@ use kiln_format::Incompat;
 use kiln_format::Nid;
 use kiln_format::device::DEVICE_SLOT_LEN;
 use kiln_parallel::Threads;
+use kiln_parallel::locks::lock;
 use report::Usage;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use stored::StoredRanges;
-use stored::lock;
 use tally::Tally;
 
 /// Inodes that a thread takes from the walk at once.

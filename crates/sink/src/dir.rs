@@ -17,11 +17,12 @@ mod work;
 use crate::{Selection, SinkError};
 use crew::Crew;
 use kiln_read::{Image, Nid};
+use parking_lot::Mutex;
 use run::Run;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use walk::Walker;
 use work::Job;
@@ -168,7 +169,7 @@ fn work_all(run: &Run<'_>, jobs: &Mutex<Receiver<Job>>) {
     let mut buffer = content::buffer();
     loop {
         // The guard is dropped before the job is done.
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = jobs.lock().recv();
         match job {
             Ok(job) => work::work(run, job, &mut buffer),
             Err(_) => return,

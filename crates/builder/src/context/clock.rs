@@ -1,7 +1,7 @@
 //! CPU and wall time of the phases of a build.
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time that a part of the work took.
@@ -37,7 +37,7 @@ impl PhaseClock {
     /// End the running phase, call it `name`, start the next.
     pub fn finish(&self, name: &'static str) {
         let (wall, cpu) = (Instant::now(), process_cpu());
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.0.lock();
         let phase = Phase { name, wall: wall - times.wall, cpu: cpu.saturating_sub(times.cpu) };
         times.phases.push(phase);
         (times.wall, times.cpu) = (wall, cpu);
@@ -45,7 +45,7 @@ impl PhaseClock {
 
     /// All phases that have ended.
     pub fn phases(self) -> Vec<Phase> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).phases
+        self.0.into_inner().phases
     }
 }
 

@@ -3,8 +3,8 @@
 //! Phases post what they leave out, and what has changed, from the one thread that takes decisions; so entries stand in an order
 //! that does not depend on the number of threads.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Skipped;
 use crate::tree::NodeId;
@@ -34,22 +34,22 @@ pub(crate) struct ClosedLedger {
 impl Ledger {
     /// Files that are to share nothing with others.
     pub(crate) fn apart(&self) -> BTreeSet<NodeId> {
-        self.entries().apart.keys().copied().collect()
+        self.0.lock().apart.keys().copied().collect()
     }
 
     /// Post an input that is left out.
     pub(crate) fn leave_out(&self, one: Skipped) {
-        self.entries().left_out.push(one);
+        self.0.lock().left_out.push(one);
     }
 
     /// Post a file that has changed. It may yet be left out.
     pub(crate) fn change(&self, node: NodeId, one: Skipped) {
-        self.entries().changed.push((node, one));
+        self.0.lock().changed.push((node, one));
     }
 
     /// Forget what this attempt has posted; `node` is to be apart in the next one.
     pub(crate) fn begin_again(&self, node: NodeId, one: Skipped) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         entries.left_out.clear();
         entries.changed.clear();
         entries.apart.insert(node, one);
@@ -57,17 +57,13 @@ impl Ledger {
 
     /// The end of a build. `is_stored` tells files that are in the image.
     pub(crate) fn close(self, is_stored: impl Fn(NodeId) -> bool) -> ClosedLedger {
-        let Entries { apart, left_out, changed } = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Entries { apart, left_out, changed } = self.0.into_inner();
         let changed = apart.into_iter().chain(changed);
         let changed = changed.filter(|(node, one)| one.error.is_change() && is_stored(*node));
         // Of several entries for a file the last one is told.
         let by_path: BTreeMap<_, _> = changed.map(|(_, one)| (one.path, one.error)).collect();
         let changed = by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect();
         ClosedLedger { skipped: left_out, changed }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

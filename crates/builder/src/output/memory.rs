@@ -1,7 +1,7 @@
 //! An output in memory.
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use crate::output::Output;
 
@@ -14,11 +14,11 @@ pub struct MemoryOutput {
 impl MemoryOutput {
     /// The bytes that were written.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.into_inner()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        act(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.bytes.lock())
     }
 }
 

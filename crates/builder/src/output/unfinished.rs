@@ -1,12 +1,12 @@
 //! Hidden names of files in the making, on file systems that have no nameless files: for a process that is about to end without
 //! running destructors.
 
+use parking_lot::Mutex;
 use rustix::fs::AtFlags;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
 
 /// The names, and their directories.
 static UNFINISHED: Mutex<Vec<(OwnedFd, CString)>> = Mutex::new(Vec::new());
@@ -14,14 +14,14 @@ static UNFINISHED: Mutex<Vec<(OwnedFd, CString)>> = Mutex::new(Vec::new());
 /// Remember the file `name` in `dir`, until [`forget`] is called with the same name.
 pub(super) fn note(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let entry = (dir.try_clone()?, c_name(name));
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    UNFINISHED.lock().push(entry);
     Ok(())
 }
 
 /// No longer remember the file `name`.
 pub(super) fn forget(name: &OsStr) {
     let name = c_name(name);
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, other)| *other != name);
+    UNFINISHED.lock().retain(|(_, other)| *other != name);
 }
 
 /// As system calls take names. Those made here have no zero byte.
@@ -32,7 +32,7 @@ fn c_name(name: &OsStr) -> CString {
 /// Remove all hidden files in the making of this process, which cannot be completed from then on. It is for a process that is
 /// about to end without running destructors, such as one that has no memory left: nothing is allocated, and nothing waited for.
 pub fn remove_unfinished() {
-    if let Ok(unfinished) = UNFINISHED.try_lock() {
+    if let Some(unfinished) = UNFINISHED.try_lock() {
         for (dir, name) in &*unfinished {
             let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         }

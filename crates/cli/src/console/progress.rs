@@ -4,8 +4,8 @@
 use crate::console::report::note;
 use crate::console::size::Human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use std::io::{self, IsTerminal};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// From one line to the next.
@@ -89,7 +89,7 @@ impl Meter {
                 bar.set_position(done_bytes);
             }
             Meter::Lines(lines) => {
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut lines = lines.lock();
                 (lines.done_bytes, lines.total_bytes) = (done_bytes, total_bytes);
                 lines.tell();
             }
@@ -102,7 +102,7 @@ impl Meter {
             Meter::Nothing => {}
             Meter::Bar(bar) => bar.inc(bytes),
             Meter::Lines(lines) => {
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut lines = lines.lock();
                 lines.done_bytes = lines.done_bytes.saturating_add(bytes);
                 lines.tell();
             }

@@ -3,11 +3,11 @@
 use crate::console::text;
 use crate::exit::Failure;
 use log::{LevelFilter, Metadata, Record};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// So many lines in a period, and then a count of those left out: a damaged file may be read without end.
@@ -66,7 +66,7 @@ impl log::Log for Log {
             return;
         }
         // Held until the line is written: lines stand in order.
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.limit.lock();
         if let Some(left_out) = limit.admit(Instant::now()) {
             self.left_out(left_out);
             self.line(&format!("{}: {}", self.image, record.args()));
@@ -74,7 +74,7 @@ impl log::Log for Log {
     }
 
     fn flush(&self) {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.limit.lock();
         self.left_out(std::mem::take(&mut limit.left_out));
     }
 }

@@ -56,12 +56,13 @@ use fuser::INodeNo;
 use in_flight::{InFlight, InFlightGuard};
 use kiln_read::View;
 use notify_store::PageCache;
+use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::param::page_size;
 use sequential::{Predicted, Sequential};
 use siblings::Siblings;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of the longest file that is pushed whole: in longer ones, the kernel reads ahead itself.
 const FILE_MAX: u64 = 128 << 10;
@@ -74,6 +75,7 @@ const MISSES_MAX: u32 = 16;
 pub(super) struct Prefetcher {
     cache: PageCache,
     dentries: Option<Dentries>,
+    /// No thread waits for the kernel while it holds this lock (rule 4).
     predictors: Mutex<Predictors>,
     in_flight: InFlight,
     metrics: Arc<Metrics>,
@@ -139,7 +141,7 @@ impl Prefetcher {
     /// Note `files` of an answer to READDIRPLUS for `dir`: `from_start`, or behind those of earlier answers.
     pub(super) fn note_listing(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
         if !files.is_empty() {
-            self.predictors().order.note_listing(dir.0, from_start, files);
+            self.predictors.lock().order.note_listing(dir.0, from_start, files);
         }
     }
 
@@ -163,7 +165,7 @@ impl Prefetcher {
         if let Some(dentries) = self.dentries.as_ref().filter(|dentries| dentries.is_due() && !fs.image.is_cold()) {
             with_follower_unless_slow(fs, threads, || self.metrics.note_dentries(dentries.list(fs)));
         }
-        let candidates = self.predictors().note_request(file.0, is_hit);
+        let candidates = self.predictors.lock().note_request(file.0, is_hit);
         match candidates {
             Candidates::Sequential(predicted) => self.push_sequence(fs, threads, &predicted),
             Candidates::Siblings(files) => with_follower_unless_slow(fs, threads, || self.push_siblings(fs, &files)),
@@ -184,7 +186,7 @@ impl Prefetcher {
             }
         });
         if pushed < predicted.files.len() {
-            let Predictors { order, sequential, .. } = &mut *self.predictors();
+            let Predictors { order, sequential, .. } = &mut *self.predictors.lock();
             sequential.note_not_pushed(order, predicted, pushed);
         }
     }
@@ -204,7 +206,7 @@ impl Prefetcher {
                 None => misses += 1,
             }
         }
-        self.predictors().note_siblings(&mut files);
+        self.predictors.lock().note_siblings(&mut files);
         let mut pushed = 0;
         for (&file, view) in files.iter().zip(views) {
             if !self.push_other_file(PrefetchKind::Siblings, file, &view) {
@@ -214,7 +216,7 @@ impl Prefetcher {
             pushed += 1;
         }
         if pushed < files.len() {
-            let order = &mut self.predictors().order;
+            let order = &mut self.predictors.lock().order;
             files[pushed..].iter().for_each(|&file| order.note_not_pushed(file));
         }
     }
@@ -259,11 +261,6 @@ impl Prefetcher {
             self.metrics.note_prefetch(kind, bytes.len());
         }
         is_pushed
-    }
-
-    /// No code panics while it holds this lock, nor waits for the kernel (rule 4).
-    fn predictors(&self) -> MutexGuard<'_, Predictors> {
-        self.predictors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! One value for each process: caches and access history after fork(2).
 //!
 //! A child has a copy of its parent's memory, locks included, but only of the thread that forked. A lock that another thread held
-//! stays locked in the child for ever. So each child starts with an empty value of its own.
+//! stays locked in the child for ever. So each child starts with an empty value of its own. The locks within are those of
+//! [`kiln_parallel::locks`], which share nothing with others.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,8 +5,9 @@
 //! its stream, so that bytes that are fetched in vain stay a small part of the bytes that were wanted. Random fetches and strides begin
 //! a new stream each time, and announce nothing. Several streams are remembered: for several readers, and for data in several places.
 
+use kiln_parallel::locks::lock;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const STREAMS: usize = 8;
 /// Most bytes between the end of a stream and a fetch that continues it.
@@ -43,7 +44,7 @@ impl ReadaheadStreams {
     /// Remember that `len` bytes from `pa` on are fetched. Returns the bytes that are to be announced now.
     pub(crate) fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
         // Nothing panics while it is locked.
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = lock(&self.list);
         let follows = |stream: &ReadaheadStream| {
             let near = stream.announced.max(stream.end.saturating_add(GAP_MAX));
             stream.len > 0 && stream.device == device && pa <= near && pa.saturating_add(DISORDER) >= stream.end

@@ -4,7 +4,8 @@
 //! are in memory, looking up where the next records lie costs more than it saves. So the image asks only while fetches are
 //! [slow](crate::source::latency::Latency::is_slow).
 
-use std::sync::{Mutex, PoisonError};
+use kiln_parallel::locks::lock;
+use std::sync::Mutex;
 
 /// Files whose last reads are remembered.
 const SLOTS: u64 = 64;
@@ -36,7 +37,7 @@ impl Strides {
     /// reads are a stride.
     pub(crate) fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
         let slot = &self.slots[(nid % SLOTS) as usize];
-        let mut last = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(slot);
         let step = off.checked_sub(last.off).filter(|step| last.nid == nid && *step > len).unwrap_or(0);
         let steps = if step > 0 && step == last.step { last.steps.saturating_add(1) } else { u32::from(step > 0) };
         *last = LastRead { nid, off, step, steps };

@@ -5,8 +5,9 @@
 //! it has fetched the encoded bytes before.
 
 use kiln_codec::{DecodeLimits, Decoder};
+use kiln_parallel::locks::{lock, wait};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 /// Most workspaces, and most buffers, that are kept for the next decodes.
@@ -80,7 +81,7 @@ impl Workspaces {
         let turn = pool.turns;
         pool.turns += 1;
         while pool.turn != turn || !pool.has_room(needed, self.budget) {
-            pool = self.changed.wait(pool).unwrap_or_else(PoisonError::into_inner);
+            pool = wait(&self.changed, pool);
         }
         pool.turn += 1;
         let workspace = pool.free.pop_back();
@@ -104,7 +105,7 @@ impl Workspaces {
 
     /// No thread panics while it holds this lock.
     fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pool)
     }
 }
 
@@ -161,7 +162,7 @@ impl Buffers {
 
     /// Run `work` with a buffer, which a panic frees.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = || lock(&self.free);
         let kept = free().pop();
         let mut buf = kept.unwrap_or_default();
         let result = work(&mut buf);

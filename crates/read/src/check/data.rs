@@ -5,9 +5,10 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::Extent;
 use kiln_format::Nid;
+use kiln_parallel::locks::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread large files over threads.
 const BATCH_LEN: u64 = 4 << 20;
@@ -120,5 +121,5 @@ fn next(receiver: &Mutex<Receiver<Batch>>, stop: &AtomicBool) -> Result<Batch, S
     if stop.load(Ordering::Relaxed) {
         return Err(Stopped);
     }
-    receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().map_err(|_| Stopped)
+    lock(receiver).recv().map_err(|_| Stopped)
 }

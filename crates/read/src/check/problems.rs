@@ -3,7 +3,8 @@
 use super::report::{CheckProblem, Finding};
 use crate::error::ReadError;
 use kiln_format::Nid;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use kiln_parallel::locks::{into_inner, lock};
+use std::sync::{Mutex, MutexGuard};
 
 /// Problems that are reported; all of them are counted.
 const PROBLEMS_MAX: usize = 1000;
@@ -20,12 +21,12 @@ struct ProblemList {
 
 impl Problems {
     fn lock(&self) -> MutexGuard<'_, ProblemList> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The problems that are reported, and how many there are.
     pub(super) fn into_list(self) -> (Vec<CheckProblem>, u64) {
-        let found = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = into_inner(self.0);
         (found.list, found.count)
     }
 

@@ -9,10 +9,11 @@ use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use kiln_parallel::locks::{into_inner, lock};
 use kiln_parallel::{Threads, unordered};
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// A range of a file's contents, and where its bytes go.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Image {
         });
         let mut results: Vec<_> =
             ranges.iter().zip(reads).map(|(range, read)| readable(&range.inode, read.buf.len(), read.off)).collect();
-        let mut errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut errors = into_inner(errors);
         // Of several errors of a range, the first one in the file: whichever thread met its own first.
         errors.sort_by_key(|&(idx, off, _)| (idx, std::cmp::Reverse(off)));
         errors.into_iter().for_each(|(idx, _, error)| results[idx] = Err(error));
@@ -111,7 +112,7 @@ impl BatchOutput for CallerMemory<'_, '_> {
             Ok(Some(bytes)) => self.memory(item.nth, item.len).copy_from_slice(bytes),
             Ok(None) => {}
             Err(error) => {
-                self.errors.lock().unwrap_or_else(PoisonError::into_inner).push((item.idx, item.off, error));
+                lock(self.errors).push((item.idx, item.off, error));
             }
         }
     }

@@ -4,8 +4,9 @@ use crate::data::position::FilePosition;
 use crate::error::ReadError;
 use crate::image::Image;
 use kiln_format::Nid;
+use kiln_parallel::locks::{into_inner, lock};
 use kiln_parallel::{Threads, unordered};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Files whose positions a thread looks up in one go.
 const BATCH: usize = 1024;
@@ -152,11 +153,11 @@ impl FileTable {
         unordered::run(threads, batches, || {
             |(nth, (nids, positions)): (usize, (&[u64], &mut [FilePosition]))| {
                 if let Err(error) = fill_positions(image, nids, positions) {
-                    errors.lock().unwrap_or_else(PoisonError::into_inner).push((nth, error));
+                    lock(&errors).push((nth, error));
                 }
             }
         });
-        let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let errors = into_inner(errors);
         match errors.into_iter().min_by_key(|&(nth, _)| nth) {
             Some((_, error)) => Err(error),
             None => Ok(positions),

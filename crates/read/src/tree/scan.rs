@@ -15,9 +15,10 @@ use crate::metadata::space::MetadataSpace;
 use kiln_format::Nid;
 use kiln_format::dirent::Dirent;
 use kiln_format::inode::FileType;
+use kiln_parallel::locks::{into_inner, lock};
 use kiln_parallel::{Threads, unordered};
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Rows that a thread fills in one go.
 const BATCH: usize = 4096;
@@ -217,11 +218,11 @@ fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(
         let (mut inodes, errors) = (InodeReader::new(image), &errors);
         move |(nth, batch): (usize, RowBatch<'_>)| {
             if let Err((row, error)) = batch.fill(&mut inodes) {
-                errors.lock().unwrap_or_else(PoisonError::into_inner).push((nth * BATCH + row, error));
+                lock(errors).push((nth * BATCH + row, error));
             }
         }
     });
-    let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let errors = into_inner(errors);
     match errors.into_iter().min_by_key(|&(row, _)| row) {
         Some((row, error)) => Err(error.at_path(&table.path(row))),
         None => Ok(()),

@@ -6,8 +6,9 @@ use crate::explain::range_set::RangeSet;
 use crate::image::Image;
 use kiln_format::BlockBits;
 use kiln_format::addr::align_up;
+use kiln_parallel::locks::lock;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Runs that are kept for even the smallest image.
 const RUNS_MIN: usize = 1 << 16;
@@ -95,9 +96,4 @@ impl Sets {
             }
         }
     }
-}
-
-/// Lock, even after a panic of another thread, whose panic ends the whole count.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,11 +4,11 @@ use super::target::Target;
 use super::{Control, ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
 use kiln_read::{Image, Inode};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One extraction.
 pub(super) struct Run<'a> {
@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
 
     /// Count something that is done.
     pub(super) fn count(&self, add: impl FnOnce(&mut ExtractReport)) {
-        add(&mut self.outcome().report);
+        add(&mut self.outcome.lock().report);
     }
 
     /// An attribute that was not set, for a reason that is no fault of the image.
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
 
     /// `path` was not extracted. Whether the whole extraction goes on is decided here.
     pub(super) fn fail(&self, path: &[u8], error: SinkError) {
-        let mut outcome = self.outcome();
+        let mut outcome = self.outcome.lock();
         // Contents that are not in the image are no failure: nothing of the image is lost.
         let goes_on = self.options.keep_going || matches!(error, SinkError::NeedsObject { .. });
         if goes_on && !is_fatal(&error) {
@@ -99,13 +99,13 @@ impl<'a> Run<'a> {
     /// Not one worker could be started: nothing can be done.
     pub(super) fn fail_to_start(&self, source: io::Error) {
         let error = SinkError::Io { path: self.target.path_of(b""), action: "start a thread", source };
-        self.outcome().error.get_or_insert(error);
+        self.outcome.lock().error.get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// The report, or the error that has ended the extraction.
     pub(super) fn into_report(self) -> Result<ExtractReport, SinkError> {
-        let outcome = self.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.outcome.into_inner();
         match outcome.error {
             Some(error) => Err(error),
             None if self.stop.load(Ordering::Relaxed) => Err(SinkError::Stopped),
@@ -117,10 +117,6 @@ impl<'a> Run<'a> {
     pub(super) fn io(&self, path: &[u8], action: &'static str) -> impl FnOnce(Errno) -> SinkError {
         let path = self.target.path_of(path);
         move |errno| SinkError::Io { path, action, source: io::Error::from(errno) }
-    }
-
-    fn outcome(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use kiln_builder::tree::{Builder, ContentId, Entries, Kind, Node, NodeId, TreeError};
 use kiln_parallel::queue;
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use super::contents::{Stamp, open_beneath};
 use super::entry::{Entry, What, is_dir, look, names};
@@ -74,9 +74,9 @@ impl Walk<'_> {
         let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
         queue::run(self.options.threads, first, self.options.stop, |job, subdirs| {
             let listed = self.list(&job);
-            found.lock().unwrap_or_else(PoisonError::into_inner).add(&job, listed, subdirs);
+            found.lock().add(&job, listed, subdirs);
         });
-        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+        found.into_inner()
     }
 
     /// All that is wanted of a directory, sorted by name, and what could not be read of it.

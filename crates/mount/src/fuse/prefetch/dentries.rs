@@ -9,7 +9,7 @@ use crate::fuse::protocol::image_fs::ImageFs;
 use crate::fuse::protocol::node;
 use crate::fuse::protocol::paths::DirPaths;
 use fuser::INodeNo;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// log2 of the number of directories that are remembered, at least and at most, each until another one takes its slot.
 const DIRS_BITS_MIN: u32 = 4;
@@ -56,29 +56,29 @@ impl Dentries {
 
     /// Note a LOOKUP of a file in `dir`, a directory of `size` bytes.
     pub(super) fn note_lookup(&self, dir: INodeNo, size: u64) {
-        self.state().note_lookup(dir.0, size);
+        self.state.lock().note_lookup(dir.0, size);
     }
 
     /// Whether a directory is to be listed.
     pub(super) fn is_due(&self) -> bool {
-        self.state().due.is_some()
+        self.state.lock().due.is_some()
     }
 
     /// List the directory that is due, if there is one. Returns how many entries were listed.
     pub(super) fn list(&self, fs: &ImageFs) -> u32 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(node) = state.due.take() else { return 0 };
         let from = state.dir(node).next;
         drop(state);
         let Ok(dir) = fs.inode(INodeNo(node)) else { return 0 };
-        let Some(path) = self.paths.try_lock().ok().and_then(|mut paths| paths.find(&fs.image, &dir)) else {
+        let Some(path) = self.paths.try_lock().and_then(|mut paths| paths.find(&fs.image, &dir)) else {
             // More lookups are to pay for the next search.
-            self.state().dir(node).lookups = 0;
+            self.state.lock().dir(node).lookups = 0;
             return 0;
         };
         let range = DirRange { path, from, count: RANGE_COUNT, end: dir.meta.size };
         let Some(progress) = self.thread.list(range) else { return 0 };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let dir = state.dir(node);
         match progress.next {
             Some(next) => (dir.listed, dir.next) = (dir.listed + progress.count, next),
@@ -86,11 +86,6 @@ impl Dentries {
             None => *dir = Dir { node, ..Dir::default() },
         }
         progress.count
-    }
-
-    /// No code panics while it holds this lock.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

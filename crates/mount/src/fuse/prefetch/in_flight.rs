@@ -3,7 +3,7 @@
 //! A push of pages of a file blocks while a READ of them is unanswered. A thread registers the file of the READ that it answers before
 //! it looks whether the file that it pushes is registered: rule 2 of [`super`], against circles of threads that push.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// The files, by node id. There are no more of them than threads.
 #[derive(Default)]
@@ -18,24 +18,19 @@ pub(in crate::fuse) struct InFlightGuard<'a> {
 impl InFlight {
     /// Register a file, before others are pushed and until its READ is answered.
     pub(super) fn register(&self, file: u64) -> InFlightGuard<'_> {
-        self.files().push(file);
+        self.0.lock().push(file);
         InFlightGuard { files: self, file }
     }
 
     /// Whether a push of this file might wait for a thread that pushes.
     pub(super) fn contains(&self, file: u64) -> bool {
-        self.files().contains(&file)
-    }
-
-    /// No code panics while it holds this lock.
-    fn files(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().contains(&file)
     }
 }
 
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        let mut files = self.files.files();
+        let mut files = self.files.0.lock();
         if let Some(idx) = files.iter().position(|&file| file == self.file) {
             files.swap_remove(idx);
         }

@@ -1,6 +1,6 @@
 //! Buffers for contents of files, which threads take for a request and put back. Few threads answer at a time, so there is not one for each.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// Bytes of buffers that are kept for the next requests: two of the longest. More are allocated as they are needed.
 const KEPT_LEN: usize = 2 << 20;
@@ -12,19 +12,14 @@ pub(in crate::fuse) struct Buffers(Mutex<Vec<Vec<u8>>>);
 impl Buffers {
     /// Run `work` with a buffer. A buffer that is lost in a panic is replaced when it is needed.
     pub(in crate::fuse) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let kept = self.kept().pop();
+        let kept = self.0.lock().pop();
         let mut buf = kept.unwrap_or_default();
         let result = work(&mut buf);
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         if kept.iter().map(Vec::capacity).sum::<usize>() + buf.capacity() <= KEPT_LEN {
             kept.push(buf);
         }
         result
-    }
-
-    /// No code panics while it holds this lock.
-    fn kept(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -45,8 +40,8 @@ mod tests {
             });
         }
         nest(&buffers, 2, &grow);
-        assert_eq!(buffers.kept().len(), 2);
+        assert_eq!(buffers.0.lock().len(), 2);
         nest(&buffers, 20, &grow);
-        assert_eq!(buffers.kept().iter().map(Vec::capacity).sum::<usize>(), KEPT_LEN);
+        assert_eq!(buffers.0.lock().iter().map(Vec::capacity).sum::<usize>(), KEPT_LEN);
     }
 }

@@ -24,12 +24,13 @@
 
 use super::spin::Spin;
 use crate::fuse::metrics::Metrics;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ impl LeaderFollowers {
         let is_slow = self.shared.is_slow.load(Ordering::Relaxed);
         let is_wanted = is_slow || self.has_request();
         let has_joined = self.join();
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         counts.leading -= usize::from(has_joined);
         counts.busy += 1;
         if is_wanted && counts.lacks_leader(if is_slow { usize::MAX } else { self.processors }) {
@@ -128,7 +129,7 @@ impl LeaderFollowers {
     /// Run `work` of a busy thread that may have to wait until other requests are answered: a thread is there, or is promoted, that
     /// receives them and does no such work. Without such a thread, `work` is skipped.
     pub(in crate::fuse) fn with_follower(&self, work: impl FnOnce()) {
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         // Threads that have not joined yet wait for requests, too.
         let others = self.threads.saturating_sub(counts.following + counts.with_follower + 1);
         if others == 0 && counts.following == 0 {
@@ -155,7 +156,7 @@ impl LeaderFollowers {
     /// Lead again, or follow: only if another thread leads, which will learn of the end of the connection.
     fn lead_or_follow(&self) {
         let has_request = self.has_request();
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         counts.busy -= 1;
         if has_request || counts.leading == 0 {
             counts.leading += 1;
@@ -167,7 +168,7 @@ impl LeaderFollowers {
         }
         counts.following += 1;
         while counts.promoted == 0 && !counts.has_ended {
-            counts = self.shared.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut counts);
         }
         counts.promoted = counts.promoted.saturating_sub(1);
     }
@@ -176,13 +177,6 @@ impl LeaderFollowers {
     fn has_request(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::IN)];
         !matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(0))
-    }
-}
-
-impl Shared {
-    /// No code panics while it holds this lock.
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,14 +189,14 @@ impl Counts {
 
 impl Drop for FollowerGuard<'_> {
     fn drop(&mut self) {
-        self.0.counts().with_follower -= 1;
+        self.0.counts.lock().with_follower -= 1;
     }
 }
 
 impl Drop for Membership {
     /// The first thread that ends has been told that the connection has ended. Followers would never learn that.
     fn drop(&mut self) {
-        self.0.counts().has_ended = true;
+        self.0.counts.lock().has_ended = true;
         self.0.changed.notify_all();
     }
 }
@@ -255,7 +249,7 @@ mod tests {
         }
 
         fn following(&self) -> usize {
-            self.threads.shared.counts().following
+            self.threads.shared.counts.lock().following
         }
 
         fn wait_until_following(&self, count: usize) {
