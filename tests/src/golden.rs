@@ -45,7 +45,7 @@ impl Golden {
     /// As [`Image::open`].
     pub fn open_from(&self, source: Arc<dyn ReadAt>) -> Result<Image, ReadError> {
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
-        let options = ImageOptions { verify_checksum: false, cache_bytes: 4 << 20, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_any_checksum().with_cache_bytes(4 << 20);
         Image::open(source, devices, &options)
     }
 

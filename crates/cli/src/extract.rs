@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
             .map_err(|e| Failure::Usage(e.to_string()))?,
     };
-    let image = args.image.open_with(&ImageOptions { cache_bytes: CACHE_LEN, ..ImageOptions::default() })?;
+    let image = args.image.open_with(&ImageOptions::default().with_cache_bytes(CACHE_LEN))?;
     let signals = Signals::catch()?;
     let options = ExtractOptions {
         threads: args.threads.count(),

@@ -65,7 +65,7 @@ impl ImageArgs {
     }
 
     fn open_path(&self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let options = ImageOptions { offset: self.offset, ..options.clone() };
+        let options = options.clone().with_offset(self.offset);
         Image::open_path(&self.image, &self.device, &options)
     }
 

@@ -174,7 +174,7 @@ impl Refusal {
         match errno {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
             Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
-            _ => match Image::open_path(image, devices, &ImageOptions { offset, ..ImageOptions::default() }) {
+            _ => match Image::open_path(image, devices, &ImageOptions::default().with_offset(offset)) {
                 Ok(_) => {
                     MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
                 }

@@ -5,7 +5,15 @@ pub(crate) mod read_policy;
 use read_policy::ReadPolicy;
 
 /// How to open an image.
+///
+/// ```
+/// use kiln_read::ImageOptions;
+///
+/// let options = ImageOptions::default().with_cache_bytes(16 << 20).with_offset(4096);
+/// # assert_eq!((options.cache_bytes, options.offset), (16 << 20, 4096));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ImageOptions {
     /// Bytes of cache for metadata and decoded data. Metadata takes what it needs, but at most half of the cache (and 256 KiB in
     /// any case). Extents longer than a quarter of this are decoded anew for each read.
@@ -23,5 +31,27 @@ impl Default for ImageOptions {
     /// 64 MiB of cache, checksum verified, the source is all image, read by programs.
     fn default() -> Self {
         Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, policy: ReadPolicy::default() }
+    }
+}
+
+impl ImageOptions {
+    /// The same options with a cache of so many bytes.
+    pub fn with_cache_bytes(self, cache_bytes: u64) -> Self {
+        Self { cache_bytes, ..self }
+    }
+
+    /// The same options, but a superblock with a wrong checksum is no reason to refuse the image.
+    pub fn with_any_checksum(self) -> Self {
+        Self { verify_checksum: false, ..self }
+    }
+
+    /// The same options for an image that begins at this byte of its primary source.
+    pub fn with_offset(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// The same options with this policy.
+    pub fn with_policy(self, policy: ReadPolicy) -> Self {
+        Self { policy, ..self }
     }
 }

@@ -67,7 +67,7 @@ fn children_of_threads_that_read() {
     for name in ["48bit-zstd", "lz4", "b1024-lz4"] {
         let golden = named(name);
         // A small cache: somebody decodes at any time, and others wait for that.
-        let options = ImageOptions { cache_bytes: 256 << 10, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_cache_bytes(256 << 10);
         let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();
         let parts = parts(&image);
         let expected = sum(&image, &parts);

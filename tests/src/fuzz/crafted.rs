@@ -81,7 +81,7 @@ impl Crafted {
         let head = self.sb.encode()?;
         put(SUPERBLOCK_OFF, &[head, cfgs().encode()?].concat());
         let source = |bytes| Arc::new(MemorySource::new(bytes)) as Arc<dyn ReadAt>;
-        let options = ImageOptions { cache_bytes: 1 << 20, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_cache_bytes(1 << 20);
         Image::open(source(bytes), blob.map(source).into_iter().collect(), &options)
     }
 }

@@ -11,7 +11,7 @@ const LIMITS: Limits = Limits { entries: 100, file_bytes: 16 << 10, extents: 60 
 
 /// Input: an image.
 pub fn image(data: &[u8]) {
-    let options = ImageOptions { verify_checksum: false, cache_bytes: 1 << 20, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_any_checksum().with_cache_bytes(1 << 20);
     if let Ok(image) = Image::open(Arc::new(MemorySource::new(data.to_vec())), Vec::new(), &options) {
         exercise(&image, &LIMITS);
     }

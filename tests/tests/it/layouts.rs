@@ -78,7 +78,7 @@ fn every_pair_of_choices_round_trips() {
         }
         let (image, blob) = image;
         assert!((fs::metadata(&image).unwrap().len() - place.offset).is_multiple_of(place.options.image_align));
-        let open = ImageOptions { offset: place.offset, ..ImageOptions::default() };
+        let open = ImageOptions::default().with_offset(place.offset);
         let opened = Image::open_path(&image, &blob, &open).unwrap();
         assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
         let report = opened.check(Threads::at_least_one(2)).unwrap();

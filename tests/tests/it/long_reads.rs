@@ -90,7 +90,7 @@ fn long_reads_take_calls_of_a_mebibyte_and_announce_what_follows() {
     ] {
         let (calls, hints) = (Mutex::default(), Mutex::default());
         let source = Arc::new(Noting { inner: MemorySource::new(bytes.clone()), calls, hints });
-        let options = ImageOptions { policy: policy.clone(), ..ImageOptions::default() };
+        let options = ImageOptions::default().with_policy(policy.clone());
         let image = ImageSources::new(source.clone()).open(&options).unwrap();
         let inode = image.resolve(b"/long", FollowLast::Keep).unwrap();
         let plain = plain_pclusters(&image, &inode);

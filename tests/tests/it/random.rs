@@ -57,7 +57,7 @@ impl Packed {
     }
 
     fn open(&self) -> Image {
-        let options = ImageOptions { offset: self.offset, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_offset(self.offset);
         Image::open_path(&self.path(), &self.blob, &options).unwrap()
     }
 

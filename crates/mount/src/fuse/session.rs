@@ -121,7 +121,7 @@ pub fn serve(
 /// not slow.
 fn open_options(options: &FuseOptions) -> ImageOptions {
     let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
-    ImageOptions { cache_bytes: options.cache_bytes, policy, ..ImageOptions::default() }
+    ImageOptions::default().with_cache_bytes(options.cache_bytes).with_policy(policy)
 }
 
 fn config(options: &FuseOptions) -> Config {

@@ -11,7 +11,7 @@ use crate::source::latency::Latency;
 /// use kiln_read::{ImageOptions, ReadPolicy, Readahead};
 ///
 /// let policy = ReadPolicy::default().with_readahead(Readahead::Image);
-/// let options = ImageOptions { policy, ..ImageOptions::default() };
+/// let options = ImageOptions::default().with_policy(policy);
 /// # assert_eq!(options.policy.readahead, Readahead::Image);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -62,7 +62,7 @@ impl ImageSources {
         let name = primary.name(offset);
         let source = |place: Place| place.open(&options.policy);
         let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
-        let options = ImageOptions { offset, ..options.clone() };
+        let options = options.clone().with_offset(offset);
         Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
             Some(name) => error.at_path(name),
             None => error,
@@ -116,7 +116,7 @@ impl Image {
     /// # fn main() -> Result<(), kiln_read::ReadError> {
     /// use kiln_read::{Image, ImageOptions};
     ///
-    /// let options = ImageOptions { cache_bytes: 16 << 20, ..ImageOptions::default() };
+    /// let options = ImageOptions::default().with_cache_bytes(16 << 20);
     /// # let path = "tests/golden/zstd.erofs";
     /// let image = Image::open_path(path.as_ref(), &[], &options)?;
     /// println!("{} inodes", image.superblock().inos);

@@ -76,7 +76,7 @@ fn policies() -> Vec<ReadPolicy> {
 }
 
 fn options(policy: ReadPolicy, cache_bytes: u64) -> ImageOptions {
-    ImageOptions { cache_bytes, policy, ..ImageOptions::default() }
+    ImageOptions::default().with_cache_bytes(cache_bytes).with_policy(policy)
 }
 
 /// Regular files and their contents, each once.

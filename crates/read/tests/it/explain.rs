@@ -27,7 +27,7 @@ impl Noted {
         let mut sources = vec![Noting::new(golden.bytes())];
         sources.extend(golden.device_paths().iter().map(|path| Noting::new(std::fs::read(path).unwrap())));
         let extra = sources[1..].iter().map(|source| source.clone() as Arc<dyn ReadAt>).collect();
-        let options = ImageOptions { cache_bytes, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_cache_bytes(cache_bytes);
         let image = Image::open(sources[0].clone(), extra, &options).unwrap();
         Self { image, sources }
     }

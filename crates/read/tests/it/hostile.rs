@@ -32,7 +32,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 fn open(bytes: Vec<u8>) -> Image {
-    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_any_checksum();
     Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options).unwrap()
 }
 

@@ -67,7 +67,7 @@ fn any_range_reads_as_in_the_whole() {
     for cache_bytes in [64 << 20, 300 << 10, 0] {
         let mut rng = Rng(2 + cache_bytes);
         for golden in manifest() {
-            let options = ImageOptions { cache_bytes, ..ImageOptions::default() };
+            let options = ImageOptions::default().with_cache_bytes(cache_bytes);
             let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();
             for (path, inode) in regular_files(&image) {
                 let whole = read_whole(&golden.open(), &inode).unwrap();

@@ -171,7 +171,7 @@ fn inodes_and_shared_attributes_in_the_metabox() {
 fn the_metabox_is_not_inside_itself() {
     let mut bytes = with_metabox(|_| {});
     bytes[1024 + 128..][..8].copy_from_slice(&(IN_METABOX | 1).to_le_bytes());
-    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_any_checksum();
     let opened = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options);
     assert!(opened.unwrap_err().is_corrupt());
 }
@@ -191,7 +191,7 @@ fn a_metabox_far_larger_than_the_image_is_refused() {
 fn nids_need_their_metabox() {
     let mut bytes = with_metabox(|_| {});
     bytes[1024 + 81] &= !1;
-    let options = ImageOptions { verify_checksum: false, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_any_checksum();
     let image = Image::open(Arc::new(MemorySource::new(bytes)), vec![], &options).unwrap();
     assert!(image.resolve(b"f", FollowLast::Keep).unwrap_err().is_corrupt());
 }
@@ -246,7 +246,7 @@ fn inodes() -> Vec<u8> {
 /// [`inodes`], and what is read of them. Opening reads some, which is forgotten.
 fn noted(policy: ReadPolicy, cache_bytes: u64) -> (Arc<Noting>, Image) {
     let source = Noting::new(inodes());
-    let options = ImageOptions { policy, cache_bytes, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_policy(policy).with_cache_bytes(cache_bytes);
     let image = Image::open(source.clone(), vec![], &options).unwrap();
     source.take();
     (source, image)

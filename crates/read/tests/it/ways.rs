@@ -31,7 +31,7 @@ fn mapped(golden: &Golden, cache_bytes: u64) -> Image {
     // SAFETY: golden images do not change.
     let source = |path: &std::path::Path| Arc::new(unsafe { MappedSource::open(path) }.unwrap()) as Arc<dyn ReadAt>;
     let devices = golden.device_paths().iter().map(|path| source(path)).collect();
-    let options = ImageOptions { cache_bytes, ..ImageOptions::default() };
+    let options = ImageOptions::default().with_cache_bytes(cache_bytes);
     Image::open(source(&golden.path()), devices, &options).unwrap()
 }
 
@@ -78,7 +78,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
     for name in ["lz4-allfrag", "zstd-1m-frag", "inline", "zstd", "metabox"] {
         let golden = named(name);
         let expected = files(&golden.open());
-        let options = ImageOptions { policy: ReadPolicy::for_page_cache(), ..ImageOptions::default() };
+        let options = ImageOptions::default().with_policy(ReadPolicy::for_page_cache());
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
         let at_hand = || -> Vec<Option<View<'_>>> {
@@ -278,7 +278,7 @@ fn what_is_announced_is_not_what_is_fetched_at_once() {
         let golden = named(name);
         for policy in [ReadPolicy::for_page_cache(), ReadPolicy::default()] {
             let source = Noting::new(golden.bytes());
-            let options = ImageOptions { policy: policy.clone(), ..ImageOptions::default() };
+            let options = ImageOptions::default().with_policy(policy.clone());
             let image = Image::open(source.clone(), vec![], &options).unwrap();
             let inodes: Vec<_> = files(&image).into_iter().map(|(inode, _)| inode).collect();
             for inode in inodes {
@@ -305,7 +305,7 @@ fn fronts_of_pclusters_are_read_and_the_rest_where_they_do_not_suffice() {
     let (mut fronts, mut rests) = (0, 0);
     for golden in manifest().into_iter().filter(|golden| golden.name.starts_with("lz4")) {
         let source = Noting::new(golden.bytes());
-        let options = ImageOptions { cache_bytes: 0, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_cache_bytes(0);
         let image = Image::open(source.clone(), vec![], &options).unwrap();
         for (inode, bytes) in files(&image).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             for _ in 0..20 {
@@ -345,7 +345,7 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
         (Retention::ByUse, Some(50), 1),
     ] {
         let policy = ReadPolicy::default().with_retention(retention);
-        let options = ImageOptions { policy, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_policy(policy);
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), vec![], &options).unwrap();
         let is_encoded = |extent: &Extent| matches!(extent.kind, ExtentKind::Encoded { .. }) && extent.llen > 2000;
         let (inode, bytes, extent) = files(&image)
@@ -382,7 +382,7 @@ fn strides_are_read_ahead_where_fetching_is_slow() {
     for (delay, is_announced) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
         let source = Noting::late(golden.bytes(), delay);
         let policy = ReadPolicy::default().with_readahead(Readahead::Image).with_latency(Latency::new());
-        let options = ImageOptions { policy, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_policy(policy);
         let image = ImageSources::new(source.clone()).open(&options).unwrap();
         let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
         let step = inode.meta.size / 20;

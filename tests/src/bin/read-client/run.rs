@@ -121,7 +121,7 @@ fn directory(place: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 fn options() -> ImageOptions {
-    ImageOptions { cache_bytes: CACHE_LEN, ..ImageOptions::default() }
+    ImageOptions::default().with_cache_bytes(CACHE_LEN)
 }
 
 pub fn mapped(place: &Path) -> Result<Image, Box<dyn Error>> {

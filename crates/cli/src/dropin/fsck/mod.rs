@@ -56,7 +56,8 @@ const DECOMPRESSORS: &str = "available decompressors: lz4, lz4hc, lzma, deflate,
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let options = Options::read(getopt::parse(&options::OPTIONS, args)?)?;
-    let open = ImageOptions { verify_checksum: !options.no_sbcrc, cache_bytes: CACHE_LEN, ..ImageOptions::default() };
+    let open = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+    let open = if options.no_sbcrc { open.with_any_checksum() } else { open };
     let opened = options.source.open(&open)?;
     if options.digests && !opened.image.has_content_digests() {
         log::error(format_args!("image has no inode digest xattrs (was --xattr-inode-digest used during mkfs?)"));
