@@ -29,6 +29,7 @@ mod lz4;
 mod lzma;
 mod method;
 pub mod probe;
+mod size;
 mod spec;
 mod words;
 mod zstd;
@@ -36,6 +37,7 @@ mod zstd;
 pub use decoder::{DecodeLimits, Decoder, Want};
 pub use encoder::{Encoder, Filled};
 pub use method::{METHODS, Method, MethodInfo, Windows};
+pub use size::{SizeError, parse_size};
 pub use spec::Spec;
 
 use kiln_format::Algorithm;

@@ -2,6 +2,7 @@
 
 use crate::CodecError;
 use crate::method::Method;
+use crate::size::parse_size;
 use kiln_format::compr_cfg::PCLUSTER_MAX_LEN;
 
 /// The smallest block that EROFS knows, in bytes: every pcluster is a multiple of it.
@@ -70,7 +71,10 @@ impl Spec {
             match item.split_once('=') {
                 None if idx == 0 => level = Some(item.parse().map_err(|_| unknown(item))?),
                 Some(("level", number)) => level = Some(number.parse().map_err(|_| unknown(item))?),
-                Some(("dictsize", size)) => window_len = Some(parse_size(size).ok_or_else(|| unknown(item))?),
+                Some(("dictsize", size)) => {
+                    let len = parse_size(size).ok().and_then(|len| u32::try_from(len).ok());
+                    window_len = Some(len.ok_or_else(|| unknown(item))?);
+                }
                 _ => return Err(unknown(item)),
             }
         }
@@ -100,18 +104,6 @@ impl Spec {
     pub fn zstd_window_log(&self) -> u8 {
         self.window_len.unwrap_or((8 * self.pcluster_len).clamp(32 << 10, 1 << 20)).ilog2() as u8
     }
-}
-
-/// A number of bytes, with `k` or `m` behind it or without.
-fn parse_size(text: &str) -> Option<u32> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        _ => return None,
-    };
-    digits.parse::<u32>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -150,6 +142,8 @@ mod tests {
             ("lzma,50", Err(CodecError::Level { method: Method::Lzma, level: 50 })),
             ("zstd,fast", Err(CodecError::UnknownOption { method: Method::Zstd, option: "fast".into() })),
             ("zstd,", Err(CodecError::UnknownOption { method: Method::Zstd, option: "".into() })),
+            ("zstd,dictsize=x", Err(CodecError::UnknownOption { method: Method::Zstd, option: "dictsize=x".into() })),
+            ("zstd,dictsize=4g", Err(CodecError::UnknownOption { method: Method::Zstd, option: "dictsize=4g".into() })),
             ("gzip", Err(CodecError::UnknownMethod { name: "gzip".into() })),
         ] {
             assert_eq!(Spec::parse(text, 65536), want, "{text}");

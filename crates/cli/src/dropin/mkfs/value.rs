@@ -13,7 +13,8 @@ pub fn signed(text: &OsString) -> Option<i64> {
     }
 }
 
-/// A number with `k`, `m` or `g` behind it, or none of them.
+/// A number with `k`, `m` or `g` behind it, or none of them. The original reads it as C does, `0x` and octal too, and knows no longer
+/// units: so it is not [what kiln's own options take](crate::console::size::parse).
 pub fn size(text: &str) -> Option<u64> {
     let shift = match text.as_bytes().last()? {
         b'k' | b'K' => 10,
