@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Which image.
-#[derive(clap::Args)]
+#[derive(Debug, PartialEq, Eq, clap::Args)]
 pub struct ImageArgs {
     /// The image: a file or a block device
     pub image: PathBuf,
@@ -29,6 +29,13 @@ pub struct ImageArgs {
 
 /// The option that names extra devices, where one image is read.
 pub const DEVICE_OPTION: &str = "--device";
+
+impl Default for ImageArgs {
+    /// No image is named yet.
+    fn default() -> Self {
+        Self { image: PathBuf::new(), device: Vec::new(), offset: 0, device_option: DEVICE_OPTION }
+    }
+}
 
 impl ImageArgs {
     /// Open the image to read contents.

@@ -2,7 +2,7 @@
 
 mod background;
 mod log;
-mod options;
+pub mod options;
 mod owner;
 pub mod stats;
 pub mod umount;
@@ -14,7 +14,6 @@ use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use background::Ready;
-use clap::Parser;
 use kiln_mount::fuse::{self, FuseOptions, ImageSources, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{Attributes, MountError, check_free};
@@ -39,7 +38,7 @@ const FUSE_THREADS_MIN: usize = 4;
 /// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
 /// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is read-only,
 /// and without -o suid,dev set-user-id bits and device files mean nothing in it.
-#[derive(clap::Args)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln mount image.erofs /mnt
@@ -49,111 +48,102 @@ Examples:
   kiln mount --via fuse --metrics /var/lib/node_exporter/kiln.prom image.erofs /mnt")]
 pub struct Args {
     #[command(flatten)]
-    image: ImageArgs,
+    pub image: ImageArgs,
 
     /// Where to mount it: an existing directory
-    dir: PathBuf,
+    pub dir: PathBuf,
 
     /// Who serves it; the default is the kernel, or FUSE where the kernel refuses
     #[arg(long, value_enum)]
-    via: Option<Via>,
+    pub via: Option<Via>,
 
     /// Mount options, as mount(8) has them: ro, [no]suid, [no]dev (default: nosuid,nodev; others need root), [no]exec,
     /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
-    options: Vec<MountOption>,
+    pub options: Vec<MountOption>,
 
     /// Mount over a directory that is not empty, or where an image is mounted already
     #[arg(long)]
-    over: bool,
+    pub over: bool,
 
     /// FUSE: stay in the foreground until unmounted or interrupted
     #[arg(long)]
-    foreground: bool,
+    pub foreground: bool,
 
     /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much again, 12M in any
     /// case, is taken while data is decoded
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    cache: Option<u64>,
+    pub cache: Option<u64>,
 
     /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the kernel's, 128K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    read_ahead: Option<u64>,
+    pub read_ahead: Option<u64>,
 
     /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or nothing (`off`)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = PrefetchArg::All)]
-    prefetch: PrefetchArg,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub prefetch: PrefetchArg,
 
     /// Read these files into the system's cache once mounted: their paths in the image, one a line
     #[arg(long, value_name = "LIST")]
-    preload: Option<PathBuf>,
+    pub preload: Option<PathBuf>,
 
     /// FUSE: keep counters in this file, for Prometheus; `kiln stats` shows them, too
     #[arg(long, value_name = "FILE")]
-    metrics: Option<PathBuf>,
+    pub metrics: Option<PathBuf>,
 
     /// FUSE: log errors of reads to the end of this file, at most ten a minute; the default is the system's log
     /// (syslog), with --foreground standard error
     #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
+    pub log: Option<PathBuf>,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
+    pub threads: ThreadsArgs,
 
     #[command(flatten)]
-    owner: OwnerArgs,
+    pub owner: OwnerArgs,
 
     /// FUSE: what modes and ACLs in the image mean; the default is `enforce` with root or --allow-other, and `show` for
     /// a user alone, who reads everything in the image then
     #[arg(long, value_enum)]
-    modes: Option<ModesArg>,
+    pub modes: Option<ModesArg>,
 
     /// FUSE: let other users in
     #[arg(long)]
-    allow_other: bool,
+    pub allow_other: bool,
 
     /// FUSE: what the mount table shows as the source; the default is the image
     #[arg(long, value_name = "NAME")]
-    fsname: Option<String>,
+    pub fsname: Option<String>,
 
     /// Say nothing but errors
     #[arg(short, long)]
-    quiet: bool,
+    pub quiet: bool,
 
     /// This is the background process that the foreground one has started
     #[arg(long, hide = true, requires = "foreground")]
-    in_background: bool,
+    pub in_background: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Via {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Via {
     Kernel,
     Fuse,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum PrefetchArg {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum PrefetchArg {
     Off,
     Data,
+    #[default]
     All,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ModesArg {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModesArg {
     /// They say what may be read, as everywhere
     Enforce,
     /// They are only shown
     Show,
-}
-
-/// The arguments of a command line, which begins with `kiln mount`.
-pub fn parse(line: Vec<OsString>) -> Result<Args, clap::Error> {
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-    Line::try_parse_from(&line[1..]).map(|line| line.args)
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {

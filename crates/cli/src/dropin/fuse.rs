@@ -1,12 +1,13 @@
-//! `erofsfuse`: `kiln mount --via fuse` in other words.
+//! `erofsfuse`: the arguments of `kiln mount --via fuse` in other words.
 
+use super::Stop;
 use super::getopt::{self, Item, Misuse, Opt, Takes, both, long, number, short};
 use super::log::Log;
 use super::source::numeric;
-use super::{Stop, log};
-use crate::mount;
+use crate::mount::{self, ModesArg, Via};
+use crate::process::threads::ThreadsArgs;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 pub const USAGE: &str = "\
 [options] IMAGE MOUNTPOINT
@@ -41,23 +42,20 @@ const OPTIONS: [Opt; 9] = [
     long("device", Takes::Value),
 ];
 
-/// The most threads that `kiln mount` takes.
-const THREADS_MAX: u64 = 1024;
-
-/// The arguments of `kiln mount` that mean the same.
-#[derive(Default)]
+/// What is asked for, as `kiln mount` takes it.
 struct Order {
-    options: Vec<OsString>,
+    args: mount::Args,
     operands: Vec<OsString>,
     /// `-s`, which counts more than `max_threads`.
     single: bool,
-    threads: Option<u64>,
-    /// `-o default_permissions`.
-    enforces_modes: bool,
 }
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
-    let mut order = Order::default();
+    Ok(mount::run(&parse(args)?).map(drop)?)
+}
+
+fn parse(args: Vec<OsString>) -> Result<mount::Args, Stop> {
+    let mut order = Order::new();
     for item in getopt::parse(&OPTIONS, args)? {
         match item {
             Item::Operand(operand) => order.operands.push(operand),
@@ -66,26 +64,25 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
             Item::Option(name, value) => order.option(name, value.unwrap_or_default())?,
         }
     }
-    let line = order.into_line()?;
-    match mount::parse(line) {
-        Ok(args) => Ok(mount::run(&args).map(drop)?),
-        // What could be wrong with it has been checked.
-        Err(_) => {
-            log::error(format_args!("internal error: an order that `kiln mount` does not take; please report it"));
-            Err(Stop::Told)
-        }
-    }
+    Ok(order.into_args()?)
 }
 
 impl Order {
+    /// As the original: modes are shown, and what lies below the mount is the caller's business.
+    fn new() -> Self {
+        let (via, modes) = (Some(Via::Fuse), Some(ModesArg::Show));
+        let args = mount::Args { via, modes, over: true, quiet: true, ..mount::Args::default() };
+        Self { args, operands: Vec::new(), single: false }
+    }
+
     fn option(&mut self, name: &str, value: OsString) -> Result<(), Misuse> {
         match name {
             "s" => self.single = true,
-            "d" | "f" => self.foreground(),
+            "d" | "f" => self.args.foreground = true,
             "o" => value.as_bytes().split(|&b| b == b',').try_for_each(|option| self.mount_option(option))?,
             "dbglevel" => drop(Log::parse(&value)?),
-            "offset" => self.push(format!("--offset={}", numeric(&value, "invalid disk offset")?)),
-            _ => self.push_with("--device=", value),
+            "offset" => self.args.image.offset = numeric(&value, "invalid disk offset")?,
+            _ => self.args.image.device.push(value.into()),
         }
         Ok(())
     }
@@ -93,116 +90,95 @@ impl Order {
     /// One of the comma list behind `-o`.
     fn mount_option(&mut self, option: &[u8]) -> Result<(), Misuse> {
         let unknown = || Misuse::Option(format!("unknown option(s): `-o {}'", option.escape_ascii()));
-        let (name, value) = match option.iter().position(|&b| b == b'=') {
-            Some(at) => (&option[..at], Some(OsString::from_vec(option[at + 1..].to_vec()))),
-            None => (option, None),
-        };
+        let text = str::from_utf8(option).map_err(|_| unknown())?;
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             // A list may begin or end with a comma.
-            (b"", None) => {}
-            (b"ro" | b"clone_fd", None) => {}
-            (b"default_permissions", None) => self.enforces_modes = true,
-            (b"suid" | b"nosuid" | b"dev" | b"nodev" | b"exec" | b"noexec", None) => {
+            ("" | "ro" | "clone_fd", None) | ("subtype", Some(_)) => {}
+            ("default_permissions", None) => self.args.modes = Some(ModesArg::Enforce),
+            ("suid" | "nosuid" | "dev" | "nodev" | "exec" | "noexec", None) => {
                 // The last one counts, so all stay.
-                self.push_with("--options=", OsString::from_vec(name.to_vec()));
+                self.args.options.push(name.parse().map_err(|_| unknown())?);
             }
-            (b"debug", None) => self.foreground(),
-            (b"allow_other", None) => self.push("--allow-other"),
-            (b"fsname", Some(value)) if value.to_str().is_some() => self.push_with("--fsname=", value),
-            (b"subtype", Some(_)) => {}
+            ("debug", None) => self.args.foreground = true,
+            ("allow_other", None) => self.args.allow_other = true,
+            ("fsname", Some(value)) => self.args.fsname = Some(value.to_owned()),
             // -1 stands for the default.
-            (b"max_idle_threads", Some(value)) if value == "-1" || number(&value).is_some() => {}
-            (b"max_threads", Some(value)) => {
-                self.threads = Some(number(&value).filter(|&count| count > 0).ok_or_else(unknown)?);
+            ("max_idle_threads", Some(value)) if value == "-1" || number(&value.into()).is_some() => {}
+            ("max_threads", Some(value)) => {
+                let count = number(&value.into()).filter(|&count| count > 0).ok_or_else(unknown)?;
+                self.args.threads = ThreadsArgs::about(count);
             }
             _ => return Err(unknown()),
         }
         Ok(())
     }
 
-    fn foreground(&mut self) {
-        if !self.options.iter().any(|option| option == "--foreground") {
-            self.push("--foreground");
-        }
-    }
-
-    fn push(&mut self, option: impl Into<OsString>) {
-        let option = option.into();
-        // Flags may be given twice here, but not there.
-        if !self.options.contains(&option) {
-            self.options.push(option);
-        }
-    }
-
-    fn push_with(&mut self, option: &str, value: OsString) {
-        let mut option = OsString::from(option);
-        option.push(value);
-        self.options.push(option);
-    }
-
-    fn into_line(mut self) -> Result<Vec<OsString>, Misuse> {
-        match self.operands.len() {
-            0 => return Err(Misuse::other("missing argument: IMAGE")),
-            1 => return Err(Misuse::other("missing argument: MOUNTPOINT")),
-            2 => {}
-            _ => return Err(Misuse::Other(format!("unexpected argument: {}", self.operands[2].display()))),
-        }
+    fn into_args(mut self) -> Result<mount::Args, Misuse> {
+        let [image, dir] = match <[OsString; 2]>::try_from(self.operands) {
+            Ok(operands) => operands,
+            Err(operands) => {
+                return Err(match operands.len() {
+                    0 => Misuse::other("missing argument: IMAGE"),
+                    1 => Misuse::other("missing argument: MOUNTPOINT"),
+                    _ => Misuse::Other(format!("unexpected argument: {}", operands[2].display())),
+                });
+            }
+        };
+        (self.args.image.image, self.args.dir) = (image.into(), dir.into());
         if self.single {
-            self.threads = Some(1);
+            self.args.threads = ThreadsArgs::about(1);
         }
-        if let Some(threads) = self.threads {
-            self.push(format!("--threads={}", threads.min(THREADS_MAX)));
-        }
-        // As the original: modes are shown, and what lies below the mount is the caller's business.
-        let modes = if self.enforces_modes { "--modes=enforce" } else { "--modes=show" };
-        let line = ["kiln", "mount", "--via=fuse", "--quiet", "--over", modes];
-        let mut line: Vec<OsString> = line.map(Into::into).to_vec();
-        line.append(&mut self.options);
-        line.push("--".into());
-        line.append(&mut self.operands);
-        Ok(line)
+        Ok(self.args)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::ImageArgs;
+    use crate::mount::Args;
 
-    fn line(args: &[&str]) -> Result<String, Misuse> {
-        let mut order = Order::default();
-        for item in getopt::parse(&OPTIONS, args.iter().map(OsString::from).collect())? {
-            match item {
-                Item::Operand(operand) => order.operands.push(operand),
-                Item::Option(name, value) => order.option(name, value.unwrap_or_default())?,
-            }
-        }
-        let line = order.into_line()?;
-        assert!(mount::parse(line.clone()).is_ok(), "{line:?}");
-        Ok(line.join(" ".as_ref()).into_string().unwrap())
+    fn parsed(args: &[&str]) -> Option<Args> {
+        parse(args.iter().map(OsString::from).collect()).ok()
+    }
+
+    /// What is asked for by two operands alone.
+    fn plain(image: &str, dir: &str) -> Args {
+        let image = ImageArgs { image: image.into(), ..ImageArgs::default() };
+        let (via, modes) = (Some(Via::Fuse), Some(ModesArg::Show));
+        Args { image, dir: dir.into(), via, modes, over: true, quiet: true, ..Args::default() }
     }
 
     #[test]
     fn options_become_those_of_mount() {
-        let quiet = "kiln mount --via=fuse --quiet --over --modes=show";
+        let plain_ab = || plain("a", "b");
+        let threads = |count| Args { threads: ThreadsArgs::about(count), ..plain_ab() };
+        let offset_and_devices = ImageArgs { offset: 1024, device: vec!["x".into(), "y".into()], ..plain_ab().image };
+        let options = ["nosuid", "suid", "noexec"].map(|option| option.parse().unwrap()).to_vec();
         for (args, expected) in [
-            (&["a", "b"][..], " -- a b"),
-            (&["-f", "-d", "-odebug", "a", "b"], " --foreground -- a b"),
+            (&["a", "b"][..], plain_ab()),
+            (&["-f", "-d", "-odebug", "a", "b"], Args { foreground: true, ..plain_ab() }),
             (
                 &["--offset=0x400", "--device", "x", "--device=y", "a", "b"],
-                " --offset=1024 --device=x --device=y -- a b",
+                Args { image: offset_and_devices, ..plain_ab() },
             ),
-            (&["a", "b", "-o", "ro,allow_other,fsname=x=y,subtype=z,"], " --allow-other --fsname=x=y -- a b"),
-            (&["-omax_threads=10,max_idle_threads=-1,clone_fd", "a", "b"], " --threads=10 -- a b"),
-            (&["-s", "-omax_threads=10", "a", "b"], " --threads=1 -- a b"),
-            (&["-omax_threads=99999", "a", "b"], " --threads=1024 -- a b"),
-            (&["-oallow_other,allow_other", "a", "b"], " --allow-other -- a b"),
-            (&["-onosuid,suid,noexec", "a", "b"], " --options=nosuid --options=suid --options=noexec -- a b"),
-            (&["--", "-a", "-b"], " -- -a -b"),
+            (
+                &["a", "b", "-o", "ro,allow_other,fsname=x=y,subtype=z,"],
+                Args { allow_other: true, fsname: Some("x=y".into()), ..plain_ab() },
+            ),
+            (&["-omax_threads=10,max_idle_threads=-1,clone_fd", "a", "b"], threads(10)),
+            (&["-s", "-omax_threads=10", "a", "b"], threads(1)),
+            (&["-omax_threads=99999", "a", "b"], threads(1024)),
+            (&["-oallow_other,allow_other", "a", "b"], Args { allow_other: true, ..plain_ab() }),
+            (&["-ofsname=x,fsname=y", "a", "b"], Args { fsname: Some("y".into()), ..plain_ab() }),
+            (&["-onosuid,suid,noexec", "a", "b"], Args { options, ..plain_ab() }),
+            (&["-odefault_permissions", "a", "b"], Args { modes: Some(ModesArg::Enforce), ..plain_ab() }),
+            (&["--", "-a", "-b"], plain("-a", "-b")),
         ] {
-            assert_eq!(line(args), Ok(format!("{quiet}{expected}")), "{args:?}");
+            assert_eq!(parsed(args), Some(expected), "{args:?}");
         }
-        let enforced = line(&["-o", "default_permissions", "a", "b"]);
-        assert_eq!(enforced, Ok("kiln mount --via=fuse --quiet --over --modes=enforce -- a b".into()));
+        assert_eq!(threads(99999).threads.given(), Some(1024));
     }
 
     #[test]
@@ -220,7 +196,7 @@ mod tests {
             &["--offset=4k", "a", "b"],
             &["-x", "a", "b"],
         ] {
-            assert!(line(args).is_err(), "{args:?}");
+            assert!(parsed(args).is_none(), "{args:?}");
         }
     }
 }

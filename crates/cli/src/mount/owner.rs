@@ -11,7 +11,7 @@ use std::sync::Arc;
 const OVERFLOW_ID: u32 = 65534;
 
 /// Options about owners.
-#[derive(clap::Args)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct OwnerArgs {
     /// FUSE: all files belong to this user and group, UID:GID, or, with `me`, to the calling user
     #[arg(long, value_name = "me|UID:GID", value_parser = owner, conflicts_with_all = ["uid_map", "gid_map"])]

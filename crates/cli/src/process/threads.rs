@@ -6,14 +6,22 @@ use rustix::process::{Resource, getrlimit};
 use std::thread::available_parallelism;
 
 /// The option `--threads`.
-#[derive(clap::Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ThreadsArgs {
     /// Threads to work on; the default is one for each processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u16>,
 }
 
+/// The most threads that may be asked for.
+const THREADS_MAX: u16 = 1024;
+
 impl ThreadsArgs {
+    /// So many threads, or the most or the fewest that may be asked for.
+    pub fn about(count: u64) -> Self {
+        Self { threads: Some(u16::try_from(count).map_or(THREADS_MAX, |count| count.clamp(1, THREADS_MAX))) }
+    }
+
     /// At least 1, and no more than there are descriptors for.
     pub fn count(&self) -> usize {
         self.threads.map_or_else(processors, |count| usize::from(count).min(affordable()))
