@@ -102,9 +102,13 @@ impl Failure {
         match (error, caught) {
             (SourceError::Interrupted, Some(number)) => Failure::Signal(number),
             (SourceError::Image { path, offset, source }, _) => Failure::of_image(&path, offset, device_option, source),
-            (error @ (SourceError::Options { .. } | SourceError::Unknown { .. } | SourceError::IsOutput { .. }), _) => {
-                Failure::Usage(error.to_string())
-            }
+            (
+                error @ (SourceError::Options { .. }
+                | SourceError::Unknown { .. }
+                | SourceError::IsOutput { .. }
+                | SourceError::Choice { .. }),
+                _,
+            ) => Failure::Usage(error.to_string()),
             (error, _) => Failure::Source(error),
         }
     }

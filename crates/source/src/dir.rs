@@ -4,7 +4,7 @@
 //! rearranged meanwhile cannot lead elsewhere. The scan reads names and metadata only; contents are opened when they are
 //! wanted, and are refused if they are no longer those of the scan.
 
-mod contents;
+pub(crate) mod contents;
 mod entry;
 pub(crate) mod file_id;
 pub(crate) mod source;

@@ -68,6 +68,14 @@ pub enum SourceError {
         /// What is not supported: the field and its value.
         reason: String,
     },
+    /// It is not clear which of several things in a source is meant.
+    #[error("{}: {reason}", Escaped::path(path))]
+    Choice {
+        /// The source.
+        path: PathBuf,
+        /// What there is to choose from.
+        reason: String,
+    },
     /// The source is what is to be written.
     #[error("{}: this is what is to be written, so it cannot be read as well", Escaped::path(path))]
     IsOutput {

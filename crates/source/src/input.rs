@@ -8,4 +8,5 @@
 pub(crate) mod candidate;
 pub(crate) mod compression;
 mod lz4_frames;
+pub(crate) mod part;
 pub(crate) mod tape;

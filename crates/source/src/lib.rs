@@ -19,6 +19,7 @@ mod input;
 mod kind;
 mod limit;
 pub mod merge;
+pub mod oci;
 mod open;
 mod source;
 mod stored;

@@ -9,12 +9,12 @@ use crate::error::SourceError;
 use crate::image::erofs::source as erofs;
 use crate::image::squashfs::source as squashfs;
 use crate::input::candidate::{Candidate, SourceOptions};
-use crate::kind::SourceKind;
+use crate::kind::{SourceKind, open_candidate};
+use crate::oci::source as oci;
 use crate::source::Source;
-use crate::unknown::refusal;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, tar::KIND, squashfs::KIND, zip::KIND];
+pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///
@@ -30,13 +30,5 @@ pub fn open(what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, Sou
 /// # Errors
 /// As [`open`].
 pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
-    let candidate = Candidate::new(what, options)?;
-    let kind = match kinds {
-        [kind] => Some(kind),
-        kinds => kinds.iter().find(|kind| (kind.is)(&candidate)),
-    };
-    match kind {
-        Some(kind) => (kind.open)(candidate),
-        None => Err(refusal(&candidate)),
-    }
+    open_candidate(kinds, Candidate::new(what, options)?)
 }

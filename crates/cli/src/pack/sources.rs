@@ -4,6 +4,7 @@ use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::oci::{ImageChoice, Platform, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,14 @@ pub struct SourceArgs {
     /// Take every SRC for this, whatever it looks like
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
+
+    /// The image that is meant in an archive of containers, or with --from oci: its name, its tag, or the front of its digest
+    #[arg(long, value_name = "NAME|DIGEST")]
+    image: Option<String>,
+
+    /// The platform that is meant, where an image of a container is there for several
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<Platform>,
 
     /// An extra device of SRC, which is an EROFS image; name all of them, in order
     #[arg(long, value_name = "FILE")]
@@ -83,7 +92,8 @@ impl SourceArgs {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
         let spool_dir = spool_dir.map(Path::to_owned);
-        let options = SourceOptions { devices: self.device.clone(), offset: 0, spool_dir };
+        let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
+        let options = SourceOptions { devices: self.device.clone(), image, spool_dir, ..SourceOptions::default() };
         let open = |path: &Path| {
             self.notice_layout(path);
             let source = match self.from {
@@ -104,7 +114,7 @@ impl SourceArgs {
 
     /// Say so if a directory is most likely not meant as one.
     fn notice_layout(&self, path: &Path) {
-        if self.from.is_none() && path.join("oci-layout").is_file() && path.join("index.json").is_file() {
+        if self.from.is_none() && looks_like_layout(path) {
             note(format_args!(
                 "{}: packed as a directory; for the image in this OCI layout, use --from oci",
                 path.display()

@@ -100,7 +100,7 @@ impl DirContents {
 }
 
 /// Open `path` beneath `root` without following any symbolic link. The empty path is the root itself.
-pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut dir: Option<OwnedFd> = None;
     let mut rest = if path.is_empty() { &b"."[..] } else { path };

@@ -23,7 +23,7 @@ pub(crate) const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 ///
 /// # Errors
 /// More nodes than a tree can have.
-pub(super) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
+pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
     for dir in (0..builder.nodes().len() as u32).map(NodeId) {
         let entries = match &builder.nodes()[dir.idx()].kind {
             Kind::Directory(entries) => entries.clone(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::compression::Compression;
 use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
+use crate::oci::choice::ImageChoice;
 
 /// First bytes that kinds may look at. The magic number of ISO 9660 lies furthest behind, at 32769.
 pub(crate) const HEAD_LEN: usize = 40 << 10;
@@ -22,6 +23,8 @@ pub struct SourceOptions {
     pub devices: Vec<PathBuf>,
     /// Where an archive or an image begins in its file, in bytes.
     pub offset: u64,
+    /// Which image of a container is meant, where there are several.
+    pub image: ImageChoice,
     /// Where streams are kept, which cannot be read twice; else where spools are, see
     /// [`Spool::default_dir`](kiln_builder::Spool::default_dir).
     pub spool_dir: Option<PathBuf>,
@@ -41,6 +44,8 @@ pub struct Candidate<'a> {
 enum Found {
     Directory,
     /// A regular file or a block device, from the offset on.
+    File(Arc<dyn ReadAt>),
+    /// A part of another file, or what was in a compressed one.
     Bytes(Arc<dyn ReadAt>),
     /// A pipe, a character device or standard input, behind the head.
     Stream(Box<dyn Read + Send>),
@@ -55,6 +60,47 @@ impl<'a> Candidate<'a> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
         let (found, head) = find(path, options.offset).map_err(unreadable)?;
         Ok(Self { path, options, found, head, plain_head: OnceCell::new() })
+    }
+
+    /// What `bytes` holds, which errors call `path`.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub(crate) fn of_bytes(
+        path: &'a Path,
+        options: &'a SourceOptions,
+        bytes: Arc<dyn ReadAt>,
+    ) -> Result<Self, SourceError> {
+        let head = head_of(&*bytes).map_err(|source| Unreadable { path: path.to_owned(), source })?;
+        Ok(Self { path, options, found: Found::Bytes(bytes), head, plain_head: OnceCell::new() })
+    }
+
+    /// What it would look like if it were decompressed, for kinds to look at; `None`: it is not compressed.
+    pub(crate) fn preview(&self) -> Option<Self> {
+        self.compression()?;
+        let (head, plain_head) = (self.plain_head().to_vec(), OnceCell::new());
+        Some(Self {
+            path: self.path,
+            options: self.options,
+            found: Found::Stream(Box::new(io::empty())),
+            head,
+            plain_head,
+        })
+    }
+
+    /// What it holds, decompressed, in a nameless file.
+    ///
+    /// # Errors
+    /// A directory; errors of the system, and of the compressed data.
+    pub(crate) fn decompressed(self) -> Result<Self, SourceError> {
+        let (path, options) = (self.path, self.options);
+        let unreadable = |source| Unreadable { path: path.to_owned(), source };
+        let mut tape = self.into_tape()?;
+        match tape.skip(u64::MAX) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(unreadable(error).into()),
+            _ => {}
+        }
+        Self::of_bytes(path, options, tape.finish().map_err(unreadable)?)
     }
 
     /// Its path.
@@ -72,9 +118,9 @@ impl<'a> Candidate<'a> {
         matches!(self.found, Found::Directory)
     }
 
-    /// Whether it can be read at any position, as a file can.
-    pub fn is_seekable(&self) -> bool {
-        matches!(self.found, Found::Bytes(_))
+    /// Whether it is a regular file or a block device, which can be opened again by its path.
+    pub fn is_file(&self) -> bool {
+        matches!(self.found, Found::File(_))
     }
 
     /// Whether its bytes from `at` on, counted from [`SourceOptions::offset`], are `magic`. They lie within the first 40 KiB.
@@ -119,7 +165,7 @@ impl<'a> Candidate<'a> {
     pub fn into_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
         let (path, found, head, spool_dir) = self.into_parts();
         let bytes = match found {
-            Found::Bytes(bytes) => Ok(bytes),
+            Found::File(bytes) | Found::Bytes(bytes) => Ok(bytes),
             Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
             Found::Stream(stream) => keep_all(Box::new(io::Cursor::new(head).chain(stream)), &spool_dir),
         };
@@ -134,10 +180,12 @@ impl<'a> Candidate<'a> {
         let compression = self.compression();
         let (path, found, head, spool_dir) = self.into_parts();
         let stream: io::Result<Box<dyn Read + Send>> = match (found, compression) {
-            (Found::Bytes(bytes), None) => {
+            (Found::File(bytes) | Found::Bytes(bytes), None) => {
                 return Tape::in_place(bytes).map_err(|source| Unreadable { path: path.to_owned(), source }.into());
             }
-            (Found::Bytes(bytes), Some(_)) => Reader::new(bytes).map(|reader| Box::new(reader) as _),
+            (Found::File(bytes) | Found::Bytes(bytes), Some(_)) => {
+                Reader::new(bytes).map(|reader| Box::new(reader) as _)
+            }
             (Found::Stream(stream), _) => Ok(Box::new(io::Cursor::new(head).chain(stream))),
             (Found::Directory, _) => Err(io::ErrorKind::IsADirectory.into()),
         };
@@ -189,9 +237,14 @@ fn stdin() -> io::Result<File> {
 fn bytes(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
     let file = FileSource::from_file(File::open(path)?)?;
     let bytes: Arc<dyn ReadAt> = if offset == 0 { Arc::new(file) } else { Arc::new(OffsetSource::new(file, offset)?) };
+    let head = head_of(&*bytes)?;
+    Ok((Found::File(bytes), head))
+}
+
+fn head_of(bytes: &dyn ReadAt) -> io::Result<Vec<u8>> {
     let mut head = vec![0; usize::try_from(bytes.len()?).unwrap_or(HEAD_LEN).min(HEAD_LEN)];
     bytes.read_exact_at(&mut head, 0)?;
-    Ok((Found::Bytes(bytes), head))
+    Ok(head)
 }
 
 /// All of a stream, in a nameless file.

@@ -96,7 +96,9 @@ impl ErrorJson {
                 self.at(path.as_os_str().as_bytes());
                 self.kind = "unsupported";
             }
-            SourceError::Options { .. } | SourceError::IsOutput { .. } => self.kind = "usage",
+            SourceError::Options { .. } | SourceError::IsOutput { .. } | SourceError::Choice { .. } => {
+                self.kind = "usage"
+            }
             SourceError::Interrupted => self.kind = "signal",
         }
     }

@@ -2,8 +2,9 @@
 
 use kiln_builder::tree::Implied;
 use kiln_read::ReadAt;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::header::{RECORD_LEN, is_header};
 use super::scan::scan;
@@ -23,7 +24,8 @@ pub(crate) const KIND: SourceKind = SourceKind {
     open: |candidate| Ok(Box::new(TarSource::of(candidate, TarOptions::default())?)),
 };
 
-fn is_archive(head: &[u8]) -> bool {
+/// Whether these are the first bytes of an archive.
+pub(crate) fn is_archive(head: &[u8]) -> bool {
     match head.first_chunk::<RECORD_LEN>() {
         // An archive without members is two records of zeros, or 20. Other things begin with zeros, too, so there may be nothing else.
         Some(record) if record.iter().all(|&byte| byte == 0) => {
@@ -72,7 +74,7 @@ impl TarSource {
         Self::of(Candidate::new(path, place)?, options)
     }
 
-    fn of(candidate: Candidate<'_>, options: TarOptions) -> Result<Self, SourceError> {
+    pub(crate) fn of(candidate: Candidate<'_>, options: TarOptions) -> Result<Self, SourceError> {
         let path = candidate.path().to_owned();
         Ok(Self { path, options, tape: Mutex::new(Some(candidate.into_tape()?)) })
     }
@@ -89,14 +91,14 @@ impl TarSource {
 
     fn read_all(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<StoredFiles>, Arc<dyn ReadAt>), SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
-        let take = || self.tape.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = || self.tape.lock().take();
         let mut tape =
             take().ok_or_else(|| unreadable(std::io::Error::other("the archive was read before, in vain")))?;
         let mut members = Members::new(&self.path, options, self.options.implied);
         scan(&mut tape, &mut members)?;
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
-        *self.tape.lock().unwrap_or_else(PoisonError::into_inner) = Some(again);
+        *self.tape.lock() = Some(again);
         let (found, files) = members.finish(Arc::clone(&archive))?;
         Ok((found, files, archive))
     }

@@ -21,7 +21,7 @@ pub(crate) const KIND: SourceKind = SourceKind {
 fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     let (path, options) = (candidate.path().to_owned(), candidate.options().clone());
     // The reader opens what has a path itself, and then decides about the readahead of the system.
-    let sources = match candidate.is_seekable() {
+    let sources = match candidate.is_file() {
         true => ImageSources::from_paths(&path, &options.devices).with_offset(options.offset),
         false => ImageSources::new(candidate.into_bytes()?),
     };

@@ -1,0 +1,15 @@
+//! Container images: OCI layouts, as directories and as archives (`oci-archive`), and what `docker save` writes.
+//!
+//! An image is a stack of layers, tar archives or EROFS images, which is merged as a container runtime would unpack it. Every blob
+//! is compared with its digest before it is read.
+
+mod blobs;
+pub(crate) mod choice;
+mod image;
+mod layer;
+pub mod records;
+pub(crate) mod source;
+
+pub use choice::{ImageChoice, Listed, Platform, PlatformError};
+pub use image::{LayerBlob, OciImage};
+pub use source::{OciSource, looks_like_layout};

@@ -1,0 +1,162 @@
+//! Which image of several.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::records::{ConfigPlatform, PlatformRecord};
+
+/// Which image of several is meant. The default is the only one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageChoice {
+    /// Its name or tag, or its digest or the front of one.
+    pub name: Option<String>,
+    /// What it runs on.
+    pub platform: Option<Platform>,
+}
+
+/// A system and its processor: `OS/ARCH` or `OS/ARCH/VARIANT`, by the names of Go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// `linux` as a rule.
+    pub os: String,
+    /// `amd64`, `arm64`, ...
+    pub architecture: String,
+    /// `v7`, `v8`, ...
+    pub variant: Option<String>,
+}
+
+/// A text is no platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write it as OS/ARCH or OS/ARCH/VARIANT, linux/amd64 for example")]
+pub struct PlatformError;
+
+impl FromStr for Platform {
+    type Err = PlatformError;
+
+    fn from_str(text: &str) -> Result<Self, PlatformError> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (os, architecture, variant) = match *parts {
+            [os, architecture] => (os, architecture, None),
+            [os, architecture, variant] => (os, architecture, Some(variant)),
+            _ => return Err(PlatformError),
+        };
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(PlatformError);
+        }
+        Ok(Self { os: os.into(), architecture: architecture.into(), variant: variant.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
+    }
+}
+
+impl From<&PlatformRecord> for Platform {
+    fn from(record: &PlatformRecord) -> Self {
+        let PlatformRecord { os, architecture, variant, .. } = record.clone();
+        Self { os, architecture, variant }
+    }
+}
+
+impl From<ConfigPlatform> for Platform {
+    fn from(record: ConfigPlatform) -> Self {
+        Self { os: record.os, architecture: record.architecture, variant: record.variant }
+    }
+}
+
+/// An image that a layout lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Names and tags.
+    pub names: Vec<String>,
+    /// Digest of its manifest; of `docker save`, the path of its configuration.
+    pub digest: String,
+    /// What it runs on, if that is known.
+    pub platform: Option<Platform>,
+}
+
+impl Listed {
+    /// Whether it is what is asked for.
+    pub fn is(&self, choice: &ImageChoice) -> bool {
+        let is_named = choice.name.as_ref().is_none_or(|wanted| {
+            let hex = self.digest.rsplit(':').next().unwrap_or_default();
+            // Fewer digits than Docker shows are more likely a name.
+            let is_front = |of: &str| wanted.len() >= 12 && of.starts_with(wanted.as_str());
+            self.names.iter().any(|name| is_name(name, wanted))
+                || *wanted == self.digest
+                || is_front(hex)
+                || is_front(&self.digest)
+        });
+        let runs_on = |wanted: &Platform| {
+            self.platform.as_ref().is_some_and(|own| {
+                let has_variant = wanted.variant.is_none() || own.variant == wanted.variant;
+                (&own.os, &own.architecture) == (&wanted.os, &wanted.architecture) && has_variant
+            })
+        };
+        is_named && choice.platform.as_ref().is_none_or(runs_on)
+    }
+}
+
+/// Whether an image that is called `name` is meant by `wanted`: the whole name, what is behind the registry's, or the tag alone. `latest` goes
+/// without saying.
+fn is_name(name: &str, wanted: &str) -> bool {
+    let tails = |name: &str| name.match_indices(['/', ':']).map(|(at, _)| at + 1).chain([0]).collect::<Vec<_>>();
+    let is_tail = |wanted: &str| tails(name).into_iter().any(|at| &name[at..] == wanted);
+    is_tail(wanted) || is_tail(&format!("{wanted}:latest"))
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = if self.names.is_empty() { String::from("without a name") } else { self.names.join(", ") };
+        write!(f, "{names} ({}", self.digest)?;
+        self.platform.iter().try_for_each(|platform| write!(f, ", {platform}"))?;
+        write!(f, ")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_chosen_by_name_digest_and_platform() {
+        let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        let listed = Listed {
+            names: vec!["docker.io/library/debian:12".into(), "localhost:5000/a/b:latest".into()],
+            digest: digest.clone(),
+            platform: Some("linux/arm64/v8".parse().unwrap()),
+        };
+        let chosen = |name: Option<&str>, platform: Option<&str>| {
+            let platform = platform.map(|platform| platform.parse().unwrap());
+            listed.is(&ImageChoice { name: name.map(str::to_owned), platform })
+        };
+        for name in [
+            "docker.io/library/debian:12",
+            "library/debian:12",
+            "debian:12",
+            "12",
+            "a/b",
+            "b",
+            "b:latest",
+            &digest,
+            "0123456789ab",
+        ] {
+            assert!(chosen(Some(name), None), "{name}");
+        }
+        for name in ["debian", "ebian:12", "debian:1", "a", "0123", "5000", "sha256:"] {
+            assert!(!chosen(Some(name), None), "{name}");
+        }
+        for (platform, is) in
+            [("linux/arm64", true), ("linux/arm64/v8", true), ("linux/arm64/v9", false), ("linux/amd64", false)]
+        {
+            assert_eq!(chosen(None, Some(platform)), is, "{platform}");
+        }
+        assert!(chosen(None, None));
+        for text in ["linux", "linux/", "/amd64", "a/b/c/d", ""] {
+            assert!(text.parse::<Platform>().is_err(), "{text}");
+        }
+    }
+}
