@@ -175,7 +175,7 @@ impl Builder {
             None => {
                 let stand_in = Node { kind: Kind::Fifo, ..directory(Metadata::default()) };
                 let id = self.add_at(path, stand_in)?;
-                self.hard_links.add(id, path, target);
+                self.hard_links.add(id, target);
                 id
             }
         };

@@ -12,7 +12,6 @@ pub(super) struct HardLinks(HashMap<NodeId, HardLink>);
 
 struct HardLink {
     /// As the caller gave it.
-    path: Vec<u8>,
     target: Vec<u8>,
 }
 
@@ -23,8 +22,8 @@ impl HardLinks {
     }
 
     /// Let `node` stand for what will be at `target`.
-    pub(super) fn add(&mut self, node: NodeId, path: &[u8], target: &[u8]) {
-        self.0.insert(node, HardLink { path: path.to_vec(), target: target.to_vec() });
+    pub(super) fn add(&mut self, node: NodeId, target: &[u8]) {
+        self.0.insert(node, HardLink { target: target.to_vec() });
     }
 
     /// Let entries name the targets. `find` finds what is at a path. A link that is still there and leads to nothing, to a directory, or to
@@ -39,16 +38,26 @@ impl HardLinks {
         gone: NodeId,
         on_lost: &mut dyn FnMut(TreeError) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
-        let mut targets = HashMap::new();
+        let (mut targets, mut lost) = (HashMap::new(), HashMap::new());
         for node in reachable(nodes).into_iter().filter(|node| self.0.contains_key(node)) {
             let mut way = vec![node];
             let target = match self.follow(&mut way, nodes, &find, &targets) {
-                // It leads to a link that leads to nothing, which was told.
-                Ok(target) if target == gone => self.lost(node),
+                // It leads to a link that leads to nothing.
+                Ok(target) if target == gone => Err(TreeProblem::DanglingLink(self.0[&node].target.clone())),
                 found => found,
             };
-            let target = target.or_else(|error| on_lost(error).map(|()| gone))?;
+            let target = target.unwrap_or_else(|problem| {
+                lost.insert(node, problem);
+                gone
+            });
             targets.extend(way.into_iter().map(|link| (link, target)));
+        }
+        if !lost.is_empty() {
+            // A link may have several names, of links that lead to it.
+            for_each_name(nodes, |path, node| match lost.get(&node) {
+                Some(problem) => on_lost(problem.clone().at(path)),
+                None => Ok(()),
+            })?;
         }
         for node in nodes {
             if let Kind::Directory(entries) = &mut node.kind {
@@ -58,12 +67,6 @@ impl HardLinks {
         Ok(())
     }
 
-    /// That the link `node` leads to nothing.
-    fn lost(&self, node: NodeId) -> Result<NodeId, TreeError> {
-        let HardLink { path, target } = &self.0[&node];
-        Err(TreeProblem::DanglingLink(target.clone()).at(&path[..]))
-    }
-
     /// Find the target of the link in `way`, which gets all links on the way.
     fn follow(
         &self,
@@ -71,11 +74,11 @@ impl HardLinks {
         nodes: &[Node],
         find: &impl Fn(&[Node], &[u8]) -> Option<NodeId>,
         targets: &HashMap<NodeId, NodeId>,
-    ) -> Result<NodeId, TreeError> {
+    ) -> Result<NodeId, TreeProblem> {
         let mut met: HashSet<NodeId> = way.iter().copied().collect();
         loop {
             let link = &self.0[&way[way.len() - 1]];
-            let wrong = |problem: fn(Vec<u8>) -> TreeProblem| Err(problem(link.target.clone()).at(&link.path[..]));
+            let wrong = |problem: fn(Vec<u8>) -> TreeProblem| Err(problem(link.target.clone()));
             let Some(next) = find(nodes, &link.target) else { return wrong(TreeProblem::DanglingLink) };
             if matches!(nodes[next.idx()].kind, Kind::Directory(_)) {
                 return wrong(TreeProblem::LinkToDirectory);
@@ -102,4 +105,26 @@ fn reachable(nodes: &[Node]) -> Vec<NodeId> {
         }
     }
     found
+}
+
+/// Call `visit` with each path that leads to a file, and the file, in walk order.
+fn for_each_name(
+    nodes: &[Node],
+    mut visit: impl FnMut(&[u8], NodeId) -> Result<(), TreeError>,
+) -> Result<(), TreeError> {
+    let (mut path, mut is_met) = (Vec::new(), vec![false; nodes.len()]);
+    // A node, the name that leads to it, and how much of the path leads to where that stands.
+    let mut stack: Vec<(NodeId, &[u8], usize)> = vec![(NodeId::ROOT, b"", 0)];
+    while let Some((id, name, parent_len)) = stack.pop() {
+        path.truncate(parent_len);
+        if parent_len > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        visit(&path, id)?;
+        if is_met.get_mut(id.idx()).is_some_and(|is_met| !std::mem::replace(is_met, true)) {
+            stack.extend(entries(nodes, id).iter().rev().map(|entry| (entry.node, entry.name, path.len())));
+        }
+    }
+    Ok(())
 }
