@@ -1,7 +1,6 @@
 //! What is at a path and may be a source.
 
 use kiln_read::{FileSource, OffsetSource, ReadAt};
-use std::cell::OnceCell;
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -15,6 +14,9 @@ use crate::oci::choice::ImageChoice;
 
 /// First bytes that kinds may look at. The magic number of ISO 9660 lies furthest behind, at 32769.
 pub(crate) const HEAD_LEN: usize = 40 << 10;
+/// Most bytes that are read behind the head to find out what is compressed: decoders give nothing before they have a whole block, and a
+/// block of LZ4 can have 4 MiB, one of its old format 8 MiB.
+const PACKED_MAX_LEN: u64 = 16 << 20;
 
 /// Where a source is, beside its path, and how it is read.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +39,10 @@ pub struct Candidate<'a> {
     found: Found,
     /// The first [`HEAD_LEN`] bytes from the offset on, or all.
     head: Vec<u8>,
-    /// The same of what is compressed.
-    plain_head: OnceCell<Vec<u8>>,
+    /// What was read of a stream behind the head.
+    behind: Vec<u8>,
+    /// The first [`HEAD_LEN`] bytes of what is compressed, or all.
+    plain_head: Option<Vec<u8>>,
 }
 
 enum Found {
@@ -47,7 +51,7 @@ enum Found {
     File(Arc<dyn ReadAt>),
     /// A part of another file, or what was in a compressed one.
     Bytes(Arc<dyn ReadAt>),
-    /// A pipe, a character device or standard input, behind the head.
+    /// A pipe, a character device or standard input, behind what was read.
     Stream(Box<dyn Read + Send>),
 }
 
@@ -59,7 +63,13 @@ impl<'a> Candidate<'a> {
     pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
         let (found, head) = find(path, options.offset).map_err(unreadable)?;
-        Ok(Self { path, options, found, head, plain_head: OnceCell::new() })
+        Ok(Self::of_found(path, options, found, head))
+    }
+
+    fn of_found(path: &'a Path, options: &'a SourceOptions, mut found: Found, head: Vec<u8>) -> Self {
+        let mut behind = Vec::new();
+        let plain_head = Compression::of(&head).map(|compression| decode(compression, &head, &mut found, &mut behind));
+        Self { path, options, found, head, behind, plain_head }
     }
 
     /// What `bytes` holds, which errors call `path`.
@@ -72,20 +82,14 @@ impl<'a> Candidate<'a> {
         bytes: Arc<dyn ReadAt>,
     ) -> Result<Self, SourceError> {
         let head = head_of(&*bytes).map_err(|source| Unreadable { path: path.to_owned(), source })?;
-        Ok(Self { path, options, found: Found::Bytes(bytes), head, plain_head: OnceCell::new() })
+        Ok(Self::of_found(path, options, Found::Bytes(bytes), head))
     }
 
     /// What it would look like if it were decompressed, for kinds to look at; `None`: it is not compressed.
     pub(crate) fn preview(&self) -> Option<Self> {
-        self.compression()?;
-        let (head, plain_head) = (self.plain_head().to_vec(), OnceCell::new());
-        Some(Self {
-            path: self.path,
-            options: self.options,
-            found: Found::Stream(Box::new(io::empty())),
-            head,
-            plain_head,
-        })
+        let head = self.plain_head.clone()?;
+        let found = Found::Stream(Box::new(io::empty()));
+        Some(Self { path: self.path, options: self.options, found, head, behind: Vec::new(), plain_head: None })
     }
 
     /// What it holds, decompressed, in a nameless file.
@@ -138,24 +142,9 @@ impl<'a> Candidate<'a> {
         Compression::of(&self.head)
     }
 
-    /// The first 40 KiB of what is compressed, as far as the head of the file tells; else the head itself.
+    /// The first 40 KiB of what is compressed, or all, as far as it can be decoded; else the head itself.
     pub fn plain_head(&self) -> &[u8] {
-        let Some(compression) = self.compression() else { return &self.head };
-        self.plain_head.get_or_init(|| {
-            let mut plain = vec![0; HEAD_LEN];
-            let mut len = 0;
-            // A head ends somewhere, so its decoder fails at its end. What came before counts.
-            if let Ok(mut decoder) = compression.decoder(Box::new(&self.head[..])) {
-                while len < plain.len() {
-                    match decoder.read(&mut plain[len..]) {
-                        Ok(0) | Err(_) => break,
-                        Ok(part) => len += part,
-                    }
-                }
-            }
-            plain.truncate(len);
-            plain
-        })
+        self.plain_head.as_ref().unwrap_or(&self.head)
     }
 
     /// Its bytes as they are, to be read at any position. A stream is kept in a nameless file first.
@@ -184,7 +173,7 @@ impl<'a> Candidate<'a> {
                 return Tape::in_place(bytes).map_err(|source| Unreadable { path: path.to_owned(), source }.into());
             }
             (Found::File(bytes) | Found::Bytes(bytes), Some(_)) => {
-                Reader::new(bytes).map(|reader| Box::new(reader) as _)
+                Reader::new(bytes, 0).map(|reader| Box::new(reader) as _)
             }
             (Found::Stream(stream), _) => Ok(Box::new(io::Cursor::new(head).chain(stream))),
             (Found::Directory, _) => Err(io::ErrorKind::IsADirectory.into()),
@@ -199,8 +188,35 @@ impl<'a> Candidate<'a> {
 
     fn into_parts(self) -> (&'a Path, Found, Vec<u8>, PathBuf) {
         let spool_dir = self.options.spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
-        (self.path, self.found, self.head, spool_dir)
+        let mut read = self.head;
+        read.extend(self.behind);
+        (self.path, self.found, read, spool_dir)
     }
+}
+
+/// The head of what is compressed in `found`, of which `head` is the head. What is read of a stream is added to `behind`.
+fn decode(compression: Compression, head: &[u8], found: &mut Found, behind: &mut Vec<u8>) -> Vec<u8> {
+    let rest: Box<dyn Read + Send + '_> = match found {
+        Found::Directory => Box::new(io::empty()),
+        Found::File(bytes) | Found::Bytes(bytes) => match Reader::new(Arc::clone(bytes), head.len() as u64) {
+            Ok(reader) => Box::new(reader),
+            Err(_) => Box::new(io::empty()),
+        },
+        Found::Stream(stream) => Box::new(Kept { stream, kept: behind }),
+    };
+    let mut plain = vec![0; HEAD_LEN];
+    let mut len = 0;
+    // Where it cannot be decoded further, what came before counts. Reading it all will tell.
+    if let Ok(mut decoder) = compression.decoder(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))) {
+        while len < plain.len() {
+            match decoder.read(&mut plain[len..]) {
+                Ok(0) | Err(_) => break,
+                Ok(part) => len += part,
+            }
+        }
+    }
+    plain.truncate(len);
+    plain
 }
 
 fn find(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
@@ -264,18 +280,33 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(bytes: Arc<dyn ReadAt>) -> io::Result<Self> {
+    /// Of `bytes` from `offset` on.
+    fn new(bytes: Arc<dyn ReadAt>, offset: u64) -> io::Result<Self> {
         let len = bytes.len()?;
-        Ok(Self { bytes, offset: 0, len })
+        Ok(Self { bytes, offset, len })
     }
 }
 
 impl Read for Reader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let rest = usize::try_from(self.len - self.offset).unwrap_or(usize::MAX);
+        let rest = usize::try_from(self.len.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         let part = buf.len().min(rest);
         self.bytes.read_exact_at(&mut buf[..part], self.offset)?;
         self.offset += part as u64;
         Ok(part)
+    }
+}
+
+/// A stream, and a copy of what was read of it.
+struct Kept<'k> {
+    stream: &'k mut (dyn Read + Send),
+    kept: &'k mut Vec<u8>,
+}
+
+impl Read for Kept<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.stream.read(buf)?;
+        self.kept.extend_from_slice(&buf[..len]);
+        Ok(len)
     }
 }

@@ -59,7 +59,7 @@ impl Tape {
                 part
             }
             Medium::Kept { stream, spool, .. } => {
-                let part = read_full(stream, buf)?;
+                let part = read_full(stream, buf).map_err(stream_error)?;
                 spool.file().write_all(&buf[..part]).map_err(|error| spool_error(spool, error))?;
                 part
             }
@@ -102,7 +102,7 @@ impl Tape {
                 let mut passed = 0;
                 while passed < len {
                     let wanted = (len - passed).min(PIECE_LEN as u64) as usize;
-                    let part = read_full(stream, &mut piece[..wanted])?;
+                    let part = read_full(stream, &mut piece[..wanted]).map_err(stream_error)?;
                     spool.file().write_all(&piece[..part]).map_err(|error| spool_error(spool, error))?;
                     passed += part as u64;
                     if part < wanted {
@@ -140,6 +140,14 @@ pub(super) fn read_full(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usi
         }
     }
     Ok(len)
+}
+
+/// The error of a decoder whose stream is cut: it is not the end of the tape.
+fn stream_error(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(io::ErrorKind::InvalidData, "the compressed data end too early"),
+        _ => error,
+    }
 }
 
 fn spool_error(spool: &Spool, error: io::Error) -> io::Error {
