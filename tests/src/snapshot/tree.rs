@@ -4,6 +4,7 @@ use super::{Record, Snapshot, hash, joined};
 use kiln_builder::tree::{Kind, NodeId};
 use kiln_builder::{BuildError, Tree};
 use kiln_format::inode::{FileType, Rdev};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Snapshot that the image of `tree` must have.
@@ -44,8 +45,9 @@ fn record_of(tree: &Tree, id: NodeId, path: Vec<u8>) -> Result<Record, BuildErro
     let contents = match file_type {
         FileType::Regular => {
             let failed = |source| BuildError::Read { path: path.clone(), source };
-            let mut content = tree.open(id)?;
-            hash(size, |off| Ok(Some(off)), |buf, off| content.read_exact_at(buf, off)).map_err(failed)?
+            let content = RefCell::new(tree.open(id)?);
+            let next_data = |off| content.borrow_mut().next_data(off).map(|run| run.map(|run| run.start));
+            hash(size, next_data, |buf, off| content.borrow_mut().read_exact_at(buf, off)).map_err(failed)?
         }
         _ => 0,
     };
