@@ -150,8 +150,8 @@ mod tests {
         let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
         let sparse = stored.sparse(runs);
         let contents = Arc::new(stored).in_archive(Arc::new(MemorySource::new(bytes)));
-        let plain: [(ContentId, Vec<u8>, &[(u64, u64)]); 3] = [
-            (whole, (10..20).collect(), &[(0, 10)]),
+        let cases = [
+            (whole, (10..20).collect(), &[(0, 10)][..]),
             (empty, vec![], &[]),
             (
                 sparse,
@@ -159,7 +159,7 @@ mod tests {
                 &[(5, 10), (10, 12), (20, 23)],
             ),
         ];
-        for (id, plain, data) in plain {
+        for (id, plain, data) in cases {
             let mut content = contents.open(id, b"").unwrap();
             for start in 0..plain.len() {
                 for end in start..=plain.len() {

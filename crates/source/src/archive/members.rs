@@ -30,6 +30,14 @@ pub(crate) struct Members<'a> {
     skipped: Vec<Unreadable>,
 }
 
+/// What is in an archive, and where it has the data.
+pub(crate) struct Archived {
+    pub(crate) found: Scan,
+    /// Where in `bytes` the data of each file lie.
+    pub(crate) files: Arc<StoredFiles>,
+    pub(crate) bytes: Arc<dyn ReadAt>,
+}
+
 impl<'a> Members<'a> {
     /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
@@ -125,14 +133,14 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The tree, with contents in `bytes`, and where they lie.
+    /// The tree, with contents in `bytes`.
     ///
     /// # Errors
     /// Hard links to nothing, unless the scan keeps going; what is no tree.
-    pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<(Scan, Arc<StoredFiles>), SourceError> {
+    pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<Archived, SourceError> {
         let files = Arc::new(std::mem::take(&mut self.files));
-        let scan = self.finish_with(Box::new(files.in_archive(bytes)))?;
-        Ok((scan, files))
+        let found = self.finish_with(Box::new(files.in_archive(Arc::clone(&bytes))))?;
+        Ok(Archived { found, files, bytes })
     }
 
     /// The tree, with contents of the format's own.

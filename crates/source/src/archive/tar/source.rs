@@ -3,12 +3,13 @@
 use kiln_builder::tree::Implied;
 use kiln_read::ReadAt;
 use parking_lot::Mutex;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::header::{RECORD_LEN, is_header};
 use super::scan::scan;
-use crate::archive::members::Members;
+use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
 use crate::input::tape::Tape;
@@ -85,22 +86,21 @@ impl TarSource {
     /// # Errors
     /// As [`Source::scan`].
     pub fn index(&self, options: &ScanOptions<'_>) -> Result<TarIndex, SourceError> {
-        let (found, files, archive) = self.read_all(options)?;
-        Ok(TarIndex { scan: select_found(found, &self.path, options)?, files, archive })
+        let Archived { found, files, bytes } = self.read_all(options)?;
+        Ok(TarIndex { scan: select_found(found, &self.path, options)?, files, archive: bytes })
     }
 
-    fn read_all(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<StoredFiles>, Arc<dyn ReadAt>), SourceError> {
+    fn read_all(&self, options: &ScanOptions<'_>) -> Result<Archived, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
-        let take = || self.tape.lock().take();
-        let mut tape =
-            take().ok_or_else(|| unreadable(std::io::Error::other("the archive was read before, in vain")))?;
+        let tape = self.tape.lock().take();
+        let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
+        let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, self.options.implied);
         scan(&mut tape, &mut members)?;
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
-        let (found, files) = members.finish(Arc::clone(&archive))?;
-        Ok((found, files, archive))
+        members.finish(archive)
     }
 }
 
@@ -110,7 +110,6 @@ impl Source for TarSource {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let (found, ..) = self.read_all(options)?;
-        Ok(Scanned::Everything(found))
+        Ok(Scanned::Everything(self.read_all(options)?.found))
     }
 }

@@ -1,5 +1,6 @@
 //! Archives of GNU tar, bsdtar and Python, compared with the directory that they are of.
 
+use super::records::Archive;
 use super::{scan, scan_bytes};
 use crate::common::GOING;
 use kiln_format::inode::FileType;
@@ -7,6 +8,7 @@ use kiln_source::archive::tar::{TarOptions, TarSource};
 use kiln_source::{ScanOptions, SourceOptions};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::scan_dir;
+use kiln_tests::rng::Rng;
 use kiln_tests::skip;
 use kiln_tests::snapshot::{Record, Snapshot, assert_same, of_tree};
 use kiln_tests::temp::TempDir;
@@ -75,12 +77,13 @@ fn all_formats_of_gnu_tar_are_read() {
     for format in ["v7", "ustar", "gnu", "oldgnu", "pax"] {
         let format = format!("--format={format}");
         let mut expected = expected.clone();
-        let mut args = vec![&format[..], "-cf", "-", "."];
+        let mut args = vec![&format[..], "-cf", "-"];
         if format.ends_with("v7") {
             // It has neither.
             args.extend(["--exclude=device", "--exclude=fifo"]);
             expected.retain(|path, _| path != b"device" && path != b"fifo");
         }
+        args.push(".");
         let Some(archive) = output(&root, "tar", &args) else { skip!("no program tar") };
         let found = of_tree(&scan_bytes(&archive).unwrap()).unwrap();
         assert_same(&expected, &found, &format);
@@ -100,7 +103,7 @@ fn every_oddity_is_read() {
     for (path, record) in expected.iter_mut().filter(|(_, record)| is_node(record)) {
         (record.nlink, record.first_name) = (1, path.clone());
     }
-    let xattrs = ["--format=pax", "--xattrs", "--xattrs-include=*", "-cf", "-", "."];
+    let xattrs = ["--format=pax", "--sparse", "--xattrs", "--xattrs-include=*", "-cf", "-", "."];
     let Some(archive) = output(&root, "tar", &xattrs) else { skip!("no program tar") };
     fs::write(dir.join("a.tar"), &archive).unwrap();
     assert_same(&expected, &of_tree(&scan(&dir.join("a.tar")).unwrap()).unwrap(), "pax");
@@ -143,6 +146,7 @@ fn sparse_files_are_read_in_all_forms() {
     for form in pax.iter().chain(&gnu) {
         let mut args: Vec<_> = form.iter().map(String::as_str).collect();
         args.extend(["--sparse", "-cf", "-", "."]);
+        args.push(".");
         let Some(archive) = output(&root, "tar", &args) else { skip!("no program tar") };
         assert!(archive.len() < 2 << 20, "{form:?}: {} bytes", archive.len());
         assert_same(&expected, &of_tree(&scan_bytes(&archive).unwrap()).unwrap(), &form.concat());
@@ -251,6 +255,28 @@ fn archives_come_from_pipes_one_behind_the_other() {
         of_tree(&scan(&fifo).unwrap()).unwrap()
     });
     assert_same(&expected, &found, "a pipe");
+}
+
+#[test]
+fn compressed_archives_are_recognised_whatever_their_first_blocks() {
+    let mut noise = vec![0; 2 << 20];
+    Rng::new(1).fill(&mut noise);
+    let archive = Archive::default().member("noise", b'0', &noise).end();
+    let expected = of_tree(&scan_bytes(&archive).unwrap()).unwrap();
+    let dir = TempDir::new("tar").unwrap();
+    let fifo = dir.join("pipe");
+    mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    fs::write(dir.join("a.tar"), &archive).unwrap();
+    for program in ["gzip", "bzip2", "xz", "zstd", "lz4"] {
+        let args = ["-c", "a.tar"];
+        let Some(packed) = output(dir.path(), program, &args) else { skip!("no program {program}") };
+        assert_same(&expected, &of_tree(&scan_bytes(&packed).unwrap()).unwrap(), program);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| File::options().write(true).open(&fifo).unwrap().write_all(&packed).unwrap());
+            of_tree(&scan(&fifo).unwrap()).unwrap()
+        });
+        assert_same(&expected, &found, program);
+    }
 }
 
 #[test]
