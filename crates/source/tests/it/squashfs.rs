@@ -19,6 +19,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// Names of images in `tests/squashfs`, and the options of `mksquashfs TREE IMAGE -b 4096 -mkfs-time 0 -noappend` that made them.
 const FIXTURES: [(&str, &[&str]); 7] = [
@@ -368,4 +369,10 @@ fn damaged_images_give_trees_or_errors() {
         }
     }
     assert!(trees > 20 && errors > 100 && whole > 10, "{trees} trees, {whole} of them whole, {errors} errors");
+}
+
+#[test]
+fn an_interruption_is_one() {
+    let source = open(&fixture("gzip.squashfs"), &SourceOptions::default()).unwrap();
+    assert!(matches!(source.scan(&ScanOptions::new(&AtomicBool::new(true))), Err(SourceError::Interrupted)));
 }

@@ -68,13 +68,13 @@ impl Blocks {
         };
         decoded.ok_or_else(|| {
             let (name, most) = (self.compressor.name(), plain.len());
-            corrupt(start, format!("a block of {len} bytes: no {most} bytes or less compressed by {name}"))
+            corrupt(start, format!("a block of {len} bytes is not what {name} makes of {most} bytes or less"))
         })
     }
 }
 
 /// Where a block lies in the image, and how. No block is longer than its plain text may be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stored {
     pub range: Range<u64>,
     pub is_compressed: bool,

@@ -1,33 +1,34 @@
 //! A cache with a bounded number of blocks.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::mem;
 
-/// What was used last, by where it lies in the image. Two generations stand for an order: what is found in the old one moves to the
+/// What was used last, by where it lies. Two generations stand for an order: what is found in the old one moves to the
 /// young one, and what is in the old one when the young one is full is dropped.
-pub(super) struct Cache<V> {
-    young: HashMap<u64, V>,
-    old: HashMap<u64, V>,
+pub(super) struct Cache<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
     /// Most blocks of a generation.
     generation_count: usize,
 }
 
-impl<V: Clone> Cache<V> {
+impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     /// For at most `count` blocks.
     pub(super) fn new(count: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), generation_count: count.div_ceil(2) }
     }
 
-    pub(super) fn get(&mut self, key: u64) -> Option<V> {
-        if let Some(value) = self.young.get(&key) {
+    pub(super) fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(value) = self.young.get(key) {
             return Some(value.clone());
         }
-        let value = self.old.remove(&key)?;
-        self.insert(key, value.clone());
+        let value = self.old.remove(key)?;
+        self.insert(key.clone(), value.clone());
         Some(value)
     }
 
-    pub(super) fn insert(&mut self, key: u64, value: V) {
+    pub(super) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.generation_count {
             self.old = mem::take(&mut self.young);
         }
@@ -44,10 +45,10 @@ mod tests {
         let mut cache = Cache::new(8);
         for key in 0..100 {
             cache.insert(key, key);
-            assert_eq!(cache.get(0), Some(0));
-            assert_eq!(cache.get(key), Some(key));
+            assert_eq!(cache.get(&0), Some(0));
+            assert_eq!(cache.get(&key), Some(key));
             assert!(cache.young.len() + cache.old.len() <= 8);
         }
-        assert_eq!(cache.get(50), None);
+        assert_eq!(cache.get(&50), None);
     }
 }

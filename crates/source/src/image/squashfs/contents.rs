@@ -58,8 +58,8 @@ impl Files {
     }
 }
 
-/// A fragment block, decoded by the first thread that wants it. A message says why it cannot be.
-type Fragment = Arc<OnceLock<Result<Box<[u8]>, String>>>;
+/// A fragment block, decoded by the first thread that wants it; else what kind of error says why it cannot be.
+type Fragment = OnceLock<Result<Box<[u8]>, (io::ErrorKind, String)>>;
 
 /// The contents of all files.
 pub(super) struct ImageContents(Arc<Shared>);
@@ -68,7 +68,7 @@ struct Shared {
     blocks: Arc<Blocks>,
     block_len: usize,
     files: Files,
-    fragments: Mutex<Cache<Fragment>>,
+    fragments: Mutex<Cache<Stored, Arc<Fragment>>>,
 }
 
 impl ImageContents {
@@ -95,28 +95,27 @@ impl Contents for ImageContents {
 }
 
 impl Shared {
-    fn fragment(&self, stored: &Stored, packed: &mut Vec<u8>) -> Result<Fragment, ContentError> {
-        let fragment = {
-            let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
-            fragments.get(stored.range.start).unwrap_or_else(|| {
-                let fragment = Fragment::default();
-                fragments.insert(stored.range.start, Arc::clone(&fragment));
-                fragment
-            })
-        };
-        let decoded = fragment.get_or_init(|| {
-            let mut plain = vec![0; self.block_len];
-            match self.blocks.decode(stored, packed, &mut plain) {
-                Ok(len) => {
-                    plain.truncate(len);
-                    Ok(plain.into())
-                }
-                Err(problem) => Err(ContentError::from(problem).to_string()),
+    /// The fragment block at `stored`, which may not be decoded yet.
+    fn fragment(&self, stored: &Stored) -> Arc<Fragment> {
+        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        fragments.get(stored).unwrap_or_else(|| {
+            let fragment = Arc::<Fragment>::default();
+            fragments.insert(stored.clone(), Arc::clone(&fragment));
+            fragment
+        })
+    }
+
+    fn decode_fragment(&self, stored: &Stored, packed: &mut Vec<u8>) -> Result<Box<[u8]>, (io::ErrorKind, String)> {
+        let mut plain = vec![0; self.block_len];
+        match self.blocks.decode(stored, packed, &mut plain) {
+            Ok(len) => {
+                plain.truncate(len);
+                Ok(plain.into())
             }
-        });
-        match decoded {
-            Ok(_) => Ok(fragment),
-            Err(message) => Err(io::Error::new(io::ErrorKind::InvalidData, message.clone()).into()),
+            Err(problem) => {
+                let error = io::Error::from(problem);
+                Err((error.kind(), error.to_string()))
+            }
         }
     }
 }
@@ -125,7 +124,7 @@ impl Shared {
 struct ImageContent {
     shared: Arc<Shared>,
     idx: usize,
-    fragment: Option<Fragment>,
+    fragment: Option<Arc<Fragment>>,
     /// Index of the block that `plain` is.
     last: Option<usize>,
     plain: Vec<u8>,
@@ -172,11 +171,11 @@ impl ImageContent {
         let Some((stored, start)) = &file.fragment else {
             return Err(ContentError::Changed("it was read behind its end"));
         };
-        let fragment = match &self.fragment {
-            Some(fragment) => fragment,
-            None => self.fragment.insert(self.shared.fragment(stored, &mut self.packed)?),
+        let fragment = self.fragment.get_or_insert_with(|| self.shared.fragment(stored));
+        let plain = match fragment.get_or_init(|| self.shared.decode_fragment(stored, &mut self.packed)) {
+            Ok(plain) => plain,
+            Err((kind, message)) => return Err(io::Error::new(*kind, message.clone()).into()),
         };
-        let Some(Ok(plain)) = fragment.get() else { unreachable!("only decoded fragments are kept") };
         let start = *start as usize + from;
         match plain.get(start..start + buf.len()) {
             Some(tail) => buf.copy_from_slice(tail),

@@ -165,4 +165,19 @@ mod tests {
         long.extend(LAST);
         assert_eq!(decoded(&long), None);
     }
+
+    #[test]
+    fn noise_is_refused_or_decoded() {
+        let (mut state, mut decoded_count, mut plain) = (1_u32, 0, [0; 300]);
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        for round in 0..100_000 {
+            let mut packed: Vec<u8> = (0..round % 40).map(|_| noise() & noise()).collect();
+            packed.extend(LAST);
+            decoded_count += u32::from(decode(&packed, &mut plain).is_some());
+        }
+        assert!((1000..99_000).contains(&decoded_count), "{decoded_count}");
+    }
 }

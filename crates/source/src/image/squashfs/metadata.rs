@@ -43,7 +43,7 @@ struct Block {
 /// The metadata of an image.
 pub(super) struct Metadata {
     blocks: Arc<Blocks>,
-    cache: RefCell<Cache<Arc<Block>>>,
+    cache: RefCell<Cache<u64, Arc<Block>>>,
 }
 
 impl Metadata {
@@ -71,7 +71,7 @@ impl Metadata {
 
     /// The block at byte `offset` of the image.
     fn block(&self, offset: u64) -> Result<Arc<Block>, Problem> {
-        if let Some(block) = self.cache.borrow_mut().get(offset) {
+        if let Some(block) = self.cache.borrow_mut().get(&offset) {
             return Ok(block);
         }
         let mut header = [0; 2];

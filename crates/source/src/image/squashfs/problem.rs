@@ -69,7 +69,7 @@ impl Problem {
     }
 }
 
-impl From<Problem> for ContentError {
+impl From<Problem> for io::Error {
     fn from(problem: Problem) -> Self {
         let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
         match problem {
@@ -78,6 +78,11 @@ impl From<Problem> for ContentError {
             Problem::Tree(error) => invalid(error.to_string()),
             Problem::Source(error) => invalid(error.to_string()),
         }
-        .into()
+    }
+}
+
+impl From<Problem> for ContentError {
+    fn from(problem: Problem) -> Self {
+        io::Error::from(problem).into()
     }
 }

@@ -1,6 +1,8 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{Builder, ContentId, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Tree};
+use kiln_builder::tree::{
+    Builder, ContentId, Entry as TreeEntry, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Tree, Xattr,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use super::problem::{Problem, corrupt};
 use super::superblock::{NO_TABLE, Superblock, u32_le, u64_le};
 use super::table::Table;
 use super::xattrs::Xattrs;
+use crate::error::SourceError;
 use crate::limit::MemoryLimit;
 use crate::source::ScanOptions;
 
@@ -29,10 +32,10 @@ pub(super) fn scan(
 ) -> Result<Tree, Problem> {
     let metadata = Metadata::new(Arc::clone(blocks));
     let mut scanner = Scanner::new(&metadata, superblock, path)?;
+    let check_stop = || options.check_stop();
     let mut next = scanner.begin()?;
     while let Some(dir) = next {
-        options.check_stop()?;
-        scanner.directory(dir)?;
+        scanner.directory(dir, &check_stop)?;
         next = scanner.pending.pop();
     }
     let contents = ImageContents::new(Arc::clone(blocks), superblock.block_len, scanner.files);
@@ -100,13 +103,18 @@ impl<'a> Scanner<'a> {
         Ok(listing.map(|listing| (0, listing)))
     }
 
-    /// Put the entries of a directory in the tree.
-    fn directory(&mut self, (dir_idx, listing): (usize, Listing)) -> Result<(), Problem> {
+    /// Put the entries of a directory in the tree. `check_stop` is asked before each.
+    fn directory(
+        &mut self,
+        (dir_idx, listing): (usize, Listing),
+        check_stop: &dyn Fn() -> Result<(), SourceError>,
+    ) -> Result<(), Problem> {
         let of_dir = |scanner: &Self, problem: Problem| problem.in_file(&scanner.path_of(dir_idx, b""));
         let entries = Entries::new(self.metadata, self.superblock.directory_table_off, listing);
         let mut entries = entries.map_err(|problem| of_dir(self, problem))?;
         while let Some(entry) = entries.next().map_err(|problem| of_dir(self, problem))? {
-            self.memory.charge(size_of::<kiln_builder::tree::Entry<'_>>() + entry.name.len(), self.path)?;
+            check_stop()?;
+            self.memory.charge(size_of::<TreeEntry<'_>>() + entry.name.len(), self.path)?;
             let added = self.entry(dir_idx, &entry.name, entry.inode);
             added.map_err(|problem| problem.in_file(&self.path_of(dir_idx, &entry.name)))?;
         }
@@ -172,7 +180,7 @@ impl<'a> Scanner<'a> {
         self.ids.record(self.metadata, idx.into()).map(u32::from_le_bytes)
     }
 
-    fn list_xattrs(&mut self, idx: u32) -> Result<ThinSlice<kiln_builder::tree::Xattr>, Problem> {
+    fn list_xattrs(&mut self, idx: u32) -> Result<ThinSlice<Xattr>, Problem> {
         let (memory, path) = (&mut self.memory, self.path);
         let Some(xattrs) = &self.xattrs else {
             return Err(corrupt(56, format!("attributes {idx} of an image without a table of attributes")));
