@@ -1,6 +1,6 @@
 //! Archives as trees.
 
 mod decoded;
-mod members;
+pub(crate) mod members;
 pub mod tar;
 pub(crate) mod zip;

@@ -1,4 +1,5 @@
 //! Images of filesystems as trees.
 
 pub mod erofs;
+pub(crate) mod ext4;
 pub(crate) mod squashfs;

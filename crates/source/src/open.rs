@@ -7,6 +7,7 @@ use crate::archive::zip::source as zip;
 use crate::dir::source as dir;
 use crate::error::SourceError;
 use crate::image::erofs::source as erofs;
+use crate::image::ext4::source as ext4;
 use crate::image::squashfs::source as squashfs;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::{SourceKind, open_candidate};
@@ -14,7 +15,7 @@ use crate::oci::source as oci;
 use crate::source::Source;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND];
+pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND, ext4::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///

@@ -4,6 +4,7 @@ mod archive;
 mod common;
 mod door;
 mod erofs;
+mod ext4;
 mod filter;
 mod merge;
 mod policy;

@@ -1,0 +1,146 @@
+//! Where the contents of an inode lie.
+
+use std::io;
+
+use super::fields::{Fields, invalid};
+use super::inode::{Inode, Map};
+use super::volume::Volume;
+use super::xattr::inline_rest;
+use crate::stored::Run;
+
+const EXTENT_MAGIC: u16 = 0xF30A;
+/// Header, extent and index entry take this many bytes each.
+const ENTRY_LEN: usize = 12;
+/// The kernel makes no deeper trees.
+const DEPTH_MAX: u16 = 5;
+/// Longer extents are not written yet: as many blocks above this are reserved, and read as zeros.
+const WRITTEN_MAX_LEN: u32 = 1 << 15;
+/// Addresses in the inode that lead to data, then to blocks of addresses, of those, and of those.
+const DIRECT_COUNT: u64 = 12;
+const ADDRESS_LEN: usize = 4;
+/// Contents in the place of the block map.
+const INLINE_LEN: u64 = 60;
+
+/// Runs of the contents of `inode`: sorted, within its length, without overlaps. What is between them reads as zeros.
+///
+/// # Errors
+/// A map that is damaged, or leads out of the image.
+pub(super) fn runs(volume: &Volume, inode: &Inode) -> io::Result<Vec<Run>> {
+    let mut runs = Runs { volume, len: inode.len, end: 0, runs: Vec::new() };
+    match inode.map() {
+        Map::Inline => inline(&mut runs, volume, inode)?,
+        Map::Extents(root) => extents(&mut runs, root, None)?,
+        Map::Blocks(addresses) => blocks(&mut runs, addresses)?,
+    }
+    Ok(runs.runs)
+}
+
+struct Runs<'a> {
+    volume: &'a Volume,
+    /// Of the file.
+    len: u64,
+    /// First block of the file that was not mapped yet.
+    end: u64,
+    runs: Vec<Run>,
+}
+
+impl Runs<'_> {
+    /// Put `count` blocks at `block` of the image, or a hole, where the file's block `first` is.
+    fn push(&mut self, first: u64, count: u64, block: Option<u64>) -> io::Result<()> {
+        if first < self.end {
+            return Err(invalid(format!("block {first} of the file is mapped twice")));
+        }
+        self.end = first + count;
+        let bits = self.volume.superblock.block_bits;
+        let (la, Some(block)) = (first << bits, block) else { return Ok(()) };
+        if la >= self.len {
+            return Ok(());
+        }
+        let (pa, len) = (self.volume.block_off(block)?, (count << bits).min(self.len - la));
+        self.volume.check_range(pa, len)?;
+        match self.runs.last_mut() {
+            Some(last) if last.end() == la && last.pa + last.len == pa => last.len += len,
+            _ => self.runs.push(Run { la, pa, len }),
+        }
+        Ok(())
+    }
+}
+
+/// Contents in the inode, and in an attribute of it.
+fn inline(runs: &mut Runs<'_>, volume: &Volume, inode: &Inode) -> io::Result<()> {
+    let front = inode.len.min(INLINE_LEN);
+    if front > 0 {
+        runs.runs.push(Run { la: 0, pa: inode.i_block_off(), len: front });
+    }
+    let rest = inode.len - front;
+    if rest > 0 {
+        let (pa, len) = inline_rest(inode)?;
+        if rest > len {
+            return Err(invalid(format!("{} bytes in an inode, and {len} behind them", inode.len)));
+        }
+        volume.check_range(pa, rest)?;
+        runs.runs.push(Run { la: INLINE_LEN, pa, len: rest });
+    }
+    Ok(())
+}
+
+/// The node `node` of a tree of extents, `above` being the depth of the one that leads to it. Recursion ends, as depths fall; and each node has an
+/// entry that comes behind all before it, so no node is read often.
+fn extents(runs: &mut Runs<'_>, node: &[u8], above: Option<u16>) -> io::Result<()> {
+    let header = Fields(node);
+    let (magic, count, depth) = (header.u16(0)?, header.u16(2)?, header.u16(6)?);
+    if magic != EXTENT_MAGIC {
+        return Err(invalid(format!("eh_magic = {magic:#x}")));
+    }
+    let is_wrong_depth = match above {
+        None => depth > DEPTH_MAX,
+        Some(above) => depth + 1 != above || count == 0,
+    };
+    if is_wrong_depth {
+        return Err(invalid(format!("eh_depth = {depth}, eh_entries = {count} below a node of depth {above:?}")));
+    }
+    for idx in 1..=usize::from(count) {
+        let entry = Fields(header.bytes(idx * ENTRY_LEN, ENTRY_LEN)?);
+        let first = u64::from(entry.u32(0)?);
+        if depth > 0 {
+            let block = u64::from(entry.u16(8)?) << 32 | u64::from(entry.u32(4)?);
+            extents(runs, &runs.volume.visit(block)?, Some(depth))?;
+            continue;
+        }
+        let block = u64::from(entry.u16(6)?) << 32 | u64::from(entry.u32(8)?);
+        match u32::from(entry.u16(4)?) {
+            0 => return Err(invalid(format!("ee_len = 0 at block {first}"))),
+            len @ 1..=WRITTEN_MAX_LEN => runs.push(first, len.into(), Some(block))?,
+            len => runs.push(first, (len - WRITTEN_MAX_LEN).into(), None)?,
+        }
+    }
+    Ok(())
+}
+
+/// The addresses in an inode.
+fn blocks(runs: &mut Runs<'_>, addresses: &[u8]) -> io::Result<()> {
+    let per_block = runs.volume.superblock.block_len() / ADDRESS_LEN as u64;
+    let mut first = 0;
+    for (idx, address) in addresses.chunks_exact(ADDRESS_LEN).enumerate() {
+        let level = (idx as u64 + 1).saturating_sub(DIRECT_COUNT) as u32;
+        address_of(runs, u64::from(Fields(address).u32(0)?), first, level)?;
+        first += per_block.pow(level);
+    }
+    Ok(())
+}
+
+/// What `block` leads to: data of the file's block `first`, if `level` is 0, else addresses of the level below. Level 3 is the highest.
+fn address_of(runs: &mut Runs<'_>, block: u64, first: u64, level: u32) -> io::Result<()> {
+    if block == 0 || first << runs.volume.superblock.block_bits >= runs.len {
+        return Ok(());
+    }
+    if level == 0 {
+        return runs.push(first, 1, Some(block));
+    }
+    let addresses = runs.volume.visit(block)?;
+    let step = (addresses.len() as u64 / ADDRESS_LEN as u64).pow(level - 1);
+    for (idx, address) in addresses.chunks_exact(ADDRESS_LEN).enumerate() {
+        address_of(runs, Fields(address).u32(0)?.into(), first + idx as u64 * step, level - 1)?;
+    }
+    Ok(())
+}

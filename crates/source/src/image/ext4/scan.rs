@@ -1,0 +1,199 @@
+//! Walking an image, and putting what is found into one tree.
+
+use kiln_builder::tree::{Kind, Metadata, Node, NodeId, Xattr};
+use kiln_format::dirent::NAME_MAX_LEN;
+use kiln_format::inode::FileType;
+use kiln_read::ReadAt;
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::dir::{Entry, entries};
+use super::fields::invalid;
+use super::inode::Inode;
+use super::map::runs;
+use super::volume::Volume;
+use super::xattr::xattrs;
+use crate::archive::members::Members;
+use crate::error::SourceError;
+use crate::source::{Scan, ScanOptions};
+use crate::stored::Run;
+
+const ROOT_INO: u32 = 2;
+/// The longest target of a symbolic link that Linux knows, in bytes.
+const TARGET_MAX_LEN: u64 = 4095;
+
+/// Scan all of the image `bytes`, which errors call `path`.
+///
+/// # Errors
+/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root.
+pub(super) fn scan(
+    volume: &Volume,
+    bytes: Arc<dyn ReadAt>,
+    path: &Path,
+    options: &ScanOptions<'_>,
+) -> Result<Scan, SourceError> {
+    let members = Members::new(path, options, Metadata::default().into());
+    let mut scanner = Scanner { volume, members, known: HashMap::new(), open: Vec::new() };
+    scanner.begin()?;
+    scanner.root().map_err(|error| scanner.members.malformed(0, format!("the root directory: {error}")))?;
+    while let Some(Directory { node, path, inode }) = scanner.open.pop() {
+        match entries(volume, &inode) {
+            Ok(entries) => scanner.directory(node, &path, entries)?,
+            Err(error) => scanner.members.leave_out(inode.off, &path, error)?,
+        }
+    }
+    scanner.members.finish(bytes).map(|archived| archived.found)
+}
+
+/// A directory whose entries are to be read.
+struct Directory {
+    node: NodeId,
+    path: Vec<u8>,
+    inode: Inode,
+}
+
+struct Scanner<'a> {
+    volume: &'a Volume,
+    members: Members<'a>,
+    /// Nodes of directories, and of inodes with several names.
+    known: HashMap<u32, NodeId>,
+    open: Vec<Directory>,
+}
+
+impl Scanner<'_> {
+    fn begin(&mut self) -> Result<(), SourceError> {
+        self.members.begin(self.volume.len)
+    }
+
+    fn root(&mut self) -> io::Result<()> {
+        let inode = self.volume.inode(ROOT_INO)?;
+        if inode.file_type != FileType::Directory || inode.is_encrypted() {
+            return Err(invalid("inode 2 is no directory that can be read"));
+        }
+        let (node, _) = self.node(&inode)?;
+        self.members.builder.insert(b"", node).map_err(io::Error::other)?;
+        self.known.insert(ROOT_INO, NodeId::ROOT);
+        self.open.push(Directory { node: NodeId::ROOT, path: Vec::new(), inode });
+        Ok(())
+    }
+
+    /// Add the entries of the directory `dir` at `path`.
+    fn directory(&mut self, dir: NodeId, path: &[u8], entries: Vec<Entry>) -> Result<(), SourceError> {
+        for Entry { name, ino } in entries {
+            self.begin()?;
+            let path = if path.is_empty() { name.to_vec() } else { [path, b"/", &name].concat() };
+            match self.entry(ino, &name) {
+                Ok((inode, node, cost)) => {
+                    self.members.charge(&name, cost + path.len())?;
+                    let id = match node {
+                        Named::Known(id) => id,
+                        Named::New(node) => {
+                            let added = self.members.builder.add(node);
+                            let id = added.map_err(|error| self.members.malformed(inode.off, error.to_string()))?;
+                            self.remember(id, ino, path, inode);
+                            id
+                        }
+                    };
+                    self.members.builder.name(dir, &name, id);
+                }
+                Err(error) => {
+                    let off = self.volume.inode(ino).map_or(0, |inode| inode.off);
+                    self.members.leave_out(off, &path, error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the entry `name` leads to, and about how much memory it takes.
+    fn entry(&mut self, ino: u32, name: &[u8]) -> io::Result<(Inode, Named, usize)> {
+        if name.is_empty() || name.len() > NAME_MAX_LEN || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err(invalid("no name that a file can have"));
+        }
+        let inode = self.volume.inode(ino)?;
+        match self.known.get(&ino) {
+            Some(_) if inode.file_type == FileType::Directory => Err(invalid("a directory with several names")),
+            Some(id) => Ok((inode, Named::Known(*id), 0)),
+            None => {
+                let (node, cost) = self.node(&inode)?;
+                Ok((inode, Named::New(node), cost))
+            }
+        }
+    }
+
+    /// Remember the node of an inode if it is met again, and read a directory later.
+    fn remember(&mut self, id: NodeId, ino: u32, path: Vec<u8>, inode: Inode) {
+        let is_dir = inode.file_type == FileType::Directory;
+        if is_dir || inode.links_count != 1 {
+            self.known.insert(ino, id);
+        }
+        if is_dir {
+            self.open.push(Directory { node: id, path, inode });
+        }
+    }
+
+    /// The node of an inode, without entries, and the memory that belongs to it.
+    fn node(&mut self, inode: &Inode) -> io::Result<(Node, usize)> {
+        if inode.is_encrypted() {
+            let reason = "it is encrypted (fscrypt): mount the image with its key, and pack where it is mounted";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        let volume = self.volume;
+        let xattrs = xattrs(volume, inode, |ino, len| value(volume, ino, len))?;
+        let mut cost: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
+        let kind = match inode.file_type {
+            FileType::Directory => Kind::Directory(Box::default()),
+            FileType::Regular => {
+                let runs = runs(volume, inode)?;
+                cost += runs.len() * size_of::<Run>();
+                match runs[..] {
+                    [] if inode.len == 0 => self.members.whole_file(0..0),
+                    [Run { la: 0, pa, len }] if len == inode.len => self.members.whole_file(pa..pa + len),
+                    _ => self.members.sparse_file(inode.len, runs),
+                }
+            }
+            FileType::Symlink => Kind::Symlink(target(volume, inode)?.into()),
+            FileType::CharDevice => Kind::CharDevice(inode.rdev()?),
+            FileType::BlockDevice => Kind::BlockDevice(inode.rdev()?),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+        };
+        Ok((Node { meta: inode.meta, xattrs: xattrs.into_iter().collect(), kind }, cost))
+    }
+}
+
+/// What an entry leads to.
+enum Named {
+    /// A node that has another name.
+    Known(NodeId),
+    New(Node),
+}
+
+fn target(volume: &Volume, inode: &Inode) -> io::Result<Vec<u8>> {
+    match (inode.len, inode.fast_target()) {
+        (1..=TARGET_MAX_LEN, Some(target)) => Ok(target.into()),
+        (1..=TARGET_MAX_LEN, None) => contents(volume, inode),
+        (len, _) => Err(invalid(format!("a symbolic link with a target of {len} bytes"))),
+    }
+}
+
+/// The value of an attribute that is the contents of an inode.
+fn value(volume: &Volume, ino: u32, len: u64) -> io::Result<Vec<u8>> {
+    let inode = volume.inode(ino)?;
+    if !inode.is_xattr_value() || inode.len != len {
+        return Err(invalid(format!("inode {ino} is no attribute of {len} bytes")));
+    }
+    contents(volume, &inode)
+}
+
+/// All contents of `inode`, which are known to be short.
+fn contents(volume: &Volume, inode: &Inode) -> io::Result<Vec<u8>> {
+    let mut contents = vec![0; inode.len as usize];
+    for run in runs(volume, inode)? {
+        let bytes = volume.read(run.pa, run.len as usize)?;
+        contents[run.la as usize..run.end() as usize].copy_from_slice(&bytes);
+    }
+    Ok(contents)
+}
