@@ -5,7 +5,7 @@
 //! wanted, and are refused if they are no longer those of the scan.
 
 pub(crate) mod contents;
-mod entry;
+pub(crate) mod entry;
 pub(crate) mod file_id;
 pub(crate) mod source;
 mod walk;

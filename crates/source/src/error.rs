@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::filter::error::FileError;
+
 /// Why a source is no tree. Each error but an interruption names the source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -33,6 +35,9 @@ pub enum SourceError {
         /// What is wrong: the record, the field and its value.
         reason: String,
     },
+    /// A line of a manifest is not what it should be.
+    #[error(transparent)]
+    Line(#[from] FileError),
     /// What was found is no tree.
     #[error("{}: {source}", Escaped::path(path))]
     Tree {

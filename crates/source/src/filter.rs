@@ -4,11 +4,11 @@
 //! out is never entered; of other sources, it is taken out of the finished tree. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
 //! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O.
 
-mod acl;
-mod chmod;
-mod error;
+pub(crate) mod acl;
+pub(crate) mod chmod;
+pub(crate) mod error;
 mod file_contexts;
-mod glob;
+pub(crate) mod glob;
 mod hints;
 mod ids;
 pub(crate) mod ignore;
@@ -23,7 +23,7 @@ mod rules;
 pub(crate) mod select;
 pub(crate) mod selection;
 mod times;
-mod xattrs;
+pub(crate) mod xattrs;
 
 pub use chmod::Chmod;
 pub use error::{FileError, PolicyError, SyntaxError};

@@ -18,6 +18,7 @@ pub mod image;
 mod input;
 mod kind;
 mod limit;
+pub mod manifest;
 pub mod merge;
 pub mod oci;
 mod open;

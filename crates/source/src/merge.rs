@@ -1,6 +1,6 @@
 //! Several sources as one: later ones over earlier ones, as overlayfs shows its layers, or below a directory of their own.
 
-mod contents;
+pub(crate) mod contents;
 mod overlay;
 
 use kiln_builder::tree::{Builder, Metadata};

@@ -11,11 +11,13 @@ use crate::image::ext4::source as ext4;
 use crate::image::squashfs::source as squashfs;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::{SourceKind, open_candidate};
+use crate::manifest::{mtree, pseudo};
 use crate::oci::source as oci;
 use crate::source::Source;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] = &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND, ext4::KIND];
+pub const KINDS: &[SourceKind] =
+    &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND, ext4::KIND, mtree::KIND, pseudo::KIND];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///
@@ -31,5 +33,11 @@ pub fn open(what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, Sou
 /// # Errors
 /// As [`open`].
 pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
-    open_candidate(kinds, Candidate::new(what, options)?)
+    let candidate = Candidate::new(what, options)?;
+    let is_mtree = || matches!(kinds, [kind] if kind.name == mtree::KIND.name) || (mtree::KIND.is)(&candidate);
+    if options.root_dir.is_some() && !is_mtree() {
+        let reason = "contents lie below another directory only of an mtree manifest";
+        return Err(SourceError::Options { path: what.to_owned(), reason });
+    }
+    open_candidate(kinds, candidate)
 }

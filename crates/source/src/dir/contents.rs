@@ -17,7 +17,7 @@ const PATH_STEP_LEN: usize = 4000;
 /// What tells that a file is still the one that was scanned. There is one for each file, so it is small: 32 bits of each value
 /// tell a change, and what changes a file changes its ctime beside the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     ino: u32,
     len: u32,
     mtime: u32,
@@ -28,7 +28,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     /// The stamp of a file.
-    pub(super) fn new(stat: &Statx) -> Self {
+    pub(crate) fn new(stat: &Statx) -> Self {
         let time =
             |time: StatxTimestamp| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.into());
         Self {
@@ -73,30 +73,45 @@ pub(super) struct DirContents {
 
 impl Contents for DirContents {
     fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let (file, stamp) = self.open_file(id, path)?;
-        stamp.compare(&Stamp::of(&file)?)?;
-        Ok(Box::new(FileContent { file, stamp }))
+        open_stamped_beneath(self.root.as_fd(), path, self.stamps[id.0 as usize])
     }
 
     fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let (file, stamp) = self.open_file(id, path)?;
-        let now = Stamp::of(&file)?;
-        // A file that was written anew and renamed is the new one. But no other owner's, and none that fewer may read, is
-        // stored with the metadata that the scan found.
-        match now.ino == stamp.ino || now.access == stamp.access {
-            true => Ok(Box::new(ChangedContent { file })),
-            false => Err(ContentError::Changed("another file has its name, with another owner or mode")),
-        }
+        open_changed_beneath(self.root.as_fd(), path, self.stamps[id.0 as usize])
     }
 }
 
-impl DirContents {
-    fn open_file(&self, id: ContentId, path: &[u8]) -> Result<(File, Stamp), ContentError> {
-        // O_NONBLOCK: a pipe that has taken the file's place must not block. Its mode or inode tells.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(open_beneath(self.root.as_fd(), path, flags)?);
-        Ok((file, self.stamps[id.0 as usize]))
+/// Open the file at `path` beneath `root`, which had this stamp.
+pub(crate) fn open_stamped_beneath(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    stamp: Stamp,
+) -> Result<Box<dyn Content>, ContentError> {
+    let file = open_file(root, path)?;
+    stamp.compare(&Stamp::of(&file)?)?;
+    Ok(Box::new(FileContent { file, stamp }))
+}
+
+/// Open the file at `path` beneath `root` as it is now, which had this stamp.
+pub(crate) fn open_changed_beneath(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    stamp: Stamp,
+) -> Result<Box<dyn Content>, ContentError> {
+    let file = open_file(root, path)?;
+    let now = Stamp::of(&file)?;
+    // A file that was written anew and renamed is the new one. But no other owner's, and none that fewer may read, is
+    // stored with the metadata that the scan found.
+    match now.ino == stamp.ino || now.access == stamp.access {
+        true => Ok(Box::new(ChangedContent { file })),
+        false => Err(ContentError::Changed("another file has its name, with another owner or mode")),
     }
+}
+
+fn open_file(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
+    // O_NONBLOCK: a pipe that has taken the file's place must not block. Its mode or inode tells.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open_beneath(root, path, flags).map(File::from)
 }
 
 /// Open `path` beneath `root` without following any symbolic link. The empty path is the root itself.

@@ -12,7 +12,7 @@ use super::contents::Stamp;
 use super::file_id::FileId;
 
 /// What the scan of a directory finds under a name.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub meta: Metadata,
     pub xattrs: ThinSlice<Xattr>,
     pub what: What,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
 }
 
 /// Type of an entry.
-pub(super) enum What {
+pub(crate) enum What {
     Directory,
     File { len: u64, stamp: Stamp, sparse: bool },
     Symlink(ThinSlice<u8>),
@@ -55,7 +55,7 @@ pub(super) fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
 }
 
 /// What `name` in `dir` is; an empty name is the directory itself.
-pub(super) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
+pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(stat.stx_mode.into());

@@ -29,7 +29,7 @@ pub(super) fn translate_ids(xattr: &mut Xattr, uid: &IdPolicy, gid: &IdPolicy) -
 }
 
 /// Give an ACL the permissions of an inode, as chmod(2) does: those of the group are its mask, if it has one.
-pub(super) fn set_permissions(xattr: &mut Xattr, permissions: u16) {
+pub(crate) fn set_permissions(xattr: &mut Xattr, permissions: u16) {
     if &*xattr.name != ACCESS {
         return;
     }

@@ -57,13 +57,24 @@ pub enum PolicyError {
         /// What was added.
         offset: i64,
     },
+    /// A definition that cannot be followed.
+    #[error(transparent)]
+    Edit(#[from] FileError),
+    /// A file that a list should have.
+    #[error("{}: not in {name}, which must have all files", lossy(path))]
+    NotListed {
+        /// Path in the list.
+        path: Vec<u8>,
+        /// Name of the list, as the caller calls it.
+        name: String,
+    },
     /// What has become of the tree is none: two files of one name, more than 2^32 files.
     #[error(transparent)]
     Tree(#[from] TreeError),
 }
 
 impl SyntaxError {
-    pub(super) fn new(field: &'static str, value: &[u8], reason: impl Display) -> Self {
+    pub(crate) fn new(field: &'static str, value: &[u8], reason: impl Display) -> Self {
         let mut value = match str::from_utf8(value) {
             Ok(text) if !text.contains(char::is_control) => text.to_owned(),
             _ => value.escape_ascii().to_string(),
@@ -75,13 +86,13 @@ impl SyntaxError {
         Self { field, value, reason: reason.to_string() }
     }
 
-    pub(super) fn at(self, name: &str, line_idx: usize) -> FileError {
+    pub(crate) fn at(self, name: &str, line_idx: usize) -> FileError {
         FileError { name: name.to_owned(), line: line_idx + 1, source: self }
     }
 }
 
 /// The last line of the message of a regular expression that cannot be compiled: the others draw where in it.
-pub(super) fn regex_reason(error: &regex::Error) -> String {
+pub(crate) fn regex_reason(error: &regex::Error) -> String {
     let message = error.to_string();
     let last = message.lines().last().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// What a slash is to `*`, `?` and `[...]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slash {
+pub(crate) enum Slash {
     /// The end of a component: only `**` goes beyond.
     Separates,
     /// A byte like any other.
@@ -17,13 +17,13 @@ pub(super) enum Slash {
 }
 
 /// The flags that [`to_regex`] counts on: bytes, not characters; a dot is any byte.
-pub(super) const FLAGS: &str = "(?s-u)";
+pub(crate) const FLAGS: &str = "(?s-u)";
 
 /// The regular expression, without anchors, that matches what `glob` matches.
 ///
 /// # Errors
 /// What is wrong with the glob.
-pub(super) fn to_regex(glob: &[u8], slash: Slash) -> Result<String, &'static str> {
+pub(crate) fn to_regex(glob: &[u8], slash: Slash) -> Result<String, &'static str> {
     let mut regex = String::new();
     let mut rest = glob;
     let mut at_start = true;

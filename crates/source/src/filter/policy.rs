@@ -11,6 +11,8 @@ use super::links;
 use super::overlay;
 use super::times::Times;
 use super::xattrs::XattrPolicy;
+use crate::manifest::edits::TreeEdits;
+use crate::manifest::fs_config::FsConfig;
 use kiln_format::acl::IdKind;
 
 /// What becomes of a tree; the default is nothing. Applied in the order of the fields.
@@ -33,6 +35,10 @@ pub struct Policy {
     pub times: Times,
     /// Extended attributes.
     pub xattrs: XattrPolicy,
+    /// Owners, permissions and capabilities by path, as Android's builds describe them. They are what that says, whatever came before.
+    pub fs_config: Option<FsConfig>,
+    /// Files that are added and changed by definitions, one file of them after the other. What they say holds, whatever came before.
+    pub edits: Vec<TreeEdits>,
     /// SELinux labels, instead of those of the source. A file with several names has that of the first in walk order.
     pub labels: Option<Labels>,
 }
@@ -50,7 +56,23 @@ pub fn apply(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
         let (meta, xattrs) = policy.node(&tree, id)?;
         tree.set(id, meta, xattrs);
     }
+    for edits in &policy.edits {
+        tree = edits.apply(tree)?;
+    }
+    if let Some(labels) = &policy.labels {
+        label(&mut tree, labels);
+    }
     Ok(tree)
+}
+
+fn label(tree: &mut Tree, labels: &Labels) {
+    for idx in 0..tree.len() {
+        let id = NodeId(idx as u32);
+        let Node { meta, xattrs, kind } = tree.node(id);
+        let (meta, mut xattrs) = (*meta, xattrs.to_vec());
+        labels.apply(&tree.path(id), kind, &mut xattrs);
+        tree.set(id, meta, xattrs.into());
+    }
 }
 
 fn restructure(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
@@ -85,8 +107,8 @@ impl Policy {
         self.times.apply(&mut meta);
         self.translate(&mut meta, &mut xattrs).map_err(|lost| self.error(tree.path(id), lost))?;
         self.xattrs.apply(&mut xattrs, kind);
-        if let Some(labels) = &self.labels {
-            labels.apply(&tree.path(id), kind, &mut xattrs);
+        if let Some(fs_config) = &self.fs_config {
+            fs_config.apply(&tree.path(id), kind, &mut meta, &mut xattrs)?;
         }
         Ok((meta, xattrs.into()))
     }

@@ -63,7 +63,7 @@ impl XattrPolicy {
 }
 
 /// Add an attribute, or replace that of the same name.
-pub(super) fn set(xattrs: &mut Vec<Xattr>, xattr: Xattr) {
+pub(crate) fn set(xattrs: &mut Vec<Xattr>, xattr: Xattr) {
     xattrs.retain(|other| other.name != xattr.name);
     xattrs.push(xattr);
 }
@@ -76,23 +76,33 @@ pub fn parse_xattr(text: &[u8]) -> Result<Xattr, SyntaxError> {
     let refuse = |reason: &str| SyntaxError::new("attribute", text, reason);
     let equals = text.iter().position(|&b| b == b'=').ok_or_else(|| refuse("write it as NAME=VALUE"))?;
     let (name, value) = (&text[..equals], &text[equals + 1..]);
+    let value = match value.strip_prefix(b"0x").or(value.strip_prefix(b"0X")) {
+        Some(digits) => hex(digits).ok_or_else(|| refuse("pairs of hexadecimal digits must follow 0x"))?,
+        None => value.to_vec(),
+    };
+    checked_xattr(name, value, text)
+}
+
+/// The attribute that `text` is.
+///
+/// # Errors
+/// Names and values that an image cannot hold.
+pub(crate) fn checked_xattr(name: &[u8], value: Vec<u8>, text: &[u8]) -> Result<Xattr, SyntaxError> {
+    let refuse = |reason: &str| SyntaxError::new("attribute", text, reason);
     if split_name(name).is_none() {
         return Err(refuse("a name starts with user., trusted. or security., or is that of an ACL"));
     }
     if name.len() > NAME_MAX_LEN {
         return Err(refuse("a name has at most 255 bytes"));
     }
-    let value = match value.strip_prefix(b"0x").or(value.strip_prefix(b"0X")) {
-        Some(digits) => hex(digits).ok_or_else(|| refuse("pairs of hexadecimal digits must follow 0x"))?,
-        None => value.to_vec(),
-    };
     if value.len() > VALUE_MAX_LEN {
         return Err(refuse("a value has at most 65535 bytes"));
     }
     Ok(Xattr { name: name.into(), value: value.into() })
 }
 
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+/// Bytes of pairs of hexadecimal digits.
+pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
     let (pairs, rest) = digits.as_chunks::<2>();
     if !rest.is_empty() {

@@ -30,6 +30,8 @@ pub struct SourceOptions {
     /// Where streams are kept, which cannot be read twice; else where spools are, see
     /// [`Spool::default_dir`](kiln_builder::Spool::default_dir).
     pub spool_dir: Option<PathBuf>,
+    /// What the contents of the files in a manifest lie below.
+    pub root_dir: Option<PathBuf>,
 }
 
 /// What is at a path and may be a source. `-` is standard input.
@@ -184,6 +186,20 @@ impl<'a> Candidate<'a> {
         });
         let tape = plain.and_then(|plain| Tape::kept(plain, &spool_dir));
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
+    }
+
+    /// Its bytes, decompressed, to be read at any position.
+    ///
+    /// # Errors
+    /// As [`Candidate::into_tape`].
+    pub(crate) fn into_plain_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
+        let path = self.path;
+        let mut tape = self.into_tape()?;
+        let bytes = match tape.skip(u64::MAX) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+            _ => tape.finish(),
+        };
+        bytes.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
     fn into_parts(self) -> (&'a Path, Found, Vec<u8>, PathBuf) {

@@ -128,6 +128,12 @@ impl Tape {
     }
 }
 
+impl Read for Tape {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.fill(buf)
+    }
+}
+
 /// Fill `buf` from `stream`, as far as it goes.
 pub(super) fn read_full(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;

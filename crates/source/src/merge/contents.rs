@@ -26,7 +26,7 @@ impl MergedContents {
     /// More files than a tree can have.
     pub(super) fn next_id(&mut self, tree: &Tree) -> Result<u32, TreeError> {
         let first = self.next;
-        let next = first.checked_add(count(tree));
+        let next = first.checked_add(content_count(tree));
         self.next = next.ok_or(TreeError { path: Vec::new(), problem: TreeProblem::TooManyNodes })?;
         Ok(first)
     }
@@ -44,7 +44,7 @@ impl MergedContents {
 }
 
 /// How many numbers the contents of a tree take.
-fn count(tree: &Tree) -> u32 {
+pub(crate) fn content_count(tree: &Tree) -> u32 {
     let content = |(_, node): (NodeId, &Node)| match node.kind {
         Kind::File { content, .. } => content.0 + 1,
         _ => 0,

@@ -1,0 +1,272 @@
+//! Definitions that change a tree: what they do, whatever format they are written in.
+
+mod contents;
+mod host;
+
+use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_format::inode::FileType;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::filter::acl::set_permissions;
+use crate::filter::error::{FileError, PolicyError, SyntaxError};
+use crate::filter::xattrs;
+use crate::merge::contents::content_count;
+use contents::EditedContents;
+pub(super) use contents::{AddedFiles, AddedFilesBuilder};
+pub(super) use host::{Links, host_file};
+
+/// Changes of a tree, from a file of definitions, in the order in which they stand there.
+///
+/// Made by [`TreeEdits::pseudo`] and [`TreeEdits::device_table`].
+#[derive(Clone)]
+pub struct TreeEdits {
+    /// Name of the file.
+    name: String,
+    edits: Arc<[Edit]>,
+    files: Arc<AddedFiles>,
+}
+
+/// What a line does.
+#[derive(Clone, Debug)]
+pub(super) struct Edit {
+    /// Index of the line.
+    pub line_idx: usize,
+    /// Path of the file that it is about.
+    pub path: Box<[u8]>,
+    pub op: Op,
+}
+
+/// What becomes of a file.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// It is made. Contents are those of the [`AddedFiles`] of this number. A directory may be there already, and then has
+    /// the new owner and permissions.
+    Create { node: Node, time: Time, parents: Parents },
+    /// It is there, and changes.
+    Change(Change),
+    /// If it is there, it changes.
+    ChangeIfThere(Change),
+    /// It is there, and changes together with all below it.
+    ChangeBelow(Change),
+    /// It becomes a further name of what is at this path.
+    Link(Box<[u8]>),
+    /// It is there, and has this attribute.
+    SetXattr(Xattr),
+}
+
+/// Where the time of a new file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    /// The definition.
+    Defined,
+    /// The root directory: the time of packing would make another image of the same input.
+    OfRoot,
+}
+
+/// What is done about directories that a path leads through and that do not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parents {
+    /// Nothing: that is an error.
+    MustExist,
+    /// They are made, and have the metadata of the new file.
+    Made,
+}
+
+/// What of a file's metadata is another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub permissions: Option<u16>,
+    pub uid: u32,
+    pub gid: u32,
+    /// Seconds and nanoseconds.
+    pub time: Option<(i64, u32)>,
+}
+
+impl TreeEdits {
+    /// The edits of the file at `path`, with contents in `files`.
+    pub(super) fn new(path: &Path, edits: Vec<Edit>, files: AddedFiles) -> Self {
+        Self { name: path.to_string_lossy().into_owned(), edits: edits.into(), files: Arc::new(files) }
+    }
+
+    /// The tree that they make of `tree`.
+    ///
+    /// # Errors
+    /// The first definition that cannot be followed.
+    pub(crate) fn apply(&self, tree: Tree) -> Result<Tree, PolicyError> {
+        let first_added = content_count(&tree);
+        let (builder, base) = Builder::from_tree(tree);
+        let mut editor = Editor { builder, first_added, moved: HashMap::new() };
+        for edit in &*self.edits {
+            editor.edit(edit).map_err(|error| self.error(error, edit.line_idx))?;
+        }
+        let Editor { builder, moved, .. } = editor;
+        let contents = EditedContents { base, first_added, added: Arc::clone(&self.files), moved };
+        Ok(builder.finish(Box::new(contents))?)
+    }
+
+    fn error(&self, error: SyntaxError, line_idx: usize) -> FileError {
+        error.at(&self.name, line_idx)
+    }
+}
+
+impl fmt::Debug for TreeEdits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TreeEdits").field("name", &self.name).field("edits", &self.edits).finish_non_exhaustive()
+    }
+}
+
+/// A tree that is being changed.
+struct Editor {
+    builder: Builder,
+    /// Number that the first content of the [`AddedFiles`] has in the tree.
+    first_added: u32,
+    /// Paths at which the source knows contents whose file has names that it does not know.
+    moved: HashMap<u32, Box<[u8]>>,
+}
+
+impl Editor {
+    fn edit(&mut self, edit: &Edit) -> Result<(), SyntaxError> {
+        let path = &edit.path;
+        match &edit.op {
+            Op::Create { node, time, parents } => self.create(path, node, (*time, *parents)),
+            Op::Change(change) => self.existing(path).map(|id| self.change(id, change)),
+            Op::ChangeIfThere(change) => {
+                if let Some(id) = self.find(path)? {
+                    self.change(id, change);
+                }
+                Ok(())
+            }
+            Op::ChangeBelow(change) => self.existing(path).map(|id| self.change_below(id, change)),
+            Op::Link(target) => self.link(path, target),
+            Op::SetXattr(xattr) => {
+                let id = self.existing(path)?;
+                let (_, attributes) = self.builder.meta_mut(id);
+                let mut list = std::mem::take(attributes).into_vec();
+                xattrs::set(&mut list, xattr.clone());
+                *attributes = list.into();
+                Ok(())
+            }
+        }
+    }
+
+    fn create(&mut self, path: &[u8], node: &Node, (time, parents): (Time, Parents)) -> Result<(), SyntaxError> {
+        let mut node = node.clone();
+        if time == Time::OfRoot {
+            let Metadata { mtime, mtime_nsec, .. } = self.builder.nodes()[0].meta;
+            (node.meta.mtime, node.meta.mtime_nsec) = (mtime, mtime_nsec);
+        }
+        if let Some(id) = self.find(path)? {
+            let existing = &self.builder.nodes()[id.idx()];
+            if !matches!((&existing.kind, &node.kind), (Kind::Directory(_), Kind::Directory(_))) {
+                let reason = "there is such a file already: leave that out, as by --exclude, or change it";
+                return Err(at_path(path, reason));
+            }
+            let Metadata { permissions, uid, gid, mtime, mtime_nsec } = node.meta;
+            let time = (time == Time::Defined).then_some((mtime, mtime_nsec));
+            self.change(id, &Change { permissions: Some(permissions), uid, gid, time });
+            return Ok(());
+        }
+        match parents {
+            Parents::MustExist => self.require_parent(path)?,
+            Parents::Made => self.make_parents(path, node.meta)?,
+        }
+        if let Kind::File { content, .. } = &mut node.kind {
+            content.0 = content.0.checked_add(self.first_added).ok_or_else(|| at_path(path, "too many files"))?;
+        }
+        self.builder.insert(path, node).map(drop).map_err(|error| at_path(path, error.problem))
+    }
+
+    fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), SyntaxError> {
+        if self.find(path)?.is_some() {
+            return Err(at_path(path, "there is such a file already: leave that out, as by --exclude"));
+        }
+        self.require_parent(path)?;
+        let id = self.existing(target)?;
+        if let Kind::File { content, .. } = self.builder.nodes()[id.idx()].kind
+            && content.0 < self.first_added
+        {
+            self.moved.entry(content.0).or_insert_with(|| target.into());
+        }
+        self.builder.hard_link(path, target).map_err(|error| at_path(path, error.problem))
+    }
+
+    fn change(&mut self, id: NodeId, change: &Change) {
+        // Permissions of symbolic links mean nothing, and Linux shows all of them.
+        let is_link = matches!(self.builder.nodes()[id.idx()].kind, Kind::Symlink(_));
+        let (meta, attributes) = self.builder.meta_mut(id);
+        (meta.uid, meta.gid) = (change.uid, change.gid);
+        if let Some(permissions) = change.permissions.filter(|_| !is_link) {
+            meta.permissions = permissions;
+            if !attributes.is_empty() {
+                let mut list = std::mem::take(attributes).into_vec();
+                list.iter_mut().for_each(|xattr| set_permissions(xattr, permissions));
+                *attributes = list.into();
+            }
+        }
+        if let Some(time) = change.time {
+            (meta.mtime, meta.mtime_nsec) = time;
+        }
+    }
+
+    fn change_below(&mut self, id: NodeId, change: &Change) {
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            if let Kind::Directory(entries) = &self.builder.nodes()[id.idx()].kind {
+                stack.extend(entries.iter().map(|entry| entry.node));
+            }
+            self.change(id, change);
+        }
+    }
+
+    fn find(&mut self, path: &[u8]) -> Result<Option<NodeId>, SyntaxError> {
+        self.builder.find(path).map_err(|error| at_path(path, error.problem))
+    }
+
+    fn existing(&mut self, path: &[u8]) -> Result<NodeId, SyntaxError> {
+        self.find(path)?.ok_or_else(|| at_path(path, "there is no such file"))
+    }
+
+    fn require_parent(&mut self, path: &[u8]) -> Result<(), SyntaxError> {
+        let dir = path.iter().rposition(|&b| b == b'/').map_or(&b""[..], |at| &path[..at]);
+        match self.find(dir)? {
+            Some(id) if matches!(self.builder.nodes()[id.idx()].kind, Kind::Directory(_)) => Ok(()),
+            Some(_) => Err(at_path(path, format!("{} is no directory", dir.escape_ascii()))),
+            None => Err(at_path(path, format!("there is no directory {}: define it before", dir.escape_ascii()))),
+        }
+    }
+
+    fn make_parents(&mut self, path: &[u8], meta: Metadata) -> Result<(), SyntaxError> {
+        for (end, _) in path.iter().enumerate().filter(|(_, b)| **b == b'/') {
+            let dir = &path[..end];
+            if self.find(dir)?.is_none() {
+                let node = Node { meta, xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) };
+                self.builder.insert(dir, node).map_err(|error| at_path(path, error.problem))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at_path(path: &[u8], reason: impl fmt::Display) -> SyntaxError {
+    SyntaxError::new("path", if path.is_empty() { b"/" } else { path }, reason)
+}
+
+/// A path of a definition, as trees have it: without slashes in front, behind and doubled.
+pub(super) fn tree_path(path: &[u8]) -> Box<[u8]> {
+    let names: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
+    names.join(&b'/').into()
+}
+
+/// A node without attributes.
+pub(super) fn node(change: Change, kind: Kind) -> Node {
+    let permissions = match kind.file_type() {
+        FileType::Symlink => 0o777,
+        _ => change.permissions.unwrap_or(0o644),
+    };
+    let (mtime, mtime_nsec) = change.time.unwrap_or_default();
+    let meta = Metadata { permissions, uid: change.uid, gid: change.gid, mtime, mtime_nsec };
+    Node { meta, xattrs: ThinSlice::default(), kind }
+}

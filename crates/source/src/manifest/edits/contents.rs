@@ -1,0 +1,113 @@
+//! Contents of a tree to which definitions have added files.
+
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_read::{MemorySource, ReadAt};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::dir::contents::{Stamp, open_changed_beneath, open_stamped_beneath};
+use crate::stored::{StoredContents, StoredFiles};
+
+/// Files that definitions add: in the file of definitions itself, or elsewhere on this system.
+pub(in crate::manifest) struct AddedFiles {
+    files: Vec<AddedFile>,
+    stored: StoredContents,
+    /// The system's root directory, if any file lies below it.
+    host: Option<OwnedFd>,
+}
+
+enum AddedFile {
+    /// The number is that in `stored`.
+    Stored(ContentId),
+    /// The path has neither a slash in front nor symbolic links.
+    Host { path: Box<[u8]>, stamp: Stamp },
+}
+
+/// [`AddedFiles`] in the making.
+#[derive(Default)]
+pub(in crate::manifest) struct AddedFilesBuilder {
+    files: Vec<AddedFile>,
+    stored: StoredFiles,
+}
+
+impl AddedFilesBuilder {
+    /// A file whose contents are `range` of the file of definitions.
+    pub(in crate::manifest) fn stored(&mut self, range: Range<u64>) -> ContentId {
+        let stored = self.stored.whole(range);
+        self.push(AddedFile::Stored(stored))
+    }
+
+    /// A file of this system, see [`AddedFile::Host`].
+    pub(in crate::manifest) fn host(&mut self, path: &[u8], stamp: Stamp) -> ContentId {
+        self.push(AddedFile::Host { path: path.into(), stamp })
+    }
+
+    fn push(&mut self, file: AddedFile) -> ContentId {
+        self.files.push(file);
+        ContentId(self.files.len() as u32 - 1)
+    }
+
+    /// All of them, where `bytes` is the file of definitions, and `host` the system's root directory, if any file lies below it.
+    pub(in crate::manifest) fn finish(self, bytes: Option<Arc<dyn ReadAt>>, host: Option<OwnedFd>) -> AddedFiles {
+        let bytes = bytes.unwrap_or_else(|| Arc::new(MemorySource::new(Vec::new())));
+        AddedFiles { files: self.files, stored: Arc::new(self.stored).in_archive(bytes), host }
+    }
+}
+
+impl AddedFiles {
+    /// No files.
+    pub(in crate::manifest) fn none() -> Self {
+        AddedFilesBuilder::default().finish(None, None)
+    }
+}
+
+impl Contents for AddedFiles {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match (&self.files[id.0 as usize], &self.host) {
+            (AddedFile::Stored(id), _) => self.stored.open(*id, b""),
+            (AddedFile::Host { path, stamp }, Some(host)) => open_stamped_beneath(host.as_fd(), path, *stamp),
+            (AddedFile::Host { .. }, None) => unreachable!("a file of this system comes with the root directory"),
+        }
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match (&self.files[id.0 as usize], &self.host) {
+            (AddedFile::Host { path, stamp }, Some(host)) => open_changed_beneath(host.as_fd(), path, *stamp),
+            _ => self.open(id, path),
+        }
+    }
+}
+
+/// The contents of a tree, and behind them those of added files.
+pub(super) struct EditedContents {
+    pub base: Box<dyn Contents>,
+    /// Number of the first content that was added.
+    pub first_added: u32,
+    pub added: Arc<AddedFiles>,
+    /// Paths at which the base knows contents whose file has names that it does not know.
+    pub moved: HashMap<u32, Box<[u8]>>,
+}
+
+impl EditedContents {
+    fn base_path<'p>(&'p self, id: ContentId, path: &'p [u8]) -> &'p [u8] {
+        self.moved.get(&id.0).map_or(path, |path| path)
+    }
+}
+
+impl Contents for EditedContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(added) => self.added.open(ContentId(added), path),
+            None => self.base.open(id, self.base_path(id, path)),
+        }
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(added) => self.added.open_changed(ContentId(added), path),
+            None => self.base.open_changed(id, self.base_path(id, path)),
+        }
+    }
+}

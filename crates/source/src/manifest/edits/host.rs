@@ -1,0 +1,64 @@
+//! Files of this system that definitions name.
+
+use kiln_builder::tree::{Kind, Node};
+use rustix::fs::{Mode, OFlags, open};
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::contents::AddedFilesBuilder;
+use crate::dir::contents::open_beneath;
+use crate::dir::entry::{What, look};
+
+/// What becomes of a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::manifest) enum Links {
+    Kept,
+    Followed,
+}
+
+/// The file at `path` as a node, whose contents are added to `files`. The system's root directory is opened into `host`.
+///
+/// # Errors
+/// Errors of the system; a directory.
+pub(in crate::manifest) fn host_file(
+    path: &[u8],
+    links: Links,
+    files: &mut AddedFilesBuilder,
+    host: &mut Option<OwnedFd>,
+) -> io::Result<Node> {
+    let path = Path::new(OsStr::from_bytes(path));
+    // A path without symbolic links stays where it leads, whatever happens to the links.
+    let real = match links {
+        Links::Followed => fs::canonicalize(path)?,
+        Links::Kept => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            fs::canonicalize(dir)?.join(path.file_name().ok_or(io::ErrorKind::IsADirectory)?)
+        }
+    };
+    let real = real.as_os_str().as_bytes().strip_prefix(b"/").ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match host {
+        Some(root) => root,
+        None => host.insert(open("/", flags, Mode::empty())?),
+    };
+    let (dir, name) = match real.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&real[..at], &real[at + 1..]),
+        None => (&b""[..], real),
+    };
+    let dir = open_beneath(root.as_fd(), dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let entry = look(dir.as_fd(), &CString::new(name)?)?;
+    let kind = match entry.what {
+        What::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+        What::File { len, stamp, sparse } => Kind::File { len, content: files.host(real, stamp), sparse },
+        What::Symlink(target) => Kind::Symlink(target),
+        What::CharDevice(rdev) => Kind::CharDevice(rdev),
+        What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+        What::Fifo => Kind::Fifo,
+        What::Socket => Kind::Socket,
+    };
+    Ok(Node { meta: entry.meta, xattrs: entry.xattrs, kind })
+}

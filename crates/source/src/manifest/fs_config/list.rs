@@ -1,0 +1,130 @@
+//! Lists of all files of a filesystem, which Android calls canned.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::Access;
+use crate::filter::error::{FileError, SyntaxError};
+use crate::manifest::edits::tree_path;
+use crate::manifest::fields::{id, mode, words};
+use crate::manifest::lines::LINE_MAX_LEN;
+
+/// A list.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    name: String,
+    files: HashMap<Box<[u8]>, Access>,
+}
+
+impl List {
+    /// The list in the file `name`.
+    ///
+    /// # Errors
+    /// The first line that is not what it should be.
+    pub(super) fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
+        let mut list = Self { name: name.to_owned(), files: HashMap::new() };
+        for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
+            list.add(line.strip_suffix(b"\r").unwrap_or(line)).map_err(|error| error.at(name, idx))?;
+        }
+        Ok(list)
+    }
+
+    /// What the file at `path` gets.
+    pub(super) fn get(&self, path: &[u8]) -> Option<Access> {
+        self.files.get(path).copied()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<(), SyntaxError> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        if line.len() > LINE_MAX_LEN {
+            return Err(SyntaxError::new("line", line, format!("longer than {LINE_MAX_LEN} bytes")));
+        }
+        let (path, rest) = path(line).ok_or_else(|| SyntaxError::new("path", line, "its quotes do not end"))?;
+        let fields = words(rest);
+        let [uid, gid, permissions, more @ ..] = &fields[..] else {
+            return Err(SyntaxError::new("line", line, "4 fields are needed: PATH UID GID MODE"));
+        };
+        let mut access =
+            Access { uid: id("uid", uid)?, gid: id("gid", gid)?, permissions: mode(permissions)?, capabilities: 0 };
+        for field in more {
+            match field.strip_prefix(b"capabilities=") {
+                Some(bits) => access.capabilities = capabilities(bits)?,
+                // Labels come from file_contexts, as in Android's own tools.
+                None if field.starts_with(b"selabel=") => {}
+                None => return Err(SyntaxError::new("field", field, "neither capabilities=... nor selabel=...")),
+            }
+        }
+        match self.files.entry(tree_path(path)) {
+            Entry::Vacant(entry) => drop(entry.insert(access)),
+            Entry::Occupied(entry) if *entry.get() == access => {}
+            Entry::Occupied(_) => return Err(SyntaxError::new("path", path, "it is there twice, with other values")),
+        }
+        Ok(())
+    }
+}
+
+/// The path of a line, and what follows.
+fn path(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    match line {
+        // The root has no name.
+        [b' ', ..] => Some((b"", line)),
+        [quote @ (b'"' | b'\''), rest @ ..] => {
+            let end = rest.iter().position(|b| b == quote)?;
+            Some((&rest[..end], &rest[end + 1..]))
+        }
+        _ => {
+            let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+            Some((&line[..end], &line[end..]))
+        }
+    }
+}
+
+/// A number, hexadecimal behind `0x`.
+fn capabilities(bits: &[u8]) -> Result<u64, SyntaxError> {
+    let text = str::from_utf8(bits).unwrap_or_default();
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| SyntaxError::new("capabilities", bits, "not a number of 64 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_files_in_several_ways() {
+        let text = b"  0 0 755 selabel=u:object_r:rootfs:s0 capabilities=0x0\n\
+            system/bin 0 2000 0751\n\n\
+            /system/bin/run-as 0 2000 750 capabilities=0xc0\r\n\
+            \"system/a b\" 1000 root 644 capabilities=12\n";
+        let list = List::parse(text, "l").unwrap();
+        let access = |uid, gid, permissions, capabilities| Some(Access { uid, gid, permissions, capabilities });
+        assert_eq!(list.get(b""), access(0, 0, 0o755, 0));
+        assert_eq!(list.get(b"system/bin"), access(0, 2000, 0o751, 0));
+        assert_eq!(list.get(b"system/bin/run-as"), access(0, 2000, 0o750, 0xC0));
+        assert_eq!(list.get(b"system/a b"), access(1000, 0, 0o644, 12));
+        assert_eq!(list.get(b"system"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, error) in [
+            ("a 0 0", "l, line 2: line `a 0 0`: 4 fields are needed: PATH UID GID MODE"),
+            ("a 0 shell 755", "l, line 2: gid `shell`: write it as a number: of names only root is known"),
+            ("a 0 0 755 caps=1", "l, line 2: field `caps=1`: neither capabilities=... nor selabel=..."),
+            ("a 0 0 755 capabilities=x", "l, line 2: capabilities `x`: not a number of 64 bits"),
+            ("'a 0 0 755", "l, line 2: path `'a 0 0 755`: its quotes do not end"),
+            ("x 0 0 755", "l, line 2: path `x`: it is there twice, with other values"),
+        ] {
+            assert_eq!(List::parse(format!("x 0 0 644\n{line}\n").as_bytes(), "l").unwrap_err().to_string(), error);
+        }
+    }
+}
