@@ -1,18 +1,22 @@
 //! What an image will be, before it is built: size, time and oldest kernel, from a sample.
 //!
-//! The plan is made for real: duplicates, equal parts, holes and packed files are known, not estimated. What is sampled is
-//! packing, which takes nearly all the time. The jobs of the plan are put into strata, and of each a systematic sample is
-//! packed, by the code that builds images; `frame` says how it is drawn, `interval` what follows from it. Metadata is laid out
-//! for real, with the lengths that the sample has shown (`synthetic`). A tree that is no larger than the sample is packed as a
-//! whole, and its estimate is exact.
+//! A tree that is no larger than the sample is built, into memory, and its estimate is exact. Of a larger one the plan is made for
+//! real: duplicates, equal parts, holes and packed files are known, not estimated. What is sampled is packing, which takes nearly
+//! all the time. The jobs of the plan are put into strata (`frame`), the text of a sample of each becomes a tree of its own
+//! (`sample_tree`), and that is built like any other (`sample`); `interval` says what follows from it. Metadata is laid out for
+//! real, with the lengths that the sample has shown (`synthetic`).
 //!
 //! The sample is the same for the same tree and options. Only times depend on the machine.
 
+mod drawn;
 mod frame;
+mod in_memory;
 mod interval;
-mod observe;
 mod observed;
 mod padding;
+mod planned_text;
+mod sample;
+mod sample_tree;
 mod synthetic;
 mod zone;
 
@@ -20,29 +24,36 @@ pub use interval::Interval;
 
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
+use sha2::{Digest, Sha256};
+use std::time::Duration;
 
+use crate::build::Built;
 use crate::context::Context;
-use crate::context::clock::PhaseClock;
+use crate::context::clock::{Phase, PhaseClock, thread_cpu};
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
-use crate::inodes::digest;
+use crate::inodes::digest::DIGEST_LEN;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe, Fragments};
+use crate::pack::jobs;
 use crate::plan::Plan;
 use crate::tree::Kind;
 use crate::tree::Tree;
 use crate::write::superblock::{self, Header};
 use frame::{Frame, Stratum};
-use observed::Observed;
+use observed::{Observed, Sample};
+use sample::Sampler;
 
 /// Trees of more bytes are not read as a whole, as looking for equal parts would do.
 const PARTS_MAX_LEN: u64 = 16 << 30;
 /// What the times of a build have beside the sampling error: other work on the machine, caches, the file system. Chosen so
 /// that the bars hold the times of real builds of three trees.
 const TIME_ERROR: f64 = 0.1;
+/// Bytes that are hashed to see how long that takes.
+const HASHED_LEN: usize = 4 << 20;
 
 /// What a build would make.
 #[derive(Clone, Debug)]
@@ -82,6 +93,39 @@ pub fn estimate(
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
     options.check()?;
+    // What a caller sees as progress is that of one build.
+    let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
+    let context = Context { tree, options, control: &control, ledger: &ledger };
+    match len(tree) <= frame::sample_len(options) {
+        true => from_build(has_blob, context),
+        false => from_sample(has_blob, context),
+    }
+}
+
+/// What a build makes of a small tree.
+fn from_build(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildError> {
+    let (Built { summary, plan, .. }, phases) = in_memory::build(has_blob, context)?;
+    let text_bytes = jobs::jobs(&plan, context.options).map(|job| job.range.end - job.range.start).sum();
+    let secs = |of: fn(&Phase) -> Duration| {
+        Interval::exact(phases.iter().map(of).sum::<Duration>().as_secs_f64()).with_error(TIME_ERROR)
+    };
+    Ok(Estimate {
+        bytes_in: len(context.tree),
+        image_bytes: Interval::exact(summary.image_bytes as f64),
+        blob_bytes: Interval::exact(summary.blob_bytes as f64),
+        cpu_secs: secs(|phase| phase.cpu),
+        wall_secs: secs(|phase| phase.wall),
+        oldest_kernel: summary.oldest_kernel.unwrap_or(OLDEST_KERNEL),
+        oldest_kernel_because: summary.oldest_kernel_because,
+        text_bytes,
+        sampled_bytes: text_bytes,
+        parts_ignored: false,
+    })
+}
+
+/// What a sample says of a tree.
+fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildError> {
+    let Context { tree, options, .. } = context;
     let bytes_in = len(tree);
     let parts_ignored = options.dedupes_parts() && bytes_in > PARTS_MAX_LEN;
     let dedupe = if parts_ignored { Dedupe::Files } else { options.dedupe };
@@ -91,17 +135,17 @@ pub fn estimate(
         other => other,
     };
     let options = &BuildOptions { dedupe, fragments, ..options.clone() };
+    let context = Context { options, ..context };
     let clock = PhaseClock::start();
-    let ledger = Ledger::default();
-    let context = Context { tree, options, control, ledger: &ledger };
-    let digests = digest::synthetic(tree, options);
+    let digests = synthetic::digests(tree, options);
     let inodes = Inodes::gather(&digests, context)?;
     let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
     let frame = Frame::of(&plan, options);
-    let observed = observe::observe(&plan, &sources, &frame, context)?;
+    let sampler = Sampler::new(&plan, &sources, &frame, context);
+    let samples = frame.strata.iter().map(|stratum| sampler.take(stratum)).collect::<Result<Vec<_>, _>>()?;
     let layout_clock = PhaseClock::start();
-    let outcomes = synthetic::outcomes(&frame, &observed);
+    let outcomes = synthetic::outcomes(&frame, &samples);
     let synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
     let view = View::new(&inodes, &plan, &synthetic, context);
     let layout = Layout::make(&view)?;
@@ -112,28 +156,26 @@ pub fn estimate(
         true => 0.0,
         false => (one.blocks + one.inline) as f64 + padding::behind(one, options),
     };
-    let stored = total(&frame, &observed, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
-    let blob_bytes = total(&frame, &observed, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
+    let stored = total(&frame, &samples, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
+    let blob_bytes = total(&frame, &samples, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
     let header = Header::new(has_blob, options)?;
     let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
     // What the synthetic data has beside inodes is part of the layout and of what is stored, too.
     let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;
-    let random_len = (digests.len() * digest::DIGEST_LEN) as u64;
+    let random_len = (digests.len() * DIGEST_LEN) as u64;
     let (metadata, special) = zone::measure(&view, &layout, random_len, options)?;
     let image_bytes = padding::whole(Interval::exact(known) + metadata + stored, options.image_align);
-    let pack_secs = total(&frame, &observed, |one| one.secs);
-    let write_secs = Interval::exact(observe::write_secs_per_byte()? * (image_bytes + blob_bytes).value);
+    let pack_secs = frame.strata.iter().zip(&samples).map(|(stratum, sample)| stratum.pack_secs(sample)).sum();
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Interval::exact(layout_time.cpu.as_secs_f64());
-    let hashed = if digests.is_empty() { 0 } else { bytes_in };
-    let hash_secs = Interval::exact(digest::secs_per_byte() * hashed as f64);
-    let busy_secs = (pack_secs + write_secs + hash_secs).with_error(TIME_ERROR);
+    let hash_secs = if digests.is_empty() { 0.0 } else { hash_secs_per_byte() * bytes_in as f64 };
+    let busy_secs = (Interval::exact(hash_secs) + pack_secs).with_error(TIME_ERROR);
     let records = superblock::records(&view, special);
     let features = header.superblock(&view, &layout, special, &records)?.features();
     let because = features.into_iter().max_by_key(|feature| feature.since());
     let text_bytes = frame.strata.iter().map(Stratum::text).sum();
-    let sampled_bytes = observed.iter().flatten().map(|one| one.text).sum();
-    let chunks_ignored = options.chunk_bits.is_some() && options.dedupe != Dedupe::Off && sampled_bytes < text_bytes;
+    let is_whole = frame.strata.iter().all(Stratum::is_whole);
+    let chunks_ignored = options.chunk_bits.is_some() && options.dedupe != Dedupe::Off && !is_whole;
     Ok(Estimate {
         bytes_in,
         image_bytes,
@@ -145,9 +187,16 @@ pub fn estimate(
         oldest_kernel: because.map_or(OLDEST_KERNEL, Feature::since),
         oldest_kernel_because: because,
         text_bytes,
-        sampled_bytes,
+        sampled_bytes: samples.iter().map(|sample| sample.text).sum(),
         parts_ignored: parts_ignored || chunks_ignored,
     })
+}
+
+/// CPU time that takes a byte into a digest.
+fn hash_secs_per_byte() -> f64 {
+    let (bytes, start) = (vec![1; HASHED_LEN], thread_cpu());
+    std::hint::black_box(Sha256::digest(&bytes));
+    (thread_cpu() - start).as_secs_f64() / HASHED_LEN as f64
 }
 
 /// Bytes of all regular files.
@@ -160,6 +209,6 @@ fn len(tree: &Tree) -> u64 {
 }
 
 /// The sum over all jobs of the number that `of` reads off an observation.
-fn total(frame: &Frame, observed: &[Vec<Observed>], of: impl Fn(&Observed) -> f64) -> Interval {
-    frame.strata.iter().zip(observed).map(|(stratum, observed)| stratum.interval(observed, &of)).sum()
+fn total(frame: &Frame, samples: &[Sample], of: impl Fn(&Observed) -> f64) -> Interval {
+    frame.strata.iter().zip(samples).map(|(stratum, sample)| stratum.interval(sample, &of)).sum()
 }

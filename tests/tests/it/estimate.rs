@@ -125,6 +125,37 @@ fn larger_trees_are_within_the_error() {
     }
 }
 
+/// What lies between and beside data that is only sampled.
+#[test]
+fn larger_trees_are_laid_out_as_they_are_built() {
+    let tree = tree(5, 1300, 20);
+    // A method of which little is sampled.
+    let deflate = || options(Some((Method::Deflate, 1)), 64 << 10, 2);
+    let spec = Spec::new(Method::Deflate, Some(1), 64 << 10).unwrap();
+    let all = [
+        ("parts", BuildOptions { dedupe: Dedupe::Parts, fragments: Fragments::UpTo(128 << 10), ..deflate() }),
+        ("tails", BuildOptions { tail_packing: true, ..deflate() }),
+        ("encoded", BuildOptions { encoded_extents: true, ..deflate() }),
+        ("encoded beside a metabox", BuildOptions { encoded_extents: true, metabox: Some(spec), ..deflate() }),
+        ("large pclusters", options(Some((Method::Deflate, 1)), 1 << 20, 2)),
+        ("aligned", BuildOptions { data_align: 64 << 10, image_align: 1 << 20, ..deflate() }),
+        ("digests", BuildOptions { content_digests: Some(DigestName::Usual), ..deflate() }),
+        ("chunks of what does not compress", BuildOptions { chunk_bits: Some(14), ..deflate() }),
+        ("plain", options(None, 4096, 2)),
+    ];
+    for (name, options) in all {
+        let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
+        let figure = estimate.image_bytes;
+        let off_by = (figure.value - built.image_bytes as f64).abs();
+        assert!(estimate.sampled_bytes < estimate.text_bytes * 4 / 5, "{name}: only a sample: {estimate:?}");
+        assert!(figure.error < 0.15 * figure.value, "{name}: {estimate:?}");
+        // As above. Digests of equal files are shared, which is not looked for.
+        let slack = if name == "digests" { 64e3 } else { 8192.0 };
+        assert!(off_by <= 1.5 * figure.error + slack, "{name}: {estimate:?} for {}", built.image_bytes);
+        assert_eq!(estimate.oldest_kernel_because, built.oldest_kernel_because, "{name}");
+    }
+}
+
 #[test]
 fn large_trees_are_not_read_for_their_parts() {
     let options = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 64 << 10, 2) };

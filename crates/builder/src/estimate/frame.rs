@@ -3,16 +3,18 @@
 //! * Files that are stored uncompressed: their size is known, their time is sampled.
 //! * Compressed files of up to 512 KiB, by powers of two of their length. Whole files are packed: every n-th of a stratum, in
 //!   plan order. What they become, and what it takes, is about proportional to their length.
-//! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the stratum, each
-//!   at least one pcluster and 512 KiB long. At many more places there is an *LZ4 sample*: how well LZ4 does on 64 KiB. What pieces
-//!   become is nearly linear in that, so the mean of the LZ4 samples corrects that of the few pieces.
+//! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the stratum. Of each
+//!   those extents count that start in its first 512 KiB; text behind these lets the last of them end where it likes. At many
+//!   more places there is an *LZ4 sample*: how well LZ4 does on 64 KiB. What pieces become is nearly linear in that, so the mean
+//!   of the LZ4 samples corrects that of the few pieces.
 //!
 //! A stratum that is no longer than its share of the sample is packed as a whole.
 
 use kiln_codec::{Method, Spec};
 
+use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
-use super::observed::Observed;
+use super::observed::{Observed, Sample};
 use crate::options::BuildOptions;
 use crate::pack::jobs::{self, PackJob, Task};
 use crate::plan::Plan;
@@ -20,12 +22,8 @@ use crate::plan::text::TextSource;
 
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;
-/// Least text of a piece.
-pub(super) const PIECE_LEN: u64 = 512 << 10;
-/// What a pcluster may hold, by its length: text that a piece is offered beyond its least.
-const RATIO_MAX: u64 = 16;
-/// Text that a pcluster holds on average, by its length.
-const RATIO_USUAL: u64 = 3;
+/// Text behind the front of a piece, for the last extent that starts there, by the length of a pcluster: few hold more.
+const PIECE_RATIO: u64 = 3;
 /// Text of an LZ4 sample.
 const LZ4_SAMPLE_LEN: u64 = 64 << 10;
 /// LZ4 samples of a stratum, at most.
@@ -65,19 +63,8 @@ pub(super) struct Stratum {
     ends: Vec<u64>,
     /// Text to be packed for the estimate.
     budget: u64,
-    /// Of what is compressed.
-    pcluster_len: u64,
-}
-
-/// What is to be done for an estimate.
-#[derive(Clone, Debug)]
-pub(super) enum Probe {
-    /// Pack a job whole.
-    Whole(u32, PackJob),
-    /// Pack the front of what is offered.
-    Piece(PackJob),
-    /// See how well LZ4 does.
-    Lz4Sample(PackJob),
+    /// Text of a piece, at most.
+    piece_len: u64,
 }
 
 impl Frame {
@@ -92,9 +79,9 @@ impl Frame {
         let mut strata: Vec<_> = strata.into_values().filter(|stratum| stratum.text() > 0).collect();
         let compressed: u64 = strata.iter().filter(|stratum| stratum.kind != Kind::Copied).map(Stratum::text).sum();
         for stratum in &mut strata {
-            stratum.budget = match (stratum.kind, options.compression) {
-                (Kind::Copied, _) | (_, None) => COPIED_LEN,
-                (_, Some(spec)) => (sample_len(spec) as f64 * stratum.text() as f64 / compressed as f64) as u64,
+            stratum.budget = match stratum.kind {
+                Kind::Copied => COPIED_LEN,
+                _ => (sample_len(options) as f64 * stratum.text() as f64 / compressed as f64) as u64,
             };
         }
         Self { parts, strata }
@@ -102,7 +89,11 @@ impl Frame {
 }
 
 /// Text that is packed for an estimate: at most a few seconds' work. It must not depend on the machine, or the sample would.
-fn sample_len(spec: Spec) -> u64 {
+pub(super) fn sample_len(options: &BuildOptions) -> u64 {
+    options.compression.map_or(COPIED_LEN, compressed_sample_len)
+}
+
+fn compressed_sample_len(spec: Spec) -> u64 {
     let mib = match (spec.method, spec.level) {
         (Method::Lz4, _) => 96,
         (Method::Zstd, ..=4) => 64,
@@ -130,8 +121,13 @@ impl Kind {
 impl Stratum {
     fn new(kind: Kind, options: &BuildOptions) -> Self {
         let spec = if kind == Kind::FragmentPieces { options.packed_spec() } else { options.compression };
-        let pcluster_len = spec.map_or(0, |spec| spec.pcluster_len.into());
-        Self { kind, members: Vec::new(), ends: Vec::new(), budget: 0, pcluster_len }
+        let pcluster_len = spec.map_or(0, |spec| u64::from(spec.pcluster_len));
+        // Encoded extents are cut from text, at known places.
+        let piece_len = match options.encoded_extents {
+            true => PIECE_LEN.next_multiple_of(pcluster_len.max(1)),
+            false => PIECE_LEN + PIECE_RATIO * pcluster_len,
+        };
+        Self { kind, members: Vec::new(), ends: Vec::new(), budget: 0, piece_len }
     }
 
     fn push(&mut self, idx: u32, part: &PackJob) {
@@ -149,33 +145,35 @@ impl Stratum {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    fn is_in_pieces(&self) -> bool {
+    /// Whether pieces of it are packed, if not all of it.
+    pub(super) fn is_in_pieces(&self) -> bool {
         matches!(self.kind, Kind::Pieces | Kind::FragmentPieces)
     }
 
     /// Whether all of it is packed.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.text() <= self.budget
     }
 
-    /// What is to be done, in plan order.
-    pub(super) fn draw(&self, parts: &[PackJob]) -> Vec<Probe> {
-        let whole = |member: u32| Probe::Whole(member, parts[member as usize].clone());
+    /// What is to be packed, and what LZ4 is to see.
+    pub(super) fn draw(&self, parts: &[PackJob]) -> Draw {
+        let whole = |&member: &u32| DrawnFile { member: Some(member), job: parts[member as usize].clone() };
         if self.is_whole() {
-            return self.members.iter().copied().map(whole).collect();
+            return Draw { files: self.members.iter().map(whole).collect(), lz4_samples: Vec::new() };
         }
         if !self.is_in_pieces() {
             let count = self.members.len() as u64;
             let wanted = (self.budget * count / self.text()).max(COUNT_MIN).min(count);
-            return places(count, wanted).map(|place| whole(self.members[place as usize])).collect();
+            let files = places(count, wanted).map(|place| whole(&self.members[place as usize])).collect();
+            return Draw { files, lz4_samples: Vec::new() };
         }
-        let most = PIECE_LEN + RATIO_MAX * self.pcluster_len;
-        let pieces = (self.budget / PIECE_LEN.max(RATIO_USUAL * self.pcluster_len)).max(COUNT_MIN);
+        let pieces = (self.budget / self.piece_len).max(COUNT_MIN);
         let lz4_samples = LZ4_SAMPLES.min(self.text() / LZ4_SAMPLE_LEN).max(1);
-        let pieces = places(self.text(), pieces).map(|at| Probe::Piece(self.text_at(at, PIECE_LEN, most, parts)));
-        let lz4_samples = places(self.text(), lz4_samples)
-            .map(|at| Probe::Lz4Sample(self.text_at(at, LZ4_SAMPLE_LEN, LZ4_SAMPLE_LEN, parts)));
-        pieces.chain(lz4_samples).collect()
+        let text_at = |least, most| move |at| self.text_at(at, least, most, parts);
+        let pieces = places(self.text(), pieces).map(text_at(PIECE_LEN, self.piece_len));
+        let lz4_samples = places(self.text(), lz4_samples).map(text_at(LZ4_SAMPLE_LEN, LZ4_SAMPLE_LEN));
+        let files = pieces.map(|job| DrawnFile { member: None, job }).collect();
+        Draw { files, lz4_samples: lz4_samples.collect() }
     }
 
     /// At most `most` bytes of text from byte `at` of the stratum on, within a job; from before it if there would be less than
@@ -190,19 +188,26 @@ impl Stratum {
     }
 
     /// The sum over all jobs of the number that `of` reads off an observation.
-    pub(super) fn interval(&self, observed: &[Observed], of: impl Fn(&Observed) -> f64) -> Interval {
+    pub(super) fn interval(&self, sample: &Sample, of: impl Fn(&Observed) -> f64) -> Interval {
+        let Sample { observed, lz4_samples, .. } = sample;
         if self.is_whole() {
             return Interval::exact(observed.iter().map(of).sum());
         }
-        let packed = observed.iter().filter(|one| !one.is_lz4_sample());
         if !self.is_in_pieces() {
-            let pairs: Vec<_> = packed.map(|one| (one.text as f64, of(one))).collect();
+            let pairs: Vec<_> = observed.iter().map(|one| (one.text as f64, of(one))).collect();
             return Interval::ratio(&pairs, self.text() as f64, self.members.len());
         }
-        let pairs: Vec<_> = packed.map(|one| (one.lz4, of(one) / one.text as f64)).collect();
-        let lz4_samples: Vec<f64> = observed.iter().filter(|one| one.is_lz4_sample()).map(|one| one.lz4).collect();
+        let pairs: Vec<_> = observed.iter().map(|one| (one.lz4, of(one) / one.text as f64)).collect();
         let seen = (lz4_samples.len() as u64 * LZ4_SAMPLE_LEN) as f64 / self.text() as f64;
-        Interval::regression(&pairs, &lz4_samples, seen).times(self.text() as f64)
+        Interval::regression(&pairs, lz4_samples, seen).times(self.text() as f64)
+    }
+
+    /// CPU time of packing all jobs. It is as uncertain as what they become.
+    pub(super) fn pack_secs(&self, sample: &Sample) -> Interval {
+        let stored = self.interval(sample, |one| (one.blocks + one.inline) as f64);
+        let share = if stored.value > 0.0 { stored.error / stored.value } else { 0.0 };
+        let secs = sample.secs * self.text() as f64 / sample.text.max(1) as f64;
+        Interval::exact(secs).with_error(share)
     }
 }
 

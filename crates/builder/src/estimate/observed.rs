@@ -1,14 +1,33 @@
-//! What was seen of one sample.
+//! What became of a sample.
 
-use crate::pack::chunks::ChunkText;
-use crate::pack::worker::{PackOutput, Shape};
+use kiln_format::Blkaddr;
+use std::collections::HashSet;
 
-/// What was seen of a job, of a piece, or at an LZ4 sample.
+use super::drawn::{DrawnFile, PIECE_LEN};
+use crate::layout::lcluster_index::ZExtent;
+use crate::options::BuildOptions;
+use crate::pack::Stored;
+use crate::pack::jobs::Task;
+
+/// What was seen of a stratum.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// The files of the sample.
+    pub observed: Vec<Observed>,
+    /// What LZ4 makes of text, by its length, at the other places.
+    pub lz4_samples: Vec<f64>,
+    /// Bytes of text in all files.
+    pub text: u64,
+    /// CPU time that reading and packing them took.
+    pub secs: f64,
+}
+
+/// What became of a job, or of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observed {
     /// Which job, if it was packed whole.
     pub part: Option<u32>,
-    /// Bytes of text that were packed; 0 of an LZ4 sample.
+    /// Bytes of text that count.
     pub text: u64,
     /// Bytes of blocks that they became.
     pub blocks: u64,
@@ -22,38 +41,49 @@ pub(super) struct Observed {
     pub is_file: bool,
     /// What LZ4 makes of the text, by its length; not of jobs.
     pub lz4: f64,
-    /// CPU time that packing took.
-    pub secs: f64,
 }
 
 impl Observed {
-    /// Whether nothing was packed.
-    pub(super) fn is_lz4_sample(&self) -> bool {
-        self.text == 0
+    /// What became of `len` bytes of text. `chunks` are those of the files before.
+    pub(super) fn of(
+        stored: &Stored,
+        len: u64,
+        drawn: &DrawnFile,
+        options: &BuildOptions,
+        chunks: &mut HashSet<Blkaddr>,
+    ) -> Self {
+        let block_len = options.block_bits.len();
+        let is_file = matches!(drawn.job.task, Task::Whole { .. });
+        let whole = Self { part: drawn.member, text: len, is_file, is_flat: true, ..Self::default() };
+        match stored {
+            Stored::Chunks { chunk_bits, runs } => {
+                let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - options.block_bits.bits()));
+                let all = runs.iter().flat_map(|&(first, count, start)| {
+                    (0..count).map(move |n| (first + n, Blkaddr(start.0 + n * blocks_per_chunk)))
+                });
+                let new =
+                    all.filter(|&(_, start)| chunks.insert(start)).map(|(n, _)| (len - (n << bits)).min(1 << bits));
+                Self { blocks: new.map(|len| len.next_multiple_of(block_len)).sum(), in_chunks: true, ..whole }
+            }
+            Stored::Compressed(extents) => {
+                let inline = extents.inline.map_or(0, |tail| u64::from(tail.len));
+                let counts = |extent: &&ZExtent| drawn.member.is_some() || extent.la < PIECE_LEN;
+                let counted = || extents.list.iter().filter(counts);
+                let (text, bytes) = match drawn.member {
+                    Some(_) => (len, extents.bytes),
+                    None => (
+                        counted().map(|extent| u64::from(extent.llen)).sum(),
+                        counted().map(|extent| u64::from(extent.plen)).sum(),
+                    ),
+                };
+                Self { text, blocks: bytes - inline, inline, is_flat: false, ..whole }
+            }
+            // All of its chunks are those of another file.
+            Stored::Nothing => Self { in_chunks: true, ..whole },
+            stored => {
+                let inline = stored.as_flat().and_then(|(_, tail)| tail).map_or(0, |tail| u64::from(tail.len));
+                Self { blocks: (len - inline).next_multiple_of(block_len), inline, ..whole }
+            }
+        }
     }
-
-    pub(super) fn of(text: u64, packed: &PackOutput, secs: f64) -> Self {
-        let (is_flat, inline) = match &packed.shape {
-            Shape::Flat { tail } => (true, tail.len()),
-            Shape::Chunks { .. } => (true, 0),
-            Shape::Extents { inline, .. } => (false, inline.len()),
-        };
-        let blocks = packed.bytes.len() as u64 - zeros_len(packed);
-        Self { text, blocks, inline: inline as u64, is_flat, secs, ..Self::default() }
-    }
-}
-
-/// Chunks of a part, with their lengths.
-pub(super) fn chunks(packed: &PackOutput) -> impl Iterator<Item = (u64, ChunkText)> {
-    let (chunk_bits, texts) = match &packed.shape {
-        Shape::Chunks { chunk_bits, texts } => (*chunk_bits, &texts[..]),
-        _ => (0, &[][..]),
-    };
-    let lens = packed.bytes.chunks(1 << chunk_bits).map(|chunk| chunk.len() as u64);
-    texts.iter().copied().zip(lens).map(|(text, len)| (len, text))
-}
-
-/// Bytes of chunks that are not stored.
-fn zeros_len(packed: &PackOutput) -> u64 {
-    chunks(packed).filter(|(_, text)| matches!(text, ChunkText::Zeros)).map(|(len, _)| len).sum()
 }

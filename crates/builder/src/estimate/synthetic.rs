@@ -2,10 +2,11 @@
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::frame::Frame;
-use super::observed::Observed;
+use super::observed::Sample;
+use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
@@ -14,12 +15,23 @@ use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
+use crate::tree::{NodeId, Tree};
 
 /// What a file of one job becomes.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Flat,
     Compressed { inline: u64 },
+}
+
+/// Attributes as long as the digests of all files, of which no two are equal.
+pub(super) fn digests(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
+    let value = |id: NodeId| {
+        let mut value = [0; digest::VALUE_LEN];
+        value[digest::VALUE_LEN - 4..].copy_from_slice(&id.0.to_le_bytes());
+        value.into()
+    };
+    digest::files(tree, options).map(|(id, ..)| (id, value(id))).collect()
 }
 
 /// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
@@ -40,7 +52,7 @@ pub(super) fn stored(
             Some(Outcome::Flat) => plain(file, options),
             outcome => {
                 let inline = match outcome {
-                    Some(&Outcome::Compressed { inline }) if inline > 0 => Some(TailRef::synthetic(inline as u16)),
+                    Some(&Outcome::Compressed { inline }) if inline > 0 => Some(tail_of(inline as u16)),
                     _ => None,
                 };
                 Stored::Compressed(Box::new(Extents { inline, ..shape(TextSource::File(idx), file.len, sparse) }))
@@ -75,10 +87,10 @@ pub(super) fn inline_len(packed: &StoredData) -> u64 {
 }
 
 /// What became of the files that were packed whole; each that was not becomes what the one before it in its stratum became.
-pub(super) fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u32, Outcome> {
+pub(super) fn outcomes(frame: &Frame, samples: &[Sample]) -> BTreeMap<u32, Outcome> {
     let mut outcomes = BTreeMap::new();
-    for (stratum, observed) in frame.strata.iter().zip(observed) {
-        let mut donors = observed.iter().filter(|one| one.part.is_some()).peekable();
+    for (stratum, sample) in frame.strata.iter().zip(samples) {
+        let mut donors = sample.observed.iter().filter(|one| one.part.is_some()).peekable();
         let Some(mut donor) = donors.peek().copied() else { continue };
         for &member in stratum.members() {
             while let Some(next) = donors.next_if(|next| next.part <= Some(member)) {
@@ -93,12 +105,17 @@ pub(super) fn outcomes(frame: &Frame, observed: &[Vec<Observed>]) -> BTreeMap<u3
     outcomes
 }
 
+/// A tail of which nothing but the length is known.
+fn tail_of(len: u16) -> TailRef {
+    TailRef { off: 0, len }
+}
+
 fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
     if let Some(chunk_bits) = options.chunk_bits {
         return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
     let tail = options.inline_tail_len(file.len, file.inode_len as usize);
-    Stored::flat(None, (tail > 0).then(|| TailRef::synthetic(tail as u16)))
+    Stored::flat(None, (tail > 0).then(|| tail_of(tail as u16)))
 }
 
 /// Extents whose map is as long as it will be.

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::context::Context;
-use crate::context::clock::thread_cpu;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
@@ -19,8 +18,8 @@ use kiln_parallel::ordered::{self, Costed};
 const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes of a digest.
 pub(crate) const DIGEST_LEN: usize = 32;
-/// Bytes that are hashed to see how long that takes.
-const MEASURED_LEN: usize = 4 << 20;
+/// Bytes of a value.
+pub(crate) const VALUE_LEN: usize = ALGORITHM.len() + DIGEST_LEN;
 /// Zeros that holes are hashed as.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -57,21 +56,8 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
     Ok(values)
 }
 
-/// Values as long as those of all files, of which no two are equal.
-pub(crate) fn synthetic(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
-    let value = |id: NodeId| [ALGORITHM, &[0; DIGEST_LEN - 8], &(id.idx() as u64).to_le_bytes()].concat().into();
-    files(tree, options).map(|(id, ..)| (id, value(id))).collect()
-}
-
-/// CPU time that takes a byte into a digest.
-pub(crate) fn secs_per_byte() -> f64 {
-    let (bytes, start) = (vec![1; MEASURED_LEN], thread_cpu());
-    std::hint::black_box(Sha256::digest(&bytes));
-    (thread_cpu() - start).as_secs_f64() / MEASURED_LEN as f64
-}
-
 /// Files that have one, with their lengths, and whether they may have holes.
-fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
+pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
     let wanted = options.content_digests.is_some();
     tree.nodes().filter_map(move |(id, node)| match node.kind {
         Kind::File { len, sparse, .. } if len > 0 && wanted => Some((id, len, sparse)),

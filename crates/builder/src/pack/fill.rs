@@ -105,8 +105,6 @@ pub(crate) struct PclusterWriter {
     /// Plain text of one extent at most, in bytes.
     extent_max_len: usize,
     pcluster: Vec<u8>,
-    /// Bytes of text after which it stops.
-    sample_limit: u64,
 }
 
 impl PclusterWriter {
@@ -124,13 +122,7 @@ impl PclusterWriter {
             encoded_extents: options.encoded_extents,
             extent_max_len,
             pcluster,
-            sample_limit: u64::MAX,
         })
-    }
-
-    /// As this one, but it stops once `enough` bytes of text are stored.
-    pub(crate) fn with_sample_limit(self, sample_limit: u64) -> Self {
-        Self { sample_limit, ..self }
     }
 
     /// Turn `text` into pclusters: encoded extents, or whole blocks whose end goes where `end` says.
@@ -171,7 +163,7 @@ impl PclusterWriter {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        while !rest.is_empty() && ((text.len() - rest.len()) as u64) < self.sample_limit {
+        while !rest.is_empty() {
             // A part of slow compression takes many seconds.
             control.check()?;
             let is_done = match end {
@@ -328,8 +320,7 @@ impl PclusterWriter {
     fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
-        let units = (text.len() as u64).min(self.sample_limit).div_ceil(self.unit_len() as u64) as usize;
-        for unit in text.chunks(self.unit_len()).take(units) {
+        for unit in text.chunks(self.unit_len()) {
             control.check()?;
             let encoded = match probe::is_incompressible(unit) {
                 true => None,

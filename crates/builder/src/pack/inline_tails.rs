@@ -20,13 +20,6 @@ pub(crate) struct TailRef {
     pub len: u16,
 }
 
-impl TailRef {
-    /// A tail of which nothing but the length is known.
-    pub(crate) fn synthetic(len: u16) -> Self {
-        Self { off: 0, len }
-    }
-}
-
 /// All tails of a build.
 pub(crate) struct Tails {
     memory: Vec<u8>,

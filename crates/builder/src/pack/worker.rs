@@ -97,8 +97,6 @@ pub(crate) struct PackWorker<'a> {
     /// Each made when it is first needed.
     fillers: HashMap<Spec, PclusterWriter>,
     text: Vec<u8>,
-    /// Bytes of text after which a filler may stop.
-    sample_limit: u64,
 }
 
 impl<'a> PackWorker<'a> {
@@ -112,17 +110,7 @@ impl<'a> PackWorker<'a> {
         let Context { tree, options, control, .. } = context;
         let block_bits = options.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
-        Self { tree, plan, sources, fragments, options, control, block_bits, fillers, text, sample_limit: u64::MAX }
-    }
-
-    /// As this one, but what is compressed in segments ends once `enough` bytes of text are stored: for estimates.
-    pub(crate) fn with_sample_limit(self, sample_limit: u64) -> Self {
-        Self { sample_limit, ..self }
-    }
-
-    /// The text that was read last.
-    pub(crate) fn text(&self) -> &[u8] {
-        &self.text
+        Self { tree, plan, sources, fragments, options, control, block_bits, fillers, text }
     }
 
     /// Do a job.
@@ -154,7 +142,7 @@ impl<'a> PackWorker<'a> {
     ///
     /// # Errors
     /// As [`PackWorker::pack`].
-    pub(crate) fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
+    fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         let mut text = std::mem::take(&mut self.text);
         text.resize(len, 0);
@@ -289,7 +277,7 @@ impl<'a> PackWorker<'a> {
         let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = PclusterWriter::new(entry.key(), self.options)?.with_sample_limit(self.sample_limit);
+                let filler = PclusterWriter::new(entry.key(), self.options)?;
                 entry.insert(filler)
             }
         };

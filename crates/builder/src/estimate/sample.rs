@@ -1,0 +1,176 @@
+//! The sample of a stratum: its text becomes the files of a tree, and that is built.
+
+use kiln_codec::{Spec, probe};
+use std::collections::HashSet;
+
+use super::drawn::{Draw, DrawnFile};
+use super::frame::{Frame, Stratum};
+use super::in_memory;
+use super::observed::{Observed, Sample};
+use super::planned_text::PlannedText;
+use super::sample_tree::{SampleFile, SampleTree};
+use crate::build::Built;
+use crate::context::Context;
+use crate::context::clock::thread_cpu;
+use crate::context::ledger::Ledger;
+use crate::context::progress::Control;
+use crate::error::BuildError;
+use crate::options::hints::Hints;
+use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
+use crate::pack::jobs::{PackJob, Task};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::text::TextSource;
+use crate::plan::{PackSources, Plan};
+use kiln_parallel::ordered::{self, Costed};
+
+/// A file of a sample, and what LZ4 makes of each unit of its text.
+struct ReadFile {
+    drawn: DrawnFile,
+    text: Vec<u8>,
+    lz4: Lz4Lens,
+    /// CPU time that reading took.
+    secs: f64,
+}
+
+/// Takes samples of what is planned.
+pub(super) struct Sampler<'a> {
+    plan: &'a Plan,
+    text: PlannedText<'a>,
+    frame: &'a Frame,
+    context: Context<'a>,
+}
+
+impl<'a> Sampler<'a> {
+    /// A sampler of `frame`.
+    pub(super) fn new(plan: &'a Plan, sources: &'a PackSources, frame: &'a Frame, context: Context<'a>) -> Self {
+        let text = PlannedText { tree: context.tree, plan, fragments: &sources.fragments };
+        Self { plan, text, frame, context }
+    }
+
+    /// Draw the sample of a stratum and build it. What cannot be read is left out where that may be.
+    ///
+    /// # Errors
+    /// A file that cannot be read, unless such files are to be skipped; an interruption.
+    pub(super) fn take(&self, stratum: &Stratum) -> Result<Sample, BuildError> {
+        let Draw { files, lz4_samples } = stratum.draw(&self.frame.parts);
+        let keep = |drawn: DrawnFile, text: &[u8], secs| {
+            let lz4 = if drawn.member.is_some() { Lz4Lens::default() } else { Lz4Lens::of(text) };
+            ReadFile { drawn, text: text.to_vec(), lz4, secs }
+        };
+        let files = self.read(files, |drawn| &drawn.job, keep)?;
+        let lz4_samples = self.read(lz4_samples, |job| job, |_, text, _| Lz4Lens::of(text).share(text.len()))?;
+        Ok(Sample { lz4_samples, ..self.build(stratum, files)? })
+    }
+
+    /// Read the text of `drawn` on all cores, and look at it there, with the CPU time that reading took. In order.
+    fn read<T: Send, R: Send>(
+        &self,
+        drawn: Vec<T>,
+        job_of: impl Fn(&T) -> &PackJob + Sync,
+        look: impl Fn(T, &[u8], f64) -> R + Sync,
+    ) -> Result<Vec<R>, BuildError> {
+        let Context { options, control, .. } = self.context;
+        let len = |one: &T| job_of(one).range.end - job_of(one).range.start;
+        let jobs: Vec<_> = drawn.into_iter().map(|job| Costed { cost: ANALYSIS_COST + len(&job), job }).collect();
+        let worker = || {
+            let mut text = Vec::new();
+            let (job_of, look) = (&job_of, &look);
+            Ok(move |one: T| {
+                control.check()?;
+                let start = thread_cpu();
+                let read = skippable(self.text.read(job_of(&one), &mut text), options)?;
+                let secs = (thread_cpu() - start).as_secs_f64();
+                Ok::<_, BuildError>(read.ok().map(|()| look(one, &text, secs)))
+            })
+        };
+        let mut seen = Vec::with_capacity(jobs.len());
+        ordered::run(options.threads, options.backlog(), jobs.into_iter(), worker, |one| {
+            seen.extend(one);
+            Ok(())
+        })?;
+        Ok(seen)
+    }
+
+    /// Make files a tree, build it, and see what became of each.
+    fn build(&self, stratum: &Stratum, files: Vec<ReadFile>) -> Result<Sample, BuildError> {
+        let Context { tree, control, .. } = self.context;
+        let mut sample = SampleTree::default();
+        let mut seen = Vec::with_capacity(files.len());
+        let mut hints = Hints::default();
+        let mut read_secs = 0.0;
+        for ReadFile { drawn, text, lz4, secs } in files {
+            let node = match drawn.job.stream {
+                TextSource::File(file) => Some(tree.node(self.plan.files[file as usize].node)),
+                TextSource::Fragments => None,
+            };
+            let len = text.len() as u64;
+            read_secs += secs;
+            let id = sample.push(SampleFile { text, node });
+            hints.insert(id, self.compression_of(&drawn.job));
+            seen.push((id, len, drawn, lz4));
+        }
+        let options = options(stratum, hints, self.context.options);
+        let sample = sample.finish()?;
+        let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
+        let context = Context { tree: &sample, options: &options, control: &control, ledger: &ledger };
+        let (Built { plan, data, .. }, phases) = in_memory::build(false, context)?;
+        let pack = phases.iter().find(|phase| phase.name == "pack");
+        let mut chunks = HashSet::new();
+        let observe = |(id, len, drawn, lz4): &(_, u64, DrawnFile, Lz4Lens)| {
+            let stored = plan.file_of(*id).map(|file| &data.stored[file as usize])?;
+            let observed = Observed::of(stored, *len, drawn, &options, &mut chunks);
+            let in_chunks = observed.in_chunks || self.plan.is_in_chunks(drawn.job.stream);
+            Some(Observed { lz4: lz4.share(observed.text as usize), in_chunks, ..observed })
+        };
+        Ok(Sample {
+            text: seen.iter().map(|(_, len, ..)| len).sum(),
+            observed: seen.iter().filter_map(observe).collect(),
+            lz4_samples: Vec::new(),
+            secs: read_secs + pack.map_or(0.0, |pack| pack.cpu.as_secs_f64()),
+        })
+    }
+
+    /// How the text of a job is compressed, if it is.
+    fn compression_of(&self, job: &PackJob) -> Option<Spec> {
+        let compresses = matches!(job.task, Task::Segment | Task::Whole { compress: true, .. });
+        self.plan.compression_of(job.stream).filter(|_| compresses)
+    }
+}
+
+/// How the sample of a stratum is built: as `all`, but what the plan has decided is not decided again.
+fn options(stratum: &Stratum, hints: Hints, all: &BuildOptions) -> BuildOptions {
+    let is_of_files = !stratum.is_in_pieces();
+    let compares_chunks = is_of_files && all.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
+    BuildOptions {
+        hints,
+        trial: Trial::default(),
+        order: Vec::new(),
+        dedupe: if compares_chunks { Dedupe::Files } else { Dedupe::Off },
+        fragments: Fragments::Off,
+        pack_directories: false,
+        // What lies between files is known without a sample.
+        data_align: 1,
+        image_align: 1,
+        // Pieces end in the middle of what they are from.
+        inline_tails: all.inline_tails && is_of_files,
+        tail_packing: all.tail_packing && is_of_files,
+        ..all.clone()
+    }
+}
+
+/// What LZ4 makes of text, in units that it sees at once.
+#[derive(Debug, Default)]
+struct Lz4Lens(Vec<usize>);
+
+impl Lz4Lens {
+    fn of(text: &[u8]) -> Self {
+        Self(text.chunks(probe::UNIT_LEN).map(probe::estimated_len).collect())
+    }
+
+    /// What is left of the first `len` bytes, as far as units go, by their length.
+    fn share(&self, len: usize) -> f64 {
+        let units = &self.0[..(len / probe::UNIT_LEN).max(1).min(self.0.len())];
+        let text = len.min(units.len() * probe::UNIT_LEN).max(1);
+        units.iter().sum::<usize>() as f64 / text as f64
+    }
+}
