@@ -34,6 +34,7 @@ pub enum Command {
     Stat(crate::inspect::stat::Args),
     Cat(crate::inspect::cat::Args),
     Extract(crate::extract::Args),
+    Export(crate::export::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

@@ -76,6 +76,23 @@ pub struct Args {
     json: bool,
 }
 
+/// How `kiln export --to dir` extracts.
+pub struct Way {
+    pub force: bool,
+    pub threads: ThreadsArgs,
+    pub progress: ProgressArgs,
+    pub json: bool,
+}
+
+impl Args {
+    /// The arguments of an extraction that restores all that it can.
+    pub fn whole(image: ImageArgs, dir: PathBuf, select: Vec<OsString>, way: Way) -> Self {
+        let Way { force, threads, progress, json } = way;
+        let (no_owners, no_perms, no_xattrs, keep_going) = (false, false, false, false);
+        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, threads, progress, json }
+    }
+}
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let selection = match args.select.is_empty() {
         true => Selection::everything(),

@@ -8,6 +8,7 @@ mod cli;
 mod console;
 mod dropin;
 mod exit;
+mod export;
 mod extract;
 mod generate;
 mod help;
@@ -77,7 +78,7 @@ fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) => "a smaller --cache and fewer --threads need less",
-        Command::Check(_) | Command::Diff(_) | Command::Extract(_) => "fewer --threads need less",
+        Command::Check(_) | Command::Diff(_) | Command::Export(_) | Command::Extract(_) => "fewer --threads need less",
         _ => "",
     };
     Advice { prefix: "kiln: ", help }
@@ -94,6 +95,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Stat(args) => stat::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Extract(args) => extract::run(&args),
+        Command::Export(args) => export::run(args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -14,6 +14,8 @@ mod target;
 mod walk;
 mod work;
 
+pub use crate::control::Control;
+
 use crate::{Selection, SinkError};
 use crew::Crew;
 use kiln_read::{Image, Nid};
@@ -21,7 +23,6 @@ use parking_lot::Mutex;
 use run::Run;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use walk::Walker;
@@ -98,15 +99,6 @@ pub struct ExtractReport {
     pub unset_xattrs: u64,
     /// Path and attribute of the first of these.
     pub first_unset_xattr: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-/// How an extraction is watched and ended.
-#[derive(Clone, Copy)]
-pub struct Control<'a> {
-    /// Ends the work early, as soon as it is true.
-    pub stop: &'a AtomicBool,
-    /// Called by the workers with counts of bytes just done.
-    pub progress: &'a (dyn Fn(u64) + Sync),
 }
 
 /// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where

@@ -21,6 +21,12 @@ pub enum SinkError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The stream that gets an archive could not be written.
+    #[error("cannot write: {0}")]
+    Write(io::Error),
+    /// A reader or a compressor could not be started.
+    #[error("cannot start {0}: {1}")]
+    Start(&'static str, io::Error),
     /// The target holds files already, and overwriting was not asked for.
     #[error("{}: not empty: extract into a new or empty directory, or overwrite what is there", Escaped::path(path))]
     TargetNotEmpty {

@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "pack",
     "mount",
     "umount",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 15] = [
     "stat",
     "cat",
     "extract",
+    "export",
     "info",
     "du",
     "explain",

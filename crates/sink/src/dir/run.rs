@@ -1,8 +1,9 @@
 //! What all threads of one extraction share.
 
 use super::target::Target;
-use super::{Control, ExtractOptions, ExtractReport, Owners};
+use super::{ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
+use crate::control::Control;
 use kiln_read::{Image, Inode};
 use parking_lot::Mutex;
 use rustix::io::Errno;

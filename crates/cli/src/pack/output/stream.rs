@@ -93,6 +93,11 @@ impl Stream {
             CopyError::Read(source) => failed(&self.name, "read what is to be written")(source),
             CopyError::Write(source) => failed(&self.name, "write")(source),
         })?;
+        self.sync()
+    }
+
+    /// See that all that was written survives a crash, where it lies in a file or a device.
+    pub fn sync(&self) -> Result<(), Failure> {
         match rustix::fs::fsync(&self.file) {
             // Only files and block devices can be asked to.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS) => Ok(()),

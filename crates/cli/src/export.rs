@@ -1,0 +1,269 @@
+//! `kiln export`
+
+use crate::console::progress::ProgressArgs;
+use crate::console::report::{PathJson, SkippedJson, note, print_document};
+use crate::console::size::Human;
+use crate::console::text;
+use crate::exit::{Exit, Failure};
+use crate::extract;
+use crate::image::ImageArgs;
+use crate::pack::output::{Destination, Stream};
+use crate::process::signals::Signals;
+use crate::process::threads::ThreadsArgs;
+use kiln_builder::{AtomicFile, Existing};
+use kiln_read::ImageOptions;
+use kiln_sink::archive::{Compression, Control, ExportOptions, ExportReport, Format, Loss, LossCount, export};
+use kiln_sink::{Selection, SinkError};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Write an image, or parts of it, as an archive
+///
+/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4 behind it, .tgz and
+/// its kin, and .zip. A path names a file, or a directory with all below it, which are archived with the directories that they lie
+/// in; globs are those of `kiln extract`. The same image gives the same bytes, whatever the number of threads.
+///
+/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes.
+///
+/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
+/// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln export image.erofs image.tar.zst
+  kiln export image.erofs - | docker import - name
+  kiln export image.erofs usr/share '**/*.conf' parts.zip
+  kiln export --to squashfs-pseudo image.erofs - | mksquashfs - out.squashfs -pf -")]
+pub struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// What to export; the default is everything
+    #[arg(value_name = "PATH|GLOB")]
+    select: Vec<OsString>,
+
+    /// The archive; - is standard output, which gets a tar archive unless --to says else
+    out: PathBuf,
+
+    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst; dir is a
+    /// directory, as by `kiln extract`
+    #[arg(long, value_name = "FORMAT", value_parser = parse_to)]
+    to: Option<To>,
+
+    /// How well to compress: gzip, xz and ZIP from 0 to 9 (6 by default), zstd from 1 to 19 (3), bzip2 from 1 to 9 (9)
+    #[arg(long, value_name = "N")]
+    level: Option<u32>,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Dir,
+    Archive(Format, Option<Compression>),
+}
+
+fn parse_to(text: &str) -> Result<To, &'static str> {
+    match text {
+        "dir" => Ok(To::Dir),
+        _ => of_name(&format!(".{text}"))
+            .ok_or("use tar, zip, cpio, mtree, squashfs-pseudo, dir, or tar.zst and the like"),
+    }
+}
+
+fn of_name(name: impl AsRef<Path>) -> Option<To> {
+    let name = name.as_ref().as_os_str().as_bytes();
+    Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
+}
+
+pub fn run(args: Args) -> Result<Exit, Failure> {
+    let default = || if args.out == Path::new("-") { Some(To::Archive(Format::Tar, None)) } else { of_name(&args.out) };
+    match args.to.or_else(default) {
+        None => {
+            let out = args.out.display();
+            Err(Failure::Usage(format!("{out}: the end of its name is no format that is known: name one with --to")))
+        }
+        Some(To::Dir) => {
+            let Args { image, select, out, force, threads, progress, json, .. } = args;
+            extract::run(&extract::Args::whole(image, out, select, extract::Way { force, threads, progress, json }))
+        }
+        Some(To::Archive(format, compression)) => archive(&args, format, compression),
+    }
+}
+
+fn archive(args: &Args, format: Format, compression: Option<Compression>) -> Result<Exit, Failure> {
+    let selection = match args.select.is_empty() {
+        true => Selection::everything(),
+        false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+    };
+    check_level(args.level, format, compression)?;
+    let image = args.image.open_with(&ImageOptions { cache_bytes: extract::CACHE_LEN, ..ImageOptions::default() })?;
+    let destination = Destination::find(&args.out)?;
+    let stream = destination.stream();
+    if args.json && stream.is_some_and(Stream::is_stdout) {
+        let message = "the archive goes to standard output, so --json, which prints there, is not possible";
+        return Err(Failure::Usage(message.into()));
+    }
+    let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
+    let name = stream.map_or(args.out.as_path(), Stream::name).to_owned();
+    let signals = Signals::catch()?;
+    let target = Target::create(destination, args)?;
+    let meter = args.progress.meter();
+    if meter.is_shown() {
+        // An error will come again, from the work itself.
+        meter.set(0, selection.contents_len(&image).unwrap_or(0));
+    }
+    let options = ExportOptions { compression, level: args.level, threads: args.threads.threads(), format };
+    let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
+    let result = export(&image, &selection, &options, &control, &mut target.writer());
+    drop(meter);
+    let report = result.map_err(|error| match (error, signals.caught()) {
+        (SinkError::Stopped, Some(number)) => Failure::Signal(number),
+        (SinkError::Read(error), _) => args.image.failure(error),
+        (SinkError::Write(source), _) => Failure::File { path: name, action: "write", source },
+        (error, _) => Failure::Sink(error),
+    })?;
+    target.commit()?;
+    tell(&report, quiet);
+    if args.json {
+        print_document(&ReportJson::new(&report))?;
+    }
+    Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
+}
+
+/// Refuse a level that there is not.
+fn check_level(level: Option<u32>, format: Format, compression: Option<Compression>) -> Result<(), Failure> {
+    let (name, levels) = match (format, compression) {
+        (Format::Zip, _) => ("ZIP", 0..=9),
+        (_, Some(compression)) => (compression.name(), compression.levels()),
+        (_, None) if level.is_some() => {
+            return Err(Failure::Usage("--level: nothing is compressed here: use tar.zst and the like".into()));
+        }
+        (_, None) => return Ok(()),
+    };
+    match level {
+        Some(level) if !levels.contains(&level) => {
+            let (least, most) = levels.into_inner();
+            Err(Failure::Usage(format!("--level {level}: {name} has levels from {least} to {most}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where an archive goes.
+enum Target {
+    /// To a name that it gets when it is complete.
+    File(AtomicFile),
+    /// Somewhere that takes it as it comes.
+    Stream(Stream),
+}
+
+impl Target {
+    fn create(destination: Destination, args: &Args) -> Result<Self, Failure> {
+        let existing = if args.force { Existing::Replace } else { Existing::Keep };
+        match destination {
+            Destination::Stream(stream) => Ok(Self::Stream(stream)),
+            Destination::File(path) => Ok(Self::File(AtomicFile::create(&path, existing)?)),
+            Destination::BlockDevice(path) => {
+                let path = path.display();
+                Err(Failure::Usage(format!("{path}: archives are written to files and streams, not to block devices")))
+            }
+        }
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer(self)
+    }
+
+    fn commit(self) -> Result<(), Failure> {
+        match self {
+            Self::File(file) => Ok(file.commit()?),
+            Self::Stream(stream) => stream.sync(),
+        }
+    }
+}
+
+/// Writes front to back.
+struct Writer<'a>(&'a Target);
+
+impl Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0 {
+            Target::File(file) => file.file().write(bytes),
+            Target::Stream(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn tell(report: &ExportReport, quiet: bool) {
+    for (_, error) in &report.skipped {
+        note(format_args!("skipped: {error}"));
+    }
+    let all = report.losses.iter().filter(|(loss, _)| loss.is_missing() || !quiet);
+    for (loss, LossCount { count, first }) in all {
+        note(format_args!("{count} {loss}, {} first", text::escape(first)));
+    }
+    if !quiet {
+        let ExportReport { files, dirs, others, hard_links, bytes, .. } = report;
+        let bytes = Human(*bytes);
+        note(format_args!("{files} files ({bytes}), {dirs} directories, {others} others, {hard_links} hard links"));
+    }
+}
+
+#[derive(Serialize)]
+struct ReportJson {
+    files: u64,
+    directories: u64,
+    others: u64,
+    hard_links: u64,
+    bytes: u64,
+    losses: Vec<LossJson>,
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Serialize)]
+struct LossJson {
+    loss: &'static str,
+    count: u64,
+    first: PathJson,
+}
+
+impl ReportJson {
+    fn new(report: &ExportReport) -> Self {
+        let loss = |(loss, lost): (&Loss, &LossCount)| LossJson {
+            loss: loss.key(),
+            count: lost.count,
+            first: PathJson::new(&lost.first),
+        };
+        Self {
+            files: report.files,
+            directories: report.dirs,
+            others: report.others,
+            hard_links: report.hard_links,
+            bytes: report.bytes,
+            losses: report.losses.iter().map(loss).collect(),
+            skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+        }
+    }
+}

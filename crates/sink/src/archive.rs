@@ -1,0 +1,186 @@
+//! An image as an archive: tar, ZIP, cpio, or a description of the tree for other programs.
+//!
+//! The same image and selection give the same bytes, whatever the number of threads. Members come in the order of names, numbers
+//! are owners, and nothing of the machine or the hour is in an archive. It is written front to back, so any stream can take it.
+//!
+//! ```
+//! use kiln_sink::Selection;
+//! use kiln_sink::archive::{Control, ExportOptions, Format, export};
+//! use std::sync::atomic::AtomicBool;
+//!
+//! # let path = "../read/tests/golden/zstd.erofs";
+//! let image = kiln_read::Image::open_path(path.as_ref(), &[], &Default::default())?;
+//! let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
+//! let mut tar = Vec::new();
+//! let report = export(&image, &Selection::everything(), &ExportOptions::new(Format::Tar), &control, &mut tar)?;
+//! assert!(report.bytes < tar.len() as u64 && !report.is_incomplete());
+//! # Ok::<(), kiln_sink::SinkError>(())
+//! ```
+//!
+//! # How
+//!
+//! `members` walks the image. `reader` reads windows of some MiB ahead, on several threads. Each format is a `writer`, which gets
+//! window after window; `pieces` compresses what it writes, on several threads, too. What a format cannot say is counted in the
+//! [`ExportReport`], never left out without a word.
+
+mod compression;
+mod cpio;
+mod format;
+mod member;
+mod members;
+mod mtree;
+mod options;
+mod output;
+mod pieces;
+mod pseudo;
+mod reader;
+mod report;
+mod tar;
+mod time;
+mod window;
+mod writer;
+mod zip;
+
+pub use crate::control::Control;
+pub use compression::Compression;
+pub use format::Format;
+pub use options::ExportOptions;
+pub use report::{ExportReport, Loss, LossCount};
+
+use crate::{Selection, SinkError};
+use kiln_read::Image;
+use member::{Body, Links, Rules};
+use members::Members;
+use output::Output;
+use pieces::Compressor;
+use reader::Reader;
+use std::io::{BufWriter, Write};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{channel, sync_channel};
+use std::thread;
+use window::Window;
+use writer::{ArchiveWriter, OneByOne};
+
+/// Bytes that headers and small files are gathered to before they are written.
+const BUFFER_LEN: usize = 256 << 10;
+
+/// Write what `selection` names in `image` to `out`, as an archive. Selected are sub-trees, and the directories that they lie in; the
+/// root itself only as a part of everything.
+///
+/// Memory is bounded, whatever the image: three windows of 16 MiB, pieces that are compressed, and what a format must remember (names
+/// of files that have several; of ZIP, its directory).
+///
+/// # Errors
+/// The first thing that cannot be read, an output that cannot be written, a pattern that names nothing, or [`SinkError::Stopped`]. What
+/// was written until then is no whole archive.
+pub fn export(
+    image: &Image,
+    selection: &Selection,
+    options: &ExportOptions,
+    control: &Control<'_>,
+    out: &mut dyn Write,
+) -> Result<ExportReport, SinkError> {
+    let export = Export { image, selection, options, control };
+    match options.compression.filter(|_| options.format.can_be_compressed()) {
+        None => export.run(&mut BufWriter::with_capacity(BUFFER_LEN, out)),
+        Some(compression) => {
+            let (least, most) = compression.levels().into_inner();
+            let level = options.level.unwrap_or(compression.default_level()).clamp(least, most);
+            Compressor { compression, level, threads: options.threads }.run(out, |out| export.run(out))
+        }
+    }
+}
+
+/// One export.
+struct Export<'a> {
+    image: &'a Image,
+    selection: &'a Selection,
+    options: &'a ExportOptions,
+    control: &'a Control<'a>,
+}
+
+impl Export<'_> {
+    fn run(&self, out: &mut dyn Write) -> Result<ExportReport, SinkError> {
+        let mut out = Output::new(out);
+        match self.options.format {
+            Format::Tar => self.pass(&tar::RULES, &mut OneByOne(tar::TarWriter), &mut out)?,
+            Format::Zip => {
+                let level = self.options.level.unwrap_or(zip::DEFAULT_LEVEL);
+                self.pass(&zip::RULES, &mut zip::ZipWriter::new(level, self.options.threads), &mut out)?;
+            }
+            Format::Cpio => self.pass(&cpio::RULES, &mut OneByOne(cpio::CpioWriter::default()), &mut out)?,
+            Format::Mtree => self.pass(&mtree::RULES, &mut OneByOne(mtree::MtreeWriter::default()), &mut out)?,
+            Format::SquashfsPseudo => {
+                let mut definitions = OneByOne(pseudo::DefinitionWriter::default());
+                self.pass(&pseudo::DEFINITION_RULES, &mut definitions, &mut out)?;
+                // The second walk meets the same files.
+                let report = std::mem::take(&mut out.report);
+                self.pass(&pseudo::CONTENT_RULES, &mut OneByOne(pseudo::ContentWriter), &mut out)?;
+                out.report = report;
+            }
+        }
+        out.finish()
+    }
+
+    /// Walk once. While a window is written, the next one is read.
+    fn pass(&self, rules: &Rules, writer: &mut dyn ArchiveWriter, out: &mut Output<'_>) -> Result<(), SinkError> {
+        let members = || Members::new(self.image, self.selection);
+        let mut reader = Reader::new(self.image, members()?, rules, self.options.threads, *self.control);
+        if rules.links == Links::DataWithLast {
+            reader.count_names(members()?)?;
+        }
+        thread::scope(|scope| {
+            let (send_window, windows) = sync_channel(1);
+            // The memory of windows that are written is used again.
+            let (send_memory, memory) = channel();
+            let read = move || -> Result<(), SinkError> {
+                while let Some(window) = reader.next(memory.try_recv().unwrap_or_default())? {
+                    // Only fails once the writer has, and has a reason of its own.
+                    if send_window.send(window).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            };
+            let reading = thread::Builder::new().spawn_scoped(scope, read);
+            let reading = reading.map_err(|error| SinkError::Start("a thread", error))?;
+            let written = windows.into_iter().try_for_each(|mut window: Window| {
+                note(&mut window, out);
+                writer.window(&window, out)?;
+                // Only fails once the reader has ended.
+                let _ = send_memory.send(window.contents);
+                Ok(())
+            });
+            let read = reading.join().unwrap_or_else(|panic| resume_unwind(panic));
+            written.and(read)?;
+            writer.finish(out)
+        })
+    }
+}
+
+/// Count the members of a window; those that are left out do not reach the format.
+fn note(window: &mut Window, out: &mut Output<'_>) {
+    window.parts.retain(|part| {
+        let (member, report) = (&part.member, &mut out.report);
+        match &member.body {
+            Body::LeftOut(loss) => report.lose(*loss, &member.path),
+            Body::Skipped(object) => {
+                let error = SinkError::NeedsObject { path: member.path.clone(), object: object.clone() };
+                report.skipped.push((member.path.clone(), error));
+            }
+            _ if !part.is_first => return true,
+            Body::LinkTo(_) => {
+                report.hard_links += 1;
+                return true;
+            }
+            _ => {
+                report.add(member.file_type(), member.inode.size());
+                if member.is_copy {
+                    report.lose(Loss::HardLinks, &member.path);
+                }
+                return true;
+            }
+        }
+        false
+    });
+}

@@ -1,0 +1,83 @@
+//! The formats, and the names of files that they are known by.
+
+use super::compression::Compression;
+
+/// A format of archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// POSIX tar: `ustar` headers, and PAX records where these are too small.
+    Tar,
+    /// ZIP with the records of Unix, and of ZIP64 where these are needed.
+    Zip,
+    /// The `newc` format of cpio, which an initramfs has.
+    Cpio,
+    /// A specification as mtree(5) has it: metadata, and digests of contents instead of these.
+    Mtree,
+    /// Pseudo-file definitions of `mksquashfs -pf`, contents included.
+    SquashfsPseudo,
+}
+
+/// Ends of names, each with its format and its compression, the longer ones first.
+const SUFFIXES: [(&str, Format, Option<Compression>); 12] = [
+    ("tgz", Format::Tar, Some(Compression::Gzip)),
+    ("tzst", Format::Tar, Some(Compression::Zstd)),
+    ("txz", Format::Tar, Some(Compression::Xz)),
+    ("tbz2", Format::Tar, Some(Compression::Bzip2)),
+    ("tbz", Format::Tar, Some(Compression::Bzip2)),
+    ("tar", Format::Tar, None),
+    ("zip", Format::Zip, None),
+    ("cpio", Format::Cpio, None),
+    ("mtree", Format::Mtree, None),
+    ("squashfs-pseudo", Format::SquashfsPseudo, None),
+    ("pseudo", Format::SquashfsPseudo, None),
+    ("pf", Format::SquashfsPseudo, None),
+];
+
+impl Format {
+    /// The format that the name of a file ends with, such as `.tar` or `.cpio.gz`, and how the whole is compressed.
+    pub fn of_name(name: &[u8]) -> Option<(Format, Option<Compression>)> {
+        let name = name.to_ascii_lowercase();
+        let (stem, ending) = split_suffix(&name)?;
+        if let Some(compression) = Compression::of_suffix(ending) {
+            let (format, inner) = of_suffix(split_suffix(stem)?.1)?;
+            let is_possible = inner.is_none() && format.can_be_compressed();
+            return is_possible.then_some((format, Some(compression)));
+        }
+        of_suffix(ending)
+    }
+
+    /// Whether the whole may be compressed. The members of a ZIP archive are compressed one by one.
+    pub fn can_be_compressed(self) -> bool {
+        self != Format::Zip
+    }
+}
+
+fn of_suffix(ending: &[u8]) -> Option<(Format, Option<Compression>)> {
+    let found = SUFFIXES.iter().find(|(suffix, ..)| suffix.as_bytes() == ending)?;
+    Some((found.1, found.2))
+}
+
+/// What stands before the last dot, and behind it.
+fn split_suffix(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let dot = name.iter().rposition(|&byte| byte == b'.')?;
+    Some((&name[..dot], &name[dot + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_format_and_compression() {
+        let of = |name: &str| Format::of_name(name.as_bytes());
+        assert_eq!(of("a.tar"), Some((Format::Tar, None)));
+        assert_eq!(of("dir.d/a.b.TAR.ZST"), Some((Format::Tar, Some(Compression::Zstd))));
+        assert_eq!(of("a.tgz"), Some((Format::Tar, Some(Compression::Gzip))));
+        assert_eq!(of("a.cpio.lz4"), Some((Format::Cpio, Some(Compression::Lz4))));
+        assert_eq!(of(".mtree"), Some((Format::Mtree, None)));
+        assert_eq!(of("x.pseudo.bz2"), Some((Format::SquashfsPseudo, Some(Compression::Bzip2))));
+        for none in ["tar", "a.gz", "a.zip.gz", "a.tgz.xz", "a.tar.", "", "a.rar"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

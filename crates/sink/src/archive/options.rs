@@ -1,0 +1,26 @@
+//! How to export.
+
+use super::compression::Compression;
+use super::format::Format;
+use kiln_parallel::Threads;
+
+/// How to export.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportOptions {
+    /// What is written.
+    pub format: Format,
+    /// How the whole is compressed; of no effect on [`Format::Zip`], whose members are.
+    pub compression: Option<Compression>,
+    /// The level of the compression, of that of ZIP members, too; `None` for its default. Levels out of its range are taken as the
+    /// nearest in it.
+    pub level: Option<u32>,
+    /// Threads that decode, and so many that compress. The bytes do not depend on them.
+    pub threads: Threads,
+}
+
+impl ExportOptions {
+    /// Uncompressed, at default levels, on all processors.
+    pub fn new(format: Format) -> Self {
+        Self { format, compression: None, level: None, threads: Threads::default() }
+    }
+}

@@ -1,0 +1,260 @@
+//! From an image to windows.
+//!
+//! An archive is a stream in the order of names, and an image stores contents in an order of its own. So contents are read a window
+//! at a time: all files that fit into it are decoded in stored order, on several threads, each into its place in the window. Files
+//! that share a pcluster are neighbours in a walk as a rule, and so mostly in one window: the pcluster is decoded once. While a
+//! window is written, the next one is read.
+
+use super::member::{Body, Links, Member, Rules};
+use super::members::Members;
+use super::report::Loss;
+use super::window::{Part, Window};
+use crate::SinkError;
+use crate::control::Control;
+use kiln_parallel::Threads;
+use kiln_read::{ExtentKind, FileRangeMut, FileType, Image, Inode, Nid};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of contents in a window.
+const WINDOW_LEN: usize = 16 << 20;
+/// Bytes of names, attributes and maps of holes after which a window ends.
+const METADATA_LEN: usize = 4 << 20;
+
+/// Makes windows.
+pub(super) struct Reader<'a> {
+    image: &'a Image,
+    members: Members<'a>,
+    rules: &'a Rules,
+    threads: Threads,
+    control: Control<'a>,
+    names: HashMap<Nid, Names>,
+    /// A member of which parts are still to be given.
+    current: Option<Current>,
+}
+
+/// The names of an inode that has several.
+struct Names {
+    first: Arc<[u8]>,
+    /// How many there are, and how many are still to come; with [`Links::DataWithLast`].
+    count: u32,
+    left: u32,
+}
+
+struct Current {
+    member: Arc<Member>,
+    is_begun: bool,
+    /// Bytes of its data that are left.
+    left: u64,
+    /// The range that is next, and how many bytes of it were given.
+    range: usize,
+    done: u64,
+}
+
+/// Bytes of a file that go into a window, one behind the other.
+struct Fetch {
+    inode: Inode,
+    off: u64,
+    len: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        image: &'a Image,
+        members: Members<'a>,
+        rules: &'a Rules,
+        threads: Threads,
+        control: Control<'a>,
+    ) -> Self {
+        Self { image, members, rules, threads, control, names: HashMap::new(), current: None }
+    }
+
+    /// Count the names that `members`, which are the same as those to be read, have for each inode.
+    pub(super) fn count_names(&mut self, mut members: Members<'_>) -> Result<(), SinkError> {
+        while let Some((path, inode)) = members.next()? {
+            if has_links(&inode) {
+                let names = self.names.entry(inode.nid);
+                let names = names.or_insert_with(|| Names { first: path.into(), count: 0, left: 0 });
+                (names.count, names.left) = (names.count.saturating_add(1), names.left.saturating_add(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next window, with contents in `memory`; `None` at the end.
+    pub(super) fn next(&mut self, memory: Vec<u8>) -> Result<Option<Window>, SinkError> {
+        let (mut parts, mut fetches) = (Vec::new(), Vec::<(usize, Fetch)>::new());
+        let (mut len, mut metadata_len) = (0, 0);
+        while len < WINDOW_LEN && metadata_len < METADATA_LEN {
+            self.check_stop()?;
+            if self.current.is_none() {
+                match self.members.next()? {
+                    Some((path, inode)) => self.current = Some(self.begin(path, inode)?),
+                    None => break,
+                }
+            }
+            let Some(mut current) = self.current.take() else { break };
+            let is_short = current.left <= WINDOW_LEN as u64;
+            if is_short && !current.is_begun && current.left > (WINDOW_LEN - len) as u64 {
+                // It is whole in the next window.
+                self.current = Some(current);
+                break;
+            }
+            let (start, is_first) = (len, !std::mem::replace(&mut current.is_begun, true));
+            current.take(WINDOW_LEN - len, |fetch| {
+                len += fetch.len;
+                fetches.push((parts.len(), fetch));
+            });
+            metadata_len += if is_first { current.member.memory_len() } else { 0 };
+            let (member, is_last) = (Arc::clone(&current.member), current.left == 0);
+            parts.push(Part { member, range: start..len, is_first, is_last });
+            if !is_last {
+                self.current = Some(current);
+            }
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let contents = self.fetch(&parts, &fetches, memory, len)?;
+        Ok(Some(Window { parts, contents }))
+    }
+
+    /// Read contents into their places.
+    fn fetch(
+        &self,
+        parts: &[Part],
+        fetches: &[(usize, Fetch)],
+        mut memory: Vec<u8>,
+        len: usize,
+    ) -> Result<Vec<u8>, SinkError> {
+        memory.resize(len, 0);
+        let (mut rest, mut reads) = (&mut memory[..], Vec::with_capacity(fetches.len()));
+        for (_, Fetch { inode, off, len }) in fetches {
+            let (buf, behind) = rest.split_at_mut(*len);
+            reads.push(FileRangeMut { inode: *inode, off: *off, buf });
+            rest = behind;
+        }
+        let read = self.image.read_many_into(&mut reads, self.threads);
+        for ((nth, fetch), result) in fetches.iter().zip(read) {
+            let path = &parts[*nth].member.path;
+            let have = result.map_err(|error| error.at_path(path))?;
+            debug_assert_eq!(have, fetch.len, "ranges lie inside their files");
+        }
+        (self.control.progress)(len as u64);
+        Ok(memory)
+    }
+
+    fn begin(&mut self, path: Vec<u8>, inode: Inode) -> Result<Current, SinkError> {
+        let member = self.member(path, inode)?;
+        let left = if self.rules.contents { member.data_len() } else { 0 };
+        Ok(Current { member: Arc::new(member), is_begun: false, left, range: 0, done: 0 })
+    }
+
+    fn member(&mut self, path: Vec<u8>, inode: Inode) -> Result<Member, SinkError> {
+        let mut member =
+            Member { path, inode, xattrs: Vec::new(), body: Body::Nothing, names_count: 1, is_copy: false };
+        if let Some(body) = self.left_out(&member.path, &inode)? {
+            return Ok(Member { body, ..member });
+        }
+        if has_links(&inode)
+            && let Some(body) = self.link(&mut member)
+        {
+            return Ok(Member { body, ..member });
+        }
+        member.body = self.body(&member.path, &inode)?;
+        member.xattrs = self.image.list_xattrs(&inode).map_err(|error| error.at_path(&member.path))?;
+        Ok(member)
+    }
+
+    /// Whether a member is left out, and why.
+    fn left_out(&self, path: &[u8], inode: &Inode) -> Result<Option<Body>, SinkError> {
+        if let Some(loss) = (self.rules.left_out)(inode.file_type()) {
+            return Ok(Some(Body::LeftOut(loss)));
+        }
+        if !inode.is_file() {
+            return Ok(None);
+        }
+        if let Some(object) = self.image.composefs_object(inode).map_err(|error| error.at_path(path))? {
+            return Ok(Some(Body::Skipped(object)));
+        }
+        Ok((inode.size() > self.rules.file_max_len).then_some(Body::LeftOut(Loss::LargeFiles)))
+    }
+
+    /// The body of a name that has no data of its own.
+    fn link(&mut self, member: &mut Member) -> Option<Body> {
+        let (nid, is_file) = (member.inode.nid, member.inode.is_file());
+        let is_known = self.names.contains_key(&nid);
+        let names = self.names.entry(nid);
+        let names = names.or_insert_with(|| Names { first: member.path.as_slice().into(), count: 1, left: 1 });
+        let is_first = !is_known || names.left == names.count && self.rules.links == Links::DataWithLast;
+        names.left = names.left.saturating_sub(1);
+        let is_link = match self.rules.links {
+            Links::ToFirst => !is_first,
+            Links::DataWithLast if member.inode.is_symlink() => false,
+            Links::DataWithLast => {
+                member.names_count = names.count;
+                is_file && names.left > 0
+            }
+            Links::Copied => false,
+        };
+        let has_links = self.rules.links != Links::Copied && !member.inode.is_symlink();
+        member.is_copy = !is_first && !is_link && !has_links;
+        is_link.then(|| Body::LinkTo(Arc::clone(&names.first)))
+    }
+
+    fn body(&self, path: &[u8], inode: &Inode) -> Result<Body, SinkError> {
+        Ok(match inode.file_type() {
+            FileType::Symlink => Body::Target(self.image.read_link(inode).map_err(|error| error.at_path(path))?),
+            FileType::Regular if self.rules.sparse => Body::Data(self.data_ranges(path, inode)?),
+            FileType::Regular if inode.size() > 0 => Body::Data(vec![0..inode.size()]),
+            _ => Body::Nothing,
+        })
+    }
+
+    /// The parts of a file that are no holes.
+    fn data_ranges(&self, path: &[u8], inode: &Inode) -> Result<Vec<Range<u64>>, SinkError> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for extent in self.image.extents(inode) {
+            let extent = extent.map_err(|error| error.at_path(path))?;
+            let (start, end) = (extent.la, extent.end().min(inode.size()));
+            if extent.kind == ExtentKind::Hole || start >= end {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn check_stop(&self) -> Result<(), SinkError> {
+        if self.control.stop.load(Ordering::Relaxed) { Err(SinkError::Stopped) } else { Ok(()) }
+    }
+}
+
+impl Current {
+    /// Give the next `room` bytes of the data to `give`, or what is left of them.
+    fn take(&mut self, room: usize, mut give: impl FnMut(Fetch)) {
+        let Body::Data(ranges) = &self.member.body else { return };
+        let mut room = (room as u64).min(self.left);
+        while room > 0
+            && let Some(range) = ranges.get(self.range)
+        {
+            let off = range.start + self.done;
+            let len = room.min(range.end - off);
+            give(Fetch { inode: self.member.inode, off, len: len as usize });
+            (room, self.left, self.done) = (room - len, self.left - len, self.done + len);
+            if off + len == range.end {
+                (self.range, self.done) = (self.range + 1, 0);
+            }
+        }
+    }
+}
+
+/// Whether an inode says that it has several names.
+fn has_links(inode: &Inode) -> bool {
+    inode.nlink() > 1 && !inode.is_dir()
+}

@@ -1,0 +1,29 @@
+//! Members with their contents, as many as fit into memory at once.
+
+use super::member::Member;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Members that follow each other.
+pub(super) struct Window {
+    pub(super) parts: Vec<Part>,
+    /// The contents of all parts.
+    pub(super) contents: Vec<u8>,
+}
+
+/// A member, or a part of one that is longer than a window.
+pub(super) struct Part {
+    pub(super) member: Arc<Member>,
+    /// Which bytes of the window's contents.
+    pub(super) range: Range<usize>,
+    /// Whether it begins the member, and ends it.
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
+}
+
+impl Window {
+    /// The contents of a part.
+    pub(super) fn bytes(&self, part: &Part) -> &[u8] {
+        &self.contents[part.range.clone()]
+    }
+}
