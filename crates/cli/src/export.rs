@@ -31,22 +31,23 @@ use std::path::{Path, PathBuf};
 /// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
 /// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "kiln export [OPTIONS] <IMAGE> [PATH|GLOB]... <OUT>",
+    after_help = "\
 Examples:
   kiln export image.erofs image.tar.zst
   kiln export image.erofs - | docker import - name
   kiln export image.erofs usr/share '**/*.conf' parts.zip
-  kiln export --to squashfs-pseudo image.erofs - | mksquashfs - out.squashfs -pf -")]
+  kiln export --to squashfs-pseudo image.erofs - | mksquashfs - out.squashfs -pf -"
+)]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to export; the default is everything
-    #[arg(value_name = "PATH|GLOB")]
-    select: Vec<OsString>,
-
-    /// The archive; - is standard output, which gets a tar archive unless --to says else
-    out: PathBuf,
+    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive unless --to
+    /// says else
+    #[arg(value_name = "OUT", required = true)]
+    select_and_out: Vec<OsString>,
 
     /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst; dir is a
     /// directory, as by `kiln extract`
@@ -92,39 +93,41 @@ fn of_name(name: impl AsRef<Path>) -> Option<To> {
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
 }
 
-pub fn run(args: Args) -> Result<Exit, Failure> {
-    let default = || if args.out == Path::new("-") { Some(To::Archive(Format::Tar, None)) } else { of_name(&args.out) };
+pub fn run(mut args: Args) -> Result<Exit, Failure> {
+    // An option between them must not change which of the names is the last one, so they are one argument.
+    let out = PathBuf::from(args.select_and_out.pop().unwrap_or_default());
+    let default = || if out == Path::new("-") { Some(To::Archive(Format::Tar, None)) } else { of_name(&out) };
     match args.to.or_else(default) {
         None => {
-            let out = args.out.display();
+            let out = out.display();
             Err(Failure::Usage(format!("{out}: the end of its name is no format that is known: name one with --to")))
         }
         Some(To::Dir) => {
-            let Args { image, select, out, force, threads, progress, json, .. } = args;
+            let Args { image, select_and_out: select, force, threads, progress, json, .. } = args;
             extract::run(&extract::Args::whole(image, out, select, extract::Way { force, threads, progress, json }))
         }
-        Some(To::Archive(format, compression)) => archive(&args, format, compression),
+        Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),
     }
 }
 
-fn archive(args: &Args, format: Format, compression: Option<Compression>) -> Result<Exit, Failure> {
-    let selection = match args.select.is_empty() {
+fn archive(args: &Args, out: &Path, format: Format, compression: Option<Compression>) -> Result<Exit, Failure> {
+    let selection = match args.select_and_out.is_empty() {
         true => Selection::everything(),
-        false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
+        false => Selection::of(args.select_and_out.iter().map(|path| path.clone().into_vec()))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     check_level(args.level, format, compression)?;
     let image = args.image.open_with(&ImageOptions { cache_bytes: extract::CACHE_LEN, ..ImageOptions::default() })?;
-    let destination = Destination::find(&args.out)?;
+    let destination = Destination::find(out)?;
     let stream = destination.stream();
     if args.json && stream.is_some_and(Stream::is_stdout) {
         let message = "the archive goes to standard output, so --json, which prints there, is not possible";
         return Err(Failure::Usage(message.into()));
     }
     let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
-    let name = stream.map_or(args.out.as_path(), Stream::name).to_owned();
+    let name = stream.map_or(out, Stream::name).to_owned();
     let signals = Signals::catch()?;
-    let target = Target::create(destination, args)?;
+    let target = Target::create(destination, args.force)?;
     let meter = args.progress.meter();
     if meter.is_shown() {
         // An error will come again, from the work itself.
@@ -176,8 +179,8 @@ enum Target {
 }
 
 impl Target {
-    fn create(destination: Destination, args: &Args) -> Result<Self, Failure> {
-        let existing = if args.force { Existing::Replace } else { Existing::Keep };
+    fn create(destination: Destination, force: bool) -> Result<Self, Failure> {
+        let existing = if force { Existing::Replace } else { Existing::Keep };
         match destination {
             Destination::Stream(stream) => Ok(Self::Stream(stream)),
             Destination::File(path) => Ok(Self::File(AtomicFile::create(&path, existing)?)),

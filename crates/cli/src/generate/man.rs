@@ -119,6 +119,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         "stats" => &["kiln-mount(1)"],
         "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
         "diff" => &["kiln-check(1)", "diff(1)"],
+        "export" => &["kiln-extract(1)", "tar(1)", "mksquashfs(1)"],
         "info" | "explain" | "du" | "stat" => &["kiln-ls(1)", "dump.erofs(1)"],
         "install-names" => &["mkfs.erofs(1)", "fsck.erofs(1)", "dump.erofs(1)", "erofsfuse(1)"],
         _ => &["kiln-mount(1)", "kiln-extract(1)"],

@@ -5,6 +5,7 @@ mod diff;
 mod dropin;
 mod estimate;
 mod explain_pack;
+mod export;
 mod facts;
 mod help;
 mod interrupted;

@@ -8,7 +8,8 @@ use super::output::Output;
 use super::report::Loss;
 use super::writer::MemberWriter;
 use crate::SinkError;
-use kiln_read::{FileType, Inode};
+use kiln_read::{FileType, Inode, Nid};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Of the first walk, which defines files.
@@ -24,18 +25,25 @@ const MARK: &[u8] = b"#\n# START OF DATA - DO NOT MODIFY\n#\n";
 pub(super) struct DefinitionWriter {
     /// Where the next contents begin, behind the mark.
     data_off: u64,
+    /// Symbolic links that no line can hold, of which other names may follow.
+    lost: HashSet<Nid>,
 }
 
 impl MemberWriter for DefinitionWriter {
     fn begin(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError> {
         let name = if member.path.is_empty() { b"/".to_vec() } else { escaped(&member.path) };
         if let Body::LinkTo(first) = &member.body {
+            if self.lost.contains(&member.inode.nid) {
+                out.report.lose(Loss::Names, &member.path);
+                return Ok(());
+            }
             return out.write(&[&name[..], b" L ", &escaped(first), b"\n"].concat());
         }
         let inode = &member.inode;
         let (line, target) = match inode.file_type() {
             // The target is the rest of its line.
             FileType::Symlink if member.target().contains(&b'\n') => {
+                self.lost.insert(member.inode.nid);
                 out.report.lose(Loss::Names, &member.path);
                 return Ok(());
             }
@@ -82,7 +90,8 @@ impl DefinitionWriter {
         for xattr in &member.xattrs {
             let has_class =
                 [&b"user."[..], b"trusted.", b"security."].iter().any(|class| xattr.name.starts_with(class));
-            if !has_class || xattr.name.iter().any(|byte| matches!(byte, b'=' | b'\n' | 0)) {
+            // mksquashfs refuses values of no bytes.
+            if !has_class || xattr.value.is_empty() || xattr.name.iter().any(|byte| matches!(byte, b'=' | b'\n' | 0)) {
                 is_lost = true;
                 continue;
             }
@@ -91,7 +100,6 @@ impl DefinitionWriter {
                 // Writing to a string cannot fail.
                 let _ = write!(value, "{byte:02x}");
             }
-            let value = if xattr.value.is_empty() { "" } else { &value };
             out.write(&[name, b" x ", &xattr.name, b"=", value.as_bytes(), b"\n"].concat())?;
         }
         if is_lost {

@@ -74,6 +74,7 @@ impl<'a> Reader<'a> {
     /// Count the names that `members`, which are the same as those to be read, have for each inode.
     pub(super) fn count_names(&mut self, mut members: Members<'_>) -> Result<(), SinkError> {
         while let Some((path, inode)) = members.next()? {
+            self.check_stop()?;
             if has_links(&inode) {
                 let names = self.names.entry(inode.nid);
                 let names = names.or_insert_with(|| Names { first: path.into(), count: 0, left: 0 });
