@@ -117,7 +117,7 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<Compress
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     check_level(args.level, format, compression)?;
-    let image = args.image.open_with(&ImageOptions { cache_bytes: extract::CACHE_LEN, ..ImageOptions::default() })?;
+    let image = args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN))?;
     let destination = Destination::find(out)?;
     let stream = destination.stream();
     if args.json && stream.is_some_and(Stream::is_stdout) {
