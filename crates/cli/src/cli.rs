@@ -35,6 +35,7 @@ pub enum Command {
     Cat(crate::inspect::cat::Args),
     Extract(crate::extract::Args),
     Export(crate::export::Args),
+    Convert(crate::convert::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

@@ -11,7 +11,7 @@ use crate::pack::output::{Destination, Stream};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln_builder::{AtomicFile, Existing};
-use kiln_read::ImageOptions;
+use kiln_read::{Image, ImageOptions, ReadError, Threads};
 use kiln_sink::archive::{Compression, Control, ExportOptions, ExportReport, Format, Loss, LossCount, export};
 use kiln_sink::{Selection, SinkError};
 use serde::Serialize;
@@ -75,12 +75,13 @@ pub struct Args {
 
 /// What is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
+pub enum To {
     Dir,
     Archive(Format, Option<Compression>),
 }
 
-fn parse_to(text: &str) -> Result<To, &'static str> {
+/// Value of `--to`.
+pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
         _ => of_name(&format!(".{text}"))
@@ -88,7 +89,8 @@ fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-fn of_name(name: impl AsRef<Path>) -> Option<To> {
+/// What the end of a file's name says.
+pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
 }
@@ -116,39 +118,71 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<Compress
         false => Selection::of(args.select_and_out.iter().map(|path| path.clone().into_vec()))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
-    check_level(args.level, format, compression)?;
-    let image = args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN))?;
-    let destination = Destination::find(out)?;
-    let stream = destination.stream();
-    if args.json && stream.is_some_and(Stream::is_stdout) {
-        let message = "the archive goes to standard output, so --json, which prints there, is not possible";
-        return Err(Failure::Usage(message.into()));
+    let image = || args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN));
+    let Args { level, force, threads, progress, json, .. } = args;
+    let (level, force, threads, json) = (*level, *force, threads.threads(), *json);
+    let archive = Archive { out, format, compression, level, force, threads, progress, json };
+    archive.write(&selection, image, &Signals::catch()?, &|error| args.image.failure(error))
+}
+
+/// An archive to write.
+pub struct Archive<'a> {
+    /// Its name.
+    pub out: &'a Path,
+    pub format: Format,
+    pub compression: Option<Compression>,
+    /// How well it is compressed.
+    pub level: Option<u32>,
+    /// Whether it may replace a file.
+    pub force: bool,
+    pub threads: Threads,
+    pub progress: &'a ProgressArgs,
+    pub json: bool,
+}
+
+impl Archive<'_> {
+    /// Write what is selected of the image that `open` opens, and report. `failure` tells of what cannot be read of it.
+    pub fn write(
+        &self,
+        selection: &Selection,
+        open: impl FnOnce() -> Result<Image, Failure>,
+        signals: &Signals,
+        failure: &dyn Fn(ReadError) -> Failure,
+    ) -> Result<Exit, Failure> {
+        let Self { out, format, compression, level, force, threads, progress, json } = *self;
+        check_level(level, format, compression)?;
+        let image = open()?;
+        let destination = Destination::find(out)?;
+        let stream = destination.stream();
+        if json && stream.is_some_and(Stream::is_stdout) {
+            let message = "the archive goes to standard output, so --json, which prints there, is not possible";
+            return Err(Failure::Usage(message.into()));
+        }
+        let quiet = progress.quiet || stream.is_some_and(Stream::is_stderr);
+        let name = stream.map_or(out, Stream::name).to_owned();
+        let target = Target::create(destination, force)?;
+        let meter = progress.meter();
+        if meter.is_shown() {
+            // An error will come again, from the work itself.
+            meter.set(0, selection.contents_len(&image).unwrap_or(0));
+        }
+        let options = ExportOptions { compression, level, threads, format };
+        let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
+        let result = export(&image, selection, &options, &control, &mut target.writer());
+        drop(meter);
+        let report = result.map_err(|error| match (error, signals.caught()) {
+            (SinkError::Stopped, Some(number)) => Failure::Signal(number),
+            (SinkError::Read(error), _) => failure(error),
+            (SinkError::Write(source), _) => Failure::File { path: name, action: "write", source },
+            (error, _) => Failure::Sink(error),
+        })?;
+        target.commit()?;
+        tell(&report, quiet);
+        if json {
+            print_document(&ReportJson::new(&report))?;
+        }
+        Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
     }
-    let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
-    let name = stream.map_or(out, Stream::name).to_owned();
-    let signals = Signals::catch()?;
-    let target = Target::create(destination, args.force)?;
-    let meter = args.progress.meter();
-    if meter.is_shown() {
-        // An error will come again, from the work itself.
-        meter.set(0, selection.contents_len(&image).unwrap_or(0));
-    }
-    let options = ExportOptions { compression, level: args.level, threads: args.threads.threads(), format };
-    let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
-    let result = export(&image, &selection, &options, &control, &mut target.writer());
-    drop(meter);
-    let report = result.map_err(|error| match (error, signals.caught()) {
-        (SinkError::Stopped, Some(number)) => Failure::Signal(number),
-        (SinkError::Read(error), _) => args.image.failure(error),
-        (SinkError::Write(source), _) => Failure::File { path: name, action: "write", source },
-        (error, _) => Failure::Sink(error),
-    })?;
-    target.commit()?;
-    tell(&report, quiet);
-    if args.json {
-        print_document(&ReportJson::new(&report))?;
-    }
-    Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
 }
 
 /// Refuse a level that there is not.

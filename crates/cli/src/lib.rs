@@ -6,6 +6,7 @@
 
 mod cli;
 mod console;
+mod convert;
 mod dropin;
 mod exit;
 mod export;
@@ -78,7 +79,9 @@ fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) => "a smaller --cache and fewer --threads need less",
-        Command::Check(_) | Command::Diff(_) | Command::Export(_) | Command::Extract(_) => "fewer --threads need less",
+        Command::Check(_) | Command::Convert(_) | Command::Diff(_) | Command::Export(_) | Command::Extract(_) => {
+            "fewer --threads need less"
+        }
         _ => "",
     };
     Advice { prefix: "kiln: ", help }
@@ -96,6 +99,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Cat(args) => cat::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Export(args) => export::run(args),
+        Command::Convert(args) => convert::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

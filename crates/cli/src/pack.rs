@@ -17,6 +17,8 @@ pub mod vmdk;
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
+pub use sources::parse_kind;
+pub use summary::tell;
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -292,7 +294,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let src = args.sources.only_source(&operands);
     let report = Report { src, image: &name, scan: &scan, summary: &summary };
-    tell(args, &report, &reasons, quiet)
+    finish(args, &report, &reasons, quiet)
 }
 
 /// Say which choices by path are about nothing: most likely they are mistakes.
@@ -349,7 +351,7 @@ fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
     })
 }
 
-fn tell(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
+fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
     let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));

@@ -51,7 +51,8 @@ pub struct Operands<'a> {
     pub image: Option<&'a Path>,
 }
 
-fn parse_kind(text: &str) -> Result<SourceKind, String> {
+/// Value of `--from`.
+pub fn parse_kind(text: &str) -> Result<SourceKind, String> {
     let kind = KINDS.iter().find(|kind| kind.name == text).copied();
     kind.ok_or_else(|| format!("use one of {}", KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")))
 }

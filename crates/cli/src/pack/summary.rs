@@ -59,7 +59,8 @@ impl Report<'_> {
     }
 }
 
-fn tell(image: &Path, summary: &Summary) {
+/// What is in an image, and what it takes, for people.
+pub fn tell(image: &Path, summary: &Summary) {
     let Summary { files, directories, others, hard_links, .. } = summary;
     note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
     let (bytes_in, bytes_out) = (Human(summary.bytes_in), Human(summary.image_bytes));

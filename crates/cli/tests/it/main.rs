@@ -1,6 +1,7 @@
 //! The tests of this crate, in one program, which links in a fraction of the time of many.
 
 mod common;
+mod convert;
 mod diff;
 mod dropin;
 mod estimate;
