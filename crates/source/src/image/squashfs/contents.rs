@@ -1,9 +1,10 @@
 //! Contents of the files of an image.
 
 use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::blocks::{Blocks, Stored};
 use super::cache::Cache;
@@ -97,7 +98,7 @@ impl Contents for ImageContents {
 impl Shared {
     /// The fragment block at `stored`, which may not be decoded yet.
     fn fragment(&self, stored: &Stored) -> Arc<Fragment> {
-        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fragments = self.fragments.lock();
         fragments.get(stored).unwrap_or_else(|| {
             let fragment = Arc::<Fragment>::default();
             fragments.insert(stored.clone(), Arc::clone(&fragment));
