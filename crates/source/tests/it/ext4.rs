@@ -5,6 +5,7 @@ use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::rng::Rng;
+use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
 use rustix::fs::{CWD, XattrFlags, setxattr};
@@ -235,6 +236,56 @@ fn a_journal_with_changes_is_refused_with_what_to_do() {
     assert_same(&by_kernel(&dir, &copy), &of_tree(&tree(&copy)).unwrap(), "after e2fsck");
 }
 
+/// Change a field of an inode.
+fn set_field(image: &Path, path: &str, field: &str, value: &str) {
+    let request = format!("set_inode_field {path} {field} {value}");
+    run("debugfs", &["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_os_str()]);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named_and_can_be_left_out() {
+    let dir = TempDir::new("ext4").unwrap();
+    let root = dir.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    fill(&root);
+    let cases = [
+        ("flags", "0x80800", "d/large: it is encrypted (fscrypt)"),
+        ("mode", "0170644", "d/large: inode "),
+        ("block[0]", "0x1FFFF", "d/large: eh_magic = 0xffff"),
+        ("flags", "0", "d/large: "),
+        ("file_acl", "4000000", "d/large: 4096 bytes at byte 16384000000 of an image of 50331648"),
+    ];
+    for (field, value, reason) in cases {
+        let image = mkfs(&dir, "-b 4096", 48, Some(&root));
+        let mut expected = of_tree(&tree(&image)).unwrap();
+        set_field(&image, "d/large", field, value);
+        let error = scan(&image).map(drop).expect_err(field).to_string();
+        assert!(error.contains(reason) && error.contains("at byte "), "{field}: {error}\nnot {reason}");
+        let source = open(&image, &SourceOptions::default()).unwrap();
+        let kept = source.scan(&ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) }).unwrap();
+        assert_eq!(kept.skipped.len(), 1);
+        assert_eq!(kept.skipped[0].path, image.join("d/large"));
+        expected.remove(&b"d/large"[..]);
+        assert_same(&expected, &of_tree(&kept.tree).unwrap(), field);
+    }
+}
+
+#[test]
+fn features_that_are_not_read_are_refused() {
+    let dir = TempDir::new("ext4").unwrap();
+    let image = mkfs(&dir, "-b 4096", 16, None);
+    let bytes = fs::read(&image).unwrap();
+    for (incompat, reason) in
+        [(0x1_u32, "0x1 is not read"), (0x8, "the journal of an ext4 filesystem"), (0x8000_0000, "is not read")]
+    {
+        let mut other = bytes.clone();
+        other[1024 + 0x60..][..4].iter_mut().zip(incompat.to_le_bytes()).for_each(|(byte, bits)| *byte |= bits);
+        fs::write(&image, other).unwrap();
+        let error = scan(&image).map(drop).unwrap_err();
+        assert!(matches!(error, SourceError::Unsupported { .. }) && error.to_string().contains(reason), "{error}");
+    }
+}
+
 /// Read all that can be read.
 fn exercise(image: &Path) {
     let options = ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) };
@@ -264,7 +315,7 @@ fn damage_is_an_error_or_another_tree_but_no_panic() {
         // The superblock, descriptors, inodes and what else is not zero.
         let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0 && at < 1 << 20).collect();
         let mut rng = Rng::new(7);
-        for _ in 0..400 {
+        for _ in 0..rounds("KILN_MUTATIONS", 300, 20_000) {
             let hits: Vec<usize> = (0..4).map(|_| places[rng.below(places.len() as u64) as usize]).collect();
             for &at in &hits {
                 file.write_all_at(&[rng.below(256) as u8], at as u64).unwrap();

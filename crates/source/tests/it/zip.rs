@@ -3,9 +3,10 @@
 use crate::common::GOING;
 use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
-use kiln_tests::skipped;
+use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tests::{rounds, skipped};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -335,6 +336,16 @@ fn damage_is_an_error_or_other_contents_but_no_panic() {
         if at % 16 == 0 {
             read(&zip[..at]);
         }
+    }
+    let mut rng = Rng::new(7);
+    for _ in 0..rounds("KILN_MUTATIONS", 300, 20_000) {
+        let mut damaged = zip.clone();
+        for _ in 0..4 {
+            let at = rng.below(zip.len() as u64) as usize;
+            let other = rng.below(256) as u8;
+            damaged[at] = *rng.pick(&[0, 1, 0x7F, 0x80, 0xFF, other]);
+        }
+        read(&damaged);
     }
 }
 
