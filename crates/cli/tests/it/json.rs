@@ -77,6 +77,10 @@ fn every_field_is_documented() {
     let document = json(&crate::common::run(&["check", "--json", &damaged]).stdout);
     assert_ne!(document["problem_count"], 0);
     fields(&document, &mut found);
+    let archive = scratch.path("archive.cpio");
+    let document = json(&crate::common::run(&["export", "--json", &golden("xattrs.erofs"), &archive]).stdout);
+    assert_eq!(document["losses"][0]["loss"], "xattrs");
+    fields(&document, &mut found);
     let documented = documented();
     let missing: Vec<_> = found.difference(&documented).collect();
     assert!(missing.is_empty(), "not in JSON.md: {missing:?}");

@@ -25,40 +25,39 @@ const MARK: &[u8] = b"#\n# START OF DATA - DO NOT MODIFY\n#\n";
 pub(super) struct DefinitionWriter {
     /// Where the next contents begin, behind the mark.
     data_off: u64,
-    /// Symbolic links that no line can hold, of which other names may follow.
+    /// What no line can hold, of which other names may follow.
     lost: HashSet<Nid>,
 }
 
 impl MemberWriter for DefinitionWriter {
     fn begin(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError> {
+        let inode = &member.inode;
+        // Contents are written, whether a line refers to them or not.
+        let data_off = self.data_off;
+        if matches!(member.body, Body::Data(_)) {
+            self.data_off = data_off.saturating_add(inode.size());
+        }
+        // A line ends where a name or the target of a link has a line feed, whatever stands before that.
+        let has_line_feed = member.path.contains(&b'\n') || member.target().contains(&b'\n');
+        if has_line_feed || self.lost.contains(&inode.nid) {
+            self.lost.insert(inode.nid);
+            out.report.lose(Loss::Names, &member.path);
+            return Ok(());
+        }
         let name = if member.path.is_empty() { b"/".to_vec() } else { escaped(&member.path) };
         if let Body::LinkTo(first) = &member.body {
-            if self.lost.contains(&member.inode.nid) {
-                out.report.lose(Loss::Names, &member.path);
-                return Ok(());
-            }
             return out.write(&[&name[..], b" L ", &escaped(first), b"\n"].concat());
         }
-        let inode = &member.inode;
         let (line, target) = match inode.file_type() {
             // The target is the rest of its line.
-            FileType::Symlink if member.target().contains(&b'\n') => {
-                self.lost.insert(member.inode.nid);
-                out.report.lose(Loss::Names, &member.path);
-                return Ok(());
-            }
             FileType::Symlink => (format!("{} ", common('S', inode)), member.target()),
             FileType::Directory => (common('D', inode), &[][..]),
             FileType::CharDevice => (format!("{} {}", common('C', inode), device(inode)), &[][..]),
             FileType::BlockDevice => (format!("{} {}", common('B', inode), device(inode)), &[][..]),
             FileType::Fifo => (format!("{} f", common('I', inode)), &[][..]),
             FileType::Socket => (format!("{} s", common('I', inode)), &[][..]),
-            FileType::Regular => {
-                let (len, off) = (inode.size(), self.data_off);
-                self.data_off = off.saturating_add(len);
-                // The last number: runs of zeros become holes.
-                (format!("{} {len} {off} 1", common('R', inode)), &[][..])
-            }
+            // The last number: runs of zeros become holes.
+            FileType::Regular => (format!("{} {} {data_off} 1", common('R', inode), inode.size()), &[][..]),
         };
         if time(inode) != inode.mtime() {
             out.report.lose(Loss::Times, &member.path);

@@ -61,6 +61,8 @@ fn packed() -> Option<&'static Packed> {
         let scratch = TempDir::new("export").unwrap();
         let root = scratch.dir("tree");
         generator::make(&root, 5, Scale::Small).unwrap();
+        // Paths that are longer than a system call takes, which only programs restore that open each directory of them.
+        std::fs::remove_dir_all(root.join("dirs/deep")).unwrap();
         let scan = image::scan_dir(&root, 2).unwrap();
         let choice = Some((kiln_codec::Method::Lz4, 1));
         let (bytes, _) = image::build(&scan.tree, &image::options(choice, 16384, 2)).unwrap();
@@ -90,7 +92,7 @@ fn program(dir: &Path, name: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     });
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said: String = String::from_utf8_lossy(&output.stderr).chars().take(2000).collect();
     assert!(output.status.success(), "{name} {args:?}: {said}");
     assert!(said.lines().all(|line| line.ends_with(" blocks")), "{name} {args:?}: {said}");
     Some(output.stdout)

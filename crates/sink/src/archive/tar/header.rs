@@ -5,7 +5,7 @@ use kiln_read::{FileType, Inode};
 use std::ops::Range;
 
 /// Headers are blocks, and contents fill whole ones.
-pub(crate) const BLOCK_LEN: u64 = 512;
+pub(super) const BLOCK_LEN: u64 = 512;
 
 const NAME: Range<usize> = 0..100;
 const MODE: Range<usize> = 100..108;

@@ -29,7 +29,9 @@ fn part_of(snapshot: &Snapshot, mut tells: impl FnMut(&[u8], &mut kiln_tests::sn
 
 /// Names, types, contents, modes, owners and whole seconds.
 fn is_in_zip(path: &[u8], record: &mut kiln_tests::snapshot::Record) -> bool {
-    record.mtime = (record.mtime.0.clamp(i32::MIN.into(), i32::MAX.into()), 0);
+    // bsdtar reads times before 1970 as times far behind it.
+    let secs = if record.mtime.0 < 0 { i64::MAX } else { record.mtime.0 };
+    record.mtime = (secs.min(i32::MAX.into()), 0);
     record.xattrs.clear();
     (record.nlink, record.first_name) = (0, path.to_vec());
     matches!(record.file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
@@ -92,8 +94,11 @@ fn mtree_is_read_by_bsdtar_and_its_digests_are_right() {
         names.sort();
         Some(names)
     };
-    if let (Some(mut of_mtree), Some(of_tar)) = (list(&mtree), list(&tar)) {
-        of_mtree.retain(|name| name != "./nodes/socket");
+    // bsdtar does not know sockets.
+    let lines = mtree.split_inclusive(|&byte| byte == b'\n');
+    let known: Vec<u8> = lines.filter(|line| !line.starts_with(b"./nodes/socket ")).flatten().copied().collect();
+    assert!(known.len() < mtree.len());
+    if let (Some(of_mtree), Some(of_tar)) = (list(&known), list(&tar)) {
         assert_eq!(of_mtree, of_tar);
     }
     let text = String::from_utf8(mtree).unwrap();
@@ -121,10 +126,11 @@ fn pseudo_definitions_are_read_by_mksquashfs() {
     {
         return;
     }
-    let tells = |_: &[u8], record: &mut kiln_tests::snapshot::Record| {
+    let tells = |path: &[u8], record: &mut kiln_tests::snapshot::Record| {
         record.mtime = (record.mtime.0.clamp(0, u32::MAX.into()), 0);
+        let can_be_said = !path.contains(&b'\n') && !record.target.contains(&b'\n');
         record.xattrs.retain(|name, value| !name.starts_with(b"system.") && !name.contains(&b'=') && !value.is_empty());
-        true
+        can_be_said
     };
     let actual = part_of(&of_dir(&scratch.join("target")).unwrap(), tells);
     assert_same(&part_of(&packed.snapshot, tells), &actual, "mksquashfs");

@@ -39,9 +39,9 @@ fn bsdtar_restores_everything() {
         for tree in [&mut expected, &mut actual] {
             // The directory that it is in stays as it is.
             tree.remove(&b""[..]);
-            for record in tree.values_mut() {
+            for (path, record) in tree {
                 // Of a time before 1970 it adds the fraction to the whole seconds, instead of subtracting it.
-                record.mtime = if record.mtime.0 < 0 { (0, 0) } else { record.mtime };
+                record.mtime = if path.starts_with(b"times/-") { (0, 0) } else { record.mtime };
                 // `=` in a name stays as GNU tar writes it.
                 record.xattrs.retain(|name, _| !name.contains(&b'=') && !name.contains(&b'%'));
             }
