@@ -10,7 +10,6 @@ use super::writer::MemberWriter;
 use crate::SinkError;
 use kiln_read::{FileType, Inode, Nid};
 use std::collections::HashSet;
-use std::fmt::Write;
 
 /// Of the first walk, which defines files.
 pub(super) const DEFINITION_RULES: Rules =
@@ -18,6 +17,8 @@ pub(super) const DEFINITION_RULES: Rules =
 /// Of the second one, which writes contents.
 pub(super) const CONTENT_RULES: Rules = Rules { contents: true, ..DEFINITION_RULES };
 
+/// mksquashfs reads lines of at most 16 KiB.
+const LINE_MAX_LEN: usize = 16_000;
 const MARK: &[u8] = b"#\n# START OF DATA - DO NOT MODIFY\n#\n";
 
 /// Writes definitions.
@@ -37,16 +38,13 @@ impl MemberWriter for DefinitionWriter {
         if matches!(member.body, Body::Data(_)) {
             self.data_off = data_off.saturating_add(inode.size());
         }
-        // A line ends where a name or the target of a link has a line feed, whatever stands before that.
-        let has_line_feed = member.path.contains(&b'\n') || member.target().contains(&b'\n');
-        if has_line_feed || self.lost.contains(&inode.nid) {
-            self.lost.insert(inode.nid);
-            out.report.lose(Loss::Names, &member.path);
-            return Ok(());
+        if self.lost.contains(&inode.nid) || !can_be_said(member) {
+            return self.lose(member, out);
         }
         let name = if member.path.is_empty() { b"/".to_vec() } else { escaped(&member.path) };
         if let Body::LinkTo(first) = &member.body {
-            return out.write(&[&name[..], b" L ", &escaped(first), b"\n"].concat());
+            let line = [&name[..], b" L ", &escaped(first), b"\n"].concat();
+            return if line.len() <= LINE_MAX_LEN { out.write(&line) } else { self.lose(member, out) };
         }
         let (line, target) = match inode.file_type() {
             // The target is the rest of its line.
@@ -59,13 +57,17 @@ impl MemberWriter for DefinitionWriter {
             // The last number: runs of zeros become holes.
             FileType::Regular => (format!("{} {} {data_off} 1", common('R', inode), inode.size()), &[][..]),
         };
+        let line = [&name[..], b" ", line.as_bytes(), target, b"\n"].concat();
+        if line.len() > LINE_MAX_LEN {
+            return self.lose(member, out);
+        }
         if time(inode) != inode.mtime() {
             out.report.lose(Loss::Times, &member.path);
         }
         if inode.mtime_nsec() != 0 {
             out.report.lose(Loss::Nanoseconds, &member.path);
         }
-        out.write(&[&name[..], b" ", line.as_bytes(), target, b"\n"].concat())?;
+        out.write(&line)?;
         self.xattrs(member, &name, out)
     }
 
@@ -83,23 +85,27 @@ impl MemberWriter for DefinitionWriter {
 }
 
 impl DefinitionWriter {
-    /// SquashFS has attributes of three classes, and their names end at the first `=`.
+    /// Leave out a member, and all its further names.
+    fn lose(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError> {
+        self.lost.insert(member.inode.nid);
+        out.report.lose(Loss::Names, &member.path);
+        Ok(())
+    }
+
+    /// SquashFS has attributes of three classes, and their names end at the first `=`. mksquashfs refuses values of no bytes.
     fn xattrs(&self, member: &Member, name: &[u8], out: &mut Output<'_>) -> Result<(), SinkError> {
         let mut is_lost = false;
         for xattr in &member.xattrs {
             let has_class =
                 [&b"user."[..], b"trusted.", b"security."].iter().any(|class| xattr.name.starts_with(class));
-            // mksquashfs refuses values of no bytes.
-            if !has_class || xattr.value.is_empty() || xattr.name.iter().any(|byte| matches!(byte, b'=' | b'\n' | 0)) {
+            let is_odd = xattr.value.is_empty() || xattr.name.iter().any(|byte| matches!(byte, b'=' | b'\n' | 0));
+            // In Base64: the hexadecimal form makes mksquashfs 4.7 write beyond its memory.
+            let line = [name, b" x ", &xattr.name, b"=0s", base64(&xattr.value).as_bytes(), b"\n"].concat();
+            if !has_class || is_odd || line.len() > LINE_MAX_LEN {
                 is_lost = true;
-                continue;
+            } else {
+                out.write(&line)?;
             }
-            let mut value = String::from("0x");
-            for byte in &xattr.value {
-                // Writing to a string cannot fail.
-                let _ = write!(value, "{byte:02x}");
-            }
-            out.write(&[name, b" x ", &xattr.name, b"=", value.as_bytes(), b"\n"].concat())?;
         }
         if is_lost {
             out.report.lose(Loss::Xattrs, &member.path);
@@ -129,6 +135,13 @@ impl MemberWriter for ContentWriter {
     }
 }
 
+/// Whether lines can hold the name and the target. A line ends at a line feed, whatever stands before that, and spaces before a target are
+/// no part of it.
+fn can_be_said(member: &Member) -> bool {
+    let (path, target) = (&member.path, member.target());
+    !path.contains(&b'\n') && !target.contains(&b'\n') && !target.first().is_some_and(u8::is_ascii_whitespace)
+}
+
 /// Type, time, mode and owner.
 fn common(letter: char, inode: &Inode) -> String {
     format!("{letter} {} {:o} {} {}", time(inode), inode.permissions(), inode.uid(), inode.gid())
@@ -153,4 +166,37 @@ fn escaped(name: &[u8]) -> Vec<u8> {
         text.push(byte);
     }
     text
+}
+
+/// Bytes in Base64 (RFC 4648).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = (0..3).fold(0_u32, |bits, nth| bits << 8 | u32::from(group.get(nth).copied().unwrap_or(0)));
+        for nth in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * nth) & 63) as usize];
+            text.push(if nth <= group.len() { digit.into() } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        for (bytes, text) in pairs {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(b"\xff\xff\xfe"), "///+");
+    }
+
+    #[test]
+    fn names_have_backslashes_before_what_ends_them() {
+        assert_eq!(escaped(b"a b\"c\\d"), b"a\\ b\\\"c\\\\d");
+    }
 }

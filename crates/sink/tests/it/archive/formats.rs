@@ -96,7 +96,8 @@ fn mtree_is_read_by_bsdtar_and_its_digests_are_right() {
     };
     // bsdtar does not know sockets.
     let lines = mtree.split_inclusive(|&byte| byte == b'\n');
-    let known: Vec<u8> = lines.filter(|line| !line.starts_with(b"./nodes/socket ")).flatten().copied().collect();
+    let known: Vec<u8> =
+        lines.filter(|line| !line.windows(13).any(|part| part == b" type=socket ")).flatten().copied().collect();
     assert!(known.len() < mtree.len());
     if let (Some(of_mtree), Some(of_tar)) = (list(&known), list(&tar)) {
         assert_eq!(of_mtree, of_tar);
@@ -128,8 +129,10 @@ fn pseudo_definitions_are_read_by_mksquashfs() {
     }
     let tells = |path: &[u8], record: &mut kiln_tests::snapshot::Record| {
         record.mtime = (record.mtime.0.clamp(0, u32::MAX.into()), 0);
-        let can_be_said = !path.contains(&b'\n') && !record.target.contains(&b'\n');
-        record.xattrs.retain(|name, value| !name.starts_with(b"system.") && !name.contains(&b'=') && !value.is_empty());
+        let can_be_said = !path.contains(&b'\n') && !record.target.contains(&b'\n') && !record.target.starts_with(b" ");
+        record.xattrs.retain(|name, value| {
+            !name.starts_with(b"system.") && !name.contains(&b'=') && (1..11_000).contains(&value.len())
+        });
         can_be_said
     };
     let actual = part_of(&of_dir(&scratch.join("target")).unwrap(), tells);
