@@ -14,6 +14,7 @@ use crate::control::Control;
 use kiln_parallel::Threads;
 use kiln_read::{ExtentKind, FileRangeMut, FileType, Image, Inode, Nid};
 use std::collections::HashMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -209,7 +210,7 @@ impl<'a> Reader<'a> {
         Ok(match inode.file_type() {
             FileType::Symlink => Body::Target(self.image.read_link(inode).map_err(|error| error.at_path(path))?),
             FileType::Regular if self.rules.sparse => Body::Data(self.data_ranges(path, inode)?),
-            FileType::Regular if inode.size() > 0 => Body::Data(vec![0..inode.size()]),
+            FileType::Regular if inode.size() > 0 => Body::Data(iter::once(0..inode.size()).collect()),
             _ => Body::Nothing,
         })
     }

@@ -158,7 +158,7 @@ impl Entry {
     fn flags(&self) -> u16 {
         let is_utf8 = !self.name.is_ascii() && str::from_utf8(&self.name).is_ok();
         let has_descriptor = self.method == Method::DeflateStreamed;
-        u16::from(is_utf8) * IS_UTF8 | u16::from(has_descriptor) * HAS_DESCRIPTOR
+        (u16::from(is_utf8) * IS_UTF8) | (u16::from(has_descriptor) * HAS_DESCRIPTOR)
     }
 
     fn method_number(&self) -> u16 {
@@ -171,7 +171,7 @@ impl Entry {
         const LAST: i64 = 4_354_819_198; // 2107-12-31 23:59:58
         let time = civil(self.mtime.clamp(FIRST, LAST));
         let date = (time.year - 1980) << 9 | i64::from(time.month) << 5 | i64::from(time.day);
-        let clock = time.secs / 3600 << 11 | time.secs / 60 % 60 << 5 | time.secs % 60 / 2;
+        let clock = ((time.secs / 3600) << 11) | ((time.secs / 60 % 60) << 5) | (time.secs % 60 / 2);
         [clock as u16, date as u16]
     }
 }
