@@ -38,6 +38,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
 
+    /// What the contents of SRC lie below, which is an mtree manifest
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
     /// An extra device of SRC, which is an EROFS image; name all of them, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
@@ -89,12 +93,16 @@ impl SourceArgs {
         if parts.len() > 1 && !self.device.is_empty() {
             return Err(Failure::Usage(format!("{DEVICE_OPTION}: of several sources it is not clear which has it")));
         }
+        if parts.len() > 1 && self.root.is_some() {
+            return Err(Failure::Usage("--root: of several sources it is not clear which has it".into()));
+        }
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
         let spool_dir = spool_dir.map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
-        let options = SourceOptions { devices: self.device.clone(), image, spool_dir, ..SourceOptions::default() };
+        let (devices, root_dir) = (self.device.clone(), self.root.clone());
+        let options = SourceOptions { devices, image, spool_dir, root_dir, ..SourceOptions::default() };
         let open = |path: &Path| {
             self.notice_layout(path);
             let source = match self.from {

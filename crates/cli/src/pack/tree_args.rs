@@ -1,12 +1,15 @@
 //! Options of what goes into an image, and as what.
 
 use crate::exit::Failure;
+use clap::ArgGroup;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_builder::tree::Xattr;
+use kiln_source::Unreadable;
 use kiln_source::filter::{
     Chmod, FileContexts, Filter, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, PathList, Policy, Regexes, Rule,
     Rules, SyntaxError, Times, XattrPolicy, parse_xattr,
 };
+use kiln_source::manifest::{FsConfig, ListError, TreeEdits};
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, Read};
@@ -14,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "What goes in")]
+#[command(next_help_heading = "What goes in", group = ArgGroup::new("by_path").multiple(true))]
 pub struct TreeArgs {
     /// Leave out what GLOB matches, as in .gitignore: a slash ties it to SRC, `**` goes beyond slashes, `!` takes back; of
     /// several the last decides
@@ -94,12 +97,29 @@ pub struct TreeArgs {
     set_xattr: Vec<Xattr>,
 
     /// SELinux labels by path, as in file_contexts(5), instead of those of SRC
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "by_path")]
     file_contexts: Option<PathBuf>,
 
-    /// Where the image will be mounted: FILE of --file-contexts has paths from / on
-    #[arg(long, value_name = "DIR", requires = "file_contexts")]
+    /// Owners, permissions and capabilities of all files, as Android's builds list them: lines PATH UID GID MODE; over
+    /// --owner, --chmod and the like
+    #[arg(long, value_name = "FILE", group = "by_path", conflicts_with = "product_out")]
+    fs_config: Option<PathBuf>,
+
+    /// The same by rules that an Android build has put into DIR, as system/etc/fs_config_files; what no rule is about stays
+    #[arg(long, value_name = "DIR", group = "by_path")]
+    product_out: Option<PathBuf>,
+
+    /// Where the image will be mounted: --file-contexts, --fs-config and --product-out have paths from / on
+    #[arg(long, value_name = "DIR", requires = "by_path")]
     mount_point: Option<PathBuf>,
+
+    /// Add and change files as pseudo file definitions of mksquashfs say; over all but --file-contexts
+    #[arg(long, value_name = "FILE")]
+    pseudo: Vec<PathBuf>,
+
+    /// Add and change files as a device table of makedevs says, before --pseudo
+    #[arg(long, value_name = "FILE")]
+    device_table: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -155,6 +175,8 @@ impl TreeArgs {
             gid: IdPolicy { base: gid, offset: self.gid_offset },
             times: self.mtime,
             xattrs: self.xattr_policy()?,
+            fs_config: self.fs_config()?,
+            edits: self.edits()?,
             labels: self.labels()?,
             ..Policy::default()
         })
@@ -175,8 +197,26 @@ impl TreeArgs {
     fn labels(&self) -> Result<Option<Labels>, Failure> {
         let Some(path) = &self.file_contexts else { return Ok(None) };
         let contexts = FileContexts::parse(&read(path)?, &path.to_string_lossy()).map_err(usage)?;
-        let mount_point = self.mount_point.as_ref().map_or(Vec::new(), |dir| dir.as_os_str().as_bytes().to_vec());
-        Ok(Some(Labels { contexts, mount_point }))
+        Ok(Some(Labels { contexts, mount_point: self.mount_point().to_vec() }))
+    }
+
+    fn fs_config(&self) -> Result<Option<FsConfig>, Failure> {
+        let list =
+            |path: &PathBuf| FsConfig::list(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
+        match &self.product_out {
+            Some(dir) => FsConfig::rules(dir, self.mount_point()).map(Some).map_err(of_list),
+            None => self.fs_config.as_ref().map(list).transpose(),
+        }
+    }
+
+    fn edits(&self) -> Result<Vec<TreeEdits>, Failure> {
+        let tables = self.device_table.iter();
+        let tables = tables.map(|path| TreeEdits::device_table(&read(path)?, path).map_err(of_list));
+        tables.chain(self.pseudo.iter().map(|path| TreeEdits::pseudo(path).map_err(of_list))).collect()
+    }
+
+    fn mount_point(&self) -> &[u8] {
+        self.mount_point.as_ref().map_or(b"", |dir| dir.as_os_str().as_bytes())
     }
 }
 
@@ -186,6 +226,14 @@ fn ids(all: Option<u32>, map: &[IdRange]) -> Result<IdBase, SyntaxError> {
         (None, []) => IdBase::Keep,
         (None, map) => IdBase::Map(IdMap::inward(map)?),
     })
+}
+
+/// An error of a file of definitions.
+fn of_list(error: ListError) -> Failure {
+    match error {
+        ListError::Line(error) => usage(error),
+        ListError::Unreadable(Unreadable { path, source }) => Failure::File { path, action: "read", source },
+    }
 }
 
 /// `UID:GID`.

@@ -88,6 +88,10 @@ impl ErrorJson {
                 self.at(&source.path);
                 self.kind = "input";
             }
+            SourceError::Line(line) => {
+                self.at(line.name.as_bytes());
+                self.kind = "input";
+            }
             SourceError::Malformed { path, offset, .. } => {
                 self.at(path.as_os_str().as_bytes());
                 (self.kind, self.offset) = ("corrupt", Some(*offset));

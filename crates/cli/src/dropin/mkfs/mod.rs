@@ -63,12 +63,13 @@ General options:
                        set all owners
  --uid-offset=#, --gid-offset=#
                        add # to all owners
+ --fs-config-file=X    owners, modes and capabilities of all files as file X says
  --fsalignblks=#       the image has a multiple of # blocks
  --hard-dereference    hard links become separate files
  --ignore-mtime        all files get the time of building
  --preserve-mtime      files keep their times (default)
  --max-extent-bytes=#  an extent stands for # bytes at most
- --mount-point=X       prefix of paths for --file-contexts
+ --mount-point=X       prefix of paths for --file-contexts and --fs-config-file
  --offset=#            the image begins at byte # of FILE; the rest of FILE stays
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
@@ -88,8 +89,8 @@ plain-xattr-prefixes, ztailpacking. Without effect are fragdedupe,
 legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
 --sort.
 
-Not possible yet, and refused: --fs-config-file, --gzinfo, --gzip, --incremental,
---oci, --product-out, --s3, --tar, --ungzip, --unlzma, --unxz.
+Not possible yet, and refused: --gzinfo, --gzip, --incremental, --oci, --s3, --tar,
+--ungzip, --unlzma, --unxz, and --product-out without --fs-config-file.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";

@@ -19,6 +19,7 @@ use kiln_format::BlockBits;
 use kiln_format::feature::Feature;
 use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
+use kiln_source::manifest::FsConfig;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -117,6 +118,8 @@ pub struct Options {
     filter: Filter,
     policy: Policy,
     file_contexts: Option<PathBuf>,
+    fs_config: Option<PathBuf>,
+    product_out: Option<PathBuf>,
     mount_point: Vec<u8>,
     blob: Option<PathBuf>,
     vmdk: Option<PathBuf>,
@@ -229,6 +232,8 @@ impl Options {
             "file-contexts" => self.file_contexts = Some(value.into()),
             "force-gid" => self.policy.gid.base = IdBase::All(id(&value).ok_or_else(|| invalid("gid", &value))?),
             "force-uid" => self.policy.uid.base = IdBase::All(id(&value).ok_or_else(|| invalid("uid", &value))?),
+            "fs-config-file" => self.fs_config = Some(value.into()),
+            "product-out" => self.product_out = Some(value.into()),
             "gid-offset" => self.policy.gid.offset = signed(&value).ok_or_else(|| invalid("gid offset", &value))?,
             "uid-offset" => self.policy.uid.offset = signed(&value).ok_or_else(|| invalid("uid offset", &value))?,
             "mount-point" => self.mount_point = value.as_bytes().to_vec(),
@@ -281,6 +286,12 @@ impl Options {
         let latest;
         let build_time = times.build_time();
         (policy.times, latest) = times.resolve(source_date_epoch()?, now);
+        policy.fs_config = match (self.fs_config, self.product_out) {
+            (Some(path), _) => Some(fs_config(&path, &self.mount_point)?),
+            // Its rules come before tables that are built into Android's mkfs.erofs, without which nothing could be executed.
+            (None, Some(_)) => return Err(refused::not_yet("--product-out", "name a list by --fs-config-file, too")),
+            (None, None) => None,
+        };
         policy.labels = self.file_contexts.map(|path| labels(&path, self.mount_point)).transpose()?;
         let align = |what: &str, blocks: u64| match blocks.checked_mul(layout.block_bits.len()) {
             Some(0) => Ok(1),
@@ -496,6 +507,12 @@ fn labels(path: &Path, mount_point: Vec<u8>) -> Result<Labels, Failure> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
     let contexts = FileContexts::parse(&text, &path.to_string_lossy());
     Ok(Labels { contexts: contexts.map_err(|error| Failure::Usage(error.to_string()))?, mount_point })
+}
+
+fn fs_config(path: &Path, mount_point: &[u8]) -> Result<FsConfig, Failure> {
+    let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
+    let config = FsConfig::list(&text, &path.to_string_lossy(), mount_point);
+    config.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// Seconds since 1970.

@@ -24,14 +24,12 @@ const fn unless(name: &'static str, unless: &'static [&'static str], because: &'
 const DIRECTORIES_ONLY: &str = "the source is a directory";
 const RANDOM: &str = "the same input gives the same image";
 
-const REFUSED: [Refused; 14] = [
+const REFUSED: [Refused; 12] = [
     unless("clean", &["", "data"], "all data is written"),
-    always("fs-config-file", "owners are those of the source"),
     always("gzinfo", DIRECTORIES_ONLY),
     always("gzip", DIRECTORIES_ONLY),
     always("incremental", "images are made from scratch"),
     always("oci", DIRECTORIES_ONLY),
-    always("product-out", "owners are those of the source"),
     always("random-algorithms", RANDOM),
     always("random-pclusterblks", RANDOM),
     always("s3", DIRECTORIES_ONLY),

@@ -156,7 +156,7 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--uid-offset=x"], "<E> erofs: invalid uid offset x"),
     (&["--gid-offset=x"], "<E> erofs: invalid gid offset x"),
     (&["--uid-offset=-9999999"], "uid 0 with the offset -9999999"),
-    (&["--fs-config-file=x"], "--fs-config-file: not yet supported"),
+    (&["--fs-config-file=/missing"], "/missing: cannot read"),
     (&["--product-out=x"], "--product-out: not yet supported"),
     (&["--fsalignblks=18446744073709551615"], "invalid fsalignblks 18446744073709551615"),
     (&["--gzinfo"], "--gzinfo: not yet supported"),
