@@ -2,6 +2,7 @@
 
 mod common;
 mod convert;
+mod definitions;
 mod diff;
 mod dropin;
 mod estimate;

@@ -80,10 +80,6 @@ impl ErrorJson {
                 self.at(path.as_os_str().as_bytes());
                 self.read(source);
             }
-            SourceError::Line(error) => {
-                self.at(error.name.as_bytes());
-                self.kind = "input";
-            }
             SourceError::Tree { source, .. } => {
                 self.at(&source.path);
                 self.kind = "input";
