@@ -20,7 +20,7 @@ fn part_of(snapshot: &Snapshot, mut tells: impl FnMut(&[u8], &mut kiln_tests::sn
         let mut record = record.clone();
         let is_in =
             |part: &&str| path.strip_prefix(part.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
-        if (path == b"sparse" || PARTS.iter().any(|part| is_in(part))) && tells(path, &mut record) {
+        if (path == b"sparse" || PARTS.iter().any(is_in)) && tells(path, &mut record) {
             part.insert(path.clone(), record);
         }
     }
