@@ -66,7 +66,7 @@ fn definitions_and_lists_change_what_is_packed() {
     fails(&["pack", "--force", "--device-table", &table, &root, &image], 1, "table, line 1: path `dev/null`");
     fs::create_dir(format!("{root}/dev")).unwrap();
     let image = pack(&scratch, &["--device-table", &table, &root]);
-    assert_eq!(stat(&image, "dev/null")["type"], "char device");
+    assert_eq!(stat(&image, "dev/null")["type"], "character device");
     fs::write(&list, " 0 0 755\nsystem/bin 0 2000 751\nsystem/bin/ping 0 2000 750 capabilities=0x2000\ndev 0 0 700\n")
         .unwrap();
     let of_list = ["--fs-config", &list, "--mount-point", "/system", &root];
