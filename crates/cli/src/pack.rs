@@ -51,7 +51,7 @@ use uuid::Uuid;
 /// the machine and the number of threads. SOURCE_DATE_EPOCH, where set, is the latest time in the image.
 #[derive(clap::Args)]
 #[command(
-    override_usage = "kiln pack [OPTIONS] SRC IMAGE\n       kiln pack [OPTIONS] SRC... [--at DIR SRC]... -o IMAGE\n       kiln pack --estimate [OPTIONS] SRC...",
+    override_usage = "kiln pack [OPTIONS] SRC IMAGE\n       kiln pack [OPTIONS] SRC... [--at DIR SRC]... -o IMAGE",
     after_help = "\
 Examples:
   kiln pack rootfs/ rootfs.erofs

@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "pack",
     "mount",
     "umount",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 16] = [
     "cat",
     "extract",
     "export",
+    "convert",
     "info",
     "du",
     "explain",
