@@ -3,7 +3,7 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_builder::tree::{Builder, Entries, Entry, Kind, Node, NodeId, ThinSlice, TreeError, Xattr};
+use kiln_builder::tree::{Builder, Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use kiln_format::inode::Rdev;
 
 use super::xattrs::set;
@@ -14,12 +14,16 @@ const OWN_PREFIX: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The attribute of an opaque directory; its value is `y`.
 pub(crate) const OPAQUE_XATTR: &[u8] = b"trusted.overlay.opaque";
+/// The attribute of a directory that was copied up. Empty, it only tells overlayfs to read the directory entry by entry, and so to hide its
+/// whiteouts, though no other layer has the directory.
+pub(crate) const ORIGIN_XATTR: &[u8] = b"trusted.overlay.origin";
 /// The device number of a whiteout.
 pub(crate) const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 
 /// Make the marks of aufs those of overlayfs.
 ///
-/// A mark for a name that the same layer has: a directory becomes opaque, anything else hides the lower one anyway.
+/// A mark for a name that the same layer has: a directory becomes opaque, anything else hides the lower one anyway. A directory with whiteouts
+/// gets an empty [`ORIGIN_XATTR`]. A whiteout has no permissions, as one that the kernel makes.
 ///
 /// # Errors
 /// More nodes than a tree can have.
@@ -37,17 +41,20 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
         let mut whiteouts = Vec::new();
         for mark in marks {
             match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
-                (OPAQUE, _) => make_opaque(builder, dir),
+                (OPAQUE, _) => put_mark(builder, dir, OPAQUE_XATTR, b"y"),
                 (name, _) if name.starts_with(OWN_PREFIX) => {}
-                (_, Some(node)) if is_dir(builder, node) => make_opaque(builder, node),
+                (_, Some(node)) if is_dir(builder, node) => put_mark(builder, node, OPAQUE_XATTR, b"y"),
                 (_, Some(_)) => {}
                 (name, None) => {
                     // A mark may be one of many names of a node, so the node itself is left alone.
-                    let meta = builder.nodes()[mark.node.idx()].meta;
+                    let meta = Metadata { permissions: 0, ..builder.nodes()[mark.node.idx()].meta };
                     let node = Node { meta, xattrs: ThinSlice::default(), kind: Kind::CharDevice(WHITEOUT) };
                     whiteouts.push((&name[PREFIX.len()..], builder.add(node)?));
                 }
             }
+        }
+        if !whiteouts.is_empty() {
+            put_mark(builder, dir, ORIGIN_XATTR, b"");
         }
         whiteouts.into_iter().for_each(|(name, node)| kept.push(name, node));
         builder.set_entries(dir, kept);
@@ -55,10 +62,10 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
     Ok(())
 }
 
-fn make_opaque(builder: &mut Builder, dir: NodeId) {
+fn put_mark(builder: &mut Builder, dir: NodeId, name: &[u8], value: &[u8]) {
     let (_, xattrs) = builder.meta_mut(dir);
     let mut list = std::mem::take(xattrs).into_vec();
-    set(&mut list, Xattr { name: OPAQUE_XATTR.into(), value: b"y".as_slice().into() });
+    set(&mut list, Xattr { name: name.into(), value: value.into() });
     *xattrs = list.into();
 }
 

@@ -4,7 +4,7 @@ use kiln_builder::tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree
 use std::collections::HashMap;
 
 use super::Whiteouts;
-use crate::filter::overlay::{OPAQUE_XATTR, WHITEOUT};
+use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT};
 
 /// Puts a tree over what a builder holds.
 pub(super) struct Overlay<'a> {
@@ -86,7 +86,7 @@ impl Overlay<'_> {
 impl Whiteouts {
     /// The attributes of a node in the whole: a mark that was applied is gone.
     fn xattrs(self, node: &Node) -> ThinSlice<Xattr> {
-        let is_mark = |x: &Xattr| &*x.name == OPAQUE_XATTR;
+        let is_mark = |x: &Xattr| &*x.name == OPAQUE_XATTR || &*x.name == ORIGIN_XATTR && x.value.is_empty();
         match self == Whiteouts::Apply && node.xattrs.iter().any(is_mark) {
             true => node.xattrs.iter().filter(|x| !is_mark(x)).cloned().collect(),
             false => node.xattrs.clone(),

@@ -161,7 +161,8 @@ fn marks_of_aufs_become_those_of_overlayfs() {
     let after = changed(layer(), &aufs);
     let opaque = "trusted.overlay.opaque=y";
     let expected = [
-        "/".to_owned(),
+        // It has whiteouts, which overlayfs then hides even if no other layer has the directory.
+        "/ trusted.overlay.origin=".to_owned(),
         ".wh.dir/".into(),
         ".whx".into(),
         "also!".into(),
@@ -173,6 +174,7 @@ fn marks_of_aufs_become_those_of_overlayfs() {
     ];
     assert_eq!(listing(&after), expected);
     assert_eq!((after[&b"gone"[..]].uid, after[&b"gone"[..]].nlink), (3, 1));
+    assert_eq!(after[&b"gone"[..]].permissions, 0);
     let mut bad = MemTree::default();
     file(&mut bad, ROOT, ".wh.");
     assert!(matches!(apply(bad.finish().unwrap(), &aufs), Err(PolicyError::Tree(_))));
