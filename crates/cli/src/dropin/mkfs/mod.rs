@@ -3,6 +3,7 @@
 mod compression;
 mod extended;
 mod hints;
+mod input;
 mod options;
 mod refused;
 mod times;
@@ -16,18 +17,18 @@ use crate::pack::target::Target;
 use crate::process::signals::Signals;
 use kiln::PackRequest;
 use kiln_builder::{Existing, Summary};
-use kiln_source::dir::DirSource;
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// What `--help` says. It must not contain `--tar=` before that works: containerd looks for it, and does without.
+/// What `--help` says. containerd looks for `--tar=` in it.
 pub const USAGE: &str = "\
-[OPTIONS] FILE SOURCE
-Generate EROFS image (FILE) from the directory SOURCE. Where FILE is a pipe, it
-gets the image once it is complete in a nameless file in $TMPDIR or /var/tmp.
+[OPTIONS] FILE SOURCE...
+Generate EROFS image (FILE) from SOURCE: a directory, a tar archive (--tar), or
+EROFS images (--clean=data), the lowest first. Where FILE is a pipe, it gets the
+image once it is complete in a nameless file in $TMPDIR or /var/tmp.
 
 General options:
  -V, --version         print the version number and exit
@@ -51,6 +52,7 @@ General options:
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
  --blobdev=X           put the chunks into X, an extra device
+ --clean=data          copy the contents of EROFS images
  --chunksize=#         files that are not compressed in chunks of # bytes
  --compress-hints=X    compress files as file X says, line by line: the largest
                        unit in bytes (0: not at all), perhaps the number of a
@@ -65,6 +67,8 @@ General options:
                        add # to all owners
  --fs-config-file=X    owners, modes and capabilities of all files as file X says
  --fsalignblks=#       the image has a multiple of # blocks
+ --gzip, --ungzip[=X]  the archive is compressed with gzip; keep it in X as it was
+                       before (any compression is recognised without it)
  --hard-dereference    hard links become separate files
  --ignore-mtime        all files get the time of building
  --preserve-mtime      files keep their times (default)
@@ -74,6 +78,9 @@ General options:
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
+ --tar=f               SOURCE, or standard input, is a tar archive
+ --unlzma[=X], --unxz[=X]
+                       as --ungzip, for xz, lzma and lzip
  --zD[=<0,1>]          compress large directories
  --vmdk-desc=X         write a VMDK descriptor of image and extra device to X
  --workers=#           number of threads (default one for each processor)
@@ -89,8 +96,9 @@ plain-xattr-prefixes, ztailpacking. Without effect are fragdedupe,
 legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
 --sort.
 
-Not possible yet, and refused: --gzinfo, --gzip, --incremental, --oci, --s3, --tar,
---ungzip, --unlzma, --unxz, and --product-out without --fs-config-file.
+Not possible yet, and refused: --clean=0, --clean=rvsp, --gzinfo, --incremental,
+--oci, --s3, --tar with anything else than f, and --product-out without
+--fs-config-file.
 ";
 
 const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, libdeflate, zstd\n";
@@ -105,6 +113,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let destination = Destination::of_path(&request.file)?;
     let mut said = Said::beside(destination.stream(), request.quiet);
     said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
+    let source = request.input.open()?;
     let signals = Signals::catch()?;
     let mut target = Target::create(destination, Existing::Replace, request.offset, None)?;
     if let Some(blob) = &request.blob {
@@ -114,9 +123,9 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         target = target.with_descriptor(path, &request.file, Existing::Replace)?;
     }
     request.build.scratch_dir = target.scratch_dir().to_owned();
-    let (source, outputs) = (DirSource::new(&request.source), target.ids());
+    let outputs = target.ids();
     let pack = PackRequest {
-        source: &source,
+        source: &*source,
         filter: &request.filter,
         policy: &request.policy,
         outputs: &outputs,

@@ -2,6 +2,7 @@
 
 use super::compression::{Compression, MetadataCompression};
 use super::extended::Extended;
+use super::input::{Input, InputOptions};
 use super::times::{Scope, TimeWishes};
 use super::value::{block_bits, id, invalid, signed, size};
 use super::{hints, refused};
@@ -103,6 +104,7 @@ pub struct Options {
     log: Log,
     quiet: bool,
     operands: Vec<PathBuf>,
+    input: InputOptions,
     block_bits: Option<BlockBits>,
     compressors: Vec<Compression>,
     hints: Option<PathBuf>,
@@ -146,7 +148,7 @@ pub struct Request {
     pub log: Log,
     pub quiet: bool,
     pub file: PathBuf,
-    pub source: PathBuf,
+    pub input: Input,
     /// Where in the file the image begins, in bytes.
     pub offset: u64,
     /// Where chunks go, if not into the file.
@@ -167,10 +169,10 @@ impl Options {
                 Item::Operand(operand) => self.operands.push(operand.into()),
                 Item::Option("help", _) => return Err(Stop::Help),
                 Item::Option("version", _) => return Err(super::version()),
-                Item::Option(name, value) => match refused::check(name, value.as_ref()) {
-                    Some(checked) => checked?,
-                    None => self.option(name, value)?,
-                },
+                Item::Option(name, value) => {
+                    refused::check(name)?;
+                    self.option(name, value)?;
+                }
             }
         }
         Ok(())
@@ -182,6 +184,7 @@ impl Options {
                 let name = value.map(|value| value.as_bytes().to_vec());
                 self.content_digests = Some(name.unwrap_or_else(|| FINGERPRINT_NAME.into()));
             }
+            ("tar" | "clean" | "gzip" | "ungzip" | "unlzma" | "unxz", value) => self.input.option(name, value)?,
             ("zD", value) => self.compress_directories = flag(name, value)?,
             ("MZ", value) => metadata_zone(value)?,
             ("ovlfs-strip", value) => self.policy.strip_overlay = flag(name, value)?,
@@ -263,7 +266,6 @@ impl Options {
 
     /// See that everything goes together.
     pub fn request(self) -> Result<Request, Stop> {
-        let (file, source) = self.operands()?;
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
         if let Some(bits) = self.block_bits.filter(|&bits| bits > BlockBits::DEFAULT) {
             warnings.push(format!("-b{}: only kernels with pages as long mount the image", bits.len()));
@@ -285,13 +287,16 @@ impl Options {
         let mut policy = self.policy;
         let latest;
         let build_time = times.build_time();
-        (policy.times, latest) = times.resolve(source_date_epoch()?, now);
+        let epoch = source_date_epoch()?;
+        (policy.times, latest) = times.resolve(epoch, now);
         policy.fs_config = match (self.fs_config, self.product_out) {
             (Some(path), _) => Some(fs_config(&path, &self.mount_point)?),
             // Its rules come before tables that are built into Android's mkfs.erofs, without which nothing could be executed.
             (None, Some(_)) => return Err(refused::not_yet("--product-out", "name a list by --fs-config-file, too")),
             (None, None) => None,
         };
+        let (file, operands) = self.operands.split_first().ok_or_else(|| Misuse::other("missing argument: FILE"))?;
+        let input = self.input.input(operands, epoch.or(times.fixed).unwrap_or(0))?;
         policy.labels = self.file_contexts.map(|path| labels(&path, self.mount_point)).transpose()?;
         let align = |what: &str, blocks: u64| match blocks.checked_mul(layout.block_bits.len()) {
             Some(0) => Ok(1),
@@ -330,8 +335,8 @@ impl Options {
         Ok(Request {
             log,
             quiet: self.quiet,
-            file,
-            source,
+            file: file.clone(),
+            input,
             offset,
             blob,
             vmdk,
@@ -354,19 +359,6 @@ impl Options {
         let own_mtimes = files.own_mtimes || metabox.is_some();
         let pack_directories = self.compress_directories;
         Ok(BuildOptions { holes: holes(&files), pack_directories, metabox, own_mtimes, ..files })
-    }
-
-    fn operands(&self) -> Result<(PathBuf, PathBuf), Stop> {
-        let missing = |what: &str| Stop::from(Misuse::Other(format!("missing argument: {what}")));
-        match &self.operands[..] {
-            [] => Err(missing("FILE")),
-            [_] => Err(missing("SOURCE")),
-            [_, source] if source.is_file() => {
-                Err(refused::not_yet(&source.display().to_string(), "the source is a directory, no archive or image"))
-            }
-            [file, source] => Ok((file.clone(), source.clone())),
-            [_, _, other, ..] => Err(Misuse::Other(format!("unexpected argument: {}", other.display())).into()),
-        }
     }
 
     /// log2 of the size of chunks, if there are any.

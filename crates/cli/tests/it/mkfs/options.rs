@@ -105,7 +105,7 @@ const ACCEPTED: [&[&str]; 94] = [
 ];
 
 /// With what is said about them.
-const REFUSED: [(&[&str], &str); 81] = [
+const REFUSED: [(&[&str], &str); 86] = [
     (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
     (&["-q"], "invalid option -- 'q'"),
     (&["-b8000"], "<E> erofs: invalid block size 8000"),
@@ -161,7 +161,7 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--fsalignblks=18446744073709551615"], "invalid fsalignblks 18446744073709551615"),
     (&["--gzinfo"], "--gzinfo: not yet supported"),
     (&["--gzinfo=x"], "--gzinfo: not yet supported"),
-    (&["--gzip"], "--gzip: not yet supported"),
+    (&["--gzip"], "--gzip must be used together with --tar"),
     (&["--incremental"], "--incremental: not yet supported"),
     (&["--incremental=data"], "--incremental: not yet supported"),
     (&["--max-extent-bytes=0"], "<E> erofs: invalid max extent bytes 0"),
@@ -177,10 +177,15 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--root-xattr-isize=1000000"], "<E> erofs: invalid root xattr isize 1000000"),
     (&["--s3=example.org,sig=4"], "--s3: not yet supported"),
     (&["--sort=size"], "invalid sort order size"),
-    (&["--tar=f"], "--tar: not yet supported: the source is a directory"),
-    (&["--ungzip"], "--ungzip: not yet supported"),
-    (&["--unlzma=x"], "--unlzma: not yet supported"),
-    (&["--unxz"], "--unxz: not yet supported"),
+    (&["--tar=i"], "--tar=i: not yet supported: data of archives is copied"),
+    (&["--tar=0"], "--tar=0: not yet supported"),
+    (&["--tar=headerball,map"], "--tar=headerball,map: not yet supported"),
+    (&["--tar=f,map"], "--tar=f,map: not yet supported"),
+    (&["--tar=x"], "<E> erofs: invalid --tar=x"),
+    (&["--tar=f"], "src: "),
+    (&["--ungzip"], "--ungzip must be used together with --tar"),
+    (&["--unlzma=x"], "--unlzma must be used together with --tar"),
+    (&["--unxz"], "--unxz must be used together with --tar"),
     (&["--vmdk-desc=/nowhere/x"], "/nowhere/x"),
     (&["--workers=x"], "<E> erofs: invalid worker number x"),
     (&["--workers=1025"], "invalid worker number 1025"),
@@ -189,7 +194,7 @@ const REFUSED: [(&[&str], &str); 81] = [
     (&["--xattr-prefix=user."], "prefix user. of extended attributes"),
     (&["--zD=2"], "<E> erofs: invalid --zD=2"),
     (&["--zfeature-bits=999"], "<E> erofs: unsupported zfeature bit 8"),
-    (&["--quiet", "--tar=f"], "--tar: not yet supported"),
+    (&["--quiet", "--tar=i"], "--tar=i: not yet supported"),
 ];
 
 #[test]

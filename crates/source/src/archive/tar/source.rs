@@ -12,6 +12,7 @@ use super::scan::scan;
 use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
+use crate::input::compression::Compression;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
@@ -52,6 +53,7 @@ pub struct TarOptions {
 pub struct TarSource {
     path: PathBuf,
     options: TarOptions,
+    compression: Option<Compression>,
     /// None while it is read, and once reading it failed: a stream cannot be read again.
     tape: Mutex<Option<Tape>>,
 }
@@ -76,8 +78,13 @@ impl TarSource {
     }
 
     pub(crate) fn of(candidate: Candidate<'_>, options: TarOptions) -> Result<Self, SourceError> {
-        let path = candidate.path().to_owned();
-        Ok(Self { path, options, tape: Mutex::new(Some(candidate.into_tape()?)) })
+        let (path, compression) = (candidate.path().to_owned(), candidate.compression());
+        Ok(Self { path, options, compression, tape: Mutex::new(Some(candidate.into_tape()?)) })
+    }
+
+    /// How the archive is compressed, if it is.
+    pub fn compression(&self) -> Option<Compression> {
+        self.compression
     }
 
     /// As [`Source::scan`], with the place of each file's data in the archive: what an image needs that refers to the archive instead of copying

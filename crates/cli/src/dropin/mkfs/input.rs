@@ -1,0 +1,206 @@
+//! What an image is made of: a directory, a tar archive, or other images.
+
+use super::refused::not_yet;
+use crate::dropin::Stop;
+use crate::dropin::getopt::Misuse;
+use crate::exit::Failure;
+use crate::image::DEVICE_OPTION;
+use kiln_builder::tree::{Implied, Metadata};
+use kiln_read::ReadAt;
+use kiln_source::archive::tar::{TarIndex, TarOptions, TarSource};
+use kiln_source::dir::DirSource;
+use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::{
+    Compression, KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, Unreadable, open_as,
+};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of an archive that are copied at once.
+const PIECE_LEN: usize = 1 << 20;
+
+/// What the options for archives and images say.
+#[derive(Default)]
+pub struct InputOptions {
+    /// `--tar`
+    is_tar: bool,
+    /// `--gzip` and its like, the last of them, as it is written.
+    packed: Option<(&'static str, Packed)>,
+    /// Where a compressed archive goes as it was before.
+    kept: Option<PathBuf>,
+    /// `--clean`: contents of images are copied.
+    copies_data: bool,
+}
+
+/// How an archive must be compressed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    /// With gzip, or not at all, which zlib's functions for files take for the same.
+    Gzip,
+    /// With xz, in the form .lzma, or with lzip: liblzma has one decoder for all.
+    Lzma,
+}
+
+impl Packed {
+    fn accepts(self, found: Option<Compression>) -> bool {
+        match self {
+            Packed::Gzip => matches!(found, None | Some(Compression::Gzip)),
+            Packed::Lzma => matches!(found, Some(Compression::Xz | Compression::Lzma | Compression::Lzip)),
+        }
+    }
+}
+
+impl InputOptions {
+    /// Take one of the options: `--tar`, `--clean`, `--gzip`, `--ungzip`, `--unlzma`, `--unxz`.
+    pub fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
+        let text = value.as_ref().map(|value| value.to_string_lossy());
+        match (name, text.as_deref()) {
+            ("tar", None | Some("f")) => self.is_tar = true,
+            ("tar", Some(mode)) => return Err(tar_mode(mode)),
+            ("clean", None | Some("" | "data")) => self.copies_data = true,
+            ("clean", Some(_)) => return Err(not_yet("--clean", "all data is written")),
+            ("gzip", _) => self.packed = Some(("--gzip", Packed::Gzip)),
+            ("ungzip", _) => self.packed = Some(("--ungzip", Packed::Gzip)),
+            ("unlzma", _) => self.packed = Some(("--unlzma", Packed::Lzma)),
+            _ => self.packed = Some(("--unxz", Packed::Lzma)),
+        }
+        if matches!(name, "ungzip" | "unlzma" | "unxz") {
+            self.kept = value.map(PathBuf::from);
+        }
+        Ok(())
+    }
+
+    /// What the operands behind FILE are. `built` is the time of directories that an archive only implies, in seconds since 1970.
+    pub fn input(self, operands: &[PathBuf], built: i64) -> Result<Input, Stop> {
+        let unexpected =
+            |operand: &Path| Err(Misuse::Other(format!("unexpected argument: {}", operand.display())).into());
+        match (operands, self.packed) {
+            ([_, other, ..], _) if self.is_tar => unexpected(other),
+            (_, packed) if self.is_tar => {
+                let path = operands.first().map_or("-".into(), PathBuf::clone);
+                Ok(Input::Tar(Tar { path, packed, kept: self.kept, built }))
+            }
+            (_, Some((option, _))) => Err(Misuse::Other(format!("{option} must be used together with --tar")).into()),
+            ([], _) => Err(Misuse::other("missing argument: SOURCE").into()),
+            ([first, ..], _) if first.exists() && !first.is_dir() => match self.copies_data {
+                true => Ok(Input::Images(operands.to_vec())),
+                false => {
+                    let why = "data in other images is copied, not referred to: say so with --clean=data (or --tar=f)";
+                    Err(not_yet(&first.display().to_string(), why))
+                }
+            },
+            ([source], _) => Ok(Input::Directory(source.clone())),
+            ([_, other, ..], _) => unexpected(other),
+        }
+    }
+}
+
+/// The error of a mode of `--tar` that is not possible.
+fn tar_mode(mode: &str) -> Stop {
+    match mode.split(',').next() {
+        Some("0" | "i" | "headerball") => not_yet(&format!("--tar={mode}"), "data of archives is copied: use --tar=f"),
+        Some("f") => not_yet(&format!("--tar={mode}"), "no map of the archive is written"),
+        _ => Misuse::Other(format!("invalid --tar={mode}")).into(),
+    }
+}
+
+/// What an image is made of.
+pub enum Input {
+    Directory(PathBuf),
+    Tar(Tar),
+    /// The lowest first.
+    Images(Vec<PathBuf>),
+}
+
+/// An archive.
+pub struct Tar {
+    path: PathBuf,
+    packed: Option<(&'static str, Packed)>,
+    kept: Option<PathBuf>,
+    built: i64,
+}
+
+impl Input {
+    /// Open it.
+    ///
+    /// # Errors
+    /// What cannot be read, and what is not compressed as the options say.
+    pub fn open(&self) -> Result<Box<dyn Source>, Failure> {
+        let source = match self {
+            Input::Directory(path) => return Ok(Box::new(DirSource::new(path))),
+            Input::Tar(tar) => return tar.open(),
+            Input::Images(paths) => open_images(paths),
+        };
+        source.map_err(failure)
+    }
+}
+
+fn failure(error: SourceError) -> Failure {
+    Failure::of_source(error, None, DEVICE_OPTION)
+}
+
+/// Images over each other. Whiteouts stay, for layers that will lie below: `--ovlfs-strip` removes them.
+fn open_images(paths: &[PathBuf]) -> Result<Box<dyn Source>, SourceError> {
+    let images: Vec<SourceKind> = KINDS.iter().filter(|kind| kind.name == "erofs").copied().collect();
+    let options = SourceOptions::default();
+    let open = |path: &PathBuf| open_as(&images, path, &options);
+    match paths {
+        [only] => open(only),
+        paths => {
+            let parts: Result<Vec<_>, SourceError> = paths.iter().map(|path| Ok(Part::new(open(path)?, b""))).collect();
+            Ok(Box::new(Merged::new(parts?, Whiteouts::Keep)))
+        }
+    }
+}
+
+impl Tar {
+    fn open(&self) -> Result<Box<dyn Source>, Failure> {
+        let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
+        let options = TarOptions { implied: Implied::Inherited(root) };
+        let tar = TarSource::open(&self.path, &SourceOptions::default(), options).map_err(failure)?;
+        if let Some((option, packed)) = self.packed
+            && !packed.accepts(tar.compression())
+        {
+            let found = tar.compression().map_or("not at all", Compression::name);
+            return Err(Failure::Usage(format!("{}: {option}: compressed otherwise: {found}", self.path.display())));
+        }
+        Ok(match &self.kept {
+            Some(path) => Box::new(KeptTar { tar, copy: path.clone() }),
+            None => Box::new(tar),
+        })
+    }
+}
+
+/// An archive of which a copy is kept, decompressed.
+struct KeptTar {
+    tar: TarSource,
+    copy: PathBuf,
+}
+
+impl Source for KeptTar {
+    fn path(&self) -> &Path {
+        self.tar.path()
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let TarIndex { scan, archive, .. } = self.tar.index(options)?;
+        copy(&*archive, &self.copy, options)?;
+        Ok(Scanned::Selected(scan))
+    }
+}
+
+fn copy(archive: &dyn ReadAt, to: &Path, options: &ScanOptions<'_>) -> Result<(), SourceError> {
+    let lost = |source: io::Error| SourceError::from(Unreadable { path: to.to_owned(), source });
+    let mut file = File::create(to).map_err(lost)?;
+    let (mut offset, len) = (0, archive.len().map_err(lost)?);
+    let mut piece = Vec::new();
+    while offset < len {
+        options.check_stop()?;
+        piece.resize((len - offset).min(PIECE_LEN as u64) as usize, 0);
+        archive.read_exact_at(&mut piece, offset).and_then(|()| file.write_all(&piece)).map_err(lost)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
