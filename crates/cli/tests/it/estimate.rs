@@ -53,8 +53,10 @@ fn presets_that_an_option_contradicts_say_so() {
     assert!(refused[0]["refused"].as_str().unwrap().contains("nothing is compressed"));
     fails(&["pack", "--estimate", "-C", "5", &root], 2, "-C 5");
     fails(&["pack", "--estimate", &scratch.path("nowhere")], 1, "nowhere");
-    fails(&["pack", "--estimate", &root, &scratch.path("image")], 2, "cannot be used with");
-    fails(&["pack", &root], 2, "required");
+    // An estimate makes no image: all operands are sources.
+    fails(&["pack", "--estimate", &root, &scratch.path("image")], 1, "No such file");
+    fails(&["pack", "--estimate", &root, "-o", &scratch.path("image")], 2, "cannot be used with");
+    fails(&["pack", &root], 2, "name the image to make");
 }
 
 #[test]
