@@ -39,5 +39,5 @@ pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Re
         let reason = "contents lie below another directory only of an mtree manifest";
         return Err(SourceError::Options { path: what.to_owned(), reason });
     }
-    open_candidate(kinds, candidate)
+    open_candidate(kinds, if kinds.len() == 1 { candidate.of_given_kind() } else { candidate })
 }

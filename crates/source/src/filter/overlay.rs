@@ -70,7 +70,7 @@ fn put_mark(builder: &mut Builder, dir: NodeId, name: &[u8], value: &[u8]) {
 }
 
 /// Remove the marks of overlayfs: whiteouts and attributes.
-pub(super) fn strip(builder: &mut Builder) {
+pub(crate) fn strip(builder: &mut Builder) {
     let is_whiteout = |builder: &Builder, id: NodeId| matches!(builder.nodes()[id.idx()].kind, Kind::CharDevice(rdev) if rdev == WHITEOUT);
     for id in (0..builder.nodes().len() as u32).map(NodeId) {
         if let Kind::Directory(entries) = &builder.nodes()[id.idx()].kind

@@ -38,6 +38,8 @@ pub struct SourceOptions {
 pub struct Candidate<'a> {
     path: &'a Path,
     options: &'a SourceOptions,
+    /// Whether the caller says of what kind it is.
+    kind_is_given: bool,
     found: Found,
     /// The first [`HEAD_LEN`] bytes from the offset on, or all.
     head: Vec<u8>,
@@ -71,7 +73,17 @@ impl<'a> Candidate<'a> {
     fn of_found(path: &'a Path, options: &'a SourceOptions, mut found: Found, head: Vec<u8>) -> Self {
         let mut behind = Vec::new();
         let plain_head = Compression::of(&head).map(|compression| decode(compression, &head, &mut found, &mut behind));
-        Self { path, options, found, head, behind, plain_head }
+        Self { path, options, kind_is_given: false, found, head, behind, plain_head }
+    }
+
+    /// The same, where the caller says of what kind it is.
+    pub(crate) fn of_given_kind(self) -> Self {
+        Self { kind_is_given: true, ..self }
+    }
+
+    /// Whether the caller says of what kind it is: then it must not be taken for something else.
+    pub(crate) fn kind_is_given(&self) -> bool {
+        self.kind_is_given
     }
 
     /// What `bytes` holds, which errors call `path`.
@@ -91,7 +103,7 @@ impl<'a> Candidate<'a> {
     pub(crate) fn preview(&self) -> Option<Self> {
         let head = self.plain_head.clone()?;
         let found = Found::Stream(Box::new(io::empty()));
-        Some(Self { path: self.path, options: self.options, found, head, behind: Vec::new(), plain_head: None })
+        Some(Self { found, head, behind: Vec::new(), plain_head: None, ..*self })
     }
 
     /// What it holds, decompressed, in a nameless file.
@@ -99,14 +111,15 @@ impl<'a> Candidate<'a> {
     /// # Errors
     /// A directory; errors of the system, and of the compressed data.
     pub(crate) fn decompressed(self) -> Result<Self, SourceError> {
-        let (path, options) = (self.path, self.options);
+        let (path, options, kind_is_given) = (self.path, self.options, self.kind_is_given);
         let unreadable = |source| Unreadable { path: path.to_owned(), source };
         let mut tape = self.into_tape()?;
         match tape.skip(u64::MAX) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(unreadable(error).into()),
             _ => {}
         }
-        Self::of_bytes(path, options, tape.finish().map_err(unreadable)?)
+        let plain = Self::of_bytes(path, options, tape.finish().map_err(unreadable)?)?;
+        Ok(Self { kind_is_given, ..plain })
     }
 
     /// Its path.

@@ -69,10 +69,10 @@ impl Blobs {
             }
             Place::Archive { tree, files, archive } => {
                 let Some(id) = find(tree, name, 8) else { return Ok(None) };
-                let Kind::File { content, .. } = tree.node(id).kind else { return Ok(None) };
+                let Kind::File { content, len, .. } = tree.node(id).kind else { return Ok(None) };
                 let range = match *files.runs(content) {
-                    [] => 0..0,
-                    [run] if run.la == 0 => run.pa..run.pa + run.len,
+                    [] if len == 0 => 0..0,
+                    [run] if run.la == 0 && run.len == len => run.pa..run.pa + run.len,
                     _ => return Err(unreadable(io::Error::other("a blob with holes")).into()),
                 };
                 Ok(Some(Arc::new(PartSource::new(Arc::clone(archive), range))))
@@ -99,19 +99,31 @@ impl Blobs {
         if len != descriptor.size {
             return Err(self.wrong(&name, format!("size = {}, but the blob has {len} bytes", descriptor.size)));
         }
+        let found = self.digest(&name, &*blob, options)?;
+        match descriptor.digest == found {
+            true => Ok(blob),
+            false => Err(self.wrong(&name, format!("digest = {}, but the blob has {found}", descriptor.digest))),
+        }
+    }
+
+    /// The digest of what is at `name`, `sha256:...`.
+    pub(super) fn digest(
+        &self,
+        name: &str,
+        file: &dyn ReadAt,
+        options: &ScanOptions<'_>,
+    ) -> Result<String, SourceError> {
+        let unreadable = |source| Unreadable { path: self.path.join(name), source };
+        let len = file.len().map_err(unreadable)?;
         let (mut hasher, mut off, mut piece) = (Sha256::new(), 0, vec![0; PIECE_LEN.min(len as usize)]);
         while off < len {
             options.check_stop()?;
             let part = &mut piece[..(len - off).min(PIECE_LEN as u64) as usize];
-            blob.read_exact_at(part, off).map_err(unreadable)?;
+            file.read_exact_at(part, off).map_err(unreadable)?;
             hasher.update(&*part);
             off += part.len() as u64;
         }
-        let found = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        match descriptor.digest.strip_prefix("sha256:") == Some(&found) {
-            true => Ok(blob),
-            false => Err(self.wrong(&name, format!("digest = {}, but the blob has sha256:{found}", descriptor.digest))),
-        }
+        Ok(hex_digest(hasher))
     }
 
     /// The JSON document of a descriptor.
@@ -126,13 +138,16 @@ impl Blobs {
                 self.wrong(&name, format!("size = {} of a document: more than {DOCUMENT_MAX_LEN}", descriptor.size))
             );
         }
-        self.blob(descriptor, options)?;
-        self.json(&name)
+        let blob = self.blob(descriptor, options)?;
+        self.json_of(&name, &*blob)
     }
 
     /// The JSON document at `name`, and its bytes.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<(T, Vec<u8>), SourceError> {
-        let file = self.required(name)?;
+        self.json_of(name, &*self.required(name)?)
+    }
+
+    fn json_of<T: DeserializeOwned>(&self, name: &str, file: &dyn ReadAt) -> Result<(T, Vec<u8>), SourceError> {
         let unreadable = |source| Unreadable { path: self.path.join(name), source };
         let len = file.len().map_err(unreadable)?;
         if len > DOCUMENT_MAX_LEN {
@@ -159,6 +174,12 @@ impl Blobs {
     pub(super) fn wrong(&self, name: &str, reason: String) -> SourceError {
         SourceError::Malformed { path: self.path.join(name), offset: 0, reason }
     }
+}
+
+/// A digest as descriptors have it.
+fn hex_digest(hasher: Sha256) -> String {
+    let hex = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{hex}")
 }
 
 /// What is at a path of an archive; `docker save` makes links of layers that several images have.

@@ -1,15 +1,17 @@
 //! One image of a layout: its manifest, and its layers.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, Listed, Platform};
-use super::layer::Layer;
+use super::layer::{Layer, Place};
 use super::records::{
-    CONTAINERD_NAME, ConfigPlatform, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, Manifest, REF_NAME,
+    Annotations, CONTAINERD_NAME, ConfigPlatform, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, LAYOUT_FILE,
+    Manifest, REF_NAME,
 };
-use crate::error::SourceError;
+use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::SourceOptions;
 use crate::source::{ScanOptions, Source};
 
@@ -17,6 +19,14 @@ use crate::source::{ScanOptions, Source};
 const INDEX_DEPTH_MAX: u32 = 4;
 /// Most images of a layout.
 const IMAGES_MAX: usize = 10_000;
+/// Most indexes of a layout, each counted as often as others list it.
+const INDEXES_MAX: usize = 1000;
+/// Most layers of an image. overlayfs takes 500.
+const LAYERS_MAX: usize = 1000;
+/// The longest name of an image, in bytes.
+const NAME_MAX_LEN: usize = 1024;
+/// Most images that an error lists.
+const TOLD_MAX: usize = 20;
 /// Media type of what tells about the layer in front of it, and is none.
 const CHUNK_INDEX: &str = "application/vnd.erofs.chunk-index";
 /// Annotation of manifests that are no images, but attest something about one.
@@ -29,6 +39,8 @@ pub struct OciImage {
     pub listed: Listed,
     /// The document that says how to run it, as it is.
     pub config: Vec<u8>,
+    /// What its manifest says about it.
+    pub annotations: Annotations,
     /// The lowest first.
     pub layers: Vec<LayerBlob>,
 }
@@ -36,8 +48,6 @@ pub struct OciImage {
 /// Where a layer is.
 #[derive(Clone, Debug)]
 pub struct LayerBlob {
-    /// Its digest, hexadecimal; of `docker save` without digests, the name of its directory.
-    pub name: String,
     place: LayerPlace,
 }
 
@@ -59,63 +69,95 @@ enum EntryPlace {
     Docker(DockerImage),
 }
 
+/// Whether the files of an archive are a layout, and not only called like those of one.
+///
+/// # Errors
+/// Files that cannot be read.
+pub(super) fn holds_images(blobs: &Blobs) -> Result<bool, SourceError> {
+    if blobs.file(LAYOUT_FILE)?.is_some() && blobs.file(INDEX_FILE)?.is_some() {
+        return Ok(true);
+    }
+    // Of what is called so, only `docker save` writes a list: manifests of web applications are objects.
+    let Some(file) = blobs.file(DOCKER_FILE)? else { return Ok(false) };
+    let unreadable = |source| Unreadable { path: blobs.path().join(DOCKER_FILE), source };
+    let mut head = [b' '; 64];
+    let len = file.len().map_err(unreadable)?.min(head.len() as u64) as usize;
+    file.read_exact_at(&mut head[..len], 0).map_err(unreadable)?;
+    Ok(head.trim_ascii_start().starts_with(b"["))
+}
+
 /// All images of a layout.
 ///
 /// # Errors
-/// No layout; documents that cannot be read.
+/// No layout; documents that cannot be read; far more than a layout should hold.
 pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, SourceError> {
-    let mut entries = Vec::new();
     if blobs.file(INDEX_FILE)?.is_some() {
         let (index, _) = blobs.json::<Index>(INDEX_FILE)?;
-        add_index(blobs, options, index, &mut (Vec::new(), INDEX_DEPTH_MAX, &mut entries))?;
-    } else if blobs.file(DOCKER_FILE)?.is_some() {
-        let (images, _) = blobs.json::<Vec<DockerImage>>(DOCKER_FILE)?;
-        entries.extend(images.into_iter().take(IMAGES_MAX).map(|image| Entry {
-            listed: Listed {
-                names: image.repo_tags.clone().unwrap_or_default(),
-                digest: image.config.clone(),
-                platform: docker_platform(blobs, &image),
-            },
-            place: EntryPlace::Docker(image),
-        }));
-    } else {
+        let mut listing = Listing { blobs, options, index_count: 0, entries: Vec::new() };
+        listing.add(index, &[], INDEX_DEPTH_MAX)?;
+        return Ok(listing.entries);
+    }
+    if blobs.file(DOCKER_FILE)?.is_none() {
         let reason = format!("neither {INDEX_FILE} nor {DOCKER_FILE} is in it: no image of a container");
         return Err(SourceError::Unknown { path: blobs.path().to_owned(), reason });
     }
-    Ok(entries)
+    let (images, _) = blobs.json::<Vec<DockerImage>>(DOCKER_FILE)?;
+    if images.len() > IMAGES_MAX {
+        return Err(blobs.wrong(DOCKER_FILE, format!("it lists more than {IMAGES_MAX} images")));
+    }
+    let entry = |image: DockerImage| {
+        options.check_stop()?;
+        let (names, digest) = (image.repo_tags.clone().unwrap_or_default(), image.config.clone());
+        let listed = Listed { names, digest, platform: docker_platform(blobs, &image) };
+        Ok(Entry { listed, place: EntryPlace::Docker(image) })
+    };
+    images.into_iter().map(entry).collect()
 }
 
 fn docker_platform(blobs: &Blobs, image: &DockerImage) -> Option<Platform> {
     blobs.json::<ConfigPlatform>(&image.config).ok().map(|(config, _)| config.into())
 }
 
-/// Add what an index lists: names that its entry had, how much deeper indexes may lie, and what was found so far.
-fn add_index(
-    blobs: &Blobs,
-    options: &ScanOptions<'_>,
-    index: Index,
-    state: &mut (Vec<String>, u32, &mut Vec<Entry>),
-) -> Result<(), SourceError> {
-    for descriptor in index.manifests {
-        options.check_stop()?;
-        if descriptor.annotations.contains_key(REFERENCE_TYPE) || state.2.len() >= IMAGES_MAX {
-            continue;
+/// What was found so far in indexes.
+struct Listing<'a> {
+    blobs: &'a Blobs,
+    options: &'a ScanOptions<'a>,
+    index_count: usize,
+    entries: Vec<Entry>,
+}
+
+impl Listing<'_> {
+    /// Add what an index lists, whose own entry had these names, and in which indexes may lie `depth` deep.
+    fn add(&mut self, index: Index, names: &[String], depth: u32) -> Result<(), SourceError> {
+        let wrong = |reason| Err(self.blobs.wrong(INDEX_FILE, reason));
+        self.index_count += 1;
+        if self.index_count > INDEXES_MAX {
+            return wrong(format!("it leads to more than {INDEXES_MAX} indexes"));
         }
-        let own = [CONTAINERD_NAME, REF_NAME].iter().filter_map(|key| descriptor.annotations.get(*key).cloned());
-        let names: Vec<String> = state.0.iter().cloned().chain(own).collect();
-        if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
-            let depth = state.1.checked_sub(1).ok_or_else(|| {
-                blobs.wrong(INDEX_FILE, format!("indexes lie in indexes more than {INDEX_DEPTH_MAX} deep"))
-            })?;
-            let (inner, _) = blobs.document::<Index>(&descriptor, options)?;
-            add_index(blobs, options, inner, &mut (names, depth, &mut *state.2))?;
-        } else {
-            let platform = descriptor.platform.as_ref().map(Platform::from);
-            let listed = Listed { names, digest: descriptor.digest.clone(), platform };
-            state.2.push(Entry { listed, place: EntryPlace::Manifest(descriptor) });
+        for descriptor in index.manifests {
+            self.options.check_stop()?;
+            if descriptor.annotations.contains_key(REFERENCE_TYPE) {
+                continue;
+            }
+            let own = [CONTAINERD_NAME, REF_NAME].iter().filter_map(|key| descriptor.annotations.get(*key));
+            let own = own.filter(|name| name.len() <= NAME_MAX_LEN).cloned();
+            let names: Vec<String> = names.iter().cloned().chain(own).collect();
+            if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
+                let Some(depth) = depth.checked_sub(1) else {
+                    return wrong(format!("indexes lie in indexes more than {INDEX_DEPTH_MAX} deep"));
+                };
+                let (inner, _) = self.blobs.document::<Index>(&descriptor, self.options)?;
+                self.add(inner, &names, depth)?;
+            } else if self.entries.len() == IMAGES_MAX {
+                return wrong(format!("it lists more than {IMAGES_MAX} images"));
+            } else {
+                let platform = descriptor.platform.as_ref().map(Platform::from);
+                let listed = Listed { names, digest: descriptor.digest.clone(), platform };
+                self.entries.push(Entry { listed, place: EntryPlace::Manifest(descriptor) });
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The only image of `entries` that is meant.
@@ -123,27 +165,34 @@ fn add_index(
 /// # Errors
 /// None is, or several are: they are listed.
 pub(super) fn choose(entries: Vec<Entry>, choice: &ImageChoice, blobs: &Arc<Blobs>) -> Result<Entry, SourceError> {
-    let all: Vec<String> = entries.iter().map(|entry| entry.listed.to_string()).collect();
+    let all = tell(entries.iter());
+    let count = entries.len();
     let mut chosen: Vec<Entry> = entries.into_iter().filter(|entry| entry.listed.is(choice)).collect();
     // Several names of one manifest are one image.
-    chosen.dedup_by(|later, first| later.listed.digest == first.listed.digest);
-    let reason = match (chosen.len(), all.len()) {
+    let mut digests = HashSet::new();
+    chosen.retain(|entry| digests.insert(entry.listed.digest.clone()));
+    let reason = match (chosen.len(), count) {
         (1, _) => return Ok(chosen.remove(0)),
         (_, 0) => "no image is in it".to_owned(),
-        (0, _) => format!("none of its images is meant by --image and --platform: {}", all.join("; ")),
-        _ => {
-            let several: Vec<String> = chosen.iter().map(|entry| entry.listed.to_string()).collect();
-            format!("several images are meant, choose one by --image or --platform: {}", several.join("; "))
-        }
+        (0, _) => format!("none of its images is meant by --image and --platform: {all}"),
+        _ => format!("several images are meant, choose one by --image or --platform: {}", tell(chosen.iter())),
     };
     Err(SourceError::Choice { path: blobs.path().to_owned(), reason })
+}
+
+/// Images in a message.
+fn tell<'a>(entries: impl ExactSizeIterator<Item = &'a Entry>) -> String {
+    let more = entries.len().saturating_sub(TOLD_MAX);
+    let mut told: Vec<String> = entries.take(TOLD_MAX).map(|entry| entry.listed.to_string()).collect();
+    told.extend((more > 0).then(|| format!("and {more} more")));
+    told.join("; ")
 }
 
 impl OciImage {
     /// The image that an entry lists.
     pub(super) fn open(entry: Entry, blobs: Arc<Blobs>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
         let Entry { mut listed, place } = entry;
-        let (config, layers) = match place {
+        let (config, layers, annotations) = match place {
             EntryPlace::Manifest(descriptor) => {
                 let (manifest, _) = blobs.document::<Manifest>(&descriptor, options)?;
                 let (platform, config) = blobs.document::<ConfigPlatform>(&manifest.config, options)?;
@@ -152,31 +201,54 @@ impl OciImage {
                 }
                 let layers = manifest.layers.into_iter().filter(|layer| !layer.media_type.starts_with(CHUNK_INDEX));
                 let layers: Result<Vec<_>, _> = layers.map(|layer| LayerBlob::of_descriptor(layer, &blobs)).collect();
-                (config, layers?)
+                (config, layers?, manifest.annotations)
             }
             EntryPlace::Docker(image) => {
                 let (_, config) = blobs.json::<ConfigPlatform>(&image.config)?;
-                (config, image.layers.into_iter().map(LayerBlob::of_path).collect())
+                (config, image.layers.into_iter().map(LayerBlob::of_path).collect(), Annotations::new())
             }
         };
-        Ok(Self { blobs, listed, config, layers })
+        if layers.len() > LAYERS_MAX {
+            let reason = format!("the image {} has more than {LAYERS_MAX} layers", listed.digest);
+            return Err(SourceError::Unsupported { path: blobs.path().to_owned(), reason });
+        }
+        Ok(Self { blobs, listed, config, annotations, layers })
     }
 
-    /// A layer as a source. Marks for lower layers are those of overlayfs.
+    /// Layer `at` as a source. Marks for lower layers are those of overlayfs; the lowest layer has none.
     ///
     /// # Errors
     /// A blob that is missing or has another digest; what is neither a tar archive nor an EROFS image.
+    ///
+    /// # Panics
+    /// There is no such layer.
     pub fn layer(
         &self,
-        layer: &LayerBlob,
+        at: usize,
         source: &SourceOptions,
         options: &ScanOptions<'_>,
     ) -> Result<Box<dyn Source>, SourceError> {
+        let layer = &self.layers[at];
         let blob = match &layer.place {
             LayerPlace::Blob(descriptor) => self.blobs.blob(descriptor, options)?,
             LayerPlace::Path(path) => self.blobs.required(path)?,
         };
-        Ok(Box::new(Layer::open(self.layer_path(layer), blob, source)?))
+        let place = if at == 0 { Place::Lowest } else { Place::Upper };
+        Ok(Box::new(Layer::open(self.layer_path(layer), blob, source, place)?))
+    }
+
+    /// The digest of layer `at`, `sha256:...`. What `docker save` wrote without one is read for it.
+    ///
+    /// # Errors
+    /// A blob that is missing or cannot be read.
+    ///
+    /// # Panics
+    /// There is no such layer.
+    pub fn layer_digest(&self, at: usize, options: &ScanOptions<'_>) -> Result<String, SourceError> {
+        match &self.layers[at].place {
+            LayerPlace::Blob(descriptor) => Ok(descriptor.digest.clone()),
+            LayerPlace::Path(path) => self.blobs.digest(path, &*self.blobs.required(path)?, options),
+        }
     }
 
     /// What errors call a layer.
@@ -197,23 +269,13 @@ impl LayerBlob {
             (_, Some("overlay-data")) => "a layer that holds data of another one only",
             _ if kind.ends_with("+encrypted") => "an encrypted layer",
             (false, _) => "no layer of files",
-            (true, _) => {
-                let name = descriptor.digest.rsplit(':').next().unwrap_or_default().to_owned();
-                return Ok(Self { name, place: LayerPlace::Blob(descriptor) });
-            }
+            (true, _) => return Ok(Self { place: LayerPlace::Blob(descriptor) }),
         };
         let reason = format!("layer {}: mediaType = {kind:?}: {refusal}", descriptor.digest);
         Err(SourceError::Unsupported { path: blobs.path().to_owned(), reason })
     }
 
     fn of_path(path: String) -> Self {
-        // `HEX/layer.tar`, or `blobs/sha256/HEX`.
-        let names: Vec<&str> = path.split('/').collect();
-        let name = match *names {
-            [.., dir, "layer.tar"] => dir,
-            [.., name] => name,
-            [] => "",
-        };
-        Self { name: name.to_owned(), place: LayerPlace::Path(path) }
+        Self { place: LayerPlace::Path(path) }
     }
 }

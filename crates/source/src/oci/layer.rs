@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::archive::tar::source as tar;
 use crate::error::SourceError;
-use crate::filter::overlay::from_aufs;
+use crate::filter::Filter;
+use crate::filter::overlay::{from_aufs, strip};
 use crate::image::erofs::source as erofs;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::{SourceKind, open_candidate};
@@ -22,16 +23,31 @@ pub(super) struct Layer {
     inner: Box<dyn Source>,
     /// A tar layer: its marks are names.
     has_aufs_marks: bool,
+    place: Place,
+}
+
+/// Where a layer lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nothing is below it for its marks to take away: it has none.
+    Lowest,
+    /// Over other layers.
+    Upper,
 }
 
 impl Layer {
     /// The layer in `blob`, which errors call `path`.
-    pub(super) fn open(path: PathBuf, blob: Arc<dyn ReadAt>, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(super) fn open(
+        path: PathBuf,
+        blob: Arc<dyn ReadAt>,
+        options: &SourceOptions,
+        place: Place,
+    ) -> Result<Self, SourceError> {
         let options = SourceOptions { spool_dir: options.spool_dir.clone(), ..SourceOptions::default() };
         let candidate = Candidate::of_bytes(&path, &options, blob)?;
         let has_aufs_marks = (tar::KIND.is)(&candidate);
         let inner = open_candidate(KINDS, candidate)?;
-        Ok(Self { path, inner, has_aufs_marks })
+        Ok(Self { path, inner, has_aufs_marks, place })
     }
 }
 
@@ -41,12 +57,17 @@ impl Source for Layer {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let Scan { mut tree, skipped, outputs } = self.inner.scan(options)?;
+        // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
+        let Scan { tree, skipped, outputs } =
+            self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        let (mut builder, contents) = Builder::from_tree(tree);
         if self.has_aufs_marks {
-            let (mut builder, contents) = Builder::from_tree(tree);
-            let marked = from_aufs(&mut builder).and_then(|()| builder.finish(contents));
-            tree = marked.map_err(SourceError::tree(&self.path))?;
+            from_aufs(&mut builder).map_err(SourceError::tree(&self.path))?;
         }
-        Ok(Scanned::Selected(Scan { tree, skipped, outputs }))
+        if self.place == Place::Lowest {
+            strip(&mut builder);
+        }
+        let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;
+        Ok(Scanned::Everything(Scan { tree, skipped, outputs }))
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::blobs::Blobs;
-use super::choice::Listed;
-use super::image::{OciImage, choose, list};
+use super::choice::{ImageChoice, Listed};
+use super::image::{OciImage, choose, holds_images, list};
 use super::records::{INDEX_FILE, LAYOUT_FILE};
 use crate::archive::tar::source::{TarIndex, TarOptions, TarSource, is_archive as is_tar};
 use crate::error::SourceError;
+use crate::filter::Filter;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::merge::{Merged, Part, Whiteouts};
@@ -30,10 +31,14 @@ fn is_archive(head: &[u8]) -> bool {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     let first = name.split(|&b| b == b'/').next().unwrap_or_default();
     let is_hex = |bytes: &[u8]| bytes.len() == 64 && bytes.iter().all(u8::is_ascii_hexdigit);
+    let is_document_or_layer = |name: &[u8]| {
+        let stem = name.strip_suffix(b".json").or(name.strip_suffix(b".tar"));
+        stem.is_some_and(is_hex)
+    };
     let is_one = match first {
         b"blobs" => name.starts_with(b"blobs/") && (name.len() == 6 || name.starts_with(b"blobs/sha256")),
         b"index.json" | b"oci-layout" | b"manifest.json" | b"repositories" => true,
-        first => is_hex(first) || first.strip_suffix(b".json").is_some_and(is_hex),
+        first => is_hex(first) || is_document_or_layer(first),
     };
     is_one && is_tar(head)
 }
@@ -52,7 +57,15 @@ pub struct OciSource {
 
 enum Layout {
     Directory,
-    Archive { tar: TarSource, blobs: Mutex<Option<Arc<Blobs>>> },
+    Archive { tar: TarSource, blobs: Mutex<Option<Arc<Blobs>>>, without_image: WithoutImage },
+}
+
+/// What an archive is in which no image lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutImage {
+    Error,
+    /// An archive of files that are called like those of a layout.
+    Tar,
 }
 
 impl OciSource {
@@ -61,20 +74,25 @@ impl OciSource {
     /// # Errors
     /// Nothing is there, or it cannot be read. What it holds shows when it is scanned.
     pub fn open(path: &Path, options: &SourceOptions) -> Result<Self, SourceError> {
-        Self::of(Candidate::new(path, options)?)
+        Self::of(Candidate::new(path, options)?.of_given_kind())
     }
 
     fn of(candidate: Candidate<'_>) -> Result<Self, SourceError> {
         let (path, options) = (candidate.path().to_owned(), candidate.options().clone());
         let layout = match candidate.is_dir() {
             true => Layout::Directory,
-            false => Layout::Archive { tar: TarSource::of(candidate, TarOptions::default())?, blobs: Mutex::default() },
+            false => {
+                let is_asked_for = candidate.kind_is_given() || options.image != ImageChoice::default();
+                let without_image = if is_asked_for { WithoutImage::Error } else { WithoutImage::Tar };
+                let tar = TarSource::of(candidate, TarOptions::default())?;
+                Layout::Archive { tar, blobs: Mutex::default(), without_image }
+            }
         };
         Ok(Self { path, options, layout })
     }
 
     fn blobs(&self, options: &ScanOptions<'_>) -> Result<Arc<Blobs>, SourceError> {
-        let Layout::Archive { tar, blobs } = &self.layout else {
+        let Layout::Archive { tar, blobs, .. } = &self.layout else {
             return Ok(Arc::new(Blobs::in_directory(&self.path)?));
         };
         let mut known = blobs.lock();
@@ -114,12 +132,18 @@ impl Source for OciSource {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let image = self.image(options)?;
-        let layer = |layer| Ok(Part::new(image.layer(layer, &self.options, options)?, b""));
-        let parts: Vec<Part> = image.layers.iter().map(layer).collect::<Result<_, SourceError>>()?;
-        match parts.is_empty() {
-            true => Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() }),
-            false => Merged::new(parts, Whiteouts::Apply).read(options),
+        if let Layout::Archive { tar, without_image: WithoutImage::Tar, .. } = &self.layout
+            && !holds_images(&*self.blobs(options)?)?
+        {
+            return tar.read(options);
         }
+        let image = self.image(options)?;
+        let layer = |at| Ok(Part::new(image.layer(at, &self.options, options)?, b""));
+        let parts: Vec<Part> = (0..image.layers.len()).map(layer).collect::<Result<_, SourceError>>()?;
+        if parts.is_empty() {
+            return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() });
+        }
+        // The filter is about what a container sees: a file that it leaves out hides what is below all the same.
+        Merged::new(parts, Whiteouts::Apply).read(&ScanOptions { filter: &Filter::default(), ..*options })
     }
 }

@@ -9,6 +9,7 @@ mod filter;
 mod fs_config;
 mod merge;
 mod mtree;
+mod oci;
 mod policy;
 mod pseudo;
 mod squashfs;

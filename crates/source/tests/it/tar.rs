@@ -2,7 +2,7 @@
 
 mod hostile;
 mod programs;
-mod records;
+pub(crate) mod records;
 
 use crate::common::GOING;
 use kiln_builder::tree::Tree;
