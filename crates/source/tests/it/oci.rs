@@ -5,9 +5,9 @@ mod layouts;
 use crate::common::GOING;
 use crate::tar::records::{Archive, header, patch};
 use kiln_builder::BuildOptions;
-use kiln_builder::tree::Tree;
+use kiln_builder::tree::{Kind, Node, Tree};
 use kiln_source::filter::{Filter, Rule, Rules};
-use kiln_source::oci::ImageChoice;
+use kiln_source::oci::{ImageChoice, OciSource};
 use kiln_source::{KINDS, ScanOptions, SourceError, SourceKind, SourceOptions, open, open_as};
 use kiln_tests::image::build;
 use kiln_tests::snapshot::{assert_same, of_tree};
@@ -173,6 +173,70 @@ fn layouts_come_in_all_forms() {
         let refused = scan(KINDS, &path, &SourceOptions { image, ..SourceOptions::default() });
         assert!(matches!(refused.map(drop).unwrap_err(), SourceError::Choice { .. }), "{what}");
     }
+}
+
+#[test]
+fn what_docker_writes_today_is_both_a_layout_and_a_list() {
+    let mut layout = layout();
+    let manifest: Value = serde_json::from_slice(&layout.0["index.json"]).unwrap();
+    let manifest: Value = serde_json::from_slice(&layout.0[&path_of(&manifest["manifests"][0])]).unwrap();
+    let layers: Vec<String> = manifest["layers"].as_array().unwrap().iter().map(path_of).collect();
+    let list = json!([{ "Config": path_of(&manifest["config"]), "RepoTags": null, "Layers": layers }]);
+    layout.0.insert("manifest.json".into(), list.to_string().into_bytes());
+    let dir = TempDir::in_memory("oci").unwrap();
+    let path = dir.join("saved.tar");
+    for both in [true, false] {
+        fs::write(&path, layout.archive()).unwrap();
+        let source = OciSource::open(&path, &SourceOptions::default()).unwrap();
+        let images = source.images(&ScanOptions::new(&GOING)).unwrap();
+        assert_eq!(images.len(), 1);
+        assert_eq!(images[0].digest.starts_with("sha256:"), both, "a layout has digests: {}", images[0]);
+        assert_expected(&scan(KINDS, &path, &SourceOptions::default()).unwrap(), "saved");
+        layout.0.retain(|path, _| !["index.json", "oci-layout"].contains(&path.as_str()));
+    }
+}
+
+#[test]
+fn each_layer_is_a_source() {
+    let dir = TempDir::in_memory("oci").unwrap();
+    let parts = layers([false, false, true]);
+    let config = br#"{"os":"linux","architecture":"amd64","history":[]}"#;
+    let list = json!([{ "Config": "config.json", "Layers": ["a/layer.tar", "b/layer.tar", "c/layer.tar"] }]);
+    let mut archive = Archive::default().member("config.json", b'0', config);
+    for (name, layer) in ["a/layer.tar", "b/layer.tar", "c/layer.tar"].iter().zip(&parts) {
+        archive = archive.member(name, b'0', layer);
+    }
+    fs::write(dir.join("saved.tar"), archive.member("manifest.json", b'0', list.to_string().as_bytes()).end()).unwrap();
+    let (options, scanning) = (SourceOptions::default(), ScanOptions::new(&GOING));
+    let image = OciSource::open(&dir.join("saved.tar"), &options).unwrap().image(&scanning).unwrap();
+    assert_eq!(image.config, config);
+    let trees: Vec<Tree> = (0..image.layers.len())
+        .map(|at| {
+            assert_eq!(image.layer_digest(at, &scanning).unwrap(), format!("sha256:{}", hex(&parts[at])));
+            image.layer(at, &options, &scanning).unwrap().scan(&scanning).unwrap().tree
+        })
+        .collect();
+    let whiteouts = |tree: &Tree| {
+        let is_whiteout =
+            |node: &Node| matches!(node.kind, Kind::CharDevice(rdev) if (rdev.major, rdev.minor) == (0, 0));
+        let found = tree.nodes().filter(|(_, node)| is_whiteout(node));
+        let mut paths: Vec<String> = found.map(|(id, _)| String::from_utf8(tree.path(id)).unwrap()).collect();
+        paths.sort();
+        paths
+    };
+    // Nothing lies below the lowest, and so it has no marks. No layer has names of aufs.
+    assert!(whiteouts(&trees[0]).is_empty());
+    assert_eq!(whiteouts(&trees[1]), ["dir/a", "gone"]);
+    assert_eq!(whiteouts(&trees[2]), ["dir/b"]);
+    for tree in &trees {
+        let is_mark = |(id, _): (_, &Node)| tree.path(id).windows(4).any(|name| name == b".wh.");
+        assert!(!tree.nodes().any(is_mark));
+    }
+    let opaque = |path: &str| {
+        let id = trees[1].find(path.split('/').map(str::as_bytes)).unwrap();
+        trees[1].node(id).xattrs.iter().any(|x| &*x.name == b"trusted.overlay.opaque" && &*x.value == b"y")
+    };
+    assert!(opaque("opaque") && opaque("again") && !opaque("dir"));
 }
 
 #[test]
