@@ -10,8 +10,25 @@ if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command 
     command -v apt-get >/dev/null; then
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 util-linux >/dev/null
 fi
+# Programs that make and read archives and images, to compare with: a test does without those that are missing, and says so.
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
+    ! { command -v bsdtar && command -v cpio && command -v mkfs.ext4 && command -v zip && command -v mtree &&
+        command -v zstd && command -v lz4 && command -v bzip2 && command -v xz && command -v git && command -v setfacl; } >/dev/null 2>&1; then
+    apt-get update -qq >/dev/null 2>&1 || true
+    for package in libarchive-tools cpio e2fsprogs zip mtree-netbsd zstd lz4 bzip2 xz-utils git acl util-linux-extra; do
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null 2>&1 || true
+    done
+fi
 if [ "${1:-}" = --long ]; then
     shift
     export KILN_LONG=1
 fi
-exec cargo test --workspace "$@"
+KILN_SKIP_LOG=$(mktemp)
+export KILN_SKIP_LOG
+trap 'rm -f "$KILN_SKIP_LOG"' EXIT
+cargo test --workspace "$@" || status=$?
+if [ -s "$KILN_SKIP_LOG" ]; then
+    echo "Skipped, wholly or in part:"
+    sort "$KILN_SKIP_LOG" | uniq -c
+fi
+exit "${status:-0}"

@@ -10,6 +10,8 @@
 //! in the environment it fails instead.
 #![forbid(unsafe_code)]
 
+use std::io::Write;
+
 pub mod choices;
 pub mod copy;
 pub mod counted;
@@ -36,7 +38,38 @@ pub mod temp;
 pub fn skipped(reason: &str) {
     let strict = std::env::var_os("KILN_NO_SKIP").is_some_and(|value| value == "1");
     assert!(!strict, "SKIP: {reason} (KILN_NO_SKIP=1)");
+    tell_skip(reason);
+}
+
+/// Say that a test, or a part of one, is skipped because a program is not installed that the project does not need but for comparison. A
+/// program is a download, so `KILN_NO_SKIP=1` does not make this a failure; `test.sh` counts them at its end.
+pub fn without(program: &str) {
+    tell_skip(&format!("no program {program}"));
+}
+
+/// Whether mksquashfs of version 4.7 or later is installed, whose options the tests use. If not, this [says so](without).
+pub fn has_mksquashfs() -> bool {
+    let version = std::process::Command::new("mksquashfs").arg("-version").output();
+    // `mksquashfs version 4.7.5 (2025/10/27)`
+    let is_new = version.is_ok_and(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut numbers = text.split_whitespace().nth(2).unwrap_or_default().split('.').map(|part| part.parse::<u32>());
+        matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (4, 7))
+    });
+    if !is_new {
+        without("mksquashfs 4.7");
+    }
+    is_new
+}
+
+/// Print why something is skipped, and add it to the file that `test.sh` counts.
+fn tell_skip(reason: &str) {
     println!("SKIP: {reason}");
+    if let Some(path) = std::env::var_os("KILN_SKIP_LOG") {
+        let log = std::fs::File::options().append(true).create(true).open(path);
+        // One write, so that lines of several tests do not mix. A count that is lost changes no result.
+        let _ = log.and_then(|mut log| log.write_all(format!("{reason}\n").as_bytes()));
+    }
 }
 
 /// How often a test repeats itself: as often as the environment's variable `name` says, else `long` times with `KILN_LONG=1` in the

@@ -84,7 +84,7 @@ pub enum To {
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
-        _ => of_name(&format!(".{text}"))
+        _ => of_name(format!(".{text}"))
             .ok_or("use tar, zip, cpio, mtree, squashfs-pseudo, dir, or tar.zst and the like"),
     }
 }

@@ -81,8 +81,8 @@ fn program(dir: &Path, name: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = match child {
         Ok(child) => child,
-        Err(error) => {
-            skipped(&format!("{name}: {error}"));
+        Err(_) => {
+            kiln_tests::without(name);
             return None;
         }
     };

@@ -5,7 +5,7 @@ use kiln_source::{KINDS, ScanOptions, Source, SourceError, SourceKind, SourceOpt
 use kiln_tests::image::scan_dir;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_tree};
-use kiln_tests::{skipped, temp::TempDir};
+use kiln_tests::{temp::TempDir, without};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -61,7 +61,7 @@ fn without_links(mut snapshot: Snapshot) -> Snapshot {
 #[test]
 fn manifests_of_bsdtar_are_the_directory() {
     if Command::new("bsdtar").arg("--version").output().is_err() {
-        return skipped("no bsdtar");
+        return without("bsdtar");
     }
     let dir = TempDir::new("mtree").unwrap();
     let root = directory(&dir);
@@ -85,7 +85,7 @@ fn manifests_of_netbsd_are_the_directory() {
     let dir = TempDir::new("mtree").unwrap();
     let root = directory(&dir);
     let output = Command::new("mtree").arg("-c").arg("-p").arg(&root).args(["-K", "sha256,uid,gid"]).output();
-    let Ok(output) = output else { return skipped("no mtree") };
+    let Ok(output) = output else { return without("mtree") };
     fs::write(dir.join("manifest"), output.stdout).unwrap();
     let expected = of_tree(&scan_dir(&root, 1).unwrap().tree).unwrap();
     let found = read(&dir.join("manifest"), Some(&root)).unwrap();

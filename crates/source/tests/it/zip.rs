@@ -6,7 +6,7 @@ use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
-use kiln_tests::{rounds, skipped};
+use kiln_tests::{rounds, without};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -363,7 +363,7 @@ fn as_zip(snapshot: Snapshot) -> Snapshot {
 #[test]
 fn archives_of_info_zip_are_what_was_packed() {
     if Command::new("zip").arg("-v").output().is_err() {
-        return skipped("zip (Info-ZIP) is not installed");
+        return without("zip");
     }
     let dir = TempDir::new("zip").unwrap();
     let root = dir.path().join("tree");
@@ -414,7 +414,7 @@ z.close()
 "#;
     match Command::new("python3").args(["-c", script]).arg(&zip).status() {
         Ok(status) => assert!(status.success()),
-        Err(_) => return skipped("python3 is not installed"),
+        Err(_) => return without("python3"),
     }
     let tree = scan(&zip).unwrap().tree;
     assert_eq!(tree.len(), 10);
