@@ -1,5 +1,6 @@
 //! Archives as trees.
 
+pub(crate) mod cpio;
 mod decoded;
 pub(crate) mod members;
 pub mod tar;

@@ -7,6 +7,8 @@
 
 pub(crate) mod candidate;
 pub(crate) mod compression;
+mod joined;
 mod lz4_frames;
 pub(crate) mod part;
+mod reader;
 pub(crate) mod tape;

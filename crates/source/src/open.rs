@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::archive::cpio::source as cpio;
 use crate::archive::tar::source as tar;
 use crate::archive::zip::source as zip;
 use crate::dir::source as dir;
@@ -16,8 +17,18 @@ use crate::oci::source as oci;
 use crate::source::Source;
 
 /// All kinds of sources. The first that recognises something opens it.
-pub const KINDS: &[SourceKind] =
-    &[dir::KIND, erofs::KIND, squashfs::KIND, zip::KIND, oci::KIND, tar::KIND, ext4::KIND, mtree::KIND, pseudo::KIND];
+pub const KINDS: &[SourceKind] = &[
+    dir::KIND,
+    erofs::KIND,
+    squashfs::KIND,
+    zip::KIND,
+    oci::KIND,
+    tar::KIND,
+    ext4::KIND,
+    cpio::KIND,
+    mtree::KIND,
+    pseudo::KIND,
+];
 
 /// What is at the path `what`, by its content. `-` is standard input.
 ///

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::compression::Compression;
+use super::reader::Reader;
 use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
@@ -298,31 +299,6 @@ fn keep_all(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Arc<dy
     match tape.skip(u64::MAX) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => tape.finish(),
-    }
-}
-
-/// Reads a source front to back.
-struct Reader {
-    bytes: Arc<dyn ReadAt>,
-    offset: u64,
-    len: u64,
-}
-
-impl Reader {
-    /// Of `bytes` from `offset` on.
-    fn new(bytes: Arc<dyn ReadAt>, offset: u64) -> io::Result<Self> {
-        let len = bytes.len()?;
-        Ok(Self { bytes, offset, len })
-    }
-}
-
-impl Read for Reader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let rest = usize::try_from(self.len.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let part = buf.len().min(rest);
-        self.bytes.read_exact_at(&mut buf[..part], self.offset)?;
-        self.offset += part as u64;
-        Ok(part)
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Compression {
     Zstd,
     /// bzip2, any number of streams.
     Bzip2,
-    /// The LZ4 frame format, any number of frames.
+    /// The LZ4 frame format, any number of frames, legacy ones among them.
     Lz4,
 }
 
@@ -33,12 +33,14 @@ const BUFFER_LEN: usize = 1 << 17;
 impl Compression {
     /// How a stream that begins with `head` is compressed, if it is.
     pub fn of(head: &[u8]) -> Option<Self> {
-        const MAGIC: [(&[u8], Compression); 6] = [
+        const MAGIC: [(&[u8], Compression); 7] = [
             (b"\x1F\x8B\x08", Compression::Gzip),
             (b"\xFD7zXZ\0", Compression::Xz),
             (b"LZIP", Compression::Lzip),
             (b"\x28\xB5\x2F\xFD", Compression::Zstd),
             (b"\x04\x22\x4D\x18", Compression::Lz4),
+            // The legacy frames that an initramfs of LZ4 has.
+            (b"\x02\x21\x4C\x18", Compression::Lz4),
             (b"BZh", Compression::Bzip2),
         ];
         let by_magic = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, compression)| *compression);

@@ -1,4 +1,4 @@
-//! The LZ4 frame format, version 1.6.4 of its description: frames and skippable frames one behind the other.
+//! The LZ4 frame format, version 1.6.4 of its description: frames, legacy frames and skippable frames one behind the other.
 //!
 //! Blocks are decoded by lz4_flex. Its decoder of frames is not used: it takes a stream that ends in the middle of a frame for a whole
 //! one, and panics where a frame has larger blocks than the one before it (0.14).
@@ -8,6 +8,10 @@ use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 const MAGIC: u32 = 0x184D_2204;
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+/// Of legacy frames, which have no other header and no end: blocks follow until another frame, or the stream's end.
+const LEGACY_MAGIC: u32 = 0x184C_2102;
+/// What each block of a legacy frame but its last holds.
+const LEGACY_BLOCK_LEN: usize = 8 << 20;
 /// How far back matches reach, over the borders of blocks too where these are linked.
 const WINDOW_LEN: usize = 64 << 10;
 /// Set in a block's length if it is stored as it is.
@@ -17,6 +21,8 @@ const STORED: u32 = 1 << 31;
 pub(super) struct Lz4Frames<R> {
     stream: R,
     frame: Option<Frame>,
+    /// Read already, where it was found to end a legacy frame.
+    next_magic: Option<u32>,
     /// The end of what came before, for linked blocks, then the plain text of the last block.
     plain: Vec<u8>,
     /// What of `plain` was read already.
@@ -26,6 +32,7 @@ pub(super) struct Lz4Frames<R> {
 
 /// What the header of a frame says, and the digest so far.
 struct Frame {
+    is_legacy: bool,
     is_linked: bool,
     has_block_checksums: bool,
     block_max_len: usize,
@@ -36,30 +43,45 @@ struct Frame {
 
 impl<R: BufRead> Lz4Frames<R> {
     pub(super) fn new(stream: R) -> Self {
-        Self { stream, frame: None, plain: Vec::new(), read: 0, packed: Vec::new() }
+        Self { stream, frame: None, next_magic: None, plain: Vec::new(), read: 0, packed: Vec::new() }
     }
 
     /// Decode the next block; `false` at the end of the stream.
     fn advance(&mut self) -> io::Result<bool> {
         loop {
             let Some(frame) = &mut self.frame else {
-                if self.stream.fill_buf()?.is_empty() {
-                    return Ok(false);
-                }
-                self.frame = header(&mut self.stream)?;
+                let magic = match self.next_magic.take() {
+                    Some(magic) => magic,
+                    None if self.stream.fill_buf()?.is_empty() => return Ok(false),
+                    None => u32(&mut self.stream)?,
+                };
+                self.frame = header(magic, &mut self.stream)?;
                 self.plain.clear();
                 self.read = 0;
                 continue;
             };
+            if frame.is_legacy && self.stream.fill_buf()?.is_empty() {
+                self.frame = None;
+                continue;
+            }
             let header = u32(&mut self.stream)?;
+            if frame.is_legacy && is_magic(header) {
+                (self.frame, self.next_magic) = (None, Some(header));
+                continue;
+            }
+            // What is appended to an initramfs as padding are not blocks.
+            if frame.is_legacy && header == 0 {
+                continue;
+            }
             if header == 0 {
                 frame.finish(&mut self.stream)?;
                 self.frame = None;
                 continue;
             }
-            let len = (header & !STORED) as usize;
-            if len > frame.block_max_len {
-                return Err(corrupt(format!("a block of {len} bytes in a frame with {} at most", frame.block_max_len)));
+            let len = if frame.is_legacy { header } else { header & !STORED } as usize;
+            let max_len = frame.packed_max_len();
+            if len > max_len {
+                return Err(corrupt(format!("a block of {len} bytes in a frame with {max_len} at most")));
             }
             self.packed.resize(len, 0);
             self.stream.read_exact(&mut self.packed)?;
@@ -68,7 +90,7 @@ impl<R: BufRead> Lz4Frames<R> {
             }
             let keep = if frame.is_linked { self.plain.len().min(WINDOW_LEN) } else { 0 };
             self.plain.drain(..self.plain.len() - keep);
-            if header & STORED != 0 {
+            if header & STORED != 0 && !frame.is_legacy {
                 self.plain.extend_from_slice(&self.packed);
             } else {
                 self.plain.resize(keep + frame.block_max_len, 0);
@@ -97,7 +119,29 @@ impl<R: BufRead> Read for Lz4Frames<R> {
     }
 }
 
+/// Whether it begins a frame. No block of a legacy frame is as long.
+fn is_magic(number: u32) -> bool {
+    number == MAGIC || number == LEGACY_MAGIC || number & !0xF == SKIPPABLE_MAGIC
+}
+
 impl Frame {
+    const LEGACY: Self = Self {
+        is_legacy: true,
+        is_linked: false,
+        has_block_checksums: false,
+        block_max_len: LEGACY_BLOCK_LEN,
+        digest: None,
+        rest: None,
+    };
+
+    /// The most bytes that a block takes. Those of legacy frames cannot be stored as they are, and so may be longer than what they hold.
+    fn packed_max_len(&self) -> usize {
+        match self.is_legacy {
+            true => lz4_flex::block::get_maximum_output_size(self.block_max_len),
+            false => self.block_max_len,
+        }
+    }
+
     fn count(&mut self, plain: &[u8]) -> io::Result<()> {
         if let Some(digest) = &mut self.digest {
             digest.update(plain);
@@ -120,13 +164,15 @@ impl Frame {
     }
 }
 
-/// The header of the next frame; `None`: a skippable one, which was passed.
-fn header(stream: &mut impl Read) -> io::Result<Option<Frame>> {
-    let magic = u32(stream)?;
+/// The header of the frame that `magic` begins; `None`: a skippable one, which was passed.
+fn header(magic: u32, stream: &mut impl Read) -> io::Result<Option<Frame>> {
     if magic & !0xF == SKIPPABLE_MAGIC {
         let len = u64::from(u32(stream)?);
         let passed = io::copy(&mut stream.take(len), &mut io::sink())?;
         return if passed == len { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+    }
+    if magic == LEGACY_MAGIC {
+        return Ok(Some(Frame::LEGACY));
     }
     if magic != MAGIC {
         return Err(corrupt(format!("magic number {magic:#x} where an LZ4 frame should begin")));
@@ -150,6 +196,7 @@ fn header(stream: &mut impl Read) -> io::Result<Option<Frame>> {
         return Err(corrupt("the checksum of a frame's header is wrong"));
     }
     Ok(Some(Frame {
+        is_legacy: false,
         is_linked: flags & 1 << 5 == 0,
         has_block_checksums: flags & 1 << 4 != 0,
         block_max_len: 1 << (8 + 2 * (block >> 4)),
@@ -226,5 +273,32 @@ mod tests {
                 let _ = decode(&damaged);
             }
         }
+    }
+
+    /// A legacy frame with a block for each of `parts`.
+    fn legacy(parts: &[&[u8]]) -> Vec<u8> {
+        let mut frame = LEGACY_MAGIC.to_le_bytes().to_vec();
+        for part in parts {
+            let block = lz4_flex::block::compress(part);
+            frame.extend((block.len() as u32).to_le_bytes());
+            frame.extend(block);
+        }
+        frame
+    }
+
+    #[test]
+    fn legacy_frames_are_decoded_among_others() {
+        let (full, rest) = (b"legacy ".repeat(LEGACY_BLOCK_LEN / 7 + 1), b"rest".repeat(99));
+        let full = &full[..LEGACY_BLOCK_LEN];
+        let one = legacy(&[full, &rest]);
+        assert!(decode(&one).unwrap() == [full, &rest].concat());
+        let other = encode(b"other", FrameInfo::new());
+        let all = [&one[..], &other, &one, b"\x5A\x2A\x4D\x18\x03\0\0\0abc", &one, &[0; 8]].concat();
+        let expected = [full, &rest, b"other", full, &rest, full, &rest].concat();
+        assert!(decode(&all).unwrap() == expected);
+        assert!(decode(&one[..one.len() - 1]).is_err());
+        assert!(decode(&[&one[..], b"\xFF\xFF\xFF\x7F"].concat()).is_err());
+        let too_much = vec![0; LEGACY_BLOCK_LEN + 1];
+        assert!(decode(&legacy(&[&too_much])).is_err());
     }
 }

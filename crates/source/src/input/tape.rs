@@ -3,8 +3,13 @@
 use kiln_builder::Spool;
 use kiln_read::{FileSource, ReadAt};
 use std::io::{self, Read, Write};
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
+
+use super::compression::Compression;
+use super::joined::JoinedSource;
+use super::reader::{LookAhead, Reader};
 
 /// Bytes that are copied to a spool at once.
 const PIECE_LEN: usize = 1 << 18;
@@ -19,7 +24,13 @@ enum Medium {
     /// Plain bytes that can be read at any position.
     InPlace { bytes: Arc<dyn ReadAt>, len: u64 },
     /// A stream, of which all that was read is in the spool.
-    Kept { stream: Box<dyn Read + Send>, spool: Spool, piece: Vec<u8> },
+    Kept { stream: LookAhead, spool: Spool, piece: Vec<u8>, front: Option<Front> },
+}
+
+/// What was read in place before the stream began: so many bytes of a source.
+struct Front {
+    bytes: Arc<dyn ReadAt>,
+    len: u64,
 }
 
 impl Tape {
@@ -37,8 +48,7 @@ impl Tape {
     /// # Errors
     /// A spool that cannot be made.
     pub(crate) fn kept(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Self> {
-        let spool = Spool::create(spool_dir).map_err(io::Error::other)?;
-        Ok(Self { medium: Medium::Kept { stream, spool, piece: Vec::new() }, offset: 0 })
+        Ok(Self { medium: Medium::kept(stream, spool_dir, None)?, offset: 0 })
     }
 
     /// Bytes that were passed.
@@ -66,6 +76,45 @@ impl Tape {
         };
         self.offset += len as u64;
         Ok(len)
+    }
+
+    /// As [`Tape::fill`], of bytes that are not passed.
+    ///
+    /// # Errors
+    /// As [`Tape::fill`].
+    pub(crate) fn peek(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match &mut self.medium {
+            Medium::InPlace { bytes, len } => {
+                let rest = len.saturating_sub(self.offset);
+                let part = buf.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+                bytes.read_exact_at(&mut buf[..part], self.offset)?;
+                Ok(part)
+            }
+            Medium::Kept { stream, .. } => {
+                let ahead = stream.peek(buf.len()).map_err(stream_error)?;
+                buf[..ahead.len()].copy_from_slice(ahead);
+                Ok(ahead.len())
+            }
+        }
+    }
+
+    /// All that follows is compressed, and is read decompressed. Offsets go on as if it had been stored so.
+    ///
+    /// # Errors
+    /// A spool or a decoder that cannot be made.
+    pub(crate) fn decompress_from_here(&mut self, compression: Compression, spool_dir: &Path) -> io::Result<()> {
+        match &mut self.medium {
+            Medium::InPlace { bytes, .. } => {
+                let packed = Reader::new(Arc::clone(bytes), self.offset)?;
+                let front = Front { bytes: Arc::clone(bytes), len: self.offset };
+                self.medium = Medium::kept(compression.decoder(Box::new(packed))?, spool_dir, Some(front))?;
+            }
+            Medium::Kept { stream, .. } => {
+                let packed = mem::replace(stream, LookAhead::new(Box::new(io::empty())));
+                *stream = LookAhead::new(compression.decoder(Box::new(packed))?);
+            }
+        }
+        Ok(())
     }
 
     /// Read exactly `buf.len()` bytes.
@@ -97,7 +146,7 @@ impl Tape {
     pub fn skip(&mut self, len: u64) -> io::Result<()> {
         let passed = match &mut self.medium {
             Medium::InPlace { len: end, .. } => len.min(end.saturating_sub(self.offset)),
-            Medium::Kept { stream, spool, piece } => {
+            Medium::Kept { stream, spool, piece, .. } => {
                 piece.resize(PIECE_LEN, 0);
                 let mut passed = 0;
                 while passed < len {
@@ -123,8 +172,21 @@ impl Tape {
     pub fn finish(self) -> io::Result<Arc<dyn ReadAt>> {
         match self.medium {
             Medium::InPlace { bytes, .. } => Ok(bytes),
-            Medium::Kept { spool, .. } => Ok(Arc::new(FileSource::from_file(spool.into_file())?)),
+            Medium::Kept { spool, front, .. } => {
+                let spool = Arc::new(FileSource::from_file(spool.into_file())?);
+                match front {
+                    Some(Front { bytes, len }) => Ok(Arc::new(JoinedSource::new(bytes, len, spool))),
+                    None => Ok(spool),
+                }
+            }
         }
+    }
+}
+
+impl Medium {
+    fn kept(stream: Box<dyn Read + Send>, spool_dir: &Path, front: Option<Front>) -> io::Result<Self> {
+        let spool = Spool::create(spool_dir).map_err(io::Error::other)?;
+        Ok(Self::Kept { stream: LookAhead::new(stream), spool, piece: Vec::new(), front })
     }
 }
 
@@ -188,6 +250,32 @@ mod tests {
             let mut all = vec![0; 700_000];
             again.read_exact_at(&mut all, 0).unwrap();
             assert!(all == bytes);
+        }
+    }
+
+    #[test]
+    fn what_follows_is_decompressed() {
+        let (front, plain) = (b"front of it".repeat(1000), b"plain ".repeat(100_000));
+        let packed = [&front[..], &zstd::encode_all(&plain[..], 1).unwrap()].concat();
+        let dir = std::env::temp_dir();
+        let tapes = [
+            Tape::in_place(Arc::new(MemorySource::new(packed.clone()))).unwrap(),
+            Tape::kept(Box::new(io::Cursor::new(packed)), &dir).unwrap(),
+        ];
+        for mut tape in tapes {
+            tape.skip(front.len() as u64).unwrap();
+            let mut magic = [0; 4];
+            assert_eq!(tape.peek(&mut magic).unwrap(), 4);
+            assert_eq!(magic, *b"\x28\xB5\x2F\xFD");
+            tape.decompress_from_here(Compression::of(&magic).unwrap(), &dir).unwrap();
+            assert_eq!((tape.peek(&mut magic).unwrap(), tape.offset()), (4, front.len() as u64));
+            assert!(tape.read_vec(plain.len() as u64).unwrap() == plain);
+            assert_eq!(tape.peek(&mut magic).unwrap(), 0);
+            let again = tape.finish().unwrap();
+            let mut all = vec![0; front.len() + plain.len()];
+            assert_eq!(again.len().unwrap(), all.len() as u64);
+            again.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == [&front[..], &plain].concat());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod common;
+mod cpio;
 mod door;
 mod erofs;
 mod ext4;

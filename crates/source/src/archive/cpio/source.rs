@@ -1,0 +1,69 @@
+//! A cpio archive as a source.
+
+use kiln_builder::Spool;
+use kiln_builder::tree::Implied;
+use parking_lot::Mutex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::header::Format;
+use super::scan::scan;
+use crate::archive::members::{Archived, Members};
+use crate::error::{SourceError, Unreadable};
+use crate::input::candidate::Candidate;
+use crate::input::tape::Tape;
+use crate::kind::SourceKind;
+use crate::source::{ScanOptions, Scanned, Source};
+
+/// cpio archives as a kind of source.
+pub(crate) const KIND: SourceKind = SourceKind {
+    name: "cpio",
+    title: "a cpio archive",
+    is: |candidate| Format::of(candidate.plain_head()).is_some() || is_binary(candidate.plain_head()),
+    open,
+};
+
+/// Whether an archive of the old binary format begins so: 070707 in two bytes, in either order.
+fn is_binary(head: &[u8]) -> bool {
+    matches!(head, [0xC7, 0x71, ..] | [0x71, 0xC7, ..])
+}
+
+fn open(candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
+    let path = candidate.path().to_owned();
+    if is_binary(candidate.plain_head()) {
+        let reason = "a cpio archive in the old binary format, which is not read: write it again, as with cpio -H newc";
+        return Err(SourceError::Unsupported { path, reason: reason.into() });
+    }
+    let spool_dir = candidate.options().spool_dir.clone().unwrap_or_else(Spool::default_dir);
+    Ok(Box::new(CpioSource { path, spool_dir, tape: Mutex::new(Some(candidate.into_tape()?)) }))
+}
+
+/// A cpio archive, or several as in an initramfs.
+struct CpioSource {
+    path: PathBuf,
+    spool_dir: PathBuf,
+    /// None while it is read, and once reading it failed: a stream cannot be read again.
+    tape: Mutex<Option<Tape>>,
+}
+
+impl Source for CpioSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let unreadable = |source| Unreadable { path: self.path.clone(), source };
+        let tape = self.tape.lock().take();
+        let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
+        let mut tape = tape.ok_or_else(in_vain)?;
+        let mut members = Members::new(&self.path, options, Implied::default());
+        scan(&mut tape, &mut members, &self.spool_dir)?;
+        // What was compressed is plain in it, so it is not decompressed again.
+        let archive = tape.finish().map_err(unreadable)?;
+        let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
+        *self.tape.lock() = Some(again);
+        let Archived { found, .. } = members.finish(archive)?;
+        Ok(Scanned::Everything(found))
+    }
+}

@@ -1,0 +1,123 @@
+//! Archives one behind the other, as an initramfs has them.
+
+use super::{Archive, FILE, SYMLINK, contents, error_of, paths, scan, scan_bytes};
+use kiln_tests::temp::TempDir;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs;
+use std::io::Write;
+
+const DIR: u32 = 0o040_755;
+
+fn microcode() -> Vec<u8> {
+    let archive = Archive::default().member("kernel", DIR, b"").member("kernel/microcode", FILE, &[1; 4099]);
+    archive.member("both", FILE, b"of the first").end()
+}
+
+fn main_archive() -> Vec<u8> {
+    let archive = Archive::default().member("bin", DIR, b"").member("bin/init", FILE, &b"init ".repeat(50_000));
+    archive.member("both", FILE, b"of the second").member("link", SYMLINK, b"bin/init").end()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn xz(bytes: &[u8], stream: liblzma::stream::Stream) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// As `lz4 -l` does.
+fn lz4_legacy(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = b"\x02\x21\x4C\x18".to_vec();
+    for part in bytes.chunks(8 << 20) {
+        let block = lz4_flex::block::compress(part);
+        frame.extend((block.len() as u32).to_le_bytes());
+        frame.extend(block);
+    }
+    frame
+}
+
+#[test]
+fn a_compressed_archive_follows_a_plain_one() {
+    use liblzma::stream::{Check, LzmaOptions, Stream};
+    let main = main_archive();
+    let lzma = LzmaOptions::new_preset(1).unwrap();
+    let packed = [
+        ("plain", main.clone()),
+        ("gzip", gzip(&main)),
+        ("zstd", zstd::encode_all(&main[..], 1).unwrap()),
+        ("xz", xz(&main, Stream::new_easy_encoder(1, Check::Crc32).unwrap())),
+        ("lzma", xz(&main, Stream::new_lzma_encoder(&lzma).unwrap())),
+        ("bzip2", bzip2(&main)),
+        ("legacy LZ4", lz4_legacy(&main)),
+    ];
+    let dir = TempDir::in_memory("cpio").unwrap();
+    let path = dir.join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for (what, packed) in packed {
+        // The kernel wants archives at multiples of 4 bytes, compressed ones anywhere.
+        for padding in [0, 4, 512, 200_000] {
+            let whole = [&microcode()[..], &vec![0; padding], &packed].concat();
+            let in_place = scan_bytes(&whole).unwrap();
+            let piped = std::thread::scope(|threads| {
+                threads.spawn(|| fs::write(&path, &whole).unwrap());
+                scan(&path).unwrap()
+            });
+            for tree in [in_place, piped] {
+                let expected = ["", "bin", "bin/init", "both", "kernel", "kernel/microcode", "link"];
+                assert_eq!(paths(&tree), expected, "{what}, {padding}");
+                assert_eq!(contents(&tree, "both"), b"of the second");
+                assert_eq!(contents(&tree, "kernel/microcode"), [1; 4099]);
+                assert!(contents(&tree, "bin/init") == b"init ".repeat(50_000));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_is_read_again() {
+    let dir = TempDir::in_memory("cpio").unwrap();
+    let path = dir.join("initrd");
+    fs::write(&path, [microcode(), gzip(&main_archive())].concat()).unwrap();
+    let source = kiln_source::open(&path, &kiln_source::SourceOptions::default()).unwrap();
+    for _ in 0..3 {
+        let tree = source.scan(&kiln_source::ScanOptions::new(&crate::common::GOING)).unwrap().tree;
+        assert_eq!(contents(&tree, "both"), b"of the second");
+        assert_eq!(contents(&tree, "kernel/microcode"), [1; 4099]);
+    }
+}
+
+#[test]
+fn inode_numbers_count_in_one_archive() {
+    let first = Archive::default().link("a", FILE, (1, 2), b"").link("b", FILE, (1, 2), b"data").end();
+    let second = Archive::default().link("c", FILE, (1, 2), b"").link("d", FILE, (1, 2), b"other").end();
+    let tree = scan_bytes(&[first, second].concat()).unwrap();
+    for (path, data) in [("a", "data"), ("b", "data"), ("c", "other"), ("d", "other")] {
+        assert_eq!(contents(&tree, path), data.as_bytes(), "{path}");
+    }
+}
+
+#[test]
+fn what_follows_is_an_archive() {
+    let at = microcode().len();
+    assert_eq!(
+        error_of(&[&microcode()[..], b"\0\0\0\0garbage"].concat()),
+        format!("at byte {}: \"garbage\" where an archive should begin", at + 4)
+    );
+    let cut = gzip(&main_archive());
+    let cut = &cut[..cut.len() / 2];
+    assert!(error_of(&[&microcode()[..], cut].concat()).ends_with("the compressed data end too early"));
+    // What was compressed holds archives, nothing that is compressed again.
+    let twice = gzip(&gzip(&main_archive()));
+    assert!(error_of(&[microcode(), twice].concat()).contains("where an archive should begin"));
+}
