@@ -2,4 +2,5 @@
 
 pub mod erofs;
 pub(crate) mod ext4;
+mod inflate;
 pub(crate) mod squashfs;

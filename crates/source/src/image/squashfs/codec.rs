@@ -4,6 +4,7 @@ use liblzma::stream::{Action, Status, Stream};
 use std::cell::RefCell;
 
 use super::lzo;
+use crate::image::inflate::inflate;
 
 /// What compresses all blocks of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +27,9 @@ pub(super) enum Compressor {
 /// mksquashfs.
 const LZMA_MEMORY_LIMIT: u64 = 64 << 20;
 
-/// Decoders that are worth keeping, for each thread.
-struct Decoders {
-    zlib: flate2::Decompress,
-    /// Made when the first block is met.
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
-}
-
 thread_local! {
-    static DECODERS: RefCell<Decoders> = RefCell::new(Decoders { zlib: flate2::Decompress::new(true), zstd: None });
+    /// A decoder is worth keeping, once the first block is met.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl Compressor {
@@ -60,13 +55,13 @@ impl Compressor {
     /// Decode a whole block to the front of `plain`: how many bytes that are. `None`: the block is damaged, or longer than `plain`.
     pub(super) fn decode(self, packed: &[u8], plain: &mut [u8]) -> Option<usize> {
         match self {
-            Self::Gzip => DECODERS.with_borrow_mut(|decoders| inflate(&mut decoders.zlib, packed, plain)),
+            Self::Gzip => inflate(packed, plain),
             Self::Lzo => lzo::decode(packed, plain),
             Self::Lzma => run(Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT).ok()?, packed, plain),
             Self::Xz => run(Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, 0).ok()?, packed, plain),
             Self::Lz4 => lz4_flex::block::decompress_into(packed, plain).ok(),
-            Self::Zstd => DECODERS.with_borrow_mut(|decoders| {
-                let decoder = match &mut decoders.zstd {
+            Self::Zstd => ZSTD.with_borrow_mut(|decoder| {
+                let decoder = match decoder {
                     Some(decoder) => decoder,
                     none => none.insert(zstd::bulk::Decompressor::new().ok()?),
                 };
@@ -74,12 +69,6 @@ impl Compressor {
             }),
         }
     }
-}
-
-fn inflate(decoder: &mut flate2::Decompress, packed: &[u8], plain: &mut [u8]) -> Option<usize> {
-    decoder.reset(true);
-    let status = decoder.decompress(packed, plain, flate2::FlushDecompress::Finish).ok()?;
-    matches!(status, flate2::Status::StreamEnd).then_some(decoder.total_out() as usize)
 }
 
 /// Let a decoder of liblzma go on until the end of its stream. A call that fills the output may leave the rest to the next one.
