@@ -7,6 +7,7 @@ use crate::archive::tar::source as tar;
 use crate::archive::zip::source as zip;
 use crate::dir::source as dir;
 use crate::error::SourceError;
+use crate::image::cramfs::source as cramfs;
 use crate::image::erofs::source as erofs;
 use crate::image::ext4::source as ext4;
 use crate::image::squashfs::source as squashfs;
@@ -21,6 +22,7 @@ pub const KINDS: &[SourceKind] = &[
     dir::KIND,
     erofs::KIND,
     squashfs::KIND,
+    cramfs::KIND,
     zip::KIND,
     oci::KIND,
     tar::KIND,

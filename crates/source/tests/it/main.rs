@@ -3,6 +3,7 @@
 mod archive;
 mod common;
 mod cpio;
+mod cramfs;
 mod door;
 mod erofs;
 mod ext4;

@@ -3,7 +3,7 @@
 //! Small images of one tree, with each compressor, are in `tests/squashfs`. With `KILN_BLESS=1` and mksquashfs in the `PATH` they are made
 //! anew, by the commands in [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
 
-use crate::common::GOING;
+use crate::common::{GOING, text};
 use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
@@ -62,32 +62,6 @@ fn comparable(mut snapshot: Snapshot) -> Snapshot {
         }
     }
     snapshot
-}
-
-/// A line for each path.
-fn text(snapshot: &Snapshot) -> String {
-    let mut text = String::new();
-    for (path, record) in snapshot {
-        let xattrs: Vec<_> = record.xattrs.iter().map(|(name, value)| (name.escape_ascii(), value)).collect();
-        let xattrs: Vec<_> = xattrs.iter().map(|(name, value)| format!(" {name}={}", value.escape_ascii())).collect();
-        text += &format!(
-            "/{} {:?} {:04o} {}:{} links {} mtime {} size {} rdev {:?} -> {} {:032x} first /{}{}\n",
-            path.escape_ascii(),
-            record.file_type,
-            record.permissions,
-            record.uid,
-            record.gid,
-            record.nlink,
-            record.mtime.0,
-            record.size,
-            record.rdev,
-            record.target.escape_ascii(),
-            record.contents,
-            record.first_name.escape_ascii(),
-            xattrs.concat(),
-        );
-    }
-    text
 }
 
 /// A small tree with all that the format can hold.
