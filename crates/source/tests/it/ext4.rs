@@ -4,6 +4,7 @@ use crate::common::GOING;
 use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::generator::{Scale, make};
+use kiln_tests::mnt::wait_until;
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
@@ -50,7 +51,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        run("umount", &[self.0.as_os_str()]);
+        // A program that another test has just started may hold, for a moment, what this one had open below it.
+        wait_until(|| Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()));
     }
 }
 
