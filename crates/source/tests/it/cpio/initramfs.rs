@@ -1,6 +1,7 @@
 //! Archives one behind the other, as an initramfs has them.
 
 use super::{Archive, FILE, SYMLINK, contents, error_of, paths, scan, scan_bytes};
+use kiln_builder::tree::Tree;
 use kiln_tests::temp::TempDir;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
@@ -47,40 +48,51 @@ fn lz4_legacy(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-#[test]
-fn a_compressed_archive_follows_a_plain_one() {
+/// The second archive, plain and in every form in which it may be compressed.
+fn forms() -> [(&'static str, Vec<u8>); 7] {
     use liblzma::stream::{Check, LzmaOptions, Stream};
     let main = main_archive();
     let lzma = LzmaOptions::new_preset(1).unwrap();
-    let packed = [
-        ("plain", main.clone()),
+    [
         ("gzip", gzip(&main)),
         ("zstd", zstd::encode_all(&main[..], 1).unwrap()),
         ("xz", xz(&main, Stream::new_easy_encoder(1, Check::Crc32).unwrap())),
         ("lzma", xz(&main, Stream::new_lzma_encoder(&lzma).unwrap())),
         ("bzip2", bzip2(&main)),
         ("legacy LZ4", lz4_legacy(&main)),
-    ];
-    let dir = TempDir::in_memory("cpio").unwrap();
-    let path = dir.join("pipe");
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    for (what, packed) in packed {
-        // The kernel wants archives at multiples of 4 bytes, compressed ones anywhere.
+        ("plain", main),
+    ]
+}
+
+fn assert_both(tree: &Tree, what: &str) {
+    assert_eq!(paths(tree), ["", "bin", "bin/init", "both", "kernel", "kernel/microcode", "link"], "{what}");
+    assert_eq!(contents(tree, "both"), b"of the second", "{what}");
+    assert_eq!(contents(tree, "kernel/microcode"), [1; 4099], "{what}");
+    assert!(contents(tree, "bin/init") == b"init ".repeat(50_000), "{what}");
+}
+
+#[test]
+fn a_compressed_archive_follows_a_plain_one() {
+    for (what, packed) in forms() {
         for padding in [0, 4, 512, 200_000] {
             let whole = [&microcode()[..], &vec![0; padding], &packed].concat();
-            let in_place = scan_bytes(&whole).unwrap();
-            let piped = std::thread::scope(|threads| {
-                threads.spawn(|| fs::write(&path, &whole).unwrap());
-                scan(&path).unwrap()
-            });
-            for tree in [in_place, piped] {
-                let expected = ["", "bin", "bin/init", "both", "kernel", "kernel/microcode", "link"];
-                assert_eq!(paths(&tree), expected, "{what}, {padding}");
-                assert_eq!(contents(&tree, "both"), b"of the second");
-                assert_eq!(contents(&tree, "kernel/microcode"), [1; 4099]);
-                assert!(contents(&tree, "bin/init") == b"init ".repeat(50_000));
-            }
+            assert_both(&scan_bytes(&whole).unwrap(), &format!("{what}, {padding}"));
         }
+    }
+}
+
+#[test]
+fn a_pipe_is_decompressed_from_its_middle_on() {
+    let dir = TempDir::in_memory("cpio").unwrap();
+    for (what, packed) in forms() {
+        let path = dir.join(what);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let whole = [&microcode()[..], &[0; 512], &packed].concat();
+        let tree = std::thread::scope(|threads| {
+            threads.spawn(|| fs::write(&path, &whole).unwrap());
+            scan(&path).unwrap()
+        });
+        assert_both(&tree, what);
     }
 }
 
