@@ -1,6 +1,7 @@
 //! The one definition of all flags: help, completions and man pages come from it.
 
-use crate::help;
+mod help;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -36,6 +37,7 @@ pub enum Command {
     Extract(crate::extract::Args),
     Export(crate::export::Args),
     Convert(crate::convert::Args),
+    Oci(crate::oci::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Make this program answer to the names mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse
+/// Make this program answer to the names of erofs-utils
 ///
 /// Called by one of these names, it takes the options of that program of erofs-utils. Nothing is replaced that is not this
 /// program already, unless --force.

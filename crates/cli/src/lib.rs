@@ -12,11 +12,11 @@ mod exit;
 mod export;
 mod extract;
 mod generate;
-mod help;
 mod image;
 mod inspect;
 mod install_names;
 mod mount;
+mod oci;
 mod pack;
 mod process;
 
@@ -79,9 +79,12 @@ fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) => "a smaller --cache and fewer --threads need less",
-        Command::Check(_) | Command::Convert(_) | Command::Diff(_) | Command::Export(_) | Command::Extract(_) => {
-            "fewer --threads need less"
-        }
+        Command::Check(_)
+        | Command::Convert(_)
+        | Command::Diff(_)
+        | Command::Export(_)
+        | Command::Extract(_)
+        | Command::Oci(_) => "fewer --threads need less",
         _ => "",
     };
     Advice { prefix: "kiln: ", help }
@@ -100,6 +103,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Extract(args) => extract::run(&args),
         Command::Export(args) => export::run(args),
         Command::Convert(args) => convert::run(&args),
+        Command::Oci(args) => oci::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

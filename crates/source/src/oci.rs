@@ -12,4 +12,4 @@ pub(crate) mod source;
 
 pub use choice::{ImageChoice, Listed, Platform, PlatformError};
 pub use image::{LayerBlob, OciImage};
-pub use source::{OciSource, looks_like_layout};
+pub use source::{OciSource, Opened, looks_like_layout};

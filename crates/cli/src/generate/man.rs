@@ -15,9 +15,9 @@ const JSON: &str = include_str!("../../JSON.md");
 pub fn write(dir: &Path, definition: Command) -> io::Result<()> {
     let mut command = definition.disable_help_subcommand(true);
     command.build();
-    fs::write(dir.join("kiln.1"), page(&command)?)?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        fs::write(dir.join(format!("kiln-{}.1", sub.get_name())), page(sub)?)?;
+    fs::write(dir.join("kiln.1"), page(&command, "kiln")?)?;
+    for (name, sub) in subcommands(&command, "") {
+        fs::write(dir.join(format!("kiln-{name}.1")), page(sub, &name)?)?;
     }
     for program in &dropin::PROGRAMS {
         fs::write(dir.join(format!("{}.1", program.name)), dropin_page(program))?;
@@ -25,9 +25,19 @@ pub fn write(dir: &Path, definition: Command) -> io::Result<()> {
     fs::write(dir.join("kiln-json.5"), json_page())
 }
 
-/// The page of a command that is built.
-fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let name = command.get_name();
+/// All commands below one, with their names as pages have them: `oci`, `oci-pack`.
+fn subcommands<'a>(command: &'a Command, prefix: &str) -> Vec<(String, &'a Command)> {
+    let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let with_own = |sub: &'a Command| {
+        let name = format!("{prefix}{}", sub.get_name());
+        let below = subcommands(sub, &format!("{name}-"));
+        [(name, sub)].into_iter().chain(below).collect::<Vec<_>>()
+    };
+    subs.flat_map(with_own).collect()
+}
+
+/// The page of a command that is built, which is called `name`.
+fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     // The rest of what stands behind the options in `--help`: exit codes, which have a section of their own.
     let examples = examples.split_once("Example").and_then(|(_, lines)| lines.split_once('\n')).map(|(_, lines)| lines);
@@ -38,7 +48,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    if name == "kiln" {
+    if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
     let mut text = String::new();
@@ -109,8 +119,7 @@ fn files(name: &str) -> &'static [(&'static str, &'static str)] {
 fn see(command: &Command, name: &str) -> Vec<String> {
     let near: &[&str] = match name {
         "kiln" => {
-            let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-            let subs = subs.map(|sub| format!("kiln-{}(1)", sub.get_name()));
+            let subs = subcommands(command, "").into_iter().map(|(name, _)| format!("kiln-{name}(1)"));
             return subs.chain(["kiln-json(5)".to_owned()]).collect();
         }
         "pack" => &["kiln-mount(1)", "kiln-check(1)", "kiln-explain(1)", "mkfs.erofs(1)"],
@@ -120,6 +129,8 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
         "diff" => &["kiln-check(1)", "diff(1)"],
         "export" => &["kiln-extract(1)", "tar(1)", "mksquashfs(1)"],
+        "oci" => &["kiln-oci-inspect(1)", "kiln-pack(1)", "skopeo(1)"],
+        name if name.starts_with("oci-") => &["kiln-oci(1)", "kiln-pack(1)", "skopeo(1)"],
         "info" | "explain" | "du" | "stat" => &["kiln-ls(1)", "dump.erofs(1)"],
         "install-names" => &["mkfs.erofs(1)", "fsck.erofs(1)", "dump.erofs(1)", "erofsfuse(1)"],
         _ => &["kiln-mount(1)", "kiln-extract(1)"],

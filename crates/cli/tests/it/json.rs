@@ -26,6 +26,13 @@ fn documented() -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(String::from).collect()
 }
 
+/// The fields of a document that JSON.md does not describe.
+pub fn undocumented(document: &Value) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    fields(document, &mut found);
+    found.difference(&documented()).cloned().collect()
+}
+
 /// Files that `pack` stores in all its ways.
 fn files(scratch: &Scratch) {
     let root = scratch.path("files");

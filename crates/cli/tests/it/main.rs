@@ -14,6 +14,7 @@ mod interrupted;
 mod json;
 mod mkfs;
 mod mount;
+mod oci;
 mod pack;
 mod place;
 mod read;

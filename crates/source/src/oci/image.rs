@@ -261,6 +261,14 @@ impl OciImage {
 }
 
 impl LayerBlob {
+    /// What refers to it; of `docker save`, nothing does but a path.
+    pub fn descriptor(&self) -> Option<&Descriptor> {
+        match &self.place {
+            LayerPlace::Blob(descriptor) => Some(descriptor),
+            LayerPlace::Path(_) => None,
+        }
+    }
+
     fn of_descriptor(descriptor: Descriptor, blobs: &Blobs) -> Result<Self, SourceError> {
         let kind = &descriptor.media_type;
         let role = descriptor.annotations.get("org.erofs.role").map(String::as_str);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, Listed};
-use super::image::{OciImage, choose, holds_images, list};
+use super::image::{Entry, OciImage, choose, holds_images, list};
 use super::records::{INDEX_FILE, LAYOUT_FILE};
 use crate::archive::tar::source::{TarIndex, TarOptions, TarSource, is_archive as is_tar};
 use crate::error::SourceError;
@@ -68,6 +68,14 @@ enum WithoutImage {
     Tar,
 }
 
+/// An image that a layout lists.
+pub struct Opened {
+    /// How it is listed.
+    pub listed: Listed,
+    /// The image, or why it cannot be opened.
+    pub image: Result<OciImage, SourceError>,
+}
+
 impl OciSource {
     /// The layout at `path`; `-` is standard input.
     ///
@@ -113,6 +121,22 @@ impl OciSource {
     pub fn images(&self, options: &ScanOptions<'_>) -> Result<Vec<Listed>, SourceError> {
         let blobs = self.blobs(options)?;
         Ok(list(&blobs, options)?.into_iter().map(|entry| entry.listed).collect())
+    }
+
+    /// All images, with what is wrong with those that cannot be opened: of an image for several platforms, most layouts hold one.
+    ///
+    /// # Errors
+    /// As [`OciSource::images`]; [`SourceError::Interrupted`].
+    pub fn open_images(&self, options: &ScanOptions<'_>) -> Result<Vec<Opened>, SourceError> {
+        let blobs = self.blobs(options)?;
+        let open = |entry: Entry| {
+            let listed = entry.listed.clone();
+            match OciImage::open(entry, Arc::clone(&blobs), options) {
+                Err(SourceError::Interrupted) => Err(SourceError::Interrupted),
+                image => Ok(Opened { listed, image }),
+            }
+        };
+        list(&blobs, options)?.into_iter().map(open).collect()
     }
 
     /// The only image, or the one that [`SourceOptions::image`] chooses.

@@ -15,19 +15,26 @@ const COMMON: [(&str, &[&str]); 7] = [
 
 /// A command with both helps, and so its subcommands.
 pub fn with_both(command: Command) -> Command {
-    let command = brief(command);
-    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    names.iter().fold(command, |command, name| command.mut_subcommand(name, brief))
+    of_path(command, "")
 }
 
-fn brief(command: Command) -> Command {
+/// The same for a command that is called by `path` behind `kiln`.
+fn of_path(command: Command, path: &str) -> Command {
+    let command = brief(command, path);
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |sub| of_path(sub, format!("{path} {name}").trim_start()))
+    })
+}
+
+fn brief(command: Command, path: &str) -> Command {
     // Examples are for `--help`.
     let after = command.get_after_help().cloned();
     let command = match after {
         Some(after) => command.after_help(None).after_long_help(after),
         None => command,
     };
-    let common = COMMON.iter().find(|(name, _)| *name == command.get_name()).map(|(_, common)| *common);
+    let common = COMMON.iter().find(|(name, _)| *name == path).map(|(_, common)| *common);
     command.mut_args(|arg| {
         let is_rare = common.is_some_and(|common| !arg.is_positional() && !common.contains(&arg.get_id().as_str()));
         one_sentence(arg).hide_short_help(is_rare)

@@ -1,0 +1,33 @@
+//! `kiln oci`: images of containers.
+
+mod inspect;
+
+use crate::exit::{Exit, Failure};
+use clap::Subcommand;
+
+/// Look into images of containers
+///
+/// A layout is a directory as the OCI image format defines it, an archive of one, or what `docker save` writes.
+#[derive(clap::Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  kiln oci inspect layout/"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Inspect(inspect::Args),
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.what {
+        What::Inspect(args) => inspect::run(args),
+    }
+}
