@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Make this program answer to the names of erofs-utils
 ///
-/// Called by one of these names, it takes the options of that program of erofs-utils. Nothing is replaced that is not this
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, it takes the options of that program. Nothing is replaced that is not this
 /// program already, unless --force.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -1,11 +1,13 @@
 //! `kiln oci`: images of containers.
 
 mod inspect;
+mod layers;
+mod pack;
 
 use crate::exit::{Exit, Failure};
 use clap::Subcommand;
 
-/// Look into images of containers
+/// Look into images of containers, and make them
 ///
 /// A layout is a directory as the OCI image format defines it, an archive of one, or what `docker save` writes.
 #[derive(clap::Args)]
@@ -14,7 +16,8 @@ use clap::Subcommand;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  kiln oci inspect layout/"
+  kiln oci inspect layout/
+  kiln oci pack --tag app:1.2 rootfs/ layout/"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -24,10 +27,12 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     Inspect(inspect::Args),
+    Pack(pack::Args),
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.what {
         What::Inspect(args) => inspect::run(args),
+        What::Pack(args) => pack::run(args),
     }
 }

@@ -27,6 +27,17 @@ pub enum Error {
     /// An output cannot be made.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// A directory is no OCI layout to which something could be added.
+    #[error("{}: {reason}: name an OCI layout, an empty directory, or one that does not exist", path.display())]
+    NotALayout {
+        /// The directory.
+        path: PathBuf,
+        /// What is in it.
+        reason: String,
+    },
+    /// The configuration of an image of a container is no object.
+    #[error("the configuration of the image is no object")]
+    NoConfig,
     /// An image cannot be read.
     #[error("{}: {source}", image.display())]
     Read {

@@ -41,6 +41,7 @@
 
 mod error;
 mod mounted;
+pub mod oci;
 mod packer;
 mod request;
 

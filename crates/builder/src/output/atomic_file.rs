@@ -66,6 +66,16 @@ impl AtomicFile {
         Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
     }
 
+    /// The same file, which shall be called `name` in its directory: for a name that depends on what the file holds.
+    ///
+    /// A name that is a path in another directory fails when it is given.
+    pub fn with_name(mut self, name: &OsStr) -> Self {
+        self.path.set_file_name(name);
+        self.name = name.to_owned();
+        self.replaced = None;
+        self
+    }
+
     /// Whether `other` is to have the same name in the same directory.
     pub fn has_name_of(&self, other: &AtomicFile) -> bool {
         let dirs = [self, other].map(|file| rustix::fs::fstat(&file.dir).ok().map(|stat| (stat.st_dev, stat.st_ino)));
@@ -302,6 +312,24 @@ mod tests {
             assert_eq!(names(&scratch), ["image"]);
             assert_eq!(fs::read(&path).unwrap(), b"whole");
             fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_name_may_come_last() {
+        let scratch = TempDir::new().unwrap();
+        let path = scratch.path().join("first");
+        for create in [
+            |path: &Path| AtomicFile::create(path, Existing::Replace).unwrap(),
+            |path: &Path| with_name(path, Existing::Replace),
+        ] {
+            for text in ["one", "two"] {
+                let output = create(&path);
+                output.file().write_all(text.as_bytes()).unwrap();
+                output.with_name("last".as_ref()).commit().unwrap();
+                assert_eq!(names(&scratch), ["last"]);
+                assert_eq!(fs::read_to_string(scratch.path().join("last")).unwrap(), text);
+            }
         }
     }
 

@@ -95,6 +95,7 @@ fn environment(name: &str) -> &'static [(&'static str, &'static str)] {
             ("SOURCE_DATE_EPOCH", "the time of building to record, in seconds since 1970, unless --build-time says so"),
             ("TMPDIR", "where files lie that wait to be written to a device or a stream; the default is /var/tmp"),
         ],
+        "oci-pack" | "oci-convert" => &[("SOURCE_DATE_EPOCH", "the latest time in layers, in seconds since 1970")],
         "mount" | "umount" => {
             &[("PATH", "where fusermount3 is looked for, which mounts and unmounts for users who are not root")]
         }
@@ -129,7 +130,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
         "diff" => &["kiln-check(1)", "diff(1)"],
         "export" => &["kiln-extract(1)", "tar(1)", "mksquashfs(1)"],
-        "oci" => &["kiln-oci-inspect(1)", "kiln-pack(1)", "skopeo(1)"],
+        "oci" => &["kiln-oci-inspect(1)", "kiln-oci-pack(1)", "kiln-pack(1)", "skopeo(1)"],
         name if name.starts_with("oci-") => &["kiln-oci(1)", "kiln-pack(1)", "skopeo(1)"],
         "info" | "explain" | "du" | "stat" => &["kiln-ls(1)", "dump.erofs(1)"],
         "install-names" => &["mkfs.erofs(1)", "fsck.erofs(1)", "dump.erofs(1)", "erofsfuse(1)"],

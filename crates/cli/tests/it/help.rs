@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "pack",
     "mount",
     "umount",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 19] = [
     "convert",
     "oci",
     "oci inspect",
+    "oci pack",
     "info",
     "du",
     "explain",

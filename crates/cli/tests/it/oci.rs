@@ -1,9 +1,10 @@
 //! `kiln oci`
 
-use crate::common::{Scratch, fails, json, run, stdout};
+use crate::common::{Scratch, fails, json, names, run, skip, stdout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::path::Path;
 
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -110,4 +111,145 @@ fn what_is_no_layout_is_not_listed() {
     fails(&["oci", "inspect", &scratch.path("dir")], 2, "no image of a container");
     fails(&["oci", "inspect", &scratch.path("none")], 1, "none");
     assert_eq!(run(&["oci"]).status.code(), Some(2));
+}
+
+/// The document of a descriptor, and that its blob has the length and digest that it tells.
+fn document(layout: &str, descriptor: &Value) -> Value {
+    let bytes = blob(layout, descriptor);
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn blob(layout: &str, descriptor: &Value) -> Vec<u8> {
+    let bytes = fs::read(blob_path(layout, descriptor)).unwrap();
+    assert_eq!(descriptor["digest"], format!("sha256:{}", hex(&bytes)));
+    assert_eq!(descriptor["size"], bytes.len());
+    bytes
+}
+
+fn blob_path(layout: &str, descriptor: &Value) -> String {
+    let hex = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    format!("{layout}/blobs/sha256/{hex}")
+}
+
+fn index(layout: &str) -> Vec<Value> {
+    let index: Value = serde_json::from_slice(&fs::read(format!("{layout}/index.json")).unwrap()).unwrap();
+    assert_eq!(index["schemaVersion"], 2);
+    index["manifests"].as_array().unwrap().clone()
+}
+
+/// A tree with what layers are made of.
+fn tree(scratch: &Scratch) -> String {
+    let root = scratch.path("root");
+    fs::create_dir_all(format!("{root}/dir/empty")).unwrap();
+    fs::write(format!("{root}/dir/text"), "some text ".repeat(5000)).unwrap();
+    fs::write(format!("{root}/short"), "x").unwrap();
+    fs::hard_link(format!("{root}/short"), format!("{root}/dir/link")).unwrap();
+    root
+}
+
+#[test]
+fn a_tree_becomes_an_image() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let [layout, again, other] = ["layout", "again", "other"].map(|name| scratch.path(name));
+    for layout in [&layout, &again] {
+        stdout(&["oci", "pack", "--quiet", "--tag", "app:1", "--platform", "linux/arm64/v8", &root, layout]);
+    }
+    assert_eq!(names(&layout), ["blobs", "index.json", "oci-layout"]);
+    let blobs = format!("{layout}/blobs/sha256");
+    assert_eq!(names(&blobs), names(format!("{again}/blobs/sha256")), "the same tree is the same image");
+    assert_eq!(names(&blobs).len(), 3, "a layer, a configuration, a manifest, and nothing hidden");
+    assert_eq!(fs::read(format!("{layout}/index.json")).unwrap(), fs::read(format!("{again}/index.json")).unwrap());
+    let version: Value = serde_json::from_slice(&fs::read(format!("{layout}/oci-layout")).unwrap()).unwrap();
+    assert_eq!(version, json!({ "imageLayoutVersion": "1.0.0" }));
+
+    let [entry] = &index(&layout)[..] else { panic!() };
+    let platform = json!({ "os": "linux", "architecture": "arm64", "variant": "v8", "os.features": ["erofs"] });
+    assert_eq!((&entry["mediaType"], &entry["platform"]), (&json!(MANIFEST), &platform));
+    assert_eq!(entry["annotations"], json!({ "org.opencontainers.image.ref.name": "app:1" }));
+    let manifest = document(&layout, entry);
+    assert_eq!((&manifest["schemaVersion"], &manifest["mediaType"]), (&json!(2), &json!(MANIFEST)));
+    let [layer] = &manifest["layers"].as_array().unwrap()[..] else { panic!("{manifest}") };
+    assert_eq!(
+        (&layer["mediaType"], &manifest["config"]["mediaType"]),
+        (&json!("application/vnd.erofs"), &json!(CONFIG))
+    );
+    let config = json!({ "os": "linux", "architecture": "arm64", "variant": "v8", "os.features": ["erofs"],
+                         "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] } });
+    assert_eq!(document(&layout, &manifest["config"]), config);
+
+    // The blob is an image, and the layout a source.
+    blob(&layout, layer);
+    let image = blob_path(&layout, layer);
+    stdout(&["check", &image]);
+    assert_eq!(stdout(&["diff", &root, &image]), b"");
+    stdout(&["pack", "--from", "oci", "--quiet", &layout, &scratch.path("image")]);
+    assert_eq!(stdout(&["diff", &root, &scratch.path("image")]), b"");
+    stdout(&["oci", "pack", "--quiet", "--media-type", "containerd", "--preset", "plain", &root, &other]);
+    let manifest = document(&other, &index(&other)[0]);
+    assert_eq!(manifest["layers"][0]["mediaType"], "application/vnd.erofs.layer.v1");
+    assert_eq!(stdout(&["diff", &root, &blob_path(&other, &manifest["layers"][0])]), b"");
+    assert_eq!(index(&other)[0].get("annotations"), None);
+
+    let dir = scratch.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    if !run(&["mount", "--via", "kernel", &image, &dir]).status.success() {
+        return skip("the kernel does not mount EROFS for us");
+    }
+    let text = fs::read(format!("{dir}/dir/text"));
+    stdout(&["umount", &dir]);
+    assert_eq!(text.unwrap(), fs::read(format!("{root}/dir/text")).unwrap());
+}
+
+#[test]
+fn images_are_added_to_a_layout() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let layout = Layout::new(&scratch, "layout");
+    let mut first = tagged(two_layers(&scratch, &layout), "first");
+    first["annotations"]["org.example.more"] = "stays".into();
+    first["unknown"] = json!({ "as": "well" });
+    layout.index(&[first.clone()]);
+    let pack = |tag: &[&str], sources: &[&str]| {
+        stdout(&[&["oci", "pack", "--quiet"], tag, sources, &[&*layout.0]].concat());
+        index(&layout.0)
+    };
+    let two = pack(&["--tag", "second"], &[&root]);
+    assert_eq!((two.len(), &two[0]), (2, &first));
+    // The upper source has another text: another image, of the same name.
+    let upper = scratch.path("top");
+    fs::create_dir(&upper).unwrap();
+    fs::write(format!("{upper}/short"), "other").unwrap();
+    let replaced = pack(&["--tag", "second"], &[&root, &upper]);
+    assert_eq!((replaced.len(), &replaced[0]), (2, &first));
+    assert_ne!(replaced[1]["digest"], two[1]["digest"]);
+    let out = scratch.path("out");
+    stdout(&["pack", "--from", "oci", "--image", "second", "--quiet", &layout.0, &out]);
+    assert_eq!(stdout(&["cat", &out, "short"]), b"other");
+    // Without a name, an image is listed once.
+    assert_eq!(pack(&[], &[&root]).len(), 3);
+    let all = pack(&[], &[&root]);
+    assert_eq!(all.len(), 3);
+    assert_eq!(all[2]["digest"].as_str().map(str::len), Some(71));
+    let listed = json(&stdout(&["oci", "inspect", "--json", &layout.0]));
+    assert_eq!(listed["images"].as_array().unwrap().iter().filter(|image| image["unreadable"].is_null()).count(), 3);
+}
+
+#[test]
+fn what_is_no_layout_is_not_added_to() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let files = scratch.path("files");
+    fs::create_dir(&files).unwrap();
+    fs::write(format!("{files}/mine"), "x").unwrap();
+    fails(&["oci", "pack", &root, &files], 2, "name an OCI layout");
+    assert_eq!(names(&files), ["mine"]);
+    fails(&["oci", "pack", &root], 2, "2 values required");
+    fails(&["oci", "pack", "-", "-", &scratch.path("new")], 2, "one source only");
+    fails(&["oci", "pack", &scratch.path("none"), &scratch.path("new")], 1, "none");
+    assert!(!Path::new(&scratch.path("new")).exists(), "nothing is made before the sources are there");
+    let broken = Layout::new(&scratch, "broken");
+    fs::write(format!("{}/index.json", broken.0), "[]").unwrap();
+    fails(&["oci", "pack", &root, &broken.0], 2, "manifests is no list");
+    assert_eq!(fs::read_to_string(format!("{}/index.json", broken.0)).unwrap(), "[]");
 }

@@ -1,0 +1,73 @@
+//! `kiln oci pack`
+
+use super::layers::{LayerArgs, failure, open_layout};
+use crate::console::report::note;
+use crate::exit::{Exit, Failure};
+use crate::image::DEVICE_OPTION;
+use crate::process::signals::Signals;
+use kiln::oci::{NewImage, host_platform, new_config, with_layers};
+use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::oci::Platform;
+use kiln_source::oci::records::Annotations;
+use kiln_source::{Source, SourceOptions};
+use std::path::{Path, PathBuf};
+
+/// Pack directories, archives and images into an image of a container, with one EROFS layer
+///
+/// LAYOUTDIR is made, or the image is added to it. The index of the layout changes last, in one step. The same sources, options and
+/// platform give the same digests: nothing in the image tells when it was made.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "kiln oci pack [OPTIONS] SRC... LAYOUTDIR",
+    after_help = "\
+Examples:
+  kiln oci pack rootfs/ layout/
+  kiln oci pack --tag app:1.2 --platform linux/arm64 rootfs.tar.zst layout/
+  kiln oci pack --media-type containerd base.erofs changes/ layout/"
+)]
+pub struct Args {
+    /// What to pack, of which later ones lie over earlier ones, and the layout to make or to add to
+    #[arg(value_name = "SRC|LAYOUTDIR", num_args = 2.., required = true)]
+    operands: Vec<PathBuf>,
+
+    /// What the image runs on; the default is Linux on the processor of this machine
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<Platform>,
+
+    #[command(flatten)]
+    layer: LayerArgs,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let Some((layout_dir, sources)) = args.operands.split_last() else {
+        return Err(Failure::Usage("name what to pack, and a layout".into()));
+    };
+    let signals = Signals::catch()?;
+    let source = open(sources)?;
+    let layout = open_layout(layout_dir)?;
+    let layers = vec![args.layer.build(&*source, &layout, &signals)?];
+    let platform = args.platform.clone().unwrap_or_else(host_platform);
+    let config = with_layers(new_config(&platform), &layers).map_err(failure)?;
+    let tag = args.layer.tag.clone();
+    let image = NewImage { config, layers, annotations: Annotations::new(), platform, tag };
+    let digest = layout.add_image(image).map_err(failure)?;
+    if !args.layer.progress.quiet {
+        note(format_args!("{}: {digest}", layout_dir.display()));
+    }
+    Ok(Exit::Done)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Box<dyn Source>, Failure> {
+    if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(Failure::Usage("standard input can be one source only".into()));
+    }
+    let open = |path: &PathBuf| {
+        kiln_source::open(path, &SourceOptions::default())
+            .map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+    };
+    if let [path] = paths {
+        return open(path);
+    }
+    let parts = paths.iter().map(|path| Ok(Part::new(open(path)?, b""))).collect::<Result<_, Failure>>()?;
+    Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
+}

@@ -1,0 +1,236 @@
+//! OCI layouts as outputs: directories to which images of containers are added, whose layers are EROFS images.
+//!
+//! Blobs come first and the index last, each in one step: whatever ends the work early, the layout is as before, with blobs at most
+//! that nothing refers to.
+
+use kiln_builder::{AtomicFile, Existing, OutputError};
+use kiln_source::oci::records::{Annotations, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME};
+use kiln_source::oci::{Platform, looks_like_layout};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// What an image with EROFS layers asks of a system.
+pub const EROFS_FEATURE: &str = "erofs";
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Bytes of a blob that are hashed at once.
+const PIECE_LEN: usize = 1 << 20;
+
+/// What layers that are EROFS images are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LayerType {
+    /// `application/vnd.erofs`
+    #[default]
+    Erofs,
+    /// `application/vnd.erofs.layer.v1`, as containerd has it.
+    Containerd,
+}
+
+impl LayerType {
+    /// The media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            LayerType::Erofs => "application/vnd.erofs",
+            LayerType::Containerd => "application/vnd.erofs.layer.v1",
+        }
+    }
+}
+
+/// A layout to which images are added.
+#[derive(Debug)]
+pub struct LayoutDir {
+    path: PathBuf,
+}
+
+/// An image to add.
+#[derive(Clone, Debug)]
+pub struct NewImage {
+    /// The document that says how to run it, see [`new_config`] and [`with_layers`].
+    pub config: Value,
+    /// The lowest first.
+    pub layers: Vec<Descriptor>,
+    /// What the manifest says about it.
+    pub annotations: Annotations,
+    /// What it runs on.
+    pub platform: Platform,
+    /// Its name in the layout. An image that has it already loses its entry.
+    pub tag: Option<String>,
+}
+
+impl LayoutDir {
+    /// The layout at `path`, which is made if nothing is there, or an empty directory.
+    ///
+    /// # Errors
+    /// Something else is there; errors of the system.
+    pub fn open_or_create(path: &Path) -> Result<Self, Error> {
+        let fail = |action| move |source| OutputError::File { path: path.to_owned(), action, source };
+        fs::create_dir_all(path).map_err(fail("create"))?;
+        if !looks_like_layout(path) {
+            let names = fs::read_dir(path).map_err(fail("list"))?.map(|entry| entry.map(|entry| entry.file_name()));
+            let names = names.collect::<io::Result<Vec<_>>>().map_err(fail("list"))?;
+            // What a layout in the making has: another process, or one that was ended.
+            if names.iter().any(|name| name != "blobs" && name != LAYOUT_FILE) {
+                return Err(Error::NotALayout { path: path.to_owned(), reason: format!("files, but no {INDEX_FILE}") });
+            }
+        }
+        let blobs = path.join("blobs/sha256");
+        fs::create_dir_all(&blobs).map_err(|source| OutputError::File { path: blobs, action: "create", source })?;
+        let layout = Self { path: path.to_owned() };
+        if !path.join(LAYOUT_FILE).exists() {
+            write(&path.join(LAYOUT_FILE), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        }
+        Ok(layout)
+    }
+
+    /// The file of a new blob, which has no name until [`LayoutDir::add_blob`] gives it one.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn new_blob(&self) -> Result<AtomicFile, OutputError> {
+        AtomicFile::create(&self.path.join("blobs/sha256/new"), Existing::Replace)
+    }
+
+    /// Name a blob by its digest. One that is there already is replaced by the same.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn add_blob(&self, blob: AtomicFile, media_type: &str) -> Result<Descriptor, Error> {
+        let fail = |source| OutputError::File { path: self.path.clone(), action: "read a new blob of", source };
+        let (digest, size) = digest(blob.file()).map_err(fail)?;
+        blob.with_name(digest.as_ref()).commit()?;
+        let digest = format!("sha256:{digest}");
+        Ok(Descriptor { media_type: media_type.into(), digest, size, ..Descriptor::default() })
+    }
+
+    /// Add a document as a blob.
+    fn add_document(&self, media_type: &str, document: &impl serde::Serialize) -> Result<Descriptor, Error> {
+        let fail = |source| OutputError::File { path: self.path.clone(), action: "write a new blob of", source };
+        let bytes = serde_json::to_vec(document).map_err(|error| fail(error.into()))?;
+        let blob = self.new_blob()?;
+        blob.file().write_all_at(&bytes, 0).map_err(fail)?;
+        self.add_blob(blob, media_type)
+    }
+
+    /// Add an image whose layers are there. The digest of its manifest.
+    ///
+    /// # Errors
+    /// An index that is none; errors of the system.
+    pub fn add_image(&self, image: NewImage) -> Result<String, Error> {
+        let NewImage { config, layers, annotations, platform, tag } = image;
+        let config = self.add_document(CONFIG, &config)?;
+        let manifest = Manifest { schema_version: 2, media_type: MANIFEST.into(), config, layers, annotations };
+        let mut entry = self.add_document(MANIFEST, &manifest)?;
+        let Platform { os, architecture, variant } = platform;
+        let os_features = vec![EROFS_FEATURE.to_owned()];
+        entry.platform = Some(PlatformRecord { os, architecture, variant, os_features });
+        entry.annotations.extend(tag.map(|tag| (REF_NAME.to_owned(), tag)));
+        self.list(&entry)?;
+        Ok(entry.digest)
+    }
+
+    /// Add an entry to the index. What the index says beyond that stays.
+    fn list(&self, entry: &Descriptor) -> Result<(), Error> {
+        let path = self.path.join(INDEX_FILE);
+        let fail = |action| {
+            let path = path.clone();
+            move |source| Error::Output(OutputError::File { path, action, source })
+        };
+        // Nobody else may add an entry between reading and writing. The lock goes with the file.
+        let dir = File::open(&self.path).map_err(fail("open the directory of"))?;
+        dir.lock().map_err(fail("lock the directory of"))?;
+        let mut index: Value = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| self.no_index(&error.to_string()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] })
+            }
+            Err(error) => return Err(fail("read")(error)),
+        };
+        let entries = index.get_mut("manifests").and_then(Value::as_array_mut);
+        let entries = entries.ok_or_else(|| self.no_index("manifests is no list"))?;
+        let tag = entry.annotations.get(REF_NAME).map(String::as_str);
+        entries.retain(|other| match (tag, other["annotations"][REF_NAME].as_str()) {
+            (None, None) => other["digest"] != *entry.digest,
+            (own, other) => own != other,
+        });
+        entries.push(serde_json::to_value(entry).map_err(|error| fail("write")(error.into()))?);
+        let bytes = serde_json::to_vec(&index).map_err(|error| fail("write")(error.into()))?;
+        write(&path, &bytes)
+    }
+
+    fn no_index(&self, reason: &str) -> Error {
+        Error::NotALayout { path: self.path.clone(), reason: format!("{INDEX_FILE}: {reason}") }
+    }
+}
+
+/// A configuration that says only what the image runs on. It has no times: the same layers are the same image.
+pub fn new_config(platform: &Platform) -> Value {
+    let mut config = json!({ "architecture": platform.architecture, "os": platform.os });
+    if let Some(variant) = &platform.variant {
+        config["variant"] = variant.as_str().into();
+    }
+    config
+}
+
+/// `config` for an image of these EROFS layers. All else that it says stays.
+///
+/// # Errors
+/// [`Error::NoConfig`]
+pub fn with_layers(mut config: Value, layers: &[Descriptor]) -> Result<Value, Error> {
+    let object = config.as_object_mut().ok_or(Error::NoConfig)?;
+    let mut features = object.get("os.features").and_then(Value::as_array).cloned().unwrap_or_default();
+    if !features.iter().any(|feature| feature == EROFS_FEATURE) {
+        features.push(EROFS_FEATURE.into());
+    }
+    object.insert("os.features".into(), features.into());
+    // An EROFS layer is not compressed as a whole: its digest is that of what is in it, too.
+    let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.digest.as_str()).collect();
+    object.insert("rootfs".into(), json!({ "type": "layers", "diff_ids": diff_ids }));
+    Ok(config)
+}
+
+/// What the machine that this runs on is called in images.
+pub fn host_platform() -> Platform {
+    let (architecture, variant) = match std::env::consts::ARCH {
+        "x86_64" => ("amd64", None),
+        "x86" => ("386", None),
+        "aarch64" => ("arm64", None),
+        "arm" => ("arm", Some("v7")),
+        "powerpc64" if cfg!(target_endian = "little") => ("ppc64le", None),
+        "loongarch64" => ("loong64", None),
+        other => (other, None),
+    };
+    Platform { os: "linux".into(), architecture: architecture.into(), variant: variant.map(str::to_owned) }
+}
+
+/// Write a file in one step.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let file = AtomicFile::create(path, Existing::Replace)?;
+    let fail = |source| OutputError::File { path: path.to_owned(), action: "write", source };
+    file.file().write_all_at(bytes, 0).map_err(fail)?;
+    Ok(file.commit()?)
+}
+
+/// The hexadecimal digest of a file, and its length.
+fn digest(file: &File) -> io::Result<(String, u64)> {
+    let (mut hasher, mut off, mut piece) = (Sha256::new(), 0, vec![0; PIECE_LEN]);
+    loop {
+        match file.read_at(&mut piece, off) {
+            Ok(0) => break,
+            Ok(len) => {
+                hasher.update(&piece[..len]);
+                off += len as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), off))
+}
