@@ -1,5 +1,6 @@
 //! `kiln oci`: images of containers.
 
+mod convert;
 mod inspect;
 mod layers;
 mod pack;
@@ -17,7 +18,8 @@ use clap::Subcommand;
     after_help = "\
 Examples:
   kiln oci inspect layout/
-  kiln oci pack --tag app:1.2 rootfs/ layout/"
+  kiln oci pack --tag app:1.2 rootfs/ layout/
+  kiln oci convert image.tar layout/"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -28,11 +30,13 @@ pub struct Args {
 enum What {
     Inspect(inspect::Args),
     Pack(pack::Args),
+    Convert(convert::Args),
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.what {
         What::Inspect(args) => inspect::run(args),
         What::Pack(args) => pack::run(args),
+        What::Convert(args) => convert::run(args),
     }
 }

@@ -130,7 +130,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
         "diff" => &["kiln-check(1)", "diff(1)"],
         "export" => &["kiln-extract(1)", "tar(1)", "mksquashfs(1)"],
-        "oci" => &["kiln-oci-inspect(1)", "kiln-oci-pack(1)", "kiln-pack(1)", "skopeo(1)"],
+        "oci" => &["kiln-oci-inspect(1)", "kiln-oci-pack(1)", "kiln-oci-convert(1)", "kiln-pack(1)", "skopeo(1)"],
         name if name.starts_with("oci-") => &["kiln-oci(1)", "kiln-pack(1)", "skopeo(1)"],
         "info" | "explain" | "du" | "stat" => &["kiln-ls(1)", "dump.erofs(1)"],
         "install-names" => &["mkfs.erofs(1)", "fsck.erofs(1)", "dump.erofs(1)", "erofsfuse(1)"],

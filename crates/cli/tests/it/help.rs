@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "pack",
     "mount",
     "umount",
@@ -19,6 +19,7 @@ const COMMANDS: [&str; 20] = [
     "oci",
     "oci inspect",
     "oci pack",
+    "oci convert",
     "info",
     "du",
     "explain",

@@ -253,3 +253,55 @@ fn what_is_no_layout_is_not_added_to() {
     fails(&["oci", "pack", &root, &broken.0], 2, "manifests is no list");
     assert_eq!(fs::read_to_string(format!("{}/index.json", broken.0)).unwrap(), "[]");
 }
+
+#[test]
+fn layers_become_erofs_layers() {
+    let scratch = Scratch::new();
+    let layout = Layout::new(&scratch, "layout");
+    let source = two_layers(&scratch, &layout);
+    layout.index(&[tagged(source.clone(), "from:1")]);
+    let [out, again, archive] = ["out", "again", "layout.tar"].map(|name| scratch.path(name));
+    stdout(&["convert", &layout.0, &archive]);
+    stdout(&["oci", "convert", "--quiet", "--tag", "to:1", &layout.0, &out]);
+    stdout(&["oci", "convert", "--quiet", "--tag", "to:1", "--image", "from:1", &archive, &again]);
+    assert_eq!(names(format!("{out}/blobs/sha256")), names(format!("{again}/blobs/sha256")));
+    assert_eq!(names(format!("{out}/blobs/sha256")).len(), 4);
+
+    let [entry] = &index(&out)[..] else { panic!() };
+    assert_eq!(entry["platform"], json!({ "os": "linux", "architecture": "arm64", "os.features": ["erofs"] }));
+    assert_eq!(entry["annotations"], json!({ "org.opencontainers.image.ref.name": "to:1" }));
+    let manifest = document(&out, entry);
+    assert_eq!(manifest["annotations"], json!({ "org.example.note": "kept" }));
+    let layers = manifest["layers"].as_array().unwrap();
+    let digests: Vec<_> = layers.iter().map(|layer| layer["digest"].clone()).collect();
+    // Nothing else changes in the configuration.
+    let mut config = document(&layout.0, &document(&layout.0, &source)["config"]);
+    config["os.features"] = json!(["erofs"]);
+    config["rootfs"]["diff_ids"] = digests.into();
+    assert_eq!(document(&out, &manifest["config"]), config);
+
+    let [lower, upper] = &layers[..] else { panic!("{manifest}") };
+    assert!(layers.iter().all(|layer| layer["mediaType"] == "application/vnd.erofs"));
+    let [lower, upper] = [lower, upper].map(|layer| {
+        blob(&out, layer);
+        blob_path(&out, layer)
+    });
+    stdout(&["check", &lower]);
+    assert_eq!(stdout(&["diff", &scratch.path("lower"), &lower]), b"");
+    let stat = |path: &str| json(&stdout(&["stat", "--json", &upper, path]));
+    assert_eq!((&stat("dir/gone")["type"], &stat("dir/gone")["rdev"]), (&json!("character device"), &json!([0, 0])));
+    assert_eq!(stat("opaque")["xattrs"][0]["name"], "trusted.overlay.opaque");
+    // And a container sees the same.
+    let [before, after] = ["before", "after"].map(|name| scratch.path(name));
+    stdout(&["pack", "--from", "oci", "--quiet", &layout.0, &before]);
+    stdout(&["pack", "--from", "oci", "--quiet", &out, &after]);
+    assert_eq!(stdout(&["diff", &before, &after]), b"");
+    assert_eq!(stdout(&["cat", &after, "a"]), b"above");
+    assert_eq!(run(&["cat", &after, "dir/gone"]).status.code(), Some(1));
+    // What has EROFS layers is converted like any other, and the marks stay marks.
+    stdout(&["oci", "convert", "--quiet", "--preset", "plain", &out, &scratch.path("plain")]);
+    stdout(&["pack", "--from", "oci", "--quiet", "--force", &scratch.path("plain"), &after]);
+    assert_eq!(stdout(&["diff", &before, &after]), b"");
+    fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "meant by --image");
+    assert_eq!(index(&out).len(), 1);
+}
