@@ -35,7 +35,7 @@
 //! ```
 //!
 //! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
-//! making them, [`source`] for what they are made of, [`sink`] for extracting, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

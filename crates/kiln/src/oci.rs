@@ -9,7 +9,7 @@ use kiln_source::oci::{Platform, looks_like_layout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,8 @@ pub const EROFS_FEATURE: &str = "erofs";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// The longest index, in bytes. Larger ones are not read as sources, either.
+const DOCUMENT_MAX_LEN: u64 = 8 << 20;
 /// Bytes of a blob that are hashed at once.
 const PIECE_LEN: usize = 1 << 20;
 
@@ -143,10 +145,10 @@ impl LayoutDir {
             let path = path.clone();
             move |source| Error::Output(OutputError::File { path, action, source })
         };
-        // Nobody else may add an entry between reading and writing. The lock goes with the file.
+        // Another process that added an entry between reading and writing would lose it. The lock goes with the file.
         let dir = File::open(&self.path).map_err(fail("open the directory of"))?;
         dir.lock().map_err(fail("lock the directory of"))?;
-        let mut index: Value = match fs::read(&path) {
+        let mut index: Value = match read_document(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| self.no_index(&error.to_string()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] })
@@ -208,6 +210,16 @@ pub fn host_platform() -> Platform {
         other => (other, None),
     };
     Platform { os: "linux".into(), architecture: architecture.into(), variant: variant.map(str::to_owned) }
+}
+
+/// The bytes of a document.
+fn read_document(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(DOCUMENT_MAX_LEN + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > DOCUMENT_MAX_LEN {
+        true => Err(io::Error::other(format!("a document of more than {DOCUMENT_MAX_LEN} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 /// Write a file in one step.

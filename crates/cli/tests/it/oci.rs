@@ -1,10 +1,11 @@
 //! `kiln oci`
 
-use crate::common::{Scratch, fails, json, names, run, skip, stdout};
+use crate::common::{Scratch, fails, json, names, run, skip, stderr, stdout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -304,4 +305,64 @@ fn layers_become_erofs_layers() {
     assert_eq!(stdout(&["diff", &before, &after]), b"");
     fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "meant by --image");
     assert_eq!(index(&out).len(), 1);
+}
+
+#[test]
+fn the_kernel_stacks_converted_layers() {
+    let scratch = Scratch::new();
+    let layout = Layout::new(&scratch, "layout");
+    layout.index(&[two_layers(&scratch, &layout)]);
+    let (out, image) = (scratch.path("out"), scratch.path("image"));
+    stdout(&["oci", "convert", "--quiet", &layout.0, &out]);
+    stdout(&["pack", "--from", "oci", "--quiet", &out, &image]);
+    let manifest = document(&out, &index(&out)[0]);
+    let dirs = ["lower-dir", "upper-dir", "merged"].map(|name| scratch.path(name));
+    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    let [lower, upper, merged] = &dirs;
+    let layers = manifest["layers"].as_array().unwrap();
+    let mounted: Vec<_> = layers
+        .iter()
+        .zip([lower, upper])
+        .map(|(layer, dir)| {
+            run(&["mount", "--via", "kernel", &blob_path(&out, layer), dir]).status.success().then_some(dir)
+        })
+        .collect();
+    let options = format!("lowerdir={upper}:{lower}");
+    let is_merged = mounted.iter().all(Option::is_some)
+        && Command::new("mount").args(["-t", "overlay", "-o", &options, "overlay", merged]).status().unwrap().success();
+    let compared = run(&["diff", &image, merged]);
+    if is_merged {
+        assert!(Command::new("umount").arg(merged).status().unwrap().success());
+    }
+    mounted.into_iter().flatten().for_each(|dir| drop(stdout(&["umount", dir])));
+    if !is_merged {
+        return skip("the kernel does not mount EROFS and overlayfs for us");
+    }
+    assert_eq!((compared.status.code(), String::from_utf8_lossy(&compared.stdout)), (Some(0), "".into()));
+}
+
+#[test]
+fn a_full_disk_leaves_the_layout_as_it_was() {
+    let scratch = Scratch::new();
+    let (disk, small, big) = (scratch.path("disk"), scratch.path("small"), scratch.path("big"));
+    [&disk, &small, &big].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    fs::write(format!("{small}/file"), "x").unwrap();
+    fs::write(format!("{big}/file"), crate::common::text(3, 4 << 20)).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs", &disk]).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("mounting a small file system needs root");
+    }
+    let layout = format!("{disk}/layout");
+    let all = || {
+        let index = fs::read(format!("{layout}/index.json")).unwrap_or_default();
+        (names(&layout), names(format!("{layout}/blobs/sha256")), index)
+    };
+    let first = run(&["oci", "pack", "--quiet", "--tag", "same", &small, &layout]);
+    let before = all();
+    let second = run(&["oci", "pack", "--quiet", "--tag", "same", &big, &layout]);
+    let after = all();
+    Command::new("umount").arg(&disk).status().unwrap();
+    assert_eq!((first.status.code(), second.status.code()), (Some(0), Some(1)));
+    assert!(stderr(&second).contains("No space left"), "{}", stderr(&second));
+    assert_eq!((before.1.len(), &before), (3, &after));
 }
