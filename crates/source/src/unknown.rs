@@ -8,6 +8,7 @@ const KNOWN: &[(usize, &[u8], &str, &str)] = &[
     (32769, b"CD001", "an ISO 9660 image", "mount it, and pack where it is mounted"),
     (0, b"!<arch>\n", "an ar archive or a Debian package", "unpack it first, as with ar x or dpkg-deb -x"),
     (0, b"\xED\xAB\xEE\xDB", "an RPM package", "unpack it first, as with rpm2cpio and cpio -id"),
+    (0, b"7z\xBC\xAF\x27\x1C", "a 7z archive", "unpack it first, as with 7z x -o"),
     (0, b"Rar!\x1A\x07", "a RAR archive", "unpack it first, as with unrar x"),
     (0, b"XFSB", "an XFS image", "mount it, and pack where it is mounted"),
     (0, b"\x89HDF\r\n\x1A\n", "an HDF5 file", "it has no files: export its datasets to files first, as with h5py"),
