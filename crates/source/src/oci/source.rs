@@ -57,7 +57,7 @@ pub struct OciSource {
 
 enum Layout {
     Directory,
-    Archive { tar: TarSource, blobs: Mutex<Option<Arc<Blobs>>>, without_image: WithoutImage },
+    Archive { tar: Box<TarSource>, blobs: Mutex<Option<Arc<Blobs>>>, without_image: WithoutImage },
 }
 
 /// What an archive is in which no image lies.
@@ -92,7 +92,7 @@ impl OciSource {
             false => {
                 let is_asked_for = candidate.kind_is_given() || options.image != ImageChoice::default();
                 let without_image = if is_asked_for { WithoutImage::Error } else { WithoutImage::Tar };
-                let tar = TarSource::of(candidate, TarOptions::default())?;
+                let tar = Box::new(TarSource::of(candidate, TarOptions::default())?);
                 Layout::Archive { tar, blobs: Mutex::default(), without_image }
             }
         };
