@@ -1,10 +1,13 @@
 //! What the tests of sources share.
 
-use kiln_builder::tree::Tree;
+use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_parallel::Threads;
+use kiln_source::{Scan, ScanOptions, SourceOptions, open};
+use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::Snapshot;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// Never set: what looks at it goes on.
@@ -26,6 +29,38 @@ pub fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
         ControlFlow::Continue(())
     });
     (list, summary.unwrap())
+}
+
+/// Read all that can be read of the image at `path`, which may be damaged.
+pub fn exercise(path: &Path) {
+    let options = ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) };
+    let Ok(source) = open(path, &SourceOptions::default()) else { return };
+    let Ok(Scan { tree, .. }) = source.scan(&options) else { return };
+    let mut buf = vec![0; 1 << 16];
+    for (id, node) in tree.nodes() {
+        let Kind::File { len, .. } = node.kind else { continue };
+        let Ok(mut content) = tree.open(id) else { continue };
+        let part = len.min(buf.len() as u64) as usize;
+        drop(content.read_exact_at(&mut buf[..part], 0));
+        drop(content.read_exact_at(&mut buf[..part], len - part as u64));
+        drop(content.next_data(len / 2));
+    }
+}
+
+/// Read a file whole and at random, and compare; nothing behind its end can be read.
+pub fn read_at_random(tree: &Tree, node: NodeId, what: &str) {
+    let Kind::File { len, .. } = tree.node(node).kind else { panic!("{what}: no file") };
+    let mut whole = vec![0; len as usize];
+    tree.open(node).unwrap().read_exact_at(&mut whole, 0).unwrap();
+    let (mut content, mut rng) = (tree.open(node).unwrap(), Rng::new(1));
+    for _ in 0..200 {
+        let start = rng.below(len);
+        let mut part = vec![0; rng.below(len - start + 1) as usize];
+        content.read_exact_at(&mut part, start).unwrap();
+        assert!(part == whole[start as usize..][..part.len()], "{what}: {} from {start}", part.len());
+    }
+    assert!(content.read_exact_at(&mut [0; 2], len - 1).is_err(), "{what}");
+    content.read_exact_at(&mut [], len).unwrap();
 }
 
 /// A line for each path.

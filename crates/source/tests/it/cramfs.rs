@@ -3,7 +3,7 @@
 //! Small images of one tree are in `tests/cramfs`. With `KILN_BLESS=1` and mkfs.cramfs in the `PATH` they are made anew, by the commands in
 //! [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
 
-use crate::common::{GOING, text};
+use crate::common::{GOING, exercise, read_at_random, text};
 use kiln_builder::tree::{Kind, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
@@ -182,19 +182,9 @@ fn files_are_read_at_any_offset_and_holes_are_known() {
         let tree = tree(&fixture(&format!("{name}.cramfs")));
         for path in [&b"text"[..], b"noise", b"holes", b"a hole"] {
             let node = tree.find([path]).unwrap();
-            let Kind::File { len, sparse, .. } = tree.node(node).kind else { panic!("{name}") };
+            let Kind::File { sparse, .. } = tree.node(node).kind else { panic!("{name}") };
             assert_eq!(sparse, has_holes && path.ends_with(b"hole") | path.ends_with(b"holes"), "{name}");
-            let mut whole = vec![0; len as usize];
-            tree.open(node).unwrap().read_exact_at(&mut whole, 0).unwrap();
-            let (mut content, mut rng) = (tree.open(node).unwrap(), Rng::new(1));
-            for _ in 0..200 {
-                let start = rng.below(len);
-                let mut part = vec![0; rng.below(len - start + 1) as usize];
-                content.read_exact_at(&mut part, start).unwrap();
-                assert!(part == whole[start as usize..][..part.len()], "{name}: {} from {start}", part.len());
-            }
-            assert!(content.read_exact_at(&mut [0; 2], len - 1).is_err(), "{name}");
-            content.read_exact_at(&mut [], len).unwrap();
+            read_at_random(&tree, node, name);
         }
         let runs = |path: &[u8], off| tree.open(tree.find([path]).unwrap()).unwrap().next_data(off).unwrap();
         if has_holes {
@@ -322,22 +312,6 @@ fn what_cannot_be_read_can_be_left_out() {
         let mut expected = of_tree(&tree(&fixture("little.cramfs"))).unwrap();
         expected.remove(name.as_bytes());
         assert_same(&expected, &of_tree(&kept.tree).unwrap(), name);
-    }
-}
-
-/// Read all that can be read.
-fn exercise(image: &Path) {
-    let options = ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) };
-    let Ok(source) = open(image, &SourceOptions::default()) else { return };
-    let Ok(Scan { tree, .. }) = source.scan(&options) else { return };
-    let mut buf = vec![0; 1 << 14];
-    for (id, node) in tree.nodes() {
-        let Kind::File { len, .. } = node.kind else { continue };
-        let Ok(mut content) = tree.open(id) else { continue };
-        let part = len.min(buf.len() as u64) as usize;
-        drop(content.read_exact_at(&mut buf[..part], 0));
-        drop(content.read_exact_at(&mut buf[..part], len - part as u64));
-        drop(content.next_data(len / 2));
     }
 }
 

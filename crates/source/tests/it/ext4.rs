@@ -1,6 +1,6 @@
 //! Images of ext2, ext3 and ext4 as sources, against what the kernel shows of them.
 
-use crate::common::GOING;
+use crate::common::{GOING, exercise};
 use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::generator::{Scale, make};
@@ -285,22 +285,6 @@ fn features_that_are_not_read_are_refused() {
         fs::write(&image, other).unwrap();
         let error = scan(&image).map(drop).unwrap_err();
         assert!(matches!(error, SourceError::Unsupported { .. }) && error.to_string().contains(reason), "{error}");
-    }
-}
-
-/// Read all that can be read.
-fn exercise(image: &Path) {
-    let options = ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) };
-    let Ok(source) = open(image, &SourceOptions::default()) else { return };
-    let Ok(Scan { tree, .. }) = source.scan(&options) else { return };
-    let mut buf = vec![0; 1 << 16];
-    for (id, node) in tree.nodes() {
-        let Kind::File { len, .. } = node.kind else { continue };
-        let Ok(mut content) = tree.open(id) else { continue };
-        let part = len.min(buf.len() as u64) as usize;
-        drop(content.read_exact_at(&mut buf[..part], 0));
-        drop(content.read_exact_at(&mut buf[..part], len - part as u64));
-        drop(content.next_data(len / 2));
     }
 }
 

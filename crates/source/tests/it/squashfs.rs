@@ -3,7 +3,7 @@
 //! Small images of one tree, with each compressor, are in `tests/squashfs`. With `KILN_BLESS=1` and mksquashfs in the `PATH` they are made
 //! anew, by the commands in [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
 
-use crate::common::{GOING, text};
+use crate::common::{GOING, read_at_random, text};
 use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
@@ -164,18 +164,9 @@ fn files_are_read_at_any_offset_and_holes_are_known() {
         let tree = scan(&fixture(&format!("{name}.squashfs")), 0).unwrap();
         for path in [&b"text"[..], b"sparse", b"noise"] {
             let node = tree.find([path]).unwrap();
-            let Kind::File { len, sparse, .. } = tree.node(node).kind else { panic!("{name}") };
+            let Kind::File { sparse, .. } = tree.node(node).kind else { panic!("{name}") };
             assert_eq!(sparse, path == b"sparse", "{name}");
-            let mut whole = vec![0; len as usize];
-            tree.open(node).unwrap().read_exact_at(&mut whole, 0).unwrap();
-            let (mut content, mut rng) = (tree.open(node).unwrap(), Rng::new(1));
-            for _ in 0..200 {
-                let start = rng.below(len);
-                let mut part = vec![0; rng.below(len - start + 1) as usize];
-                content.read_exact_at(&mut part, start).unwrap();
-                assert!(part == whole[start as usize..][..part.len()], "{name}: {} from {start}", part.len());
-            }
-            assert!(content.read_exact_at(&mut [0; 2], len - 1).is_err(), "{name}");
+            read_at_random(&tree, node, name);
         }
         let mut content = tree.open(tree.find([&b"sparse"[..]]).unwrap()).unwrap();
         let (mut off, mut runs) = (0, Vec::new());
