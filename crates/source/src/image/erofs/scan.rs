@@ -11,53 +11,46 @@ use crate::error::SourceError;
 use crate::limit::MemoryLimit;
 use crate::source::ScanOptions;
 
-/// Why an image is no tree.
-#[derive(Debug)]
-pub(super) enum Problem {
-    /// It cannot be read.
-    Read(ReadError),
-    /// What was found is no tree.
-    Tree(TreeError),
-    /// The source's own errors.
-    Source(SourceError),
+/// An image, and what errors call it.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub image: &'a Image,
+    pub path: &'a Path,
+    /// Where it begins in its file, in bytes.
+    pub offset: u64,
 }
 
-impl From<ReadError> for Problem {
-    fn from(error: ReadError) -> Self {
-        Problem::Read(error)
+impl Named<'_> {
+    /// That it cannot be read.
+    fn unreadable(self, source: ReadError) -> SourceError {
+        SourceError::Image { path: self.path.to_owned(), offset: self.offset, source }
+    }
+
+    /// That what was found is no tree.
+    fn no_tree(self, error: TreeError) -> SourceError {
+        SourceError::tree(self.path)(error)
     }
 }
 
-impl From<TreeError> for Problem {
-    fn from(error: TreeError) -> Self {
-        Problem::Tree(error)
-    }
-}
-
-impl From<SourceError> for Problem {
-    fn from(error: SourceError) -> Self {
-        Problem::Source(error)
-    }
-}
-
-/// Scan all of `image`, which errors call `path`.
+/// Scan all of an image.
 ///
 /// # Errors
 /// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
-pub(super) fn scan(image: &Image, path: &Path, options: &ScanOptions<'_>) -> Result<Tree, Problem> {
-    let root = image.inode(image.root_nid())?;
-    let mut scanner = Scanner::new(image, path);
+pub(super) fn scan(named: Named<'_>, options: &ScanOptions<'_>) -> Result<Tree, SourceError> {
+    let image = named.image;
+    let root = image.inode(image.root_nid()).map_err(|error| named.unreadable(error))?;
+    let mut scanner = Scanner::new(named);
     for entry in image.walk(&root, b"") {
         options.check_stop()?;
-        let entry = entry?;
+        let entry = entry.map_err(|error| named.unreadable(error))?;
         scanner.add(&entry.path, &entry.inode)?;
     }
     let contents = ImageContents { image: image.clone(), nids: scanner.contents };
-    Ok(scanner.builder.finish(Box::new(contents))?)
+    scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))
 }
 
 struct Scanner<'a> {
-    image: &'a Image,
+    named: Named<'a>,
     builder: Builder,
     /// Nid of each content.
     contents: Vec<Nid>,
@@ -66,18 +59,17 @@ struct Scanner<'a> {
     /// Directories from the root to where the walk is, with the lengths of their paths.
     open: Vec<(NodeId, usize)>,
     memory: MemoryLimit,
-    path: &'a Path,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(image: &'a Image, path: &'a Path) -> Self {
+    fn new(named: Named<'a>) -> Self {
         let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
-        let memory = MemoryLimit::new(image.source_len());
-        Self { image, builder: Builder::default(), contents, linked, open, memory, path }
+        let memory = MemoryLimit::new(named.image.source_len());
+        Self { named, builder: Builder::default(), contents, linked, open, memory }
     }
 
     /// Add what the walk has met at `path`.
-    fn add(&mut self, path: &[u8], inode: &Inode) -> Result<(), Problem> {
+    fn add(&mut self, path: &[u8], inode: &Inode) -> Result<(), SourceError> {
         let (dir_len, name) = match path.iter().rposition(|&b| b == b'/') {
             Some(slash) => (slash, &path[slash + 1..]),
             None => (0, path),
@@ -87,7 +79,7 @@ impl<'a> Scanner<'a> {
         let known = self.linked.get(&inode.nid).copied();
         let Some(&(parent, _)) = self.open.last() else {
             let root = self.node(path, inode)?;
-            self.builder.insert(b"", root)?;
+            self.builder.insert(b"", root).map_err(|error| self.named.no_tree(error))?;
             self.open.push((NodeId::ROOT, 0));
             return Ok(());
         };
@@ -95,7 +87,7 @@ impl<'a> Scanner<'a> {
             Some(node) => node,
             None => {
                 let node = self.node(path, inode)?;
-                self.builder.add(node)?
+                self.builder.add(node).map_err(|error| self.named.no_tree(error))?
             }
         };
         if !inode.is_dir() && inode.meta.nlink != 1 {
@@ -110,11 +102,12 @@ impl<'a> Scanner<'a> {
     }
 
     /// The node of an inode, without entries.
-    fn node(&mut self, path: &[u8], inode: &Inode) -> Result<Node, Problem> {
-        let at_path = |error: ReadError| error.at_path(path);
+    fn node(&mut self, path: &[u8], inode: &Inode) -> Result<Node, SourceError> {
+        let named = self.named;
+        let at_path = |error: ReadError| named.unreadable(error.at_path(path));
         let meta = &inode.meta;
         let kind = self.kind(inode).map_err(at_path)?;
-        let xattrs = xattrs(self.image, inode).map_err(at_path)?;
+        let xattrs = xattrs(named.image, inode).map_err(at_path)?;
         let xattr_bytes: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target_len = if let Kind::Symlink(target) = &kind { target.len() } else { 0 };
         self.charge(size_of::<Node>() + xattr_bytes + target_len)?;
@@ -137,7 +130,7 @@ impl<'a> Scanner<'a> {
                 let content = ContentId(self.contents.len() as u32 - 1);
                 Kind::File { len: meta.size, content, sparse: may_have_holes(inode) }
             }
-            FileType::Symlink => Kind::Symlink(self.image.read_link(inode)?.into()),
+            FileType::Symlink => Kind::Symlink(self.named.image.read_link(inode)?.into()),
             FileType::CharDevice => Kind::CharDevice(meta.rdev()),
             FileType::BlockDevice => Kind::BlockDevice(meta.rdev()),
             FileType::Fifo => Kind::Fifo,
@@ -146,7 +139,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), SourceError> {
-        self.memory.charge(bytes, self.path)
+        self.memory.charge(bytes, self.named.path)
     }
 }
 

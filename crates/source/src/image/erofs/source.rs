@@ -4,7 +4,7 @@ use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::{Image, ImageOptions, ImageSources};
 use std::path::{Path, PathBuf};
 
-use super::scan::{Problem, scan};
+use super::scan::{Named, scan};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
@@ -54,12 +54,7 @@ impl Source for ImageSource {
     /// An inode with several names is one node; attributes that Linux does not show are not there, and of several with one name
     /// the first counts, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let path = self.path.clone();
-        match scan(&self.image, &path, options) {
-            Ok(tree) => Ok(Scanned::Everything(tree.into())),
-            Err(Problem::Read(source)) => Err(SourceError::Image { path, offset: self.offset, source }),
-            Err(Problem::Tree(source)) => Err(SourceError::Tree { path, source }),
-            Err(Problem::Source(error)) => Err(error),
-        }
+        let named = Named { image: &self.image, path: &self.path, offset: self.offset };
+        Ok(Scanned::Everything(scan(named, options)?.into()))
     }
 }
