@@ -1,8 +1,7 @@
 //! `kiln export`
 
 use crate::console::progress::ProgressArgs;
-use crate::console::report::{PathJson, SkippedJson, note, print_document};
-use crate::console::size::Human;
+use crate::console::report::{Counts, PathJson, SkippedJson, note, print_document};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::extract;
@@ -262,19 +261,19 @@ fn tell(report: &ExportReport, quiet: bool) {
         note(format_args!("{count} {loss}, {} first", text::escape(first)));
     }
     if !quiet {
-        let ExportReport { files, dirs, others, hard_links, bytes, .. } = report;
-        let bytes = Human(*bytes);
-        note(format_args!("{files} files ({bytes}), {dirs} directories, {others} others, {hard_links} hard links"));
+        note(format_args!("{}", counts(report)));
     }
+}
+
+fn counts(report: &ExportReport) -> Counts {
+    let ExportReport { files, dirs: directories, others, hard_links, bytes, .. } = *report;
+    Counts { files, directories, others, hard_links, bytes }
 }
 
 #[derive(Serialize)]
 struct ReportJson {
-    files: u64,
-    directories: u64,
-    others: u64,
-    hard_links: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    counts: Counts,
     losses: Vec<LossJson>,
     skipped: Vec<SkippedJson>,
 }
@@ -294,11 +293,7 @@ impl ReportJson {
             first: PathJson::new(&lost.first),
         };
         Self {
-            files: report.files,
-            directories: report.dirs,
-            others: report.others,
-            hard_links: report.hard_links,
-            bytes: report.bytes,
+            counts: counts(report),
             losses: report.losses.iter().map(loss).collect(),
             skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
         }

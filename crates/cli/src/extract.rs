@@ -1,8 +1,7 @@
 //! `kiln extract`
 
 use crate::console::progress::ProgressArgs;
-use crate::console::report::{SkippedJson, note, print_document};
-use crate::console::size::Human;
+use crate::console::report::{Counts, SkippedJson, note, print_document};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
@@ -153,19 +152,19 @@ fn tell(args: &Args, report: &ExtractReport) {
         note(format_args!("{count} extended attributes could not be set, {name} of {path} first"));
     }
     if !args.progress.quiet {
-        let ExtractReport { files, dirs, others, hard_links, bytes, .. } = report;
-        let bytes = Human(*bytes);
-        note(format_args!("{files} files ({bytes}), {dirs} directories, {others} others, {hard_links} hard links"));
+        note(format_args!("{}", counts(report)));
     }
+}
+
+fn counts(report: &ExtractReport) -> Counts {
+    let ExtractReport { files, dirs: directories, others, hard_links, bytes, .. } = *report;
+    Counts { files, directories, others, hard_links, bytes }
 }
 
 #[derive(Serialize)]
 struct ReportJson {
-    files: u64,
-    directories: u64,
-    others: u64,
-    hard_links: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    counts: Counts,
     unset_xattrs: u64,
     skipped: Vec<SkippedJson>,
 }
@@ -173,11 +172,7 @@ struct ReportJson {
 impl ReportJson {
     fn new(report: &ExtractReport) -> Self {
         Self {
-            files: report.files,
-            directories: report.dirs,
-            others: report.others,
-            hard_links: report.hard_links,
-            bytes: report.bytes,
+            counts: counts(report),
             unset_xattrs: report.unset_xattrs,
             skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
         }

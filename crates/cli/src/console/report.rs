@@ -1,11 +1,13 @@
 //! What commands say: to people and, as JSON, to programs.
 
+mod counts;
 mod entry;
 mod failed;
 mod json;
 mod skipped;
 mod streamed;
 
+pub use counts::Counts;
 pub use entry::EntryJson;
 pub use failed::ErrorJson;
 pub use json::{Bytes, JsonList, print_document, print_error};
