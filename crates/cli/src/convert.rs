@@ -8,7 +8,7 @@ use crate::image::DEVICE_OPTION;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
 use crate::pack::target::Target;
-use crate::pack::{Job, parse_kind, source_date_epoch, tell};
+use crate::pack::{Job, open_source, parse_kind, source_date_epoch, tell};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -16,8 +16,9 @@ use kiln_builder::{BuildError, BuildOptions, Choices, Existing, Out, Preset, Pro
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
+use kiln_source::dir::FileId;
 use kiln_source::filter::{Filter, Policy};
-use kiln_source::{Source, SourceKind, SourceOptions};
+use kiln_source::{SourceKind, SourceOptions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -141,13 +142,17 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let target = Target::create(destination, existing, 0, args.spool.as_deref())?;
-    let options = args.options(args.preset.into(), target.scratch_dir())?;
-    let (policy, filter, outputs, source) = (Policy::default(), Filter::default(), target.ids(), args.open()?);
-    let request =
-        PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
-    let job = Job { request, image: &args.out, signals: &signals };
-    let scan = job.scan(&options)?;
-    let summary = args.build(&job, &scan.tree, target.out(), &options).map_err(|failure| target.failure(failure))?;
+    let wanted = Built {
+        image: &args.out,
+        preset: args.preset.into(),
+        scratch_dir: target.scratch_dir(),
+        outputs: &target.ids(),
+    };
+    let meter = args.progress.meter();
+    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
+    let built = args.build(&wanted, target.out(), &signals, &progress);
+    drop(meter);
+    let summary = built.map_err(|failure| target.failure(failure))?;
     target.commit(&summary, &signals)?;
     if !quiet {
         tell(&name, &summary);
@@ -155,47 +160,44 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// An image to build.
+struct Built<'a> {
+    /// What messages call it.
+    image: &'a Path,
+    preset: Preset,
+    scratch_dir: &'a Path,
+    /// Files that are being written.
+    outputs: &'a [FileId],
+}
+
 impl Args {
-    fn open(&self) -> Result<Box<dyn Source>, Failure> {
-        let options = SourceOptions { spool_dir: self.spool.clone(), ..SourceOptions::default() };
-        let source = match self.from {
-            Some(kind) => kiln_source::open_as(&[kind], &self.src, &options),
-            None => kiln_source::open(&self.src, &options),
-        };
-        source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
-    }
-
-    fn options(&self, preset: Preset, scratch_dir: &Path) -> Result<BuildOptions, Failure> {
-        let choices = Choices { preset, ..Choices::default() };
-        let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
-        let (threads, scratch_dir) = (self.threads.threads(), scratch_dir.to_owned());
-        Ok(BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options })
-    }
-
+    /// Build an image of what is there into `out`.
     fn build(
         &self,
-        job: &Job<'_>,
-        tree: &kiln_builder::Tree,
+        wanted: &Built<'_>,
         out: Out<'_>,
-        options: &BuildOptions,
+        signals: &Signals,
+        progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Summary, Failure> {
-        let meter = self.progress.meter();
-        let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-        job.build(tree, out, options, &progress).map(|(summary, _)| summary)
+        let choices = Choices { preset: wanted.preset, ..Choices::default() };
+        let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
+        let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
+        let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
+        let place = SourceOptions { spool_dir: self.spool.clone(), ..SourceOptions::default() };
+        let source = open_source(&self.src, self.from, &place)?;
+        let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
+        let request = PackRequest { source: &*source, filter: &filter, policy: &policy, outputs, stop };
+        let job = Job { request, image: wanted.image, signals };
+        let scan = job.scan(&options)?;
+        job.build(&scan.tree, out, &options, progress).map(|(summary, _)| summary)
     }
 
     /// An uncompressed image of what is there, in a nameless file.
     fn to_spool(&self, signals: &Signals) -> Result<Spool, Failure> {
         let spool = Spool::create(&spool_dir(self.spool.as_deref()))?;
-        let options = self.options(Preset::Plain, spool.dir())?;
-        let (policy, filter, source) = (Policy::default(), Filter::default(), self.open()?);
-        let request =
-            PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
-        let job = Job { request, image: spool.dir(), signals };
-        let scan = job.scan(&options)?;
+        let wanted = Built { image: spool.dir(), preset: Preset::Plain, scratch_dir: spool.dir(), outputs: &[] };
         let out = Out { image: spool.file(), offset: 0, blob: None };
-        let built = job.build(&scan.tree, out, &options, &|_| {});
-        match built {
+        match self.build(&wanted, out, signals, &|_| {}) {
             Ok(_) => Ok(spool),
             Err(Failure::Build { source: BuildError::Write { source, .. }, .. }) => Err(spool_failure(&spool, source)),
             Err(failure) => Err(failure),

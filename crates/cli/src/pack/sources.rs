@@ -55,6 +55,18 @@ pub struct Operands<'a> {
     pub image: Option<&'a Path>,
 }
 
+/// Open what is at `path`, as a source of the kind `from` if one is named.
+///
+/// # Errors
+/// What cannot be read, and what is no source.
+pub fn open_source(path: &Path, from: Option<SourceKind>, options: &SourceOptions) -> Result<Box<dyn Source>, Failure> {
+    let source = match from {
+        Some(kind) => kiln_source::open_as(&[kind], path, options),
+        None => kiln_source::open(path, options),
+    };
+    source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+}
+
 /// Value of `--from`.
 pub fn parse_kind(text: &str) -> Result<SourceKind, String> {
     let kind = KINDS.iter().find(|kind| kind.name == text).copied();
@@ -105,11 +117,7 @@ impl SourceArgs {
         let options = SourceOptions { devices, image, spool_dir, root_dir, ..SourceOptions::default() };
         let open = |path: &Path| {
             self.notice_layout(path);
-            let source = match self.from {
-                Some(kind) => kiln_source::open_as(&[kind], path, &options),
-                None => kiln_source::open(path, &options),
-            };
-            source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+            open_source(path, self.from, &options)
         };
         if let [(path, at)] = *parts
             && at == Path::new("")
