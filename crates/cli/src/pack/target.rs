@@ -44,7 +44,7 @@ fn place(path: &Path, existing: Existing, open: fn(&Path) -> Result<Place, Outpu
 }
 
 /// The files that an output is and replaces.
-fn ids(file: &AtomicFile) -> impl Iterator<Item = FileId> {
+pub fn ids(file: &AtomicFile) -> impl Iterator<Item = FileId> {
     let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
     FileId::of(file.file()).ok().into_iter().chain(replaced)
 }
@@ -86,7 +86,7 @@ impl Target {
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
     pub fn with_blob(self, path: &Path, existing: Existing) -> Result<Self, Failure> {
-        let file = self.sibling(path, existing, "the chunks need a file of their own")?;
+        let file = self.companion(path, existing, "the chunks need a file of their own")?;
         let mut tag = [0; TAG_LEN];
         // A name that is cut still says more than none. A zero ends it.
         let name = path.file_name().unwrap_or_default().as_bytes();
@@ -97,28 +97,37 @@ impl Target {
 
     /// With a descriptor of all that, once it is complete, in which the image is called `image`.
     pub fn with_descriptor(self, path: &Path, image: &Path, existing: Existing) -> Result<Self, Failure> {
-        let file = self.sibling(path, existing, "the descriptor needs a file of its own")?;
+        let file = self.companion(path, existing, "the descriptor needs a file of its own")?;
         let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
         let descriptor = Descriptor::create(path, file, files)?;
         Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
     }
 
-    /// A further file, which is none of those before. Symbolic links are followed.
-    fn sibling(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<AtomicFile, Failure> {
-        let refuse = |reason: &str| Err(Failure::Usage(format!("{}: {reason}", path.display())));
+    /// A further file that is read together with the image, as [`Target::sibling`] makes it.
+    fn companion(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<AtomicFile, Failure> {
         if let Image::Spooled(_, Sink::Stream(stream)) = &self.image {
-            return refuse(&format!(
-                "of no use beside an image that goes to {}, which has no name",
-                stream.name().display()
-            ));
+            let (path, stream) = (path.display(), stream.name().display());
+            let what = format!("{path}: of no use beside an image that goes to {stream}, which has no name");
+            return Err(Failure::Usage(what));
         }
+        self.sibling(path, existing, of_its_own)
+    }
+
+    /// A further file, which is none of those before: `of_its_own` says so if it is. Symbolic links are followed.
+    pub fn sibling(&self, path: &Path, existing: Existing, of_its_own: &str) -> Result<AtomicFile, Failure> {
+        let refuse = |reason: &str| Err(Failure::Usage(format!("{}: {reason}", path.display())));
         let Destination::File(resolved) = Destination::of_path(path)? else { return refuse("only a file can be this") };
         let file = AtomicFile::create(&resolved, existing)?;
         let blob = self.blob.as_ref().map(|blob| &blob.file);
-        let is_taken = match &self.image {
-            Image::New(image) => blob.into_iter().chain([image]).any(|other| file.has_name_of(other)),
-            Image::Spooled(_, sink) => ids(&file).any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)),
+        let descriptor = self.descriptor.as_ref().map(|(descriptor, _)| descriptor.file());
+        let image = match &self.image {
+            Image::New(image) => Some(image),
+            Image::Spooled(..) => None,
         };
+        let has_name = |other: &AtomicFile| file.has_name_of(other);
+        let is_taken = blob.into_iter().chain(descriptor).chain(image).any(has_name)
+            || matches!(&self.image, Image::Spooled(_, sink)
+                if ids(&file).any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)));
         if is_taken { refuse(of_its_own) } else { Ok(file) }
     }
 

@@ -15,7 +15,8 @@ use kiln_source::{
 };
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of an archive that are copied at once.
@@ -123,14 +124,22 @@ pub struct Tar {
 }
 
 impl Input {
-    /// Open it.
+    /// Where a compressed archive is kept as it was before, if it is.
+    pub fn kept(&self) -> Option<&Path> {
+        match self {
+            Input::Tar(tar) => tar.kept.as_deref(),
+            Input::Directory(_) | Input::Images(_) => None,
+        }
+    }
+
+    /// Open it. Scanning it writes an archive as it was before it was compressed to `kept`.
     ///
     /// # Errors
     /// What cannot be read, and what is not compressed as the options say.
-    pub fn open(&self) -> Result<Box<dyn Source>, Failure> {
+    pub fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
         let source = match self {
             Input::Directory(path) => return Ok(Box::new(DirSource::new(path))),
-            Input::Tar(tar) => return tar.open(),
+            Input::Tar(tar) => return tar.open(kept),
             Input::Images(paths) => open_images(paths),
         };
         source.map_err(failure)
@@ -156,7 +165,7 @@ fn open_images(paths: &[PathBuf]) -> Result<Box<dyn Source>, SourceError> {
 }
 
 impl Tar {
-    fn open(&self) -> Result<Box<dyn Source>, Failure> {
+    fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
         let options = TarOptions { implied: Implied::Inherited(root) };
         let tar = TarSource::open(&self.path, &SourceOptions::default(), options).map_err(failure)?;
@@ -166,41 +175,45 @@ impl Tar {
             let found = tar.compression().map_or("not at all", Compression::name);
             return Err(Failure::Usage(format!("{}: {option}: compressed otherwise: {found}", self.path.display())));
         }
-        Ok(match &self.kept {
-            Some(path) => Box::new(KeptTar { tar, copy: path.clone() }),
-            None => Box::new(tar),
+        Ok(match (&self.kept, kept) {
+            (Some(path), Some(file)) => Box::new(KeptTar { tar, path: path.clone(), file }),
+            _ => Box::new(tar),
         })
     }
 }
 
 /// An archive of which a copy is kept, decompressed.
-struct KeptTar {
+struct KeptTar<'a> {
     tar: TarSource,
-    copy: PathBuf,
+    path: PathBuf,
+    file: &'a File,
 }
 
-impl Source for KeptTar {
+impl Source for KeptTar<'_> {
     fn path(&self) -> &Path {
         self.tar.path()
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let TarIndex { scan, archive, .. } = self.tar.index(options)?;
-        copy(&*archive, &self.copy, options)?;
+        self.keep(&*archive, options)?;
         Ok(Scanned::Selected(scan))
     }
 }
 
-fn copy(archive: &dyn ReadAt, to: &Path, options: &ScanOptions<'_>) -> Result<(), SourceError> {
-    let lost = |source: io::Error| SourceError::from(Unreadable { path: to.to_owned(), source });
-    let mut file = File::create(to).map_err(lost)?;
-    let (mut offset, len) = (0, archive.len().map_err(lost)?);
-    let mut piece = Vec::new();
-    while offset < len {
-        options.check_stop()?;
-        piece.resize((len - offset).min(PIECE_LEN as u64) as usize, 0);
-        archive.read_exact_at(&mut piece, offset).and_then(|()| file.write_all(&piece)).map_err(lost)?;
-        offset += piece.len() as u64;
+impl KeptTar<'_> {
+    fn keep(&self, archive: &dyn ReadAt, options: &ScanOptions<'_>) -> Result<(), SourceError> {
+        let lost = |source: io::Error| SourceError::from(Unreadable { path: self.path.clone(), source });
+        let (mut offset, len) = (0, archive.len().map_err(lost)?);
+        let mut piece = Vec::new();
+        while offset < len {
+            options.check_stop()?;
+            piece.resize((len - offset).min(PIECE_LEN as u64) as usize, 0);
+            let copied =
+                archive.read_exact_at(&mut piece, offset).and_then(|()| self.file.write_all_at(&piece, offset));
+            copied.map_err(lost)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -4,19 +4,22 @@ mod compression;
 mod extended;
 mod hints;
 mod input;
+mod layout;
 mod options;
 mod refused;
+mod table;
 mod times;
 mod value;
 
 use super::{Stop, getopt};
 use crate::console::text;
+use crate::exit::Failure;
 use crate::pack::Job;
 use crate::pack::output::{Destination, Stream};
-use crate::pack::target::Target;
+use crate::pack::target::{Target, ids};
 use crate::process::signals::Signals;
 use kiln::PackRequest;
-use kiln_builder::{Existing, Summary};
+use kiln_builder::{AtomicFile, Existing, Summary};
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;
@@ -105,7 +108,7 @@ const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, lib
 
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
-    options.read(getopt::parse(&options::OPTIONS, args)?)?;
+    options.read(getopt::parse(&table::OPTIONS, args)?)?;
     let mut request = options.request()?;
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
@@ -113,7 +116,6 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let destination = Destination::of_path(&request.file)?;
     let mut said = Said::beside(destination.stream(), request.quiet);
     said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
-    let source = request.input.open()?;
     let signals = Signals::catch()?;
     let mut target = Target::create(destination, Existing::Replace, request.offset, None)?;
     if let Some(blob) = &request.blob {
@@ -122,8 +124,14 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     if let Some(path) = &request.vmdk {
         target = target.with_descriptor(path, &request.file, Existing::Replace)?;
     }
+    let kept = request
+        .input
+        .kept()
+        .map(|path| target.sibling(path, Existing::Replace, "the archive that is kept needs a file of its own"));
+    let kept = kept.transpose()?;
+    let source = request.input.open(kept.as_ref().map(AtomicFile::file))?;
     request.build.scratch_dir = target.scratch_dir().to_owned();
-    let outputs = target.ids();
+    let outputs: Vec<_> = target.ids().into_iter().chain(kept.iter().flat_map(ids)).collect();
     let pack = PackRequest {
         source: &*source,
         filter: &request.filter,
@@ -136,6 +144,10 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     request.by_path.resolve(&scan.tree, &mut request.build);
     let built = job.build(&scan.tree, target.out(), &request.build, &|_| {});
     let (summary, _) = built.map_err(|failure| target.failure(failure))?;
+    drop(source);
+    if let Some(kept) = kept {
+        kept.commit().map_err(Failure::from)?;
+    }
     target.commit(&summary, &signals)?;
     for path in &scan.outputs {
         let path = text::escape(path);

@@ -3,22 +3,23 @@
 use super::compression::{Compression, MetadataCompression};
 use super::extended::Extended;
 use super::input::{Input, InputOptions};
+use super::layout::{holes, layout};
 use super::times::{Scope, TimeWishes};
-use super::value::{block_bits, id, invalid, signed, size};
+use super::value::{
+    block_bits, blocks, extent_max_len, flag, id, invalid, label, root_xattr_len, signed, size, uuid, workers,
+};
 use super::{hints, refused};
 use crate::dropin::Stop;
-use crate::dropin::getopt::{Item, Misuse, Opt, Takes, both, long, number, short};
+use crate::dropin::getopt::{Item, Misuse, number};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::ByPath;
 use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Holes, PclusterLimits, feature_of};
-use kiln_codec::Method;
+use kiln_builder::{BuildOptions, DigestName};
 use kiln_format::BlockBits;
-use kiln_format::feature::Feature;
-use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
+use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
 use kiln_source::manifest::FsConfig;
 use std::ffi::OsString;
@@ -26,77 +27,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use uuid::Uuid;
-
-pub const OPTIONS: [Opt; 60] = [
-    both('V', "version", Takes::Nothing),
-    both('h', "help", Takes::Nothing),
-    short("b", Takes::Value),
-    short("C", Takes::Value),
-    short("d", Takes::Value),
-    short("E", Takes::Value),
-    short("L", Takes::Value),
-    short("m", Takes::Value),
-    short("T", Takes::Value),
-    short("U", Takes::Value),
-    short("x", Takes::Value),
-    short("z", Takes::Value),
-    long("all-root", Takes::Nothing),
-    long("all-time", Takes::Nothing),
-    long("async-queue-limit", Takes::Value),
-    long("aufs", Takes::Nothing),
-    long("blobdev", Takes::Value),
-    long("chunksize", Takes::Value),
-    long("clean", Takes::Optional),
-    long("compress-hints", Takes::Value),
-    long("dsunit", Takes::Value),
-    long("exclude-path", Takes::Value),
-    long("exclude-regex", Takes::Value),
-    long("file-contexts", Takes::Value),
-    long("force-gid", Takes::Value),
-    long("force-uid", Takes::Value),
-    long("fs-config-file", Takes::Value),
-    long("fsalignblks", Takes::Value),
-    long("gid-offset", Takes::Value),
-    long("gzinfo", Takes::Optional),
-    long("gzip", Takes::Nothing),
-    long("hard-dereference", Takes::Nothing),
-    long("ignore-mtime", Takes::Nothing),
-    long("incremental", Takes::Optional),
-    long("max-extent-bytes", Takes::Value),
-    long("mkfs-time", Takes::Nothing),
-    long("mount-point", Takes::Value),
-    long("MZ", Takes::Optional),
-    long("oci", Takes::Optional),
-    long("offset", Takes::Value),
-    long("ovlfs-strip", Takes::Optional),
-    long("preserve-mtime", Takes::Nothing),
-    long("product-out", Takes::Value),
-    long("quiet", Takes::Nothing),
-    long("random-algorithms", Takes::Nothing),
-    long("random-pclusterblks", Takes::Nothing),
-    long("root-xattr-isize", Takes::Value),
-    long("s3", Takes::Value),
-    long("sort", Takes::Value),
-    long("tar", Takes::Optional),
-    long("uid-offset", Takes::Value),
-    long("ungzip", Takes::Optional),
-    long("unlzma", Takes::Optional),
-    long("unxz", Takes::Optional),
-    long("vmdk-desc", Takes::Value),
-    long("workers", Takes::Value),
-    long("xattr-inode-digest", Takes::Optional),
-    long("xattr-prefix", Takes::Value),
-    long("zD", Takes::Optional),
-    long("zfeature-bits", Takes::Value),
-];
-
-/// What is compressed as one piece of encoded extents where nothing is named, in bytes: in pieces of one block hardly
-/// anything would be gained.
-const UNIT_LEN: u32 = 64 << 10;
-
-/// Threads that may be asked for.
-const WORKERS_MAX: u64 = 1024;
 
 /// What was asked for.
 #[derive(Default)]
@@ -388,111 +318,12 @@ impl Options {
     }
 }
 
-/// How data is stored.
-fn layout(
-    block_bits: Option<BlockBits>,
-    compression: Option<Compression>,
-    pcluster_len: Option<u64>,
-    extended: &Extended,
-) -> Result<BuildOptions, Stop> {
-    let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
-    // Without compression they are checked all the same.
-    let method = compression.map_or(Method::Zstd, |compression| compression.method);
-    let limits = PclusterLimits::new(
-        method,
-        &BuildOptions { block_bits, encoded_extents: extended.bits48, ..BuildOptions::default() },
-    );
-    let fit = |what, len: Option<u64>| {
-        let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
-        len.map(fit).transpose()
-    };
-    let packed_pcluster_len = fit("fragment size", extended.packed_pcluster_len)?;
-    // The block where none is named, as in the original.
-    let default_len = if extended.bits48 { UNIT_LEN } else { 0 };
-    let pcluster_len = fit("physical clustersize", pcluster_len)?.unwrap_or(limits.nearest(default_len));
-    let compression = compression.map(|compression| compression.spec(pcluster_len));
-    Ok(BuildOptions {
-        block_bits,
-        compression,
-        dedupe: if extended.dedupe { Dedupe::Parts } else { Dedupe::Files },
-        fragments: extended.fragments,
-        packed_pcluster_len,
-        tail_packing: extended.tail_packing,
-        encoded_extents: extended.bits48 && compression.is_some(),
-        own_mtimes: extended.bits48,
-        ..BuildOptions::default()
-    })
-}
-
-/// What becomes of holes: zeros, as in the original, unless the rest needs kernels that know better anyway.
-fn holes(files: &BuildOptions) -> Holes {
-    let since = files.compression.map(|spec| feature_of(spec.method.algorithm()).since());
-    let newer = files.encoded_extents || files.fragments != Fragments::Off || files.dedupe == Dedupe::Parts;
-    match newer || since >= Some(Feature::Fragments.since()) {
-        true => Holes::Kept,
-        false => Holes::Filled,
-    }
-}
-
-fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
-    match value.as_ref().map(|value| value.as_bytes()) {
-        None | Some(b"1") => Ok(true),
-        Some(b"0") => Ok(false),
-        Some(other) => Err(Misuse::Other(format!("invalid --{name}={}", other.escape_ascii()))),
-    }
-}
-
 /// `--MZ`: there is a zone of inodes and directories whatever is asked for.
 fn metadata_zone(value: Option<OsString>) -> Result<(), Misuse> {
     match value {
         Some(value) if !["0", "i", "id"].iter().any(|known| value == *known) => Err(invalid("metadata zone", &value)),
         _ => Ok(()),
     }
-}
-
-fn label(value: &OsString) -> Result<Label, Misuse> {
-    let label = value.to_str().and_then(|text| text.parse().ok());
-    label.ok_or_else(|| Misuse::other("invalid volume label"))
-}
-
-fn uuid(value: &OsString) -> Result<[u8; 16], Stop> {
-    match value.to_str() {
-        Some("clear") => Ok([0; 16]),
-        Some("random") => random_uuid(),
-        text => {
-            let uuid = text.and_then(|text| Uuid::parse_str(text).ok());
-            Ok(uuid.ok_or_else(|| invalid("UUID", value))?.into_bytes())
-        }
-    }
-}
-
-/// Version 4.
-fn random_uuid() -> Result<[u8; 16], Stop> {
-    let mut bytes = [0; 16];
-    // So few bytes come at once.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(std::io::Error::from)?;
-    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
-}
-
-/// A negative one stands for extents that are not of whole blocks, which ours of 48 bits never are.
-fn extent_max_len(value: &OsString) -> Result<u32, Misuse> {
-    let digits = value.to_str().map(|text| text.strip_prefix('-').unwrap_or(text));
-    let len = digits.and_then(size).filter(|len| *len > 0);
-    len.map(|len| u32::try_from(len).unwrap_or(u32::MAX)).ok_or_else(|| invalid("max extent bytes", value))
-}
-
-fn root_xattr_len(value: &OsString) -> Result<usize, Misuse> {
-    let len = number(value).and_then(|len| usize::try_from(len).ok());
-    len.filter(|len| *len <= BODY_MAX_LEN).ok_or_else(|| invalid("root xattr isize", value))
-}
-
-fn blocks(what: &str, value: &OsString) -> Result<u64, Misuse> {
-    number(value).ok_or_else(|| invalid(what, value))
-}
-
-fn workers(value: &OsString) -> Result<usize, Misuse> {
-    let count = number(value).filter(|&count| count <= WORKERS_MAX).and_then(|count| usize::try_from(count).ok());
-    count.ok_or_else(|| invalid("worker number", value))
 }
 
 fn labels(path: &Path, mount_point: Vec<u8>) -> Result<Labels, Failure> {

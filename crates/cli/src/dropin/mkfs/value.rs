@@ -1,8 +1,16 @@
 //! Values of options, as the original reads them.
 
+use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
+use crate::pack::Label;
 use kiln_format::BlockBits;
+use kiln_format::xattr::BODY_MAX_LEN;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use uuid::Uuid;
+
+/// Threads that may be asked for.
+const WORKERS_MAX: u64 = 1024;
 
 /// A number of the original's, decimal, `0x` hexadecimal or `0` octal, that may be negative.
 pub fn signed(text: &OsString) -> Option<i64> {
@@ -91,4 +99,57 @@ mod tests {
             assert_eq!(size(text), expected, "{text}");
         }
     }
+}
+
+pub fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
+    match value.as_ref().map(|value| value.as_bytes()) {
+        None | Some(b"1") => Ok(true),
+        Some(b"0") => Ok(false),
+        Some(other) => Err(Misuse::Other(format!("invalid --{name}={}", other.escape_ascii()))),
+    }
+}
+
+pub fn label(value: &OsString) -> Result<Label, Misuse> {
+    let label = value.to_str().and_then(|text| text.parse().ok());
+    label.ok_or_else(|| Misuse::other("invalid volume label"))
+}
+
+pub fn uuid(value: &OsString) -> Result<[u8; 16], Stop> {
+    match value.to_str() {
+        Some("clear") => Ok([0; 16]),
+        Some("random") => random_uuid(),
+        text => {
+            let uuid = text.and_then(|text| Uuid::parse_str(text).ok());
+            Ok(uuid.ok_or_else(|| invalid("UUID", value))?.into_bytes())
+        }
+    }
+}
+
+/// Version 4.
+fn random_uuid() -> Result<[u8; 16], Stop> {
+    let mut bytes = [0; 16];
+    // So few bytes come at once.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(std::io::Error::from)?;
+    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
+}
+
+/// A negative one stands for extents that are not of whole blocks, which ours of 48 bits never are.
+pub fn extent_max_len(value: &OsString) -> Result<u32, Misuse> {
+    let digits = value.to_str().map(|text| text.strip_prefix('-').unwrap_or(text));
+    let len = digits.and_then(size).filter(|len| *len > 0);
+    len.map(|len| u32::try_from(len).unwrap_or(u32::MAX)).ok_or_else(|| invalid("max extent bytes", value))
+}
+
+pub fn root_xattr_len(value: &OsString) -> Result<usize, Misuse> {
+    let len = number(value).and_then(|len| usize::try_from(len).ok());
+    len.filter(|len| *len <= BODY_MAX_LEN).ok_or_else(|| invalid("root xattr isize", value))
+}
+
+pub fn blocks(what: &str, value: &OsString) -> Result<u64, Misuse> {
+    number(value).ok_or_else(|| invalid(what, value))
+}
+
+pub fn workers(value: &OsString) -> Result<usize, Misuse> {
+    let count = number(value).filter(|&count| count <= WORKERS_MAX).and_then(|count| usize::try_from(count).ok());
+    count.ok_or_else(|| invalid("worker number", value))
 }

@@ -165,11 +165,17 @@ fn archives_are_kept_decompressed() {
         fs::remove_file(&kept).unwrap();
     }
     fs::remove_file(&place.image).unwrap();
+    let onto = |path: &str| format!("--ungzip={path}");
+    let (onto_plain, onto_gzip, onto_image) = (onto(&plain), onto(&gzip), onto(&place.image));
+    let before = [&plain, &gzip].map(|path| fs::read(path).unwrap());
     for (args, archive, words) in [
         (&["--tar=f", "--ungzip"][..], &xz, "plain.tar.xz: --ungzip: compressed otherwise: xz"),
         (&["--tar=f", "--unxz"], &plain, "plain.tar: --unxz: compressed otherwise: not at all"),
         (&["--gzip"], &gzip, "--gzip must be used together with --tar"),
         (&["--tar=f", "--ungzip=/nowhere/kept"], &gzip, "/nowhere/kept"),
+        (&["--tar=f", &onto_plain], &plain, "plain.tar: this is what is to be written"),
+        (&["--tar=f", &onto_gzip], &gzip, "plain.tar.gz: this is what is to be written"),
+        (&["--tar=f", &onto_image], &gzip, "the archive that is kept needs a file of its own"),
         (&["--tar=f"], &place.src, "src"),
         (&[], &plain, "plain.tar: not yet supported"),
         (&["--clean=data"], &plain, "plain.tar"),
@@ -179,10 +185,12 @@ fn archives_are_kept_decompressed() {
         assert!(stderr(&output).contains(words), "{args:?}: {}", stderr(&output));
         assert!(!Path::new(&place.image).exists(), "{args:?}");
     }
-    // Half an archive is none.
+    assert!(before == [&plain, &gzip].map(|path| fs::read(path).unwrap()));
+    // Half an archive is none, and is not kept.
     fs::write(&plain, &fs::read(&plain).unwrap()[..200_000]).unwrap();
-    let output = place.run_with(&["--tar=f", &place.image], plain.as_ref());
+    let output = place.run_with(&["--tar=f", &onto(&kept), &place.image], plain.as_ref());
     assert_eq!((output.status.code(), Path::new(&place.image).exists()), (Some(1), false), "{}", stderr(&output));
+    assert!(!Path::new(&kept).exists());
 }
 
 /// A layer: `gone` and `dir/sub/gone` are taken away, `dir/opaque` replaces what lies below.

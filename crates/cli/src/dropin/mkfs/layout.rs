@@ -1,0 +1,60 @@
+//! How an image stores data, as the options of `mkfs.erofs` have it.
+
+use super::compression::Compression;
+use super::extended::Extended;
+use super::value::invalid;
+use crate::dropin::Stop;
+use kiln_builder::{BuildOptions, Dedupe, Fragments, Holes, PclusterLimits, feature_of};
+use kiln_codec::Method;
+use kiln_format::BlockBits;
+use kiln_format::feature::Feature;
+
+/// What is compressed as one piece of encoded extents where nothing is named, in bytes: in pieces of one block hardly
+/// anything would be gained.
+const UNIT_LEN: u32 = 64 << 10;
+
+/// How data is stored.
+pub fn layout(
+    block_bits: Option<BlockBits>,
+    compression: Option<Compression>,
+    pcluster_len: Option<u64>,
+    extended: &Extended,
+) -> Result<BuildOptions, Stop> {
+    let block_bits = block_bits.unwrap_or(BlockBits::DEFAULT);
+    // Without compression they are checked all the same.
+    let method = compression.map_or(Method::Zstd, |compression| compression.method);
+    let limits = PclusterLimits::new(
+        method,
+        &BuildOptions { block_bits, encoded_extents: extended.bits48, ..BuildOptions::default() },
+    );
+    let fit = |what, len: Option<u64>| {
+        let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
+        len.map(fit).transpose()
+    };
+    let packed_pcluster_len = fit("fragment size", extended.packed_pcluster_len)?;
+    // The block where none is named, as in the original.
+    let default_len = if extended.bits48 { UNIT_LEN } else { 0 };
+    let pcluster_len = fit("physical clustersize", pcluster_len)?.unwrap_or(limits.nearest(default_len));
+    let compression = compression.map(|compression| compression.spec(pcluster_len));
+    Ok(BuildOptions {
+        block_bits,
+        compression,
+        dedupe: if extended.dedupe { Dedupe::Parts } else { Dedupe::Files },
+        fragments: extended.fragments,
+        packed_pcluster_len,
+        tail_packing: extended.tail_packing,
+        encoded_extents: extended.bits48 && compression.is_some(),
+        own_mtimes: extended.bits48,
+        ..BuildOptions::default()
+    })
+}
+
+/// What becomes of holes: zeros, as in the original, unless the rest needs kernels that know better anyway.
+pub fn holes(files: &BuildOptions) -> Holes {
+    let since = files.compression.map(|spec| feature_of(spec.method.algorithm()).since());
+    let newer = files.encoded_extents || files.fragments != Fragments::Off || files.dedupe == Dedupe::Parts;
+    match newer || since >= Some(Feature::Fragments.since()) {
+        true => Holes::Kept,
+        false => Holes::Filled,
+    }
+}
