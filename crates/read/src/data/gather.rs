@@ -5,7 +5,7 @@
 //! It looks nothing up while it has claims, and does not wait for claims of others until it has given up its own. So the threads that
 //! wait for a claim wait for one that fetches, or for a turn to decode, and no circle of waiting can occur.
 
-use super::fetch::{FETCH_MAX_LEN, FetchPlan};
+use super::fetch::FetchPlan;
 use super::pieces::{FileAccess, FileRead, FragmentPolicy, PCLUSTER, fragment_off, join_raw, rotated_len};
 use super::plan::{DecodePlan, DecodeTarget, plan};
 use crate::cache::access_pattern::AccessPattern;
@@ -93,7 +93,7 @@ impl<'i, 'b> Gather<'i, 'b> {
     fn has_room_for(&self, extent: &Extent) -> bool {
         let has_room = match extent.kind {
             ExtentKind::Encoded { plen, inline: None, .. } => {
-                self.stored_len == 0 || self.stored_len + plen as usize <= FETCH_MAX_LEN
+                self.stored_len == 0 || self.stored_len + plen as usize <= self.image.fetch_max_len()
             }
             _ => true,
         };

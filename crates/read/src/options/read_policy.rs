@@ -32,11 +32,13 @@ pub struct ReadPolicy {
 /// The layer that detects sequential reads, and announces what follows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readahead {
-    /// The operating system, which reads ahead in the files that the sources are.
+    /// The operating system, which reads ahead in the files that the sources are. A read fetches at most 256 KiB of encoded pclusters at
+    /// once.
     #[default]
     System,
     /// The image: it tells the sources what comes after sequential reads across files, and the next steps of strides while fetches are
-    /// [slow](crate::Image::is_slow). [Files](crate::FileSource) are then opened without the readahead of the system.
+    /// [slow](crate::Image::is_slow). [Files](crate::FileSource) are then opened without the readahead of the system. A read fetches up to
+    /// 1 MiB of encoded pclusters at once.
     Image,
 }
 
