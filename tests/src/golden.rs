@@ -29,11 +29,8 @@ impl Golden {
         self.open_from(Arc::new(MemorySource::new(bytes)))
     }
 
-    /// The sources of the image with other bytes, for a mount. A checksum of the superblock is taken out.
-    pub fn sources_of(&self, mut bytes: Vec<u8>) -> ImageSources {
-        if let Some(compat) = bytes.get_mut(1024 + 8) {
-            *compat &= !1;
-        }
+    /// The sources of the image with other bytes, for a mount.
+    pub fn sources_of(&self, bytes: Vec<u8>) -> ImageSources {
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
         let primary = Arc::new(MemorySource::new(bytes));
         ImageSources::new(primary).with_devices(devices)
@@ -92,6 +89,13 @@ fn project() -> PathBuf {
 /// A golden image, or a file beside it, by the name of its file.
 pub fn file(name: &str) -> PathBuf {
     project().join(GOLDEN_DIR).join(name)
+}
+
+/// Take the checksum of its superblock out of an image.
+pub fn remove_checksum(bytes: &mut [u8]) {
+    if let Some(compat) = bytes.get_mut(1024 + 8) {
+        *compat &= !1;
+    }
 }
 
 /// The golden image of this name, with its extra device if it has one.

@@ -4,7 +4,7 @@ use kiln_format::inode::FileType;
 use kiln_mount::fuse::FuseOptions;
 use kiln_read::{Image, Inode};
 use kiln_tests::damage::Damager;
-use kiln_tests::golden::{Golden, small_images};
+use kiln_tests::golden::{Golden, remove_checksum, small_images};
 use kiln_tests::mnt::Mount;
 use kiln_tests::skip;
 use rustix::fs::{Mode, OFlags, lgetxattr, llistxattr, open, readlink, statvfs};
@@ -138,7 +138,9 @@ fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
 }
 
 /// Serve one damaged image. Whether it could be opened and its root read.
-fn serve(golden: &Golden, bytes: Vec<u8>, what: &str) -> Result<Option<Seen>, String> {
+fn serve(golden: &Golden, mut bytes: Vec<u8>, what: &str) -> Result<Option<Seen>, String> {
+    // Mounts check it. The library gets the same bytes: contents of a damaged file may be those of the superblock.
+    remove_checksum(&mut bytes);
     let Ok(image) = golden.open_as(bytes.clone()) else { return Ok(None) };
     let sound = sound_file(&image);
     let mount =

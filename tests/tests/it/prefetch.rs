@@ -26,6 +26,8 @@ const FILES: u64 = 40;
 /// In `big`, beside the directories.
 const BIG_LEN: usize = 16 << 20;
 const PAGE: usize = 4096;
+/// Mounts that a test makes where what it shows depends on how fast fetches are.
+const MOUNTS_MAX: usize = 5;
 
 fn small_file(dir: u64, file: u64) -> Vec<u8> {
     let seed = dir * FILES + file;
@@ -227,12 +229,21 @@ fn names_are_there_before_they_are_looked_up() {
     let lookups = sample(mount.path(), LOOKUPS);
     assert!(lookups < DIRS * FILES / 2, "{lookups} looked up");
 
-    // In order, files come as well.
-    let mount = require!(mounted());
-    read(mount.path(), (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))));
-    let asked = sample(mount.path(), LOOKUPS) + sample(mount.path(), READS);
-    assert!(asked < DIRS * FILES, "{asked} asked for");
-    assert!(sample(mount.path(), SEQUENTIAL) > DIRS * FILES / 4);
+    // In order, files come as well. A fetch during which another program has the processor counts as slow, and nothing comes unasked
+    // for some time after it: on a busy machine several mounts are tried.
+    let in_order = || (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file)));
+    let mut tried = Vec::new();
+    for _ in 0..MOUNTS_MAX {
+        let mount = require!(mounted());
+        read(mount.path(), in_order());
+        let asked = sample(mount.path(), LOOKUPS) + sample(mount.path(), READS);
+        let given = sample(mount.path(), SEQUENTIAL);
+        if asked < DIRS * FILES && given > DIRS * FILES / 4 {
+            return;
+        }
+        tried.push((asked, given));
+    }
+    panic!("asked for and given: {tried:?}");
 }
 
 /// Names come with attributes, and so with inodes that must be fetched although nobody has asked for them.
