@@ -95,8 +95,10 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     let inodes = Inodes::gather(&digests, context)?;
     let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
-    let header = Header::new(out.blob.is_some(), options)?;
-    let data = Appender::new(out, header.blocks, options);
+    let (placed, stored) = (context.tree.devices().len(), usize::from(out.blob.is_some()));
+    let header = Header::new(placed + stored, options)?;
+    // The device that is written comes behind those that are there: it has the last number.
+    let data = Appender::new(out, header.blocks, header.devices, options);
     let (stored, data) = pack::pack(&plan, sources, data, context)?;
     let data_end = data.end();
     clock.finish("pack");

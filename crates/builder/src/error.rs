@@ -135,6 +135,20 @@ pub enum InputProblem {
         /// What is wrong.
         reason: &'static str,
     },
+    /// Data on a device beside the image.
+    #[error(
+        "an image with blocks of {block_len} bytes cannot refer to its data at byte {pa} of device {device}: {reason}"
+    )]
+    Placed {
+        /// First byte of the data there.
+        pa: u64,
+        /// Number of the device.
+        device: u16,
+        /// Bytes in a block of the image.
+        block_len: u64,
+        /// Why not.
+        reason: &'static str,
+    },
     /// Sizes.
     #[error("file of {0} bytes: the format ends at 2^63")]
     FileLen(u64),

@@ -146,7 +146,9 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let samples = frame.strata.iter().map(|stratum| sampler.take(stratum)).collect::<Result<Vec<_>, _>>()?;
     let layout_clock = PhaseClock::start();
     let outcomes = synthetic::outcomes(&frame, &samples);
-    let synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
+    let devices = tree.devices().len() + usize::from(has_blob);
+    let mut synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
+    synthetic.features.extend((devices > 0).then_some(Feature::DeviceTable));
     let view = View::new(&inodes, &plan, &synthetic, context);
     let layout = Layout::make(&view)?;
     layout_clock.finish("layout");
@@ -158,7 +160,7 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     };
     let stored = total(&frame, &samples, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
     let blob_bytes = total(&frame, &samples, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
-    let header = Header::new(has_blob, options)?;
+    let header = Header::new(devices, options)?;
     let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
     // What the synthetic data has beside inodes is part of the layout and of what is stored, too.
     let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;

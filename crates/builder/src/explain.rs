@@ -77,6 +77,11 @@ pub enum How {
         /// Bytes that are not stored.
         holes: u64,
     },
+    /// In chunks, on extra devices that were there before.
+    Placed {
+        /// Bytes of a chunk: as many as the places of its data allow.
+        chunk_len: u64,
+    },
     /// Compressed.
     Compressed {
         /// Extents, those of references and holes included.
@@ -192,6 +197,7 @@ impl<'a> Reasons<'a> {
                 let holes = hole::total(self.plan.holes(idx));
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
             }
+            (Storage::Placed { chunk_bits }, _) => How::Placed { chunk_len: 1 << chunk_bits },
             (_, Stored::Chunks { chunk_bits, .. }) => {
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }
             }

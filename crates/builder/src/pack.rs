@@ -137,7 +137,9 @@ struct Packing<'a, 'b> {
 impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
         let options = context.options;
-        let stored = |file: &&FilePlan| !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut);
+        let stored = |file: &&FilePlan| {
+            !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut | Storage::Placed { .. })
+        };
         let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
         let original = |file: &FilePlan| match file.storage {
@@ -327,6 +329,11 @@ impl<'a, 'b> Packing<'a, 'b> {
             (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
                 Ok(Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() })
             }
+            (Stored::Nothing, Storage::Placed { chunk_bits }) => {
+                let runs = self.sources.placed.get(&idx).map_or(&[][..], |runs| runs);
+                let runs = Box::new(chunks::of_placed(runs, *chunk_bits, self.block_bits));
+                Ok(Stored::Chunks { chunk_bits: *chunk_bits, runs })
+            }
             (Stored::Nothing, Storage::Compressed { .. }) => {
                 let extents = self.complete(Extents::default(), file.len, file.compression)?;
                 Ok(Stored::Compressed(Box::new(extents)))
@@ -343,7 +350,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         for feature in stored.iter().filter_map(|one| self.feature_of(one)).collect::<HashSet<_>>() {
             self.feature(feature);
         }
-        if blob_blocks.is_some() {
+        if blob_blocks.is_some() || !self.context.tree.devices().is_empty() {
             self.feature(Feature::DeviceTable);
         }
         let Context { tree, ledger, .. } = self.context;

@@ -14,6 +14,7 @@ pub(crate) mod text;
 mod duplicates;
 mod file_list;
 mod findings;
+mod placed;
 
 use kiln_codec::Spec;
 use std::collections::{BTreeSet, HashMap};
@@ -30,7 +31,7 @@ use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
 use crate::plan::text::TextSource;
-use crate::tree::NodeId;
+use crate::tree::{NodeId, PlacedRun};
 
 /// Everything that will be stored.
 pub(crate) struct Plan {
@@ -64,6 +65,8 @@ pub(crate) struct PackSources {
     pub originals: ContentChecks,
     /// What was seen of files that have, or are, the source of a reference.
     pub parts: ContentChecks,
+    /// Where the files lie that are on devices already.
+    pub placed: HashMap<u32, Vec<PlacedRun>>,
 }
 
 impl Plan {
@@ -74,6 +77,7 @@ impl Plan {
     pub(crate) fn make(inodes: &Inodes, context: Context<'_>) -> Result<(Self, PackSources), BuildError> {
         let options = context.options;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
+        let (files, placed) = placed::look_up(files, context)?;
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
         let Findings { files, holes, filled_holes, entropies, apart, small, chunks, pairs } = findings;
@@ -96,7 +100,7 @@ impl Plan {
             index,
             holes,
         };
-        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default() }))
+        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed }))
     }
 
     /// Holes of a file, as it is to be stored.

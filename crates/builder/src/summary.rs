@@ -37,6 +37,12 @@ pub struct Summary {
     pub data_bytes: u64,
     /// Bytes of the extra device.
     pub blob_bytes: u64,
+    /// Files that are not stored, for they lie on extra devices that were there before.
+    pub placed_files: u64,
+    /// Their bytes, holes included.
+    pub placed_bytes: u64,
+    /// Bytes of these devices, whole blocks.
+    pub device_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
     /// Files that share the data of an earlier one.
@@ -99,11 +105,14 @@ pub struct CompressionUse {
 pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
+    let devices = view.tree.devices();
+    let device_blocks = devices.iter().map(|device| view.block_bits.blocks_for(device.len));
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,
         block_len,
         data_bytes: data_end - written.header_blocks * block_len,
         blob_bytes: view.data.blob_blocks.unwrap_or(0) * block_len,
+        device_bytes: device_blocks.sum::<u64>() * block_len,
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
@@ -144,6 +153,10 @@ impl Summary {
         if matches!(storage, Some(Storage::Duplicate(_))) {
             self.duplicate_files += 1;
             self.duplicate_bytes += len;
+        }
+        if matches!(storage, Some(Storage::Placed { .. })) {
+            self.placed_files += 1;
+            self.placed_bytes += len;
         }
         if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;

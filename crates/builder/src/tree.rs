@@ -10,12 +10,14 @@ mod builder;
 pub(crate) mod content;
 mod entries;
 pub(crate) mod error;
+pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
 pub use content::{Content, ContentError, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{TreeError, TreeProblem};
+pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 
 /// Index of a node in its tree.
@@ -254,6 +256,20 @@ impl Tree {
     /// The contents of all files. Names and metadata are dropped.
     pub fn into_contents(self) -> Box<dyn Contents> {
         self.contents
+    }
+
+    /// The devices on which contents lie already, in the order of an image's device table.
+    pub fn devices(&self) -> Vec<Device> {
+        self.contents.devices()
+    }
+
+    /// Where the contents of a regular file lie to which an image refers, see [`Contents::placed`].
+    ///
+    /// # Errors
+    /// As [`Contents::placed`], with the path.
+    pub fn placed(&self, id: NodeId) -> Result<Option<Vec<PlacedRun>>, BuildError> {
+        let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
+        self.contents.placed(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
     }
 
     /// Open the contents of a regular file.

@@ -97,12 +97,8 @@ pub(crate) fn write(
         xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
         ..header.superblock(view, layout, special, &compression)?
     };
-    let slot = view.data.blob_blocks.zip(out.blob).map(|(blob_blocks, blob)| DeviceSlot {
-        tag: blob.tag,
-        blocks: blob_blocks,
-        uniaddr: Some(Blkaddr(blocks)),
-    });
-    let superblock = header.write(HeaderRecords { superblock, compression, slot }, zone.digest, out, options)?;
+    let slots = slots(Blkaddr(blocks), view, out);
+    let superblock = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, options)?;
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,
@@ -112,6 +108,21 @@ pub(crate) fn write(
         features: superblock.features(),
         uuid: superblock.uuid,
     })
+}
+
+/// The extra devices, in the order of their numbers: those of the tree, then the one that is written. In the flat data space they follow
+/// one another from block `start` on, so that they can be appended to the image.
+fn slots(start: Blkaddr, view: &View<'_>, out: Out<'_>) -> Vec<DeviceSlot> {
+    let devices = view.tree.devices();
+    let placed = devices.iter().map(|device| (device.tag, view.block_bits.blocks_for(device.len)));
+    let stored = view.data.blob_blocks.zip(out.blob).map(|(blocks, blob)| (blob.tag, blocks));
+    let mut next = start;
+    let slot = |(tag, blocks)| {
+        let uniaddr = Some(next);
+        next = Blkaddr(next.0.saturating_add(blocks));
+        DeviceSlot { tag, blocks, uniaddr }
+    };
+    placed.chain(stored).map(slot).collect()
 }
 
 /// Writes the metadata zone front to back.

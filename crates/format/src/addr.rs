@@ -79,6 +79,8 @@ pub struct BlockBits(u8);
 impl BlockBits {
     /// 4096-byte blocks: what every kernel with 4 KiB pages mounts.
     pub const DEFAULT: BlockBits = BlockBits(12);
+    /// 512 bytes, the least.
+    pub const SECTOR: BlockBits = BlockBits(9);
 
     /// `bits` as a block size; `None` outside 9 (512 bytes) to 16 (64 KiB, the largest page size of Linux).
     pub fn new(bits: u8) -> Option<Self> {
@@ -86,7 +88,7 @@ impl BlockBits {
     }
 
     /// log2 of the block size.
-    pub fn bits(self) -> u8 {
+    pub const fn bits(self) -> u8 {
         self.0
     }
 

@@ -7,6 +7,7 @@ use super::drawn::{DrawnFile, PIECE_LEN};
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
 use crate::pack::Stored;
+use crate::pack::chunks::ChunkRun;
 use crate::pack::jobs::Task;
 
 /// What was seen of a stratum.
@@ -58,7 +59,7 @@ impl Observed {
         match stored {
             Stored::Chunks { chunk_bits, runs } => {
                 let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - options.block_bits.bits()));
-                let all = runs.iter().flat_map(|&(first, count, start)| {
+                let all = runs.iter().flat_map(|&ChunkRun { first, count, start, .. }| {
                     (0..count).map(move |n| (first + n, Blkaddr(start.0 + n * blocks_per_chunk)))
                 });
                 let new =

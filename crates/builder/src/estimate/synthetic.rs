@@ -46,7 +46,9 @@ pub(super) fn stored(
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) => Stored::Nothing,
         // The members below say where.
         Storage::Fragment => Stored::Fragment(0),
-        Storage::Chunks { chunk_bits, .. } => Stored::Chunks { chunk_bits, runs: Box::default() },
+        Storage::Chunks { chunk_bits, .. } | Storage::Placed { chunk_bits } => {
+            Stored::Chunks { chunk_bits, runs: Box::default() }
+        }
         Storage::Flat => plain(file, options),
         Storage::Compressed { sparse } => match outcomes.get(&idx) {
             Some(Outcome::Flat) => plain(file, options),
@@ -63,8 +65,7 @@ pub(super) fn stored(
     for member in fragments.members() {
         stored[member.file as usize] = Stored::Fragment(member.off);
     }
-    let mut features = features(&stored, plan, options);
-    features.extend(has_blob.then_some(Feature::DeviceTable));
+    let features = features(&stored, plan, options);
     StoredData {
         fragments_len: plan.fragments_len,
         fragments: shape(TextSource::Fragments, plan.fragments_len, false),

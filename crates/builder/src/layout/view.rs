@@ -60,7 +60,7 @@ impl<'a> View<'a> {
         let big = options.max_pcluster_blocks() > 1;
         let encoded = options.encoded_extents;
         let chunk_entry = match options.chunk_entries {
-            ChunkEntries::Short if data.blob_blocks.is_none() => ChunkEntry::BlockMap,
+            ChunkEntries::Short if data.blob_blocks.is_none() && tree.devices().is_empty() => ChunkEntry::BlockMap,
             _ => ChunkEntry::Index,
         };
         let view = Self {

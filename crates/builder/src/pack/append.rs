@@ -45,11 +45,11 @@ pub(crate) struct Appender<'a> {
 }
 
 impl<'a> Appender<'a> {
-    /// Behind `header_blocks` blocks.
-    pub(crate) fn new(out: Out<'a>, header_blocks: u64, options: &BuildOptions) -> Self {
+    /// Behind `header_blocks` blocks. The extra device, if there is one, has the number `blob_number`.
+    pub(crate) fn new(out: Out<'a>, header_blocks: u64, blob_number: u16, options: &BuildOptions) -> Self {
         let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
-        let image = Device::new(out.image, out.offset, block_bits, header_blocks << block_bits.bits());
-        let blob = out.blob.map(|blob| Device::new(blob.file, 0, block_bits, 0));
+        let image = Device::new(0, (out.image, out.offset), block_bits, header_blocks << block_bits.bits());
+        let blob = out.blob.map(|blob| Device::new(blob_number, (blob.file, 0), block_bits, 0));
         Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }
     }
 

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::error::BuildError;
 use crate::options::{BuildOptions, Dedupe};
 use crate::pack::device::Device;
+use crate::tree::PlacedRun;
 
 /// Bytes that an entry of the index takes, about.
 const ENTRY_LEN: usize = 64;
@@ -45,18 +46,44 @@ pub(crate) struct ChunkedText<'a> {
     pub texts: &'a [ChunkText],
 }
 
-/// Runs of chunks of a file that lie one behind the other: number of the first chunk, count, first block. The rest are
-/// holes.
-pub(crate) type ChunkRuns = Vec<(u64, u64, Blkaddr)>;
+/// Chunks of a file that lie one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkRun {
+    /// Number of the first one.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// 0 for the image, else the number of an extra device.
+    pub device: u16,
+    /// First block there.
+    pub start: Blkaddr,
+}
 
-/// Append chunks from `first` on that lie one behind the other from `at` on.
-pub(crate) fn push_run(runs: &mut ChunkRuns, first: u64, count: u64, at: Blkaddr, blocks_per_chunk: u64) {
+/// Runs of chunks of a file, in order. The rest are holes.
+pub(crate) type ChunkRuns = Vec<ChunkRun>;
+
+/// Append a run. It may go on where the last one ends.
+pub(crate) fn push_run(runs: &mut ChunkRuns, run: ChunkRun, blocks_per_chunk: u64) {
+    let follows = |last: &ChunkRun| {
+        let is_next = last.first + last.count == run.first && last.device == run.device;
+        is_next && last.start.0 + last.count * blocks_per_chunk == run.start.0
+    };
     match runs.last_mut() {
-        Some((run, before, start)) if *run + *before == first && start.0 + *before * blocks_per_chunk == at.0 => {
-            *before += count;
-        }
-        _ => runs.push((first, count, at)),
+        Some(last) if follows(last) => last.count += run.count,
+        _ => runs.push(run),
     }
+}
+
+/// Where a file lies that is on devices already, in chunks of 2^`chunk_bits` bytes: each is part of one of `runs`, or a hole.
+pub(crate) fn of_placed(runs: &[PlacedRun], chunk_bits: u8, block_bits: BlockBits) -> ChunkRuns {
+    let chunks = runs.iter().map(|run| {
+        let first = run.la >> chunk_bits;
+        let count = run.end().div_ceil(1 << chunk_bits) - first;
+        let start = Blkaddr(run.pa >> block_bits.bits());
+        // The header has room for every device's number, so one more than its index fits.
+        ChunkRun { first, count, device: run.device + 1, start }
+    });
+    chunks.collect()
 }
 
 /// All chunks that are stored, by digest.
@@ -97,8 +124,9 @@ impl ChunkStore {
         device.align_to_block();
         for (chunk, text) in bytes.chunks(1 << chunk_bits).zip(texts) {
             if let ChunkText::Text(digest) = *text {
-                let at = self.store(device, chunk, digest)?;
-                push_run(runs, number, 1, at, blocks_per_chunk);
+                let start = self.store(device, chunk, digest)?;
+                let run = ChunkRun { first: number, count: 1, device: device.number, start };
+                push_run(runs, run, blocks_per_chunk);
             }
             number += 1;
         }
@@ -135,17 +163,17 @@ mod tests {
         let chunk = |fill: u8| vec![fill; 8192];
         let bytes = [chunk(1), chunk(2), chunk(1), chunk(0), chunk(3), chunk(4), vec![1; 4096]].concat();
         let stored = |options: &BuildOptions| {
-            let mut device = Device::new(&file, 512, bits, 100);
+            let mut device = Device::new(3, (&file, 512), bits, 100);
             let (mut store, mut runs) = (ChunkStore::new(options), ChunkRuns::new());
             let texts = ChunkText::of_all(&bytes, 13, options.dedupe);
             let chunks = ChunkedText { chunk_bits: 13, bytes: &bytes, texts: &texts };
             store.append(&mut device, 10, chunks, &mut runs).unwrap();
             (runs, device.end, store.shared_bytes)
         };
-        let at = Blkaddr;
-        let runs = vec![(10, 2, at(1)), (12, 1, at(1)), (14, 3, at(5))];
+        let run = |(first, count, start)| ChunkRun { first, count, device: 3, start: Blkaddr(start) };
+        let runs = [(10, 2, 1), (12, 1, 1), (14, 3, 5)].map(run).to_vec();
         assert_eq!(stored(&BuildOptions::default()), (runs, 40960, 8192));
-        let runs = vec![(10, 3, at(1)), (14, 3, at(7))];
+        let runs = [(10, 3, 1), (14, 3, 7)].map(run).to_vec();
         for options in [
             BuildOptions { dedupe: Dedupe::Off, ..BuildOptions::default() },
             BuildOptions { memory: 0, ..BuildOptions::default() },
@@ -153,11 +181,11 @@ mod tests {
             assert_eq!(stored(&options), (runs.clone(), 49152, 0));
         }
         // What only seems to be equal is stored.
-        let mut device = Device::new(&file, 0, bits, 4096);
+        let mut device = Device::new(3, (&file, 0), bits, 4096);
         let (mut store, mut runs) = (ChunkStore::new(&BuildOptions::default()), ChunkRuns::new());
         let texts = [ChunkText::Text(Some(7)); 2];
         let chunks = ChunkedText { chunk_bits: 12, bytes: &[[1; 4096], [2; 4096]].concat(), texts: &texts };
         store.append(&mut device, 0, chunks, &mut runs).unwrap();
-        assert_eq!((runs, store.shared_bytes), (vec![(0, 2, at(1))], 0));
+        assert_eq!((runs, store.shared_bytes), (vec![run((0, 2, 1))], 0));
     }
 }

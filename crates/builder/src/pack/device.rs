@@ -7,6 +7,8 @@ use crate::output::{self, Output};
 
 /// An output that data is appended to.
 pub(crate) struct Device<'a> {
+    /// 0 for the image, else its number among the extra devices.
+    pub number: u16,
     file: &'a dyn Output,
     /// The output's byte that is byte 0 of the device.
     offset: u64,
@@ -16,9 +18,9 @@ pub(crate) struct Device<'a> {
 }
 
 impl<'a> Device<'a> {
-    /// A device whose data begins at byte `end`.
-    pub(crate) fn new(file: &'a dyn Output, offset: u64, block_bits: BlockBits, end: u64) -> Self {
-        Self { file, offset, block_bits, end }
+    /// A device of this number, at this byte of an output, whose data begins at byte `end`.
+    pub(crate) fn new(number: u16, (file, offset): (&'a dyn Output, u64), block_bits: BlockBits, end: u64) -> Self {
+        Self { number, file, offset, block_bits, end }
     }
 
     /// Go on at the next multiple of `align` bytes.

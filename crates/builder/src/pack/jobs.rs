@@ -106,7 +106,9 @@ fn parts<'a>(
     let part = move |range, task| PackJob { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match plan.storage {
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment => Box::new(std::iter::empty()),
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
+            Box::new(std::iter::empty())
+        }
         Storage::Flat if len <= COPY_LEN => whole(false),
         Storage::Flat => {
             let tail = options.inline_tail_len(len, inode_len) as u64;

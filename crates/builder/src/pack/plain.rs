@@ -5,7 +5,7 @@ use kiln_format::Blkaddr;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::pack::append::Destination;
-use crate::pack::chunks::ChunkedText;
+use crate::pack::chunks::{ChunkRun, ChunkedText};
 use crate::pack::jobs::PackJob;
 use crate::plan::file::Storage;
 
@@ -38,6 +38,7 @@ impl Packing<'_, '_> {
     ) -> Result<(), BuildError> {
         let tail = if tail.is_empty() { None } else { Some(self.tails.push(tail)?) };
         let block_bits = self.block_bits;
+        let device = self.data.device(Destination::Chunks).number;
         let stored = &mut self.stored[file as usize];
         match (&self.plan.files[file as usize].storage, &mut *stored) {
             (Storage::Chunks { chunk_bits, .. }, stored) => {
@@ -52,10 +53,11 @@ impl Packing<'_, '_> {
                 let blocks_per_chunk = 1 << (bits - block_bits.bits());
                 match runs.last_mut() {
                     // The part continues the run before it, perhaps inside a chunk.
-                    Some((run, count, _)) if *run + *count >= first => *count = end - *run,
+                    Some(run) if run.first + run.count >= first => run.count = end - run.first,
                     _ => {
                         debug_assert!(job.range.start.is_multiple_of(blocks_per_chunk << block_bits.bits()));
-                        runs.push((first, end - first, start.unwrap_or(Blkaddr(0))));
+                        let start = start.unwrap_or(Blkaddr(0));
+                        runs.push(ChunkRun { first, count: end - first, device, start });
                     }
                 }
             }

@@ -47,6 +47,11 @@ pub(crate) enum Storage {
         /// It has holes.
         sparse: bool,
     },
+    /// In chunks, on devices that hold it already.
+    Placed {
+        /// log2 of the chunk size.
+        chunk_bits: u8,
+    },
     /// Compressed; a file of one part may still turn out flat.
     Compressed {
         /// It has holes, stored as references to one pcluster of zeros.

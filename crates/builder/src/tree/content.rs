@@ -3,6 +3,8 @@
 use std::io;
 use std::ops::Range;
 
+use super::placed::{Device, PlacedRun};
+
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentId(pub u32);
@@ -33,6 +35,21 @@ pub trait Contents: Send + Sync {
     /// Files that cannot be opened, or that must not take the place of what was scanned.
     fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
         self.open(id, path)
+    }
+
+    /// The devices on which contents lie to which images refer, see [`Contents::placed`].
+    fn devices(&self) -> Vec<Device> {
+        Vec::new()
+    }
+
+    /// Where the contents `id`, of `len` bytes, lie to which images refer instead of storing them: runs between holes, sorted, without
+    /// overlaps. `None`: they are to be stored.
+    ///
+    /// # Errors
+    /// Contents that images were to refer to, and cannot.
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        let _ = (id, len);
+        Ok(None)
     }
 }
 

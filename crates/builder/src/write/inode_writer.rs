@@ -12,7 +12,7 @@ use crate::layout::lcluster_index;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Region};
-use crate::pack::chunks::ChunkRuns;
+use crate::pack::chunks::{ChunkRun, ChunkRuns};
 use crate::pack::inline_tails::TailRef;
 use crate::pack::{Extents, Stored};
 use crate::tree::{Kind, NodeId};
@@ -79,8 +79,7 @@ impl<'a> InodeWriter<'a> {
             }
             (Kind::File { .. }, Some(Stored::Fragment(off))) => lcluster_index::encode_fragment(*off, out)?,
             (Kind::File { len, .. }, Some(Stored::Chunks { chunk_bits, runs })) => {
-                let device = u16::from(view.data.blob_blocks.is_some());
-                encode_chunks((*len, *chunk_bits), runs, device, view, out)?;
+                encode_chunks((*len, *chunk_bits), runs, view, out)?;
             }
             (Kind::Directory(_) | Kind::Symlink(_), _) => {
                 if let Some(off) = self.layout.packed_off(id) {
@@ -231,11 +230,10 @@ fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
     Ok(u32::try_from(extents.blocks).map_err(refuse)?)
 }
 
-/// Append the table of a file of `len` bytes, whose chunks lie on `device`.
+/// Append the table of a file of `len` bytes.
 fn encode_chunks(
     (len, bits): (u64, u8),
     runs: &ChunkRuns,
-    device: u16,
     view: &View<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), BuildError> {
@@ -244,7 +242,7 @@ fn encode_chunks(
     let holes =
         |range: Range<u64>, out: &mut Vec<u8>| range.into_iter().try_for_each(|_| entry.encode(Chunk::Hole, out));
     let mut next = 0;
-    for &(first, count, start) in runs {
+    for &ChunkRun { first, count, device, start } in runs {
         holes(next..first, out)?;
         for idx in 0..count {
             let start = Blkaddr(start.0 + (idx << (bits - view.block_bits.bits())));

@@ -1,4 +1,4 @@
-//! What lies before the data: superblock, configuration records, device slot and the table of prefixes.
+//! What lies before the data: superblock, configuration records, device slots and the table of prefixes.
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
@@ -6,7 +6,7 @@ use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot};
 use kiln_format::feature::Feature;
 use kiln_format::inode::CompactTimes;
 use kiln_format::superblock::{self, BASE_LEN, ComprInfo, EXTSLOT_LEN, SUPERBLOCK_OFF, Superblock};
-use kiln_format::{Algorithm, Blkaddr, Compat, Incompat, Nid};
+use kiln_format::{Algorithm, Blkaddr, Compat, FormatError, Incompat, Nid};
 use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
@@ -36,14 +36,16 @@ pub(crate) struct HeaderRecords {
     pub superblock: Superblock,
     /// How things are compressed.
     pub compression: ComprCfgs,
-    /// The extra device, if there is one.
-    pub slot: Option<DeviceSlot>,
+    /// The extra devices.
+    pub slots: Vec<DeviceSlot>,
 }
 
 /// Places of all that lies before the data, for whatever the options may need.
 pub(crate) struct Header {
     /// Length of the superblock's record.
     record_len: u64,
+    /// Number of extra devices.
+    pub devices: u16,
     /// Byte of the device table, if there is one.
     devt_off: Option<u64>,
     prefixes: Prefixes,
@@ -54,20 +56,23 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header of an image, which may have an extra device.
+    /// The header of an image with so many extra devices.
     ///
     /// # Errors
-    /// Prefixes that cannot be had; options outside the kernel's limits: our own mistake.
-    pub(crate) fn new(has_blob: bool, options: &BuildOptions) -> Result<Self, BuildError> {
+    /// Prefixes that cannot be had; more devices than the format counts; options outside the kernel's limits: our own mistake.
+    pub(crate) fn new(devices: usize, options: &BuildOptions) -> Result<Self, BuildError> {
+        let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
+        let devices = u16::try_from(devices).map_err(too_many)?;
         let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
         let records = compr_cfgs(options.specs(), options).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
-        let devt_off = has_blob.then(|| records_end.next_multiple_of(slot_len));
+        let devt_off = (devices > 0).then(|| records_end.next_multiple_of(slot_len));
         let prefixes = Prefixes::new(options)?;
-        let prefixes_off = devt_off.map_or(records_end, |off| off + slot_len).next_multiple_of(PREFIX_ALIGN);
+        let prefixes_off =
+            devt_off.map_or(records_end, |off| off + u64::from(devices) * slot_len).next_multiple_of(PREFIX_ALIGN);
         let blocks = options.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
-        Ok(Self { record_len, devt_off, prefixes, prefixes_off, blocks })
+        Ok(Self { record_len, devices, devt_off, prefixes, prefixes_off, blocks })
     }
 
     /// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
@@ -113,7 +118,7 @@ impl Header {
             uuid: [0; 16],
             volume_name: options.label,
             compr_info,
-            extra_devices: self.devt_off.is_some().into(),
+            extra_devices: self.devices,
             devt_off: self.devt_off.unwrap_or(0),
             xattr_prefix_count,
             xattr_prefix_off: if xattr_prefix_count > 0 { self.prefixes_off } else { 0 },
@@ -137,15 +142,16 @@ impl Header {
         out: Out<'_>,
         options: &BuildOptions,
     ) -> Result<Superblock, BuildError> {
-        let HeaderRecords { mut superblock, compression, slot } = records;
+        let HeaderRecords { mut superblock, compression, slots } = records;
         if let Some(kernel) = options.kernel
             && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
         {
             return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
         }
-        let (table, slot) = (self.prefixes.table(), slot.map(|slot| slot.encode()).transpose()?);
+        let table = self.prefixes.table();
+        let slots = slots.iter().map(DeviceSlot::encode).collect::<Result<Vec<_>, _>>()?;
         digest.update(&superblock.encode()?);
-        digest.update(slot.as_ref().map_or(&[], |slot| slot.as_bytes()));
+        digest.update(slots.as_bytes());
         digest.update(&table);
         superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
         let block_bits = superblock.block_bits;
@@ -154,8 +160,8 @@ impl Header {
         if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
             put(SUPERBLOCK_OFF + self.record_len, &compression.encode()?);
         }
-        if let (Some(off), Some(slot)) = (self.devt_off, slot) {
-            put(off, slot.as_bytes());
+        if let Some(off) = self.devt_off {
+            put(off, slots.as_bytes());
         }
         put(self.prefixes_off, &table);
         put(SUPERBLOCK_OFF, &superblock.encode()?);

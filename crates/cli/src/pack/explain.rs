@@ -71,6 +71,7 @@ impl fmt::Display for InWords<'_> {
                 write!(f, "uncompressed: {}, in chunks of {}", Because(because), Human(chunk_len))?;
                 some(f, holes, "of holes")
             }
+            How::Placed { chunk_len } => write!(f, "on an extra device, in chunks of {}", Human(chunk_len)),
             How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => {
                 write!(f, "compressed: {} to {}", Human(text), Human(stored))?;
                 if let Some(ratio) = ratio(text, stored) {
@@ -236,6 +237,7 @@ impl ExplanationJson {
                 hole_bytes: Some(holes),
                 ..Self::default()
             },
+            How::Placed { chunk_len } => Self { stored_as: "placed", chunk_bytes: Some(chunk_len), ..Self::default() },
             How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => Self {
                 stored_as: "compressed",
                 extent_count: Some(extents),
