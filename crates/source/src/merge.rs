@@ -4,6 +4,7 @@ pub(crate) mod contents;
 mod overlay;
 
 use kiln_builder::tree::{Builder, Metadata};
+use kiln_format::BlockBits;
 use std::path::Path;
 
 use crate::error::SourceError;
@@ -80,6 +81,11 @@ impl Source for Merged {
     /// That of the first source.
     fn path(&self) -> &Path {
         self.parts[0].source.path()
+    }
+
+    /// That of the last source that has one.
+    fn block_bits(&self) -> Option<BlockBits> {
+        self.parts.iter().rev().find_map(|part| part.source.block_bits())
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {

@@ -1,6 +1,7 @@
 //! What every source can do.
 
 use kiln_builder::tree::Tree;
+use kiln_format::BlockBits;
 use kiln_parallel::Threads;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -71,6 +72,11 @@ pub enum Scanned {
 pub trait Source: Send + Sync {
     /// The path that it was opened by.
     fn path(&self) -> &Path;
+
+    /// The block size of images that refer to what it has on devices, see [`SourceOptions::reference`](crate::SourceOptions::reference).
+    fn block_bits(&self) -> Option<BlockBits> {
+        None
+    }
 
     /// Read names and metadata of all that is in it. Contents are opened when they are wanted. Callers want [`Source::scan`].
     ///

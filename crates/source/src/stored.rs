@@ -1,6 +1,8 @@
 //! Contents that lie in an archive as they are, whole or in runs between holes.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_builder::tree::placed::{joined, unit_bits};
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use std::io;
 use std::ops::Range;
@@ -69,7 +71,39 @@ impl StoredFiles {
 
     /// The contents, once the archive can be read at any position.
     pub(crate) fn in_archive(self: &Arc<Self>, bytes: Arc<dyn ReadAt>) -> StoredContents {
-        StoredContents { bytes, files: Arc::clone(self) }
+        StoredContents { bytes, files: Arc::clone(self), placed: None }
+    }
+
+    /// The contents, to which images are to refer.
+    pub(crate) fn on(self: &Arc<Self>, bytes: Arc<dyn ReadAt>, placed: ArchiveDevice) -> StoredContents {
+        StoredContents { placed: Some(placed), ..self.in_archive(bytes) }
+    }
+}
+
+/// What an image needs to tell where a piece of a file lies, in bytes.
+const LIST_ENTRY_LEN: u64 = 8;
+
+/// An archive as a device to which images refer.
+pub(crate) struct ArchiveDevice {
+    /// `None`: no archive has the data, and all files are holes.
+    pub device: Option<Device>,
+    /// The longest blocks with which all data begin.
+    pub block_bits: BlockBits,
+}
+
+impl ArchiveDevice {
+    /// Where on it a file of `len` bytes lies; `None`: not in whole blocks, or in so many pieces that a list of them takes more room than the
+    /// data.
+    fn place(&self, len: u64, runs: &[Run]) -> Option<Vec<PlacedRun>> {
+        let placed = |run: &Run| PlacedRun { la: run.la, device: 0, pa: run.pa, len: run.len };
+        let placed = joined(runs.iter().map(placed));
+        let (bits, block_len) = (unit_bits(len, &placed), self.block_bits.len());
+        let list_len = len.checked_shr(bits.into()).unwrap_or(0).saturating_mul(LIST_ENTRY_LEN);
+        let data_len = placed.iter().map(|run| run.len).sum();
+        let device_len = self.device.as_ref().map_or(0, |device| self.block_bits.floor(device.len));
+        let is_there = |run: &PlacedRun| run.pa.is_multiple_of(block_len) && run.device_end() <= device_len;
+        let is_short = list_len <= block_len.max(data_len);
+        (bits >= self.block_bits.bits() && placed.iter().all(is_there) && is_short).then_some(placed)
     }
 }
 
@@ -77,11 +111,21 @@ impl StoredFiles {
 pub(crate) struct StoredContents {
     bytes: Arc<dyn ReadAt>,
     files: Arc<StoredFiles>,
+    /// Images refer to the archive instead of storing what it has.
+    placed: Option<ArchiveDevice>,
 }
 
 impl Contents for StoredContents {
     fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
         Ok(Box::new(StoredContent { bytes: Arc::clone(&self.bytes), runs: self.files.runs(id) }))
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.placed.as_ref().and_then(|placed| placed.device.clone()).into_iter().collect()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        Ok(self.placed.as_ref().and_then(|placed| placed.place(len, &self.files.runs(id))))
     }
 }
 
@@ -140,6 +184,23 @@ fn in_archive(error: io::Error) -> ContentError {
 mod tests {
     use super::*;
     use kiln_read::MemorySource;
+
+    #[test]
+    fn archives_are_referred_to_where_records_allow() {
+        let device = Device { path: None, tag: [0; 64], len: 10_100 };
+        let archive = ArchiveDevice { device: Some(device), block_bits: BlockBits::SECTOR };
+        let run = |la, pa, len| Run { la, pa, len };
+        let is_placed = |len, runs: &[Run]| archive.place(len, runs).is_some();
+        assert!(is_placed(1000, &[run(0, 512, 1000)]) && is_placed(9216, &[run(0, 512, 9216)]));
+        assert!(is_placed(5000, &[run(512, 512, 512), run(4096, 1024, 904)]) && is_placed(1 << 40, &[]));
+        // The last record of the archive is not whole.
+        assert!(!is_placed(9500, &[run(0, 512, 9500)]));
+        // Data that begin or end within records.
+        assert!(!is_placed(5000, &[run(100, 512, 4900)]) && !is_placed(5000, &[run(0, 700, 5000)]));
+        assert!(!is_placed(5000, &[run(0, 512, 100), run(4096, 612, 904)]));
+        // A list of 2^21 chunks for two of them.
+        assert!(!is_placed(1 << 30, &[run(512, 512, 512), run(1 << 20, 1024, 512)]));
+    }
 
     #[test]
     fn files_are_read_whole_and_between_holes() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
-use crate::stored::{Run, StoredFiles};
+use crate::stored::{ArchiveDevice, Run, StoredFiles};
 
 /// Directories that a member's path implies take memory, too: about as much each.
 const NODE_COST: usize = size_of::<Node>() + 32;
@@ -140,6 +140,16 @@ impl<'a> Members<'a> {
     pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<Archived, SourceError> {
         let files = Arc::new(std::mem::take(&mut self.files));
         let found = self.finish_with(Box::new(files.in_archive(Arc::clone(&bytes))))?;
+        Ok(Archived { found, files, bytes })
+    }
+
+    /// The tree, with contents in `bytes`, to which images are to refer.
+    ///
+    /// # Errors
+    /// As [`Members::finish`].
+    pub(crate) fn finish_on(mut self, bytes: Arc<dyn ReadAt>, placed: ArchiveDevice) -> Result<Archived, SourceError> {
+        let files = Arc::new(std::mem::take(&mut self.files));
+        let found = self.finish_with(Box::new(files.on(Arc::clone(&bytes), placed)))?;
         Ok(Archived { found, files, bytes })
     }
 

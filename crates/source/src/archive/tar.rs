@@ -17,4 +17,4 @@ mod scan;
 pub(crate) mod source;
 mod sparse;
 
-pub use source::{TarIndex, TarOptions, TarSource};
+pub use source::{TarData, TarIndex, TarOptions, TarSource};

@@ -4,6 +4,7 @@
 //! kept in memory is bounded by the length of the image, whatever the image claims.
 
 mod contents;
+mod device;
 mod scan;
 pub(crate) mod source;
 

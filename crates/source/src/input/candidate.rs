@@ -33,6 +33,9 @@ pub struct SourceOptions {
     pub spool_dir: Option<PathBuf>,
     /// What the contents of the files in a manifest lie below.
     pub root_dir: Option<PathBuf>,
+    /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
+    /// stores what is there.
+    pub reference: bool,
 }
 
 /// What is at a path and may be a source. `-` is standard input.

@@ -1,14 +1,16 @@
 //! Contents of several trees under one row of numbers.
 
 use kiln_builder::tree::{
-    Content, ContentError, ContentId, Contents, Kind, Node, NodeId, Tree, TreeError, TreeProblem,
+    Content, ContentError, ContentId, Contents, Device, Kind, Node, NodeId, PlacedRun, Tree, TreeError, TreeProblem,
 };
+use std::io;
 
 /// The contents of all parts. Those of each part have numbers of their own, behind those of the part before.
 #[derive(Default)]
 pub(super) struct MergedContents {
     parts: Vec<PartContents>,
     next: u32,
+    devices: Vec<Device>,
 }
 
 struct PartContents {
@@ -17,6 +19,8 @@ struct PartContents {
     contents: Box<dyn Contents>,
     /// Bytes of a path in the whole that lead to the part's root, the slash behind included.
     prefix_len: usize,
+    /// Number of its first device.
+    first_device: usize,
 }
 
 impl MergedContents {
@@ -34,7 +38,9 @@ impl MergedContents {
     /// Add the contents of a tree, whose numbers begin where [`MergedContents::next_id`] said, and whose root lies at `at`.
     pub(super) fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
         let prefix_len = if at.is_empty() { 0 } else { at.len() + 1 };
-        self.parts.push(PartContents { first, contents: tree.into_contents(), prefix_len });
+        let (contents, first_device) = (tree.into_contents(), self.devices.len());
+        self.devices.extend(contents.devices());
+        self.parts.push(PartContents { first, contents, prefix_len, first_device });
     }
 
     fn part(&self, id: ContentId) -> (&PartContents, ContentId) {
@@ -61,5 +67,19 @@ impl Contents for MergedContents {
     fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
         let (part, id) = self.part(id);
         part.contents.open_changed(id, &path[part.prefix_len..])
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.devices.clone()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        let (part, id) = self.part(id);
+        let Some(mut runs) = part.contents.placed(id, len)? else { return Ok(None) };
+        for run in &mut runs {
+            let device = u16::try_from(part.first_device + usize::from(run.device));
+            run.device = device.map_err(|_| io::Error::other("more devices than an image can have"))?;
+        }
+        Ok(Some(runs))
     }
 }

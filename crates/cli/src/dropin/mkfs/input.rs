@@ -167,7 +167,7 @@ fn open_images(paths: &[PathBuf]) -> Result<Box<dyn Source>, SourceError> {
 impl Tar {
     fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
-        let options = TarOptions { implied: Implied::Inherited(root) };
+        let options = TarOptions { implied: Implied::Inherited(root), ..TarOptions::default() };
         let tar = TarSource::open(&self.path, &SourceOptions::default(), options).map_err(failure)?;
         if let Some((option, packed)) = self.packed
             && !packed.accepts(tar.compression())

@@ -19,12 +19,12 @@ const EXTENDED_MAX_LEN: u64 = 32 << 20;
 /// The longest extended header for all files, of which each member has a copy.
 const GLOBAL_MAX_LEN: u64 = 1 << 16;
 
-/// Put all members of the archive in `tape` in `members`.
+/// Put all members of the archive in `tape` in `members`. With `omits_data` it has none but their headers.
 ///
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
-pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, global: Extended::default() };
+pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, omits_data: bool) -> Result<(), SourceError> {
+    let mut scan = Scan { tape, members, omits_data, global: Extended::default() };
     // Two records of zeros end an archive, but others may follow behind (`cat a.tar b.tar`), and some programs leave them out.
     while let Some((offset, record)) = scan.next_record()? {
         let header = scan.header(offset, &record)?;
@@ -36,6 +36,8 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>) -> Result<(), Sou
 struct Scan<'s, 'a> {
     tape: &'s mut Tape,
     members: &'s mut Members<'a>,
+    /// No data lie between the headers.
+    omits_data: bool,
     /// What is said of all members from here on.
     global: Extended,
 }
@@ -161,7 +163,9 @@ impl Scan<'_, '_> {
         let (offset, what) = (member.offset, member.what());
         let size = member.stored_len(what).map_err(|reason| self.members.malformed(offset, reason))?;
         let file = match what {
+            What::File | What::OldSparseFile if self.omits_data => Ok(self.omitted_file(&member, size)?),
             What::File | What::OldSparseFile => self.file(&member, size)?,
+            _ if self.omits_data => Ok(Kind::Fifo),
             _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo))?,
         };
         let (path, target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
@@ -201,6 +205,14 @@ impl Scan<'_, '_> {
             }
             Err(reason) => Err(reason),
         })
+    }
+
+    /// A regular file whose data of `size` bytes are not there. The records of an old sparse map, which are headers, are.
+    fn omitted_file(&mut self, member: &Member<'_>, size: u64) -> Result<Kind, SourceError> {
+        let old_map = if member.what() == What::OldSparseFile { self.map(member, size)?.ok() } else { None };
+        let old_len = old_map.and_then(|(map, _)| map).map(|map| map.real_len());
+        let len = old_len.or(member.extended.sparse.real_len).unwrap_or(size);
+        Ok(self.members.sparse_file(len, Vec::new()))
     }
 
     /// The map of a file with data of `size` bytes, if it has one, and how many of them it took; or why it is none, where the archive

@@ -1,6 +1,7 @@
 //! A tar archive as a source.
 
-use kiln_builder::tree::Implied;
+use kiln_builder::tree::{Device, Implied};
+use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use parking_lot::Mutex;
 use std::io;
@@ -16,15 +17,19 @@ use crate::input::compression::Compression;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
-use crate::stored::StoredFiles;
+use crate::stored::{ArchiveDevice, StoredFiles};
 
 /// tar archives as a kind of source.
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "tar",
     title: "a tar archive",
     is: |candidate| is_archive(candidate.plain_head()),
-    open: |candidate| Ok(Box::new(TarSource::of(candidate, TarOptions::default())?)),
+    open: |candidate| Ok(Box::new(open(candidate)?)),
 };
+
+/// The blocks of an image that refers to an archive are records: each member's data begin with one.
+const RECORD_BITS: BlockBits = BlockBits::SECTOR;
+const _: () = assert!(1 << RECORD_BITS.bits() == RECORD_LEN);
 
 /// Whether these are the first bytes of an archive.
 pub(crate) fn is_archive(head: &[u8]) -> bool {
@@ -44,6 +49,33 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
 pub struct TarOptions {
     /// Metadata of the root and of directories that are no members.
     pub implied: Implied,
+    /// Where the data of members are.
+    pub data: TarData,
+}
+
+/// Where the data of members are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TarData {
+    /// In the archive, from which images get them.
+    #[default]
+    Stored,
+    /// In the archive, to which images refer as to a device. A file that does not lie there in whole records, as some sparse files, is stored
+    /// in the image.
+    Placed,
+    /// Nowhere: one header follows the other. Files are as long as their headers say, and all hole.
+    Omitted,
+}
+
+fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
+    let options = match candidate.options().reference {
+        true => TarOptions { data: TarData::Placed, ..TarOptions::default() },
+        false => TarOptions::default(),
+    };
+    if options.data == TarData::Placed && candidate.compression().is_some() {
+        let reason = "an image can refer to an archive only if that is not compressed";
+        return Err(SourceError::Options { path: candidate.path().to_owned(), reason });
+    }
+    TarSource::of(candidate, options)
 }
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
@@ -52,6 +84,8 @@ pub struct TarOptions {
 /// overlayfs.
 pub struct TarSource {
     path: PathBuf,
+    /// Whether it has its name for itself, so that it can be a device.
+    is_file: bool,
     options: TarOptions,
     compression: Option<Compression>,
     /// None while it is read, and once reading it failed: a stream cannot be read again.
@@ -79,7 +113,8 @@ impl TarSource {
 
     pub(crate) fn of(candidate: Candidate<'_>, options: TarOptions) -> Result<Self, SourceError> {
         let (path, compression) = (candidate.path().to_owned(), candidate.compression());
-        Ok(Self { path, options, compression, tape: Mutex::new(Some(candidate.into_tape()?)) })
+        let is_file = candidate.is_file() && compression.is_none() && candidate.options().offset == 0;
+        Ok(Self { path, is_file, options, compression, tape: Mutex::new(Some(candidate.into_tape()?)) })
     }
 
     /// How the archive is compressed, if it is.
@@ -103,17 +138,31 @@ impl TarSource {
         let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, self.options.implied);
-        scan(&mut tape, &mut members)?;
+        scan(&mut tape, &mut members, self.options.data == TarData::Omitted)?;
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
-        members.finish(archive)
+        let device = match self.options.data {
+            TarData::Stored => return members.finish(archive),
+            TarData::Placed => Some(self.device(&*archive).map_err(unreadable)?),
+            TarData::Omitted => None,
+        };
+        members.finish_on(archive, ArchiveDevice { device, block_bits: RECORD_BITS })
+    }
+
+    fn device(&self, archive: &dyn ReadAt) -> io::Result<Device> {
+        let path = self.is_file.then(|| self.path.clone());
+        Ok(Device { path, tag: [0; 64], len: archive.len()? })
     }
 }
 
 impl Source for TarSource {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn block_bits(&self) -> Option<BlockBits> {
+        (self.options.data == TarData::Placed).then_some(RECORD_BITS)
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {

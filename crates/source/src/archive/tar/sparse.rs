@@ -23,6 +23,11 @@ impl SparseMap {
         Self { real_len, runs: Vec::new(), stored_len: 0 }
     }
 
+    /// Bytes of the file with its holes.
+    pub(super) fn real_len(&self) -> u64 {
+        self.real_len
+    }
+
     /// Add data at `off`, of `len` bytes, which may be 0.
     ///
     /// # Errors

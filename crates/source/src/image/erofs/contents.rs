@@ -1,21 +1,35 @@
 //! Contents of the files of an image.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
 use kiln_read::{Image, Inode, Nid, ReadError, SeekWhat};
 use std::io;
 use std::ops::Range;
+
+use super::device::ImageDevices;
 
 /// Opens files of an image by their nids.
 pub(super) struct ImageContents {
     pub image: Image,
     /// By content id.
     pub nids: Vec<Nid>,
+    /// What other images are to refer to.
+    pub devices: Option<ImageDevices>,
 }
 
 impl Contents for ImageContents {
     fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
         Ok(Box::new(ImageContent { image: self.image.clone(), inode }))
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone())
+    }
+
+    fn placed(&self, id: ContentId, _: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        let Some(devices) = &self.devices else { return Ok(None) };
+        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        devices.place(&self.image, &inode).map(Some)
     }
 }
 
@@ -45,7 +59,7 @@ impl Content for ImageContent {
 }
 
 /// The reader's error, whole, as one of the system.
-fn failed(error: ReadError) -> ContentError {
+pub(super) fn failed(error: ReadError) -> ContentError {
     let kind = match &error {
         ReadError::Io { source, .. } => source.kind(),
         ReadError::Corrupt { .. } => io::ErrorKind::InvalidData,

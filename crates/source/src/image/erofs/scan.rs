@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::contents::ImageContents;
+use super::device::ImageDevices;
 use crate::error::SourceError;
 use crate::limit::MemoryLimit;
 use crate::source::ScanOptions;
@@ -32,11 +33,15 @@ impl Named<'_> {
     }
 }
 
-/// Scan all of an image.
+/// Scan all of an image, to which others refer as `devices`.
 ///
 /// # Errors
 /// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
-pub(super) fn scan(named: Named<'_>, options: &ScanOptions<'_>) -> Result<Tree, SourceError> {
+pub(super) fn scan(
+    named: Named<'_>,
+    devices: Option<ImageDevices>,
+    options: &ScanOptions<'_>,
+) -> Result<Tree, SourceError> {
     let image = named.image;
     let root = image.inode(image.root_nid()).map_err(|error| named.unreadable(error))?;
     let mut scanner = Scanner::new(named);
@@ -45,7 +50,7 @@ pub(super) fn scan(named: Named<'_>, options: &ScanOptions<'_>) -> Result<Tree, 
         let entry = entry.map_err(|error| named.unreadable(error))?;
         scanner.add(&entry.path, &entry.inode)?;
     }
-    let contents = ImageContents { image: image.clone(), nids: scanner.contents };
+    let contents = ImageContents { image: image.clone(), nids: scanner.contents, devices };
     scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))
 }
 

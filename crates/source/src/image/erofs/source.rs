@@ -1,9 +1,11 @@
 //! An image as a source.
 
+use kiln_format::BlockBits;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::{Image, ImageOptions, ImageSources};
 use std::path::{Path, PathBuf};
 
+use super::device::ImageDevices;
 use super::scan::{Named, scan};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
@@ -20,14 +22,23 @@ pub(crate) const KIND: SourceKind = SourceKind {
 
 fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     let (path, options) = (candidate.path().to_owned(), candidate.options().clone());
+    if options.reference && !candidate.is_file() {
+        let reason = "an image can refer to another one only if that is a file or a block device, and not compressed";
+        return Err(SourceError::Options { path, reason });
+    }
     // The reader opens what has a path itself, and then decides about the readahead of the system.
     let sources = match candidate.is_file() {
         true => ImageSources::from_paths(&path, &options.devices).with_offset(options.offset),
         false => ImageSources::new(candidate.into_bytes()?),
     };
     let image = sources.open(&ImageOptions::default());
-    match image.and_then(|image| image.require_devices().map(|()| image)) {
-        Ok(image) => Ok(ImageSource { image, path, offset: options.offset }),
+    // What is only referred to need not be there.
+    let is_there = |image: &Image| if options.reference { Ok(()) } else { image.require_devices() };
+    match image.and_then(|image| is_there(&image).map(|()| image)) {
+        Ok(image) => {
+            let extra = options.reference.then_some(options.devices);
+            Ok(ImageSource { image, path, offset: options.offset, extra })
+        }
         Err(source) => Err(SourceError::Image { path, offset: options.offset, source }),
     }
 }
@@ -37,12 +48,14 @@ pub struct ImageSource {
     image: Image,
     path: PathBuf,
     offset: u64,
+    /// Where its extra devices are, as far as they are named, if images are to refer to it.
+    extra: Option<Vec<PathBuf>>,
 }
 
 impl ImageSource {
     /// An open image, which messages call `path`.
     pub fn new(image: Image, path: &Path) -> Self {
-        Self { image, path: path.to_owned(), offset: 0 }
+        Self { image, path: path.to_owned(), offset: 0, extra: None }
     }
 }
 
@@ -51,10 +64,15 @@ impl Source for ImageSource {
         &self.path
     }
 
+    fn block_bits(&self) -> Option<BlockBits> {
+        self.extra.as_ref().map(|_| self.image.superblock().block_bits)
+    }
+
     /// An inode with several names is one node; attributes that Linux does not show are not there, and of several with one name
     /// the first counts, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let named = Named { image: &self.image, path: &self.path, offset: self.offset };
-        Ok(Scanned::Everything(scan(named, options)?.into()))
+        let devices = self.extra.as_ref().map(|extra| ImageDevices::of(named, extra));
+        Ok(Scanned::Everything(scan(named, devices, options)?.into()))
     }
 }

@@ -1,6 +1,6 @@
 //! Contents of a tree to which definitions have added files.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
 use kiln_read::{MemorySource, ReadAt};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -108,6 +108,17 @@ impl Contents for EditedContents {
         match id.0.checked_sub(self.first_added) {
             Some(added) => self.added.open_changed(ContentId(added), path),
             None => self.base.open_changed(id, self.base_path(id, path)),
+        }
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.base.devices()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(_) => Ok(None),
+            None => self.base.placed(id, len),
         }
     }
 }

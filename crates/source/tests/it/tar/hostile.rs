@@ -265,7 +265,9 @@ fn missing_parents_can_inherit() {
     fs::write(dir.join("a.tar"), archive).unwrap();
     let stop = &crate::common::GOING;
     let implied = Implied::Inherited(Metadata { permissions: 0o755, ..Metadata::default() });
-    let source = TarSource::open(&dir.join("a.tar"), &SourceOptions::default(), TarOptions { implied }).unwrap();
+    let source =
+        TarSource::open(&dir.join("a.tar"), &SourceOptions::default(), TarOptions { implied, ..TarOptions::default() })
+            .unwrap();
     let tree = source.scan(&ScanOptions::new(stop)).unwrap().tree;
     let expected = Metadata { permissions: 0o775, uid: 7, gid: 8, mtime: 100, mtime_nsec: 0 };
     assert_eq!(tree.node(tree.find([&b"d"[..], b"e"]).unwrap()).meta, expected);
