@@ -34,8 +34,9 @@ use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Existing, Fragments, MetadataChoice, PhaseClock, Preset, Progress,
     Reasons, SMALL_FILE_LEN,
 };
-use kiln_format::KernelVersion;
+use kiln_format::{BlockBits, KernelVersion};
 use kiln_read::Escaped;
+use kiln_source::Source;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
@@ -57,6 +58,7 @@ Examples:
   kiln pack rootfs/ rootfs.erofs
   kiln pack rootfs.tar.zst rootfs.erofs
   kiln pack base.tar.gz changes/ --at /opt/tool tool.squashfs -o all.erofs
+  kiln pack --reference layer1.erofs layer2.erofs -o merged.erofs
   kiln pack --preset archive rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
   kiln pack --estimate rootfs/
@@ -246,7 +248,11 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let operands = args.sources.operands(args.estimate)?;
     let Some(image) = operands.image else { return estimate::run(args, &operands) };
-    let mut options = options(args, args.preset.into())?;
+    // What is referred to decides how long blocks are.
+    let open = || args.sources.open(&operands, args.layout.spool.as_deref());
+    let referred = if args.sources.reference { Some(referable(open()?)?) } else { None };
+    let block_len = referred.as_ref().and_then(|source| source.block_bits()).map(BlockBits::len);
+    let mut options = options(args, args.preset.into(), block_len)?;
     let by_path = args.by_path.resolve(&options)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     args.nice.apply()?;
@@ -269,7 +275,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         target = target.with_descriptor(path, image, existing)?;
     }
     options.scratch_dir = target.scratch_dir().to_owned();
-    let source = args.sources.open(&operands, args.layout.spool.as_deref())?;
+    let source = referred.map_or_else(open, Ok)?;
     let before = PhaseClock::start();
     let outputs = target.ids();
     let request =
@@ -277,6 +283,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let job = Job { request, image, signals: &signals };
     let scan = job.scan(&options)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
+    target.refer_to(scan.tree.devices(), options.block_bits)?;
     before.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
@@ -297,6 +304,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     finish(args, &report, &reasons, quiet)
 }
 
+/// A source to whose data an image can refer.
+fn referable(source: Box<dyn Source>) -> Result<Box<dyn Source>, Failure> {
+    match source.block_bits() {
+        Some(_) => Ok(source),
+        None => Err(Failure::Usage(format!(
+            "--reference: {}: an image can refer to tar archives and EROFS images only",
+            source.path().display()
+        ))),
+    }
+}
+
 /// Say which choices by path are about nothing: most likely they are mistakes.
 fn tell_unmatched(unmatched: &Unmatched) {
     for (what, list) in
@@ -309,8 +327,8 @@ fn tell_unmatched(unmatched: &Unmatched) {
     }
 }
 
-/// The preset, and what the options that name more make of it.
-fn choices(args: &Args, preset: Preset) -> Result<Choices, Failure> {
+/// The preset, and what the options that name more make of it. `block_len` is the default of the block size, if it is another one.
+fn choices(args: &Args, preset: Preset, block_len: Option<u64>) -> Result<Choices, Failure> {
     let metadata: Option<Result<_, Failure>> = args.compress_metadata.as_ref().map(|MetadataArg { len, algorithm }| {
         let method = algorithm.as_deref().map(|text| preset::method("--compress-metadata: ", text));
         Ok(MetadataChoice { pcluster_len: *len, method: method.transpose()? })
@@ -318,7 +336,7 @@ fn choices(args: &Args, preset: Preset) -> Result<Choices, Failure> {
     Ok(Choices {
         preset,
         kernel: args.kernel,
-        block_len: args.layout.block_size,
+        block_len: args.layout.block_size.or(block_len),
         compression: match args.compression.as_deref() {
             Some("none") => Some(Compression::Off),
             Some(text) => Some(Compression::By(preset::method("-z ", text)?)),
@@ -337,8 +355,8 @@ fn choices(args: &Args, preset: Preset) -> Result<Choices, Failure> {
     })
 }
 
-fn options(args: &Args, preset: Preset) -> Result<BuildOptions, Failure> {
-    let choices = choices(args, preset)?;
+fn options(args: &Args, preset: Preset, block_len: Option<u64>) -> Result<BuildOptions, Failure> {
+    let choices = choices(args, preset, block_len)?;
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
         threads: args.threads.threads(),

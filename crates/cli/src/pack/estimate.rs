@@ -21,7 +21,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let mut choices = Vec::new();
     for &preset in PresetArg::value_variants() {
-        choices.push((preset, options(args, preset.into())));
+        choices.push((preset, options(args, preset.into(), None)));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
         // None is possible. The last preset compresses: its reason is not that it does not.

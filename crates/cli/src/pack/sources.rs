@@ -42,6 +42,13 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
+    /// Refer to the data of plain tar archives and EROFS images instead of copying them: these are then extra devices of IMAGE, in the
+    /// order of SRCs, and must be there when it is mounted (needs Linux 5.16). Of an image that has extra devices these become devices
+    /// of IMAGE. The default of --block-size is then 512 for an archive (needs Linux 6.4), the block size of an image, of several
+    /// that of the last
+    #[arg(long, conflicts_with = "estimate")]
+    pub reference: bool,
+
     /// An extra device of SRC, which is an EROFS image; name all of them, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
@@ -114,7 +121,8 @@ impl SourceArgs {
         let spool_dir = spool_dir.map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
-        let options = SourceOptions { devices, image, spool_dir, root_dir, ..SourceOptions::default() };
+        let reference = self.reference;
+        let options = SourceOptions { devices, offset: 0, image, spool_dir, root_dir, reference };
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options)

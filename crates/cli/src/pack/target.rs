@@ -3,9 +3,11 @@
 
 use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
-use crate::pack::vmdk::{Descriptor, SECTOR_LEN};
+use crate::pack::vmdk::{self, Descriptor, SECTOR_LEN};
 use crate::process::signals::Signals;
+use kiln_builder::tree::Device;
 use kiln_builder::{AtomicFile, Blob, BuildError, Existing, Out, Output, OutputError, Place, Spool, Summary};
+use kiln_format::BlockBits;
 use kiln_source::dir::FileId;
 use std::fs::File;
 use std::io;
@@ -22,6 +24,8 @@ pub struct Target {
     blob: Option<BlobFile>,
     /// With the name that it gives the image.
     descriptor: Option<(Descriptor, PathBuf)>,
+    /// Devices to which the image refers, if the descriptor is to name them: file and length in bytes.
+    referred: Vec<(PathBuf, u64)>,
 }
 
 enum Image {
@@ -81,7 +85,7 @@ impl Target {
             }
             Destination::File(path) => Image::New(AtomicFile::create(&path, existing)?),
         };
-        Ok(Self { image, offset, blob: None, descriptor: None })
+        Ok(Self { image, offset, blob: None, descriptor: None, referred: Vec::new() })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
@@ -101,6 +105,25 @@ impl Target {
         let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
         let descriptor = Descriptor::create(path, file, files)?;
         Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
+    }
+
+    /// Let the descriptor, if there is one, name the devices to which the image, of such blocks, refers.
+    pub fn refer_to(&mut self, devices: Vec<Device>, block_bits: BlockBits) -> Result<(), Failure> {
+        if self.descriptor.is_none() {
+            return Ok(());
+        }
+        for (number, Device { path, len, .. }) in (1..).zip(devices) {
+            let refuse = |reason: &str| Failure::Usage(format!("a descriptor cannot name device {number}: {reason}"));
+            let path = path.ok_or_else(|| refuse("no file is known to be it"))?;
+            if !vmdk::can_name(&path) {
+                return Err(refuse("the name of its file has a quotation mark or a line feed"));
+            }
+            if !len.is_multiple_of(block_bits.len()) {
+                return Err(refuse("its length is not a multiple of the image's blocks"));
+            }
+            self.referred.push((path, len));
+        }
+        Ok(())
     }
 
     /// A further file that is read together with the image, as [`Target::sibling`] makes it.
@@ -192,6 +215,7 @@ impl Target {
         }
         let Some((descriptor, image)) = self.descriptor else { return Ok(()) };
         let mut extents = vec![(image.as_path(), self.offset, summary.image_bytes)];
+        extents.extend(self.referred.iter().map(|(path, len)| (path.as_path(), 0, *len)));
         extents.extend(blob_extent.as_ref().map(|(path, len)| (path.as_path(), 0, *len)));
         descriptor.commit(summary.uuid, &extents)
     }

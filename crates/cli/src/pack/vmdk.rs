@@ -27,7 +27,7 @@ impl Descriptor {
     ) -> Result<Self, Failure> {
         let refuse = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         for file in files {
-            if file.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\n')) {
+            if !can_name(file) {
                 return Err(refuse(format!("a descriptor cannot name {}", file.display())));
             }
         }
@@ -46,6 +46,11 @@ impl Descriptor {
         written.map_err(|source| Failure::File { path: self.path, action: "write", source })?;
         Ok(self.file.commit()?)
     }
+}
+
+/// Whether a descriptor can name a file: names are between quotation marks, in a line.
+pub fn can_name(file: &Path) -> bool {
+    !file.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\n'))
 }
 
 /// The text.

@@ -18,6 +18,7 @@ mod oci;
 mod pack;
 mod place;
 mod read;
+mod reference;
 mod select;
 mod server;
 mod sizes;

@@ -2,6 +2,7 @@
 
 mod archives;
 mod options;
+mod references;
 
 use crate::common::{LoopDevice, Scratch, kiln, run, skip, stderr, stdout, text};
 use rustix::process::geteuid;

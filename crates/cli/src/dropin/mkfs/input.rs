@@ -6,8 +6,9 @@ use crate::dropin::getopt::Misuse;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use kiln_builder::tree::{Implied, Metadata};
+use kiln_format::BlockBits;
 use kiln_read::ReadAt;
-use kiln_source::archive::tar::{TarIndex, TarOptions, TarSource};
+use kiln_source::archive::tar::{TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::{
@@ -25,13 +26,13 @@ const PIECE_LEN: usize = 1 << 20;
 /// What the options for archives and images say.
 #[derive(Default)]
 pub struct InputOptions {
-    /// `--tar`
-    is_tar: bool,
+    /// `--tar`: where the data of the archive are.
+    tar: Option<TarData>,
     /// `--gzip` and its like, the last of them, as it is written.
     packed: Option<(&'static str, Packed)>,
     /// Where a compressed archive goes as it was before.
     kept: Option<PathBuf>,
-    /// `--clean`: contents of images are copied.
+    /// `--clean`: contents of images are copied, and not referred to.
     copies_data: bool,
 }
 
@@ -58,7 +59,9 @@ impl InputOptions {
     pub fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
         let text = value.as_ref().map(|value| value.to_string_lossy());
         match (name, text.as_deref()) {
-            ("tar", None | Some("f")) => self.is_tar = true,
+            ("tar", None | Some("f")) => self.tar = Some(TarData::Stored),
+            ("tar", Some("i" | "0")) => self.tar = Some(TarData::Placed),
+            ("tar", Some("headerball")) => self.tar = Some(TarData::Omitted),
             ("tar", Some(mode)) => return Err(tar_mode(mode)),
             ("clean", None | Some("" | "data")) => self.copies_data = true,
             ("clean", Some(_)) => return Err(not_yet("--clean", "all data is written")),
@@ -77,32 +80,31 @@ impl InputOptions {
     pub fn input(self, operands: &[PathBuf], built: i64) -> Result<Input, Stop> {
         let unexpected =
             |operand: &Path| Err(Misuse::Other(format!("unexpected argument: {}", operand.display())).into());
-        match (operands, self.packed) {
-            ([_, other, ..], _) if self.is_tar => unexpected(other),
-            (_, packed) if self.is_tar => {
+        match (operands, self.tar, self.packed) {
+            ([_, other, ..], Some(_), _) => unexpected(other),
+            (_, Some(data), packed) => {
                 let path = operands.first().map_or("-".into(), PathBuf::clone);
-                Ok(Input::Tar(Tar { path, packed, kept: self.kept, built }))
+                Ok(Input::Tar(Tar { path, data, packed, kept: self.kept, built }))
             }
-            (_, Some((option, _))) => Err(Misuse::Other(format!("{option} must be used together with --tar")).into()),
-            ([], _) => Err(Misuse::other("missing argument: SOURCE").into()),
-            ([first, ..], _) if first.exists() && !first.is_dir() => match self.copies_data {
-                true => Ok(Input::Images(operands.to_vec())),
-                false => {
-                    let why = "data in other images is copied, not referred to: say so with --clean=data (or --tar=f)";
-                    Err(not_yet(&first.display().to_string(), why))
-                }
-            },
-            ([source], _) => Ok(Input::Directory(source.clone())),
-            ([_, other, ..], _) => unexpected(other),
+            (_, None, Some((option, _))) => {
+                Err(Misuse::Other(format!("{option} must be used together with --tar")).into())
+            }
+            ([], ..) => Err(Misuse::other("missing argument: SOURCE").into()),
+            ([first, ..], ..) if first.exists() && !first.is_dir() => {
+                Ok(Input::Images { paths: operands.to_vec(), reference: !self.copies_data })
+            }
+            ([source], ..) => Ok(Input::Directory(source.clone())),
+            ([_, other, ..], ..) => unexpected(other),
         }
     }
 }
 
 /// The error of a mode of `--tar` that is not possible.
 fn tar_mode(mode: &str) -> Stop {
-    match mode.split(',').next() {
-        Some("0" | "i" | "headerball") => not_yet(&format!("--tar={mode}"), "data of archives is copied: use --tar=f"),
-        Some("f") => not_yet(&format!("--tar={mode}"), "no map of the archive is written"),
+    match mode.split_once(',') {
+        Some(("0" | "f" | "i" | "headerball", _)) => {
+            not_yet(&format!("--tar={mode}"), "no map of the archive is written")
+        }
         _ => Misuse::Other(format!("invalid --tar={mode}")).into(),
     }
 }
@@ -112,12 +114,17 @@ pub enum Input {
     Directory(PathBuf),
     Tar(Tar),
     /// The lowest first.
-    Images(Vec<PathBuf>),
+    Images {
+        paths: Vec<PathBuf>,
+        /// They are devices of the image, which refers to their data.
+        reference: bool,
+    },
 }
 
 /// An archive.
 pub struct Tar {
     path: PathBuf,
+    data: TarData,
     packed: Option<(&'static str, Packed)>,
     kept: Option<PathBuf>,
     built: i64,
@@ -128,7 +135,22 @@ impl Input {
     pub fn kept(&self) -> Option<&Path> {
         match self {
             Input::Tar(tar) => tar.kept.as_deref(),
-            Input::Directory(_) | Input::Images(_) => None,
+            Input::Directory(_) | Input::Images { .. } => None,
+        }
+    }
+
+    /// The block size of the image, if that is to refer to data elsewhere: records of an archive, blocks of the topmost image.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn block_bits(&self) -> Result<Option<BlockBits>, Failure> {
+        match self {
+            Input::Tar(Tar { data: TarData::Placed, .. }) => Ok(Some(BlockBits::SECTOR)),
+            Input::Images { paths, reference: true } => {
+                let topmost = paths.last().map_or(&[][..], std::slice::from_ref);
+                Ok(open_images(topmost, true).map_err(failure)?.block_bits())
+            }
+            _ => Ok(None),
         }
     }
 
@@ -140,7 +162,7 @@ impl Input {
         let source = match self {
             Input::Directory(path) => return Ok(Box::new(DirSource::new(path))),
             Input::Tar(tar) => return tar.open(kept),
-            Input::Images(paths) => open_images(paths),
+            Input::Images { paths, reference } => open_images(paths, *reference),
         };
         source.map_err(failure)
     }
@@ -151,9 +173,9 @@ fn failure(error: SourceError) -> Failure {
 }
 
 /// Images over each other. Whiteouts stay, for layers that will lie below: `--ovlfs-strip` removes them.
-fn open_images(paths: &[PathBuf]) -> Result<Box<dyn Source>, SourceError> {
+fn open_images(paths: &[PathBuf], reference: bool) -> Result<Box<dyn Source>, SourceError> {
     let images: Vec<SourceKind> = KINDS.iter().filter(|kind| kind.name == "erofs").copied().collect();
-    let options = SourceOptions::default();
+    let options = SourceOptions { reference, ..SourceOptions::default() };
     let open = |path: &PathBuf| open_as(&images, path, &options);
     match paths {
         [only] => open(only),
@@ -167,7 +189,7 @@ fn open_images(paths: &[PathBuf]) -> Result<Box<dyn Source>, SourceError> {
 impl Tar {
     fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
-        let options = TarOptions { implied: Implied::Inherited(root), ..TarOptions::default() };
+        let options = TarOptions { implied: Implied::Inherited(root), data: self.data };
         let tar = TarSource::open(&self.path, &SourceOptions::default(), options).map_err(failure)?;
         if let Some((option, packed)) = self.packed
             && !packed.accepts(tar.compression())

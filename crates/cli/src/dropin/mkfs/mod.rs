@@ -30,8 +30,9 @@ use uuid::Uuid;
 pub const USAGE: &str = "\
 [OPTIONS] FILE SOURCE...
 Generate EROFS image (FILE) from SOURCE: a directory, a tar archive (--tar), or
-EROFS images (--clean=data), the lowest first. Where FILE is a pipe, it gets the
-image once it is complete in a nameless file in $TMPDIR or /var/tmp.
+EROFS images, the lowest first, which are then extra devices of FILE in this
+order (--clean=data copies them). Where FILE is a pipe, it gets the image once
+it is complete in a nameless file in $TMPDIR or /var/tmp.
 
 General options:
  -V, --version         print the version number and exit
@@ -55,7 +56,7 @@ General options:
  --all-root            make all files owned by root
  --aufs                replace aufs special files with overlayfs metadata
  --blobdev=X           put the chunks into X, an extra device
- --clean=data          copy the contents of EROFS images
+ --clean=data          copy the contents of EROFS images, do not refer to them
  --chunksize=#         files that are not compressed in chunks of # bytes
  --compress-hints=X    compress files as file X says, line by line: the largest
                        unit in bytes (0: not at all), perhaps the number of a
@@ -81,7 +82,10 @@ General options:
  --ovlfs-strip[=<0,1>] drop metadata of overlayfs
  --root-xattr-isize=#  leave # bytes for extended attributes of the root
  --quiet               print errors only
- --tar=f               SOURCE, or standard input, is a tar archive
+ --tar=X               SOURCE, or standard input, is a tar archive: X = f (copy
+                       it), i (refer to it, with blocks of 512 bytes: FILE is an
+                       index; append the archive, or mount it as a device) or
+                       headerball (only headers; files are holes)
  --unlzma[=X], --unxz[=X]
                        as --ungzip, for xz, lzma and lzip
  --zD[=<0,1>]          compress large directories
@@ -100,7 +104,7 @@ legacy-compress and xattr-name-filter, and also --async-queue-limit, --MZ and
 --sort.
 
 Not possible yet, and refused: --clean=0, --clean=rvsp, --gzinfo, --incremental,
---oci, --s3, --tar with anything else than f, and --product-out without
+--oci, --s3, maps of archives (--tar=X,MAP), and --product-out without
 --fs-config-file.
 ";
 
@@ -142,6 +146,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let job = Job { request: pack, image: &request.file, signals: &signals };
     let scan = job.scan(&request.build)?;
     request.by_path.resolve(&scan.tree, &mut request.build);
+    target.refer_to(scan.tree.devices(), request.build.block_bits)?;
     let built = job.build(&scan.tree, target.out(), &request.build, &|_| {});
     let (summary, _) = built.map_err(|failure| target.failure(failure))?;
     drop(source);
@@ -190,6 +195,7 @@ fn report(summary: &Summary) -> String {
     let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
     let block_len = summary.block_len;
+    let all_bytes = summary.image_bytes + summary.blob_bytes + summary.device_bytes;
     let deduplicated = summary.duplicate_bytes + summary.shared_bytes;
     format!(
         "Build completed.\n\n------\n\
@@ -199,7 +205,7 @@ fn report(summary: &Summary) -> String {
          Filesystem total metadata blocks: {}\n\
          Filesystem total deduplicated bytes (of source files): {deduplicated}\n",
         Uuid::from_bytes(summary.uuid),
-        summary.image_bytes / block_len,
+        all_bytes / block_len,
         metadata_bytes / block_len,
     )
 }

@@ -195,7 +195,13 @@ impl Options {
     }
 
     /// See that everything goes together.
-    pub fn request(self) -> Result<Request, Stop> {
+    pub fn request(mut self) -> Result<Request, Stop> {
+        let operands = std::mem::take(&mut self.operands);
+        let (file, sources) = operands.split_first().ok_or_else(|| Misuse::other("missing argument: FILE"))?;
+        let epoch = source_date_epoch()?;
+        let input = std::mem::take(&mut self.input).input(sources, epoch.or(self.times.fixed).unwrap_or(0))?;
+        // As in the original, whatever -b says.
+        self.block_bits = input.block_bits()?.or(self.block_bits);
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
         if let Some(bits) = self.block_bits.filter(|&bits| bits > BlockBits::DEFAULT) {
             warnings.push(format!("-b{}: only kernels with pages as long mount the image", bits.len()));
@@ -217,7 +223,6 @@ impl Options {
         let mut policy = self.policy;
         let latest;
         let build_time = times.build_time();
-        let epoch = source_date_epoch()?;
         (policy.times, latest) = times.resolve(epoch, now);
         policy.fs_config = match (self.fs_config, self.product_out) {
             (Some(path), _) => Some(fs_config(&path, &self.mount_point)?),
@@ -225,8 +230,6 @@ impl Options {
             (None, Some(_)) => return Err(refused::not_yet("--product-out", "name a list by --fs-config-file, too")),
             (None, None) => None,
         };
-        let (file, operands) = self.operands.split_first().ok_or_else(|| Misuse::other("missing argument: FILE"))?;
-        let input = self.input.input(operands, epoch.or(times.fixed).unwrap_or(0))?;
         policy.labels = self.file_contexts.map(|path| labels(&path, self.mount_point)).transpose()?;
         let align = |what: &str, blocks: u64| match blocks.checked_mul(layout.block_bits.len()) {
             Some(0) => Ok(1),
