@@ -5,6 +5,7 @@ mod estimate;
 mod explain;
 mod job;
 mod label;
+mod layers;
 mod layout_args;
 pub mod output;
 pub mod preset;
@@ -61,6 +62,7 @@ Examples:
   kiln pack --reference layer1.erofs layer2.erofs -o merged.erofs
   kiln pack --preset archive rootfs/ rootfs.erofs
   kiln pack -z lz4hc,12 -C 64k --kernel 5.15 rootfs/ rootfs.erofs
+  kiln pack --layers --image app:1.2 image.tar layers/
   kiln pack --estimate rootfs/
   kiln pack --explain --dry-run rootfs/ rootfs.erofs
   kiln pack --kernel 6.15 --fragments all --packed-pcluster 32k rootfs/ rootfs.erofs
@@ -148,6 +150,12 @@ pub struct Args {
     /// Replace IMAGE if it exists, or write to it if it is a block device or with --offset
     #[arg(long)]
     force: bool,
+
+    /// Pack each layer of an image of a container into an image of its own for overlayfs, IMAGE/DIGEST.erofs by the layer's digest. IMAGE
+    /// is a directory then, which is made if need be
+    #[arg(long, conflicts_with_all = ["at", "root", "device", "reference", "estimate", "explain", "uuid", "blob_device", "vmdk", "offset",
+          "from_list", "xattrs", "xattr_include", "xattr_exclude", "fs_config", "pseudo", "device_table"])]
+    layers: bool,
 
     /// Build nothing; pack a sample, and tell what each preset would make of SRC: size, time, oldest kernel
     #[arg(long, conflicts_with_all = ["preset", "force", "explain", "dry_run"])]
@@ -248,6 +256,9 @@ fn parse_factor(text: &str) -> Result<u32, &'static str> {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let operands = args.sources.operands(args.estimate)?;
     let Some(image) = operands.image else { return estimate::run(args, &operands) };
+    if args.layers {
+        return layers::run(args, &operands, image);
+    }
     // What is referred to decides how long blocks are.
     let open = || args.sources.open(&operands, args.layout.spool.as_deref());
     let referred = if args.sources.reference { Some(referable(open()?)?) } else { None };
@@ -370,10 +381,7 @@ fn options(args: &Args, preset: Preset, block_len: Option<u64>) -> Result<BuildO
 }
 
 fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) -> Result<Exit, Failure> {
-    let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
-    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
-    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
-    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
+    let exit = tell_skipped(report);
     if !quiet {
         report.tell();
     }
@@ -383,6 +391,15 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
         (false, true) => print_document(&PackJson::new(report))?,
         (false, false) => {}
     }
+    Ok(exit)
+}
+
+/// Say what is not in the image as it is in the source.
+fn tell_skipped(report: &Report<'_>) -> Exit {
+    let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
+    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
+    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
+    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
     let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
-    Ok(if is_complete { Exit::Done } else { Exit::Skipped })
+    if is_complete { Exit::Done } else { Exit::Skipped }
 }

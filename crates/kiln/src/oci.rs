@@ -6,6 +6,7 @@
 use kiln_builder::{AtomicFile, Existing, OutputError};
 use kiln_source::oci::records::{Annotations, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME};
 use kiln_source::oci::{Platform, looks_like_layout};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -21,6 +22,8 @@ pub const EROFS_FEATURE: &str = "erofs";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Annotation of what attests something about an image, with the digest of that.
+const REFERENCE_DIGEST: &str = "vnd.docker.reference.digest";
 /// The longest index, in bytes. Larger ones are not read as sources, either.
 const DOCUMENT_MAX_LEN: u64 = 8 << 20;
 /// Bytes of a blob that are hashed at once.
@@ -63,8 +66,6 @@ pub struct NewImage {
     pub annotations: Annotations,
     /// What it runs on.
     pub platform: Platform,
-    /// Its name in the layout. An image that has it already loses its entry.
-    pub tag: Option<String>,
 }
 
 impl LayoutDir {
@@ -121,25 +122,33 @@ impl LayoutDir {
         self.add_blob(blob, media_type)
     }
 
-    /// Add an image whose layers are there. The digest of its manifest.
+    /// Add an image whose layers are there: several are the same image for several platforms, which an index holds together. The digest of
+    /// its manifest or of that index.
+    ///
+    /// `tag` is its name in the layout, which has one image for each platform: one of the same name and platform loses its place, and so
+    /// does one that does not tell its platform.
     ///
     /// # Errors
     /// An index that is none; errors of the system.
-    pub fn add_image(&self, image: NewImage) -> Result<String, Error> {
-        let NewImage { config, layers, annotations, platform, tag } = image;
+    pub fn add_image(&self, platforms: Vec<NewImage>, tag: Option<&str>) -> Result<String, Error> {
+        let entries = platforms.into_iter().map(|image| self.add_manifest(image)).collect::<Result<_, _>>()?;
+        self.list(entries, tag)
+    }
+
+    /// Add a manifest and its configuration as blobs. Its entry in an index.
+    fn add_manifest(&self, image: NewImage) -> Result<Value, Error> {
+        let NewImage { config, layers, annotations, platform } = image;
         let config = self.add_document(CONFIG, &config)?;
         let manifest = Manifest { schema_version: 2, media_type: MANIFEST.into(), config, layers, annotations };
         let mut entry = self.add_document(MANIFEST, &manifest)?;
         let Platform { os, architecture, variant } = platform;
         let os_features = vec![EROFS_FEATURE.to_owned()];
         entry.platform = Some(PlatformRecord { os, architecture, variant, os_features });
-        entry.annotations.extend(tag.map(|tag| (REF_NAME.to_owned(), tag)));
-        self.list(&entry)?;
-        Ok(entry.digest)
+        self.value(&entry)
     }
 
-    /// Add an entry to the index. What the index says beyond that stays.
-    fn list(&self, entry: &Descriptor) -> Result<(), Error> {
+    /// Add an image to the index of the layout. What that says beyond it stays. The digest that is listed.
+    fn list(&self, new: Vec<Value>, tag: Option<&str>) -> Result<String, Error> {
         let path = self.path.join(INDEX_FILE);
         let fail = |action| {
             let path = path.clone();
@@ -149,27 +158,100 @@ impl LayoutDir {
         let dir = File::open(&self.path).map_err(fail("open the directory of"))?;
         dir.lock().map_err(fail("lock the directory of"))?;
         let mut index: Value = match read_document(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| self.no_index(&error.to_string()))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] })
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| self.no_index(INDEX_FILE, &error.to_string()))?
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => new_index(),
             Err(error) => return Err(fail("read")(error)),
         };
-        let entries = index.get_mut("manifests").and_then(Value::as_array_mut);
-        let entries = entries.ok_or_else(|| self.no_index("manifests is no list"))?;
-        let tag = entry.annotations.get(REF_NAME).map(String::as_str);
-        entries.retain(|other| match (tag, other["annotations"][REF_NAME].as_str()) {
-            (None, None) => other["digest"] != *entry.digest,
-            (own, other) => own != other,
-        });
-        entries.push(serde_json::to_value(entry).map_err(|error| fail("write")(error.into()))?);
+        let entries = self.manifests(&mut index, INDEX_FILE)?;
+        let (same, mut others): (Vec<Value>, Vec<Value>) = std::mem::take(entries)
+            .into_iter()
+            .partition(|entry| tag.is_some() && entry["annotations"][REF_NAME].as_str() == tag);
+        let mut entry = self.together(same, new)?;
+        let digest = entry["digest"].as_str().unwrap_or_default().to_owned();
+        match tag {
+            Some(tag) => entry["annotations"][REF_NAME] = tag.into(),
+            None => others.retain(|other| other["annotations"][REF_NAME].is_string() || other["digest"] != *digest),
+        }
+        others.push(entry);
+        *entries = others;
         let bytes = serde_json::to_vec(&index).map_err(|error| fail("write")(error.into()))?;
-        write(&path, &bytes)
+        write(&path, &bytes)?;
+        Ok(digest)
     }
 
-    fn no_index(&self, reason: &str) -> Error {
-        Error::NotALayout { path: self.path.clone(), reason: format!("{INDEX_FILE}: {reason}") }
+    /// One entry for the manifests `new` and those of the entries `known` that are for other platforms.
+    fn together(&self, known: Vec<Value>, new: Vec<Value>) -> Result<Value, Error> {
+        let (mut index, mut manifests) = (new_index(), Vec::new());
+        for mut entry in known {
+            if entry["mediaType"] == INDEX {
+                index = self.read_index(&entry)?;
+                manifests.append(self.manifests(&mut index, "an index in it")?);
+            } else {
+                // The name belongs to the entry for all platforms.
+                if let Some(annotations) = entry["annotations"].as_object_mut() {
+                    annotations.remove(REF_NAME);
+                }
+                manifests.push(entry);
+            }
+        }
+        let is_kept = |entry: &Value| {
+            platform(entry).is_some_and(|own| new.iter().all(|new| platform(new).as_ref() != Some(&own)))
+        };
+        let (mut kept, gone): (Vec<Value>, Vec<Value>) = manifests.into_iter().partition(is_kept);
+        // What only attests something about an image goes with it.
+        kept.retain(|entry| gone.iter().all(|gone| entry["annotations"][REFERENCE_DIGEST] != gone["digest"]));
+        kept.extend(new);
+        if let [_] = &*kept
+            && let Some(only) = kept.pop()
+        {
+            return Ok(only);
+        }
+        index["manifests"] = kept.into();
+        let entry = self.add_document(INDEX, &index)?;
+        self.value(&entry)
     }
+
+    /// The document of an index that an entry lists.
+    fn read_index(&self, entry: &Value) -> Result<Value, Error> {
+        let digest = entry["digest"].as_str().unwrap_or_default();
+        let hex = digest.strip_prefix("sha256:").filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        let hex = hex.ok_or_else(|| self.no_index(INDEX_FILE, &format!("digest = {digest:?} of an index")))?;
+        let path = self.path.join("blobs/sha256").join(hex);
+        let bytes = read_document(&path).map_err(|source| OutputError::File { path, action: "read", source })?;
+        serde_json::from_slice(&bytes).map_err(|error| self.no_index(digest, &error.to_string()))
+    }
+
+    /// The list of the index that errors call `name`.
+    fn manifests<'a>(&self, index: &'a mut Value, name: &str) -> Result<&'a mut Vec<Value>, Error> {
+        let list = index.get_mut("manifests").and_then(Value::as_array_mut);
+        list.ok_or_else(|| self.no_index(name, "manifests is no list"))
+    }
+
+    fn value(&self, entry: &Descriptor) -> Result<Value, Error> {
+        let fail = |error: serde_json::Error| OutputError::File {
+            path: self.path.join(INDEX_FILE),
+            action: "write",
+            source: error.into(),
+        };
+        Ok(serde_json::to_value(entry).map_err(fail)?)
+    }
+
+    fn no_index(&self, name: &str, reason: &str) -> Error {
+        Error::NotALayout { path: self.path.clone(), reason: format!("{name}: {reason}") }
+    }
+}
+
+/// An index that lists nothing.
+fn new_index() -> Value {
+    json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] })
+}
+
+/// What an entry is for, if it tells.
+fn platform(entry: &Value) -> Option<Platform> {
+    let record = PlatformRecord::deserialize(&entry["platform"]).ok()?;
+    Some(Platform::from(&record))
 }
 
 /// A configuration that says only what the image runs on. It has no times: the same layers are the same image.

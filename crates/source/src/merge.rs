@@ -1,7 +1,7 @@
 //! Several sources as one: later ones over earlier ones, as overlayfs shows its layers, or below a directory of their own.
 
 pub(crate) mod contents;
-mod overlay;
+pub(crate) mod overlay;
 
 use kiln_builder::tree::{Builder, Metadata};
 use kiln_format::BlockBits;

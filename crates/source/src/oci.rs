@@ -9,6 +9,7 @@ mod image;
 mod layer;
 pub mod records;
 pub(crate) mod source;
+mod stack;
 
 pub use choice::{ImageChoice, Listed, Platform, PlatformError};
 pub use image::{LayerBlob, OciImage};

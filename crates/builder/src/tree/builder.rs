@@ -271,6 +271,11 @@ impl Builder {
         (&mut node.meta, &mut node.xattrs)
     }
 
+    /// Attributes of a node, to be changed. An implied directory stays one: for marks that say nothing about the directory itself.
+    pub fn xattrs_mut(&mut self, id: NodeId) -> &mut ThinSlice<Xattr> {
+        &mut self.nodes[id.idx()].xattrs
+    }
+
     /// The tree. Its nodes are numbered in walk order, each directory's one behind the other; nodes without a name are dropped.
     ///
     /// # Errors

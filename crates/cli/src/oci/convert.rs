@@ -6,14 +6,15 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, with_layers};
-use kiln_source::oci::{ImageChoice, OciSource, Platform};
-use kiln_source::{ScanOptions, SourceOptions};
+use kiln_source::oci::{ImageChoice, OciImage, OciSource, Opened, Platform};
+use kiln_source::{ScanOptions, SourceError, SourceOptions};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// Make the layers of an image EROFS images
 ///
 /// Each layer of the image in LAYOUT becomes one in LAYOUTDIR, which is made, or the image is added to it. How to run the image, its
-/// history and its annotations stay. Marks for what a layer takes away are those of overlayfs.
+/// history and its annotations stay. Marks for what a layer takes away are those of overlayfs. An image for several platforms stays one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,9 +33,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME|DIGEST")]
     image: Option<String>,
 
-    /// The platform that is meant, where an image is there for several
+    /// The platform that is meant, where an image is there for several; may be given several times, and all are converted without
     #[arg(long, value_name = "OS/ARCH")]
-    platform: Option<Platform>,
+    platform: Vec<Platform>,
 
     #[command(flatten)]
     layer: LayerArgs,
@@ -43,29 +44,61 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
-    let choice = ImageChoice { name: args.image.clone(), platform: args.platform.clone() };
+    let choice = ImageChoice { name: args.image.clone(), platform: None };
     let options = SourceOptions { image: choice, ..SourceOptions::default() };
     let source = OciSource::open(&args.layout, &options).map_err(of_source)?;
     let scan = ScanOptions::new(signals.stop());
-    let image = source.image(&scan).map_err(of_source)?;
-    let config = serde_json::from_slice(&image.config);
-    let config: serde_json::Value = config.map_err(|error| no_config(args, &error.to_string()))?;
+    let opened = source.open_platforms(&args.platform, &scan).map_err(of_source)?;
+    let Found { images, missing } = there(opened, !args.platform.is_empty()).map_err(of_source)?;
+    let configs = images.iter().map(|image| {
+        serde_json::from_slice(&image.config).map_err(|error| {
+            let (layout, image) = (args.layout.display(), &image.listed);
+            Failure::Usage(format!("{layout}: the configuration of {image}: {error}"))
+        })
+    });
+    let configs = configs.collect::<Result<Vec<serde_json::Value>, _>>()?;
     let layout = open_layout(&args.out)?;
-    let mut layers = Vec::with_capacity(image.layers.len());
-    for at in 0..image.layers.len() {
-        let layer = image.layer(at, &options, &scan).map_err(of_source)?;
-        layers.push(args.layer.build(&*layer, &layout, &signals)?);
+    let mut converted = Vec::with_capacity(images.len());
+    for (image, config) in images.iter().zip(configs) {
+        let mut layers = Vec::with_capacity(image.layers().len());
+        for at in 0..image.layers().len() {
+            let layer = image.layer(at, &options, &scan).map_err(of_source)?;
+            layers.push(args.layer.build(&*layer, &layout, &signals)?);
+        }
+        let config = with_layers(config, &layers).map_err(failure)?;
+        let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
+        converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform });
     }
-    let config = with_layers(config, &layers).map_err(failure)?;
-    let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
-    let (annotations, tag) = (image.annotations.clone(), args.layer.tag.clone());
-    let digest = layout.add_image(NewImage { config, layers, annotations, platform, tag }).map_err(failure)?;
+    let digest = layout.add_image(converted, args.layer.tag.as_deref()).map_err(failure)?;
+    missing.iter().for_each(|missing| note(format_args!("left out: {missing}")));
     if !args.layer.progress.quiet {
         note(format_args!("{}: {digest}", args.out.display()));
     }
-    Ok(Exit::Done)
+    Ok(if missing.is_empty() { Exit::Done } else { Exit::Skipped })
 }
 
-fn no_config(args: &Args, reason: &str) -> Failure {
-    Failure::Usage(format!("{}: the configuration of the image: {reason}", args.layout.display()))
+/// Images that are there, and what is wrong with those that are only listed.
+struct Found {
+    images: Vec<OciImage>,
+    missing: Vec<String>,
+}
+
+/// The images that can be converted. Of an image for several platforms most layouts hold one: where none was asked for, those that are not
+/// there are left out.
+fn there(opened: Vec<Opened>, are_asked_for: bool) -> Result<Found, SourceError> {
+    let (mut images, mut missing, mut first) = (Vec::new(), Vec::new(), None);
+    for Opened { listed, image } in opened {
+        match image {
+            Ok(image) => images.push(image),
+            Err(SourceError::Unreadable(error)) if !are_asked_for && error.source.kind() == ErrorKind::NotFound => {
+                missing.push(format!("{listed}: {error}"));
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match (first, &*images) {
+        (Some(error), []) => Err(error.into()),
+        _ => Ok(Found { images, missing }),
+    }
 }

@@ -74,12 +74,12 @@ impl<'a> ImageJson<'a> {
         let Opened { listed, image } = opened;
         let layers = image.as_ref().map_err(ToString::to_string).and_then(|image: &OciImage| {
             let layer = |at: usize| {
-                let descriptor = image.layers[at].descriptor();
+                let descriptor = image.layers()[at].descriptor();
                 let digest = image.layer_digest(at, options).map_err(|error| error.to_string())?;
                 let media_type = descriptor.map(|found| found.media_type.clone());
                 Ok(LayerJson { media_type, size: descriptor.map(|found| found.size), digest })
             };
-            (0..image.layers.len()).map(layer).collect::<Result<Vec<_>, String>>()
+            (0..image.layers().len()).map(layer).collect::<Result<Vec<_>, String>>()
         });
         // An entry without a platform leaves it to the configuration.
         let listed = image.as_ref().map_or(listed, |image| &image.listed);

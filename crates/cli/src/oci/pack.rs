@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
     after_help = "\
 Examples:
   kiln oci pack rootfs/ layout/
-  kiln oci pack --tag app:1.2 --platform linux/arm64 rootfs.tar.zst layout/
+  kiln oci pack --tag app:1.2 --platform linux/amd64 amd64.tar.zst layout/
+  kiln oci pack --tag app:1.2 --platform linux/arm64 arm64.tar.zst layout/
   kiln oci pack --media-type containerd base.erofs changes/ layout/"
 )]
 pub struct Args {
@@ -48,9 +49,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let layers = vec![args.layer.build(&*source, &layout, &signals)?];
     let platform = args.platform.clone().unwrap_or_else(host_platform);
     let config = with_layers(new_config(&platform), &layers).map_err(failure)?;
-    let tag = args.layer.tag.clone();
-    let image = NewImage { config, layers, annotations: Annotations::new(), platform, tag };
-    let digest = layout.add_image(image).map_err(failure)?;
+    let image = NewImage { config, layers, annotations: Annotations::new(), platform };
+    let digest = layout.add_image(vec![image], args.layer.tag.as_deref()).map_err(failure)?;
     if !args.layer.progress.quiet {
         note(format_args!("{}: {digest}", layout_dir.display()));
     }

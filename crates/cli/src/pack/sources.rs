@@ -4,7 +4,7 @@ use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use kiln_source::merge::{Merged, Part, Whiteouts};
-use kiln_source::oci::{ImageChoice, Platform, looks_like_layout};
+use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -118,11 +118,7 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let spool_dir = spool_dir.map(Path::to_owned);
-        let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
-        let (devices, root_dir) = (self.device.clone(), self.root.clone());
-        let reference = self.reference;
-        let options = SourceOptions { devices, offset: 0, image, spool_dir, root_dir, reference };
+        let options = self.options(spool_dir);
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options)
@@ -135,6 +131,29 @@ impl SourceArgs {
         let part = |(path, at): (&Path, &Path)| Ok(Part::new(open(path)?, at.as_os_str().as_bytes()));
         let parts = parts.into_iter().map(part).collect::<Result<_, Failure>>()?;
         Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
+    }
+
+    /// Open the only operand as images of containers.
+    ///
+    /// # Errors
+    /// Several operands, and what is no source of that kind.
+    pub fn open_images(&self, operands: &Operands<'_>, spool_dir: Option<&Path>) -> Result<OciSource, Failure> {
+        let [path] = operands.layers else {
+            return Err(Failure::Usage("--layers: name one image of a container".into()));
+        };
+        if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
+            return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
+        }
+        let source = OciSource::open(path, &self.options(spool_dir));
+        source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+    }
+
+    /// What sources are told.
+    pub fn options(&self, spool_dir: Option<&Path>) -> SourceOptions {
+        let spool_dir = spool_dir.map(Path::to_owned);
+        let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
+        let (devices, root_dir) = (self.device.clone(), self.root.clone());
+        SourceOptions { devices, offset: 0, image, spool_dir, root_dir, reference: self.reference }
     }
 
     /// Say so if a directory is most likely not meant as one.

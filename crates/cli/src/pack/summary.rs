@@ -61,10 +61,7 @@ impl Report<'_> {
 
 /// What is in an image, and what it takes, for people.
 pub fn tell(image: &Path, summary: &Summary) {
-    let Summary { files, directories, others, hard_links, .. } = summary;
-    note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
-    let (bytes_in, bytes_out) = (Human(summary.bytes_in), Human(summary.image_bytes));
-    note(format_args!("{}: {bytes_in} became {bytes_out} ({})", image.display(), ratio(summary)));
+    tell_briefly(image, summary);
     let parts = [
         ("data", None, summary.data_bytes),
         ("extra device", None, summary.blob_bytes),
@@ -101,6 +98,14 @@ pub fn tell(image: &Path, summary: &Summary) {
         let (because, pages) = (because.unwrap_or_default(), pages.unwrap_or_default());
         note(format_args!("mounts on Linux {kernel} and later{pages}{because}"));
     }
+}
+
+/// The two lines of that which matter most.
+pub fn tell_briefly(image: &Path, summary: &Summary) {
+    let Summary { files, directories, others, hard_links, .. } = summary;
+    note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
+    let (bytes_in, bytes_out) = (Human(summary.bytes_in), Human(summary.image_bytes));
+    note(format_args!("{}: {bytes_in} became {bytes_out} ({})", image.display(), ratio(summary)));
 }
 
 fn ratio(summary: &Summary) -> String {

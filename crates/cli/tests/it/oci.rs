@@ -1,5 +1,8 @@
 //! `kiln oci`
 
+mod layers;
+mod platforms;
+
 use crate::common::{Scratch, fails, json, names, run, skip, stderr, stdout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -305,40 +308,6 @@ fn layers_become_erofs_layers() {
     assert_eq!(stdout(&["diff", &before, &after]), b"");
     fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "meant by --image");
     assert_eq!(index(&out).len(), 1);
-}
-
-#[test]
-fn the_kernel_stacks_converted_layers() {
-    let scratch = Scratch::new();
-    let layout = Layout::new(&scratch, "layout");
-    layout.index(&[two_layers(&scratch, &layout)]);
-    let (out, image) = (scratch.path("out"), scratch.path("image"));
-    stdout(&["oci", "convert", "--quiet", &layout.0, &out]);
-    stdout(&["pack", "--from", "oci", "--quiet", &out, &image]);
-    let manifest = document(&out, &index(&out)[0]);
-    let dirs = ["lower-dir", "upper-dir", "merged"].map(|name| scratch.path(name));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
-    let [lower, upper, merged] = &dirs;
-    let layers = manifest["layers"].as_array().unwrap();
-    let mounted: Vec<_> = layers
-        .iter()
-        .zip([lower, upper])
-        .map(|(layer, dir)| {
-            run(&["mount", "--via", "kernel", &blob_path(&out, layer), dir]).status.success().then_some(dir)
-        })
-        .collect();
-    let options = format!("lowerdir={upper}:{lower}");
-    let is_merged = mounted.iter().all(Option::is_some)
-        && Command::new("mount").args(["-t", "overlay", "-o", &options, "overlay", merged]).status().unwrap().success();
-    let compared = run(&["diff", &image, merged]);
-    if is_merged {
-        assert!(Command::new("umount").arg(merged).status().unwrap().success());
-    }
-    mounted.into_iter().flatten().for_each(|dir| drop(stdout(&["umount", dir])));
-    if !is_merged {
-        return skip("the kernel does not mount EROFS and overlayfs for us");
-    }
-    assert_eq!((compared.status.code(), String::from_utf8_lossy(&compared.stdout)), (Some(0), "".into()));
 }
 
 #[test]

@@ -20,6 +20,11 @@ pub(crate) const ORIGIN_XATTR: &[u8] = b"trusted.overlay.origin";
 /// The device number of a whiteout.
 pub(crate) const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 
+/// Whether a directory hides the lower ones of its path.
+pub(crate) fn is_opaque(dir: &Node) -> bool {
+    dir.xattrs.iter().any(|x| &*x.name == OPAQUE_XATTR && &*x.value == b"y")
+}
+
 /// Make the marks of aufs those of overlayfs.
 ///
 /// A mark for a name that the same layer has: a directory becomes opaque, anything else hides the lower one anyway. A directory with whiteouts
@@ -41,9 +46,10 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
         let mut whiteouts = Vec::new();
         for mark in marks {
             match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
-                (OPAQUE, _) => put_mark(builder, dir, OPAQUE_XATTR, b"y"),
+                (OPAQUE, _) => put_mark(builder.xattrs_mut(dir), OPAQUE_XATTR, b"y"),
                 (name, _) if name.starts_with(OWN_PREFIX) => {}
-                (_, Some(node)) if is_dir(builder, node) => put_mark(builder, node, OPAQUE_XATTR, b"y"),
+                // The lower directory is gone, and this one is new, even if only paths imply it.
+                (_, Some(node)) if is_dir(builder, node) => put_mark(builder.meta_mut(node).1, OPAQUE_XATTR, b"y"),
                 (_, Some(_)) => {}
                 (name, None) => {
                     // A mark may be one of many names of a node, so the node itself is left alone.
@@ -54,7 +60,7 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
             }
         }
         if !whiteouts.is_empty() {
-            put_mark(builder, dir, ORIGIN_XATTR, b"");
+            put_mark(builder.xattrs_mut(dir), ORIGIN_XATTR, b"");
         }
         whiteouts.into_iter().for_each(|(name, node)| kept.push(name, node));
         builder.set_entries(dir, kept);
@@ -62,8 +68,7 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
     Ok(())
 }
 
-fn put_mark(builder: &mut Builder, dir: NodeId, name: &[u8], value: &[u8]) {
-    let (_, xattrs) = builder.meta_mut(dir);
+fn put_mark(xattrs: &mut ThinSlice<Xattr>, name: &[u8], value: &[u8]) {
     let mut list = std::mem::take(xattrs).into_vec();
     set(&mut list, Xattr { name: name.into(), value: value.into() });
     *xattrs = list.into();
@@ -79,7 +84,7 @@ pub(crate) fn strip(builder: &mut Builder) {
             let kept = entries.iter().filter(|entry| !is_whiteout(builder, entry.node)).collect();
             builder.set_entries(id, kept);
         }
-        let (_, xattrs) = builder.meta_mut(id);
+        let xattrs = builder.xattrs_mut(id);
         let is_mark = |x: &Xattr| x.name.starts_with(b"trusted.overlay.") || x.name.starts_with(b"user.overlay.");
         if xattrs.iter().any(is_mark) {
             *xattrs = std::mem::take(xattrs).into_vec().into_iter().filter(|x| !is_mark(x)).collect();

@@ -4,10 +4,11 @@ use kiln_builder::tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree
 use std::collections::HashMap;
 
 use super::Whiteouts;
-use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT};
+use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT, is_opaque};
+use crate::filter::xattrs::set;
 
 /// Puts a tree over what a builder holds.
-pub(super) struct Overlay<'a> {
+pub(crate) struct Overlay<'a> {
     pub builder: &'a mut Builder,
     pub whiteouts: Whiteouts,
     /// Number that content 0 of the tree has in the whole.
@@ -19,7 +20,7 @@ impl Overlay<'_> {
     ///
     /// # Errors
     /// A path that no tree can have, or one that leads through a file; more files than a tree can have.
-    pub(super) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<(), TreeError> {
+    pub(crate) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<(), TreeError> {
         let root = if at.is_empty() { NodeId::ROOT } else { self.root(tree, at)? };
         // Nodes with several names, by their numbers in the tree.
         let mut linked: HashMap<NodeId, NodeId> = HashMap::new();
@@ -59,13 +60,17 @@ impl Overlay<'_> {
     /// Make a directory that is there what the directory `dir` of `tree` says.
     fn update(&mut self, tree: &Tree, dir: NodeId, to: NodeId) {
         let node = tree.node(dir);
-        let is_opaque = node.xattrs.iter().any(|x| &*x.name == OPAQUE_XATTR && &*x.value == b"y");
-        if is_opaque {
+        if is_opaque(node) {
             self.builder.clear_dir(to);
         }
+        let own = self.whiteouts.xattrs(node);
         if !tree.is_implied(dir) {
             let (meta, xattrs) = self.builder.meta_mut(to);
-            (*meta, *xattrs) = (node.meta, self.whiteouts.xattrs(node));
+            (*meta, *xattrs) = (node.meta, own);
+        } else if !own.is_empty() {
+            // What an implied directory has is marks, which say nothing about the directory itself.
+            let xattrs = self.builder.xattrs_mut(to);
+            *xattrs = with_marks(std::mem::take(xattrs), &own);
         }
     }
 
@@ -81,6 +86,13 @@ impl Overlay<'_> {
         };
         Node { meta: node.meta, xattrs: self.whiteouts.xattrs(node), kind }
     }
+}
+
+/// Attributes of a lower directory, with the marks of the implied one over it.
+pub(crate) fn with_marks(lower: ThinSlice<Xattr>, marks: &[Xattr]) -> ThinSlice<Xattr> {
+    let mut list = lower.into_vec();
+    marks.iter().for_each(|mark| set(&mut list, mark.clone()));
+    list.into()
 }
 
 impl Whiteouts {

@@ -160,7 +160,10 @@ impl Blobs {
     }
 
     /// The file of a blob.
-    fn blob_name(&self, descriptor: &Descriptor) -> Result<String, SourceError> {
+    ///
+    /// # Errors
+    /// A digest that is not `sha256:` and 64 hexadecimal digits.
+    pub(super) fn blob_name(&self, descriptor: &Descriptor) -> Result<String, SourceError> {
         let hex = descriptor.digest.strip_prefix("sha256:");
         let hex = hex.filter(|hex| hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
         let refuse = || SourceError::Unsupported {

@@ -15,7 +15,7 @@ pub struct ImageChoice {
 }
 
 /// A system and its processor: `OS/ARCH` or `OS/ARCH/VARIANT`, by the names of Go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Platform {
     /// `linux` as a rule.
     pub os: String,
@@ -90,13 +90,15 @@ impl Listed {
                 || is_front(hex)
                 || is_front(&self.digest)
         });
-        let runs_on = |wanted: &Platform| {
-            self.platform.as_ref().is_some_and(|own| {
-                let has_variant = wanted.variant.is_none() || own.variant == wanted.variant;
-                (&own.os, &own.architecture) == (&wanted.os, &wanted.architecture) && has_variant
-            })
-        };
-        is_named && choice.platform.as_ref().is_none_or(runs_on)
+        is_named && choice.platform.as_ref().is_none_or(|wanted| self.runs_on(wanted))
+    }
+
+    /// Whether it is for the platform that is asked for: for any variant of it if none is.
+    pub fn runs_on(&self, wanted: &Platform) -> bool {
+        self.platform.as_ref().is_some_and(|own| {
+            let has_variant = wanted.variant.is_none() || own.variant == wanted.variant;
+            (&own.os, &own.architecture) == (&wanted.os, &wanted.architecture) && has_variant
+        })
     }
 }
 

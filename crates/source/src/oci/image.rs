@@ -1,16 +1,15 @@
 //! One image of a layout: its manifest, and its layers.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, Listed, Platform};
-use super::layer::{Layer, Place};
 use super::records::{
     Annotations, CONTAINERD_NAME, ConfigPlatform, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, LAYOUT_FILE,
     Manifest, REF_NAME,
 };
+use super::stack::Stack;
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::SourceOptions;
 use crate::source::{ScanOptions, Source};
@@ -34,25 +33,23 @@ const REFERENCE_TYPE: &str = "vnd.docker.reference.type";
 
 /// An image of a layout.
 pub struct OciImage {
-    blobs: Arc<Blobs>,
+    stack: Stack,
     /// How the layout lists it.
     pub listed: Listed,
     /// The document that says how to run it, as it is.
     pub config: Vec<u8>,
     /// What its manifest says about it.
     pub annotations: Annotations,
-    /// The lowest first.
-    pub layers: Vec<LayerBlob>,
 }
 
 /// Where a layer is.
 #[derive(Clone, Debug)]
 pub struct LayerBlob {
-    place: LayerPlace,
+    pub(super) place: LayerPlace,
 }
 
 #[derive(Clone, Debug)]
-enum LayerPlace {
+pub(super) enum LayerPlace {
     Blob(Descriptor),
     /// A path of `docker save`, which has no digest.
     Path(String),
@@ -160,24 +157,59 @@ impl Listing<'_> {
     }
 }
 
-/// The only image of `entries` that is meant.
+/// How many images a choice may mean.
+#[derive(Clone, Copy)]
+pub(super) enum Meant<'a> {
+    /// One.
+    Only,
+    /// One for several platforms: these, or if none is named, all.
+    Platforms(&'a [Platform]),
+}
+
+/// The images of `entries` that are meant: one at least.
 ///
 /// # Errors
-/// None is, or several are: they are listed.
-pub(super) fn choose(entries: Vec<Entry>, choice: &ImageChoice, blobs: &Arc<Blobs>) -> Result<Entry, SourceError> {
+/// None is, or more are: they are listed.
+pub(super) fn choose(
+    entries: Vec<Entry>,
+    choice: &ImageChoice,
+    meant: Meant<'_>,
+    blobs: &Arc<Blobs>,
+) -> Result<Vec<Entry>, SourceError> {
+    let refuse = |reason| Err(SourceError::Choice { path: blobs.path().to_owned(), reason });
+    if entries.is_empty() {
+        return refuse("no image is in it".to_owned());
+    }
     let all = tell(entries.iter());
-    let count = entries.len();
     let mut chosen: Vec<Entry> = entries.into_iter().filter(|entry| entry.listed.is(choice)).collect();
     // Several names of one manifest are one image.
     let mut digests = HashSet::new();
     chosen.retain(|entry| digests.insert(entry.listed.digest.clone()));
-    let reason = match (chosen.len(), count) {
-        (1, _) => return Ok(chosen.remove(0)),
-        (_, 0) => "no image is in it".to_owned(),
-        (0, _) => format!("none of its images is meant by --image and --platform: {all}"),
-        _ => format!("several images are meant, choose one by --image or --platform: {}", tell(chosen.iter())),
-    };
-    Err(SourceError::Choice { path: blobs.path().to_owned(), reason })
+    if let Meant::Platforms(platforms @ [_, ..]) = meant {
+        let runs_on = |entry: &Entry, wanted: &Platform| entry.listed.runs_on(wanted);
+        if let Some(missing) = platforms.iter().find(|wanted| !chosen.iter().any(|entry| runs_on(entry, wanted))) {
+            return refuse(format!("none of its images is meant by --platform {missing}: {all}"));
+        }
+        chosen.retain(|entry| platforms.iter().any(|wanted| runs_on(entry, wanted)));
+    }
+    match (&*chosen, meant) {
+        ([], _) => refuse(format!("none of its images is meant by --image and --platform: {all}")),
+        ([_], _) => Ok(chosen),
+        (several, Meant::Platforms(_)) if are_one(several) => Ok(chosen),
+        (several, _) => {
+            let several = tell(several.iter());
+            refuse(format!("several images are meant, choose one by --image or --platform: {several}"))
+        }
+    }
+}
+
+/// Whether entries are the same image for several platforms: it has one name, and each platform once.
+fn are_one(entries: &[Entry]) -> bool {
+    let mut platforms = HashSet::new();
+    entries.iter().all(|Entry { listed, .. }| {
+        let platform = listed.platform.as_ref();
+        listed.names == entries[0].listed.names && platform.is_some_and(|platform| platforms.insert(platform))
+    })
 }
 
 /// Images in a message.
@@ -212,10 +244,17 @@ impl OciImage {
             let reason = format!("the image {} has more than {LAYERS_MAX} layers", listed.digest);
             return Err(SourceError::Unsupported { path: blobs.path().to_owned(), reason });
         }
-        Ok(Self { blobs, listed, config, annotations, layers })
+        Ok(Self { stack: Stack::new(blobs, layers), listed, config, annotations })
     }
 
-    /// Layer `at` as a source. Marks for lower layers are those of overlayfs; the lowest layer has none.
+    /// The layers, the lowest first.
+    pub fn layers(&self) -> &[LayerBlob] {
+        &self.stack.layers
+    }
+
+    /// Layer `at` as a source, as overlayfs wants it over those below. Marks for lower layers are those of overlayfs; the lowest layer has
+    /// none. A directory that a tar layer only implies, by the path of a file in it, has owner, permissions, times and attributes as the
+    /// layers below have it: these are read for that, unless the layer below was the last one that was read.
     ///
     /// # Errors
     /// A blob that is missing or has another digest; what is neither a tar archive nor an EROFS image.
@@ -228,35 +267,35 @@ impl OciImage {
         source: &SourceOptions,
         options: &ScanOptions<'_>,
     ) -> Result<Box<dyn Source>, SourceError> {
-        let layer = &self.layers[at];
-        let blob = match &layer.place {
-            LayerPlace::Blob(descriptor) => self.blobs.blob(descriptor, options)?,
-            LayerPlace::Path(path) => self.blobs.required(path)?,
-        };
-        let place = if at == 0 { Place::Lowest } else { Place::Upper };
-        Ok(Box::new(Layer::open(self.layer_path(layer), blob, source, place)?))
+        Ok(Box::new(self.stack.stacked(at, source, options)?))
     }
 
-    /// The digest of layer `at`, `sha256:...`. What `docker save` wrote without one is read for it.
+    /// Layer `at` as a source, as it is by itself, but for the marks.
     ///
     /// # Errors
-    /// A blob that is missing or cannot be read.
+    /// As [`OciImage::layer`].
+    pub(super) fn lone_layer(
+        &self,
+        at: usize,
+        source: &SourceOptions,
+        options: &ScanOptions<'_>,
+    ) -> Result<Box<dyn Source>, SourceError> {
+        Ok(Box::new(self.stack.layer(at, source, options)?))
+    }
+
+    /// The digest of layer `at`: `sha256:` and 64 hexadecimal digits. What `docker save` wrote without one is read for it.
+    ///
+    /// # Errors
+    /// A blob that is missing or cannot be read; a digest of another kind.
     ///
     /// # Panics
     /// There is no such layer.
     pub fn layer_digest(&self, at: usize, options: &ScanOptions<'_>) -> Result<String, SourceError> {
-        match &self.layers[at].place {
-            LayerPlace::Blob(descriptor) => Ok(descriptor.digest.clone()),
-            LayerPlace::Path(path) => self.blobs.digest(path, &*self.blobs.required(path)?, options),
+        let blobs = &self.stack.blobs;
+        match &self.layers()[at].place {
+            LayerPlace::Blob(descriptor) => blobs.blob_name(descriptor).map(|_| descriptor.digest.clone()),
+            LayerPlace::Path(path) => blobs.digest(path, &*blobs.required(path)?, options),
         }
-    }
-
-    /// What errors call a layer.
-    fn layer_path(&self, layer: &LayerBlob) -> PathBuf {
-        self.blobs.path().join(match &layer.place {
-            LayerPlace::Blob(descriptor) => descriptor.digest.replace("sha256:", "blobs/sha256/"),
-            LayerPlace::Path(path) => path.clone(),
-        })
     }
 }
 

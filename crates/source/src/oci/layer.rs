@@ -49,14 +49,12 @@ impl Layer {
         let inner = open_candidate(KINDS, candidate)?;
         Ok(Self { path, inner, has_aufs_marks, place })
     }
-}
 
-impl Source for Layer {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    /// All that is in it.
+    ///
+    /// # Errors
+    /// As [`Source::read`].
+    pub(super) fn read_all(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
         let Scan { tree, skipped, outputs } =
             self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
@@ -68,6 +66,16 @@ impl Source for Layer {
             strip(&mut builder);
         }
         let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;
-        Ok(Scanned::Everything(Scan { tree, skipped, outputs }))
+        Ok(Scan { tree, skipped, outputs })
+    }
+}
+
+impl Source for Layer {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        self.read_all(options).map(Scanned::Everything)
     }
 }

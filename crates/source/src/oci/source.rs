@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::blobs::Blobs;
-use super::choice::{ImageChoice, Listed};
-use super::image::{Entry, OciImage, choose, holds_images, list};
+use super::choice::{ImageChoice, Listed, Platform};
+use super::image::{Entry, Meant, OciImage, choose, holds_images, list};
 use super::records::{INDEX_FILE, LAYOUT_FILE};
 use crate::archive::tar::source::{TarIndex, TarOptions, TarSource, is_archive as is_tar};
 use crate::error::SourceError;
@@ -129,14 +129,21 @@ impl OciSource {
     /// As [`OciSource::images`]; [`SourceError::Interrupted`].
     pub fn open_images(&self, options: &ScanOptions<'_>) -> Result<Vec<Opened>, SourceError> {
         let blobs = self.blobs(options)?;
-        let open = |entry: Entry| {
-            let listed = entry.listed.clone();
-            match OciImage::open(entry, Arc::clone(&blobs), options) {
-                Err(SourceError::Interrupted) => Err(SourceError::Interrupted),
-                image => Ok(Opened { listed, image }),
-            }
-        };
-        list(&blobs, options)?.into_iter().map(open).collect()
+        open_all(list(&blobs, options)?, &blobs, options)
+    }
+
+    /// The image that [`SourceOptions::image`] chooses, for each of `platforms`; of none, for all that it is there for.
+    ///
+    /// # Errors
+    /// As [`OciSource::open_images`]; [`SourceError::Choice`].
+    pub fn open_platforms(
+        &self,
+        platforms: &[Platform],
+        options: &ScanOptions<'_>,
+    ) -> Result<Vec<Opened>, SourceError> {
+        let blobs = self.blobs(options)?;
+        let meant = Meant::Platforms(platforms);
+        open_all(choose(list(&blobs, options)?, &self.options.image, meant, &blobs)?, &blobs, options)
     }
 
     /// The only image, or the one that [`SourceOptions::image`] chooses.
@@ -145,9 +152,21 @@ impl OciSource {
     /// As [`OciSource::images`]; [`SourceError::Choice`].
     pub fn image(&self, options: &ScanOptions<'_>) -> Result<OciImage, SourceError> {
         let blobs = self.blobs(options)?;
-        let entry = choose(list(&blobs, options)?, &self.options.image, &blobs)?;
-        OciImage::open(entry, blobs, options)
+        let mut chosen = choose(list(&blobs, options)?, &self.options.image, Meant::Only, &blobs)?;
+        OciImage::open(chosen.remove(0), blobs, options)
     }
+}
+
+/// The images of these entries, with what is wrong with those that cannot be opened.
+fn open_all(entries: Vec<Entry>, blobs: &Arc<Blobs>, options: &ScanOptions<'_>) -> Result<Vec<Opened>, SourceError> {
+    let open = |entry: Entry| {
+        let listed = entry.listed.clone();
+        match OciImage::open(entry, Arc::clone(blobs), options) {
+            Err(SourceError::Interrupted) => Err(SourceError::Interrupted),
+            image => Ok(Opened { listed, image }),
+        }
+    };
+    entries.into_iter().map(open).collect()
 }
 
 impl Source for OciSource {
@@ -162,8 +181,8 @@ impl Source for OciSource {
             return tar.read(options);
         }
         let image = self.image(options)?;
-        let layer = |at| Ok(Part::new(image.layer(at, &self.options, options)?, b""));
-        let parts: Vec<Part> = (0..image.layers.len()).map(layer).collect::<Result<_, SourceError>>()?;
+        let layer = |at| Ok(Part::new(image.lone_layer(at, &self.options, options)?, b""));
+        let parts: Vec<Part> = (0..image.layers().len()).map(layer).collect::<Result<_, SourceError>>()?;
         if parts.is_empty() {
             return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() });
         }

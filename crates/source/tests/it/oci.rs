@@ -210,7 +210,7 @@ fn each_layer_is_a_source() {
     let (options, scanning) = (SourceOptions::default(), ScanOptions::new(&GOING));
     let image = OciSource::open(&dir.join("saved.tar"), &options).unwrap().image(&scanning).unwrap();
     assert_eq!(image.config, config);
-    let trees: Vec<Tree> = (0..image.layers.len())
+    let trees: Vec<Tree> = (0..image.layers().len())
         .map(|at| {
             assert_eq!(image.layer_digest(at, &scanning).unwrap(), format!("sha256:{}", hex(&parts[at])));
             image.layer(at, &options, &scanning).unwrap().scan(&scanning).unwrap().tree

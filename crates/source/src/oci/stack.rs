@@ -1,0 +1,161 @@
+//! The layers of an image, one over the other: what a layer alone does not tell.
+
+use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, Tree};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::blobs::Blobs;
+use super::image::{LayerBlob, LayerPlace};
+use super::layer::{Layer, Place};
+use crate::error::SourceError;
+use crate::filter::overlay::is_opaque;
+use crate::input::candidate::SourceOptions;
+use crate::merge::Whiteouts;
+use crate::merge::overlay::{Overlay, with_marks};
+use crate::source::{Scan, ScanOptions, Scanned, Source};
+
+/// The layers of an image.
+#[derive(Clone)]
+pub(super) struct Stack {
+    pub(super) blobs: Arc<Blobs>,
+    /// The lowest first.
+    pub(super) layers: Arc<[LayerBlob]>,
+    /// What is below the layer behind the one that was read last: layers are most often read in their order.
+    lower: Arc<Mutex<Option<Lower>>>,
+}
+
+/// What the lowest layers of an image are together.
+struct Lower {
+    count: usize,
+    builder: Builder,
+}
+
+/// A layer in its stack. overlayfs takes owner, permissions, times and attributes of a directory from the uppermost layer that has it. A
+/// tar layer that only implies a directory says none of them: those of the layers below hold.
+pub(super) struct StackedLayer {
+    stack: Stack,
+    at: usize,
+    layer: Layer,
+    options: SourceOptions,
+}
+
+impl Stack {
+    pub(super) fn new(blobs: Arc<Blobs>, layers: Vec<LayerBlob>) -> Self {
+        Self { blobs, layers: layers.into(), lower: Arc::default() }
+    }
+
+    /// Layer `at` as it is by itself.
+    ///
+    /// # Errors
+    /// A blob that is missing or has another digest; what is neither a tar archive nor an EROFS image.
+    pub(super) fn layer(
+        &self,
+        at: usize,
+        source: &SourceOptions,
+        options: &ScanOptions<'_>,
+    ) -> Result<Layer, SourceError> {
+        let layer = &self.layers[at];
+        let blob = match &layer.place {
+            LayerPlace::Blob(descriptor) => self.blobs.blob(descriptor, options)?,
+            LayerPlace::Path(path) => self.blobs.required(path)?,
+        };
+        let place = if at == 0 { Place::Lowest } else { Place::Upper };
+        Layer::open(self.layer_path(layer), blob, source, place)
+    }
+
+    /// Layer `at` over those below it. It is cheapest to read layers in their order: those below are read again where they were not
+    /// read just before.
+    ///
+    /// # Errors
+    /// As [`Stack::layer`].
+    pub(super) fn stacked(
+        &self,
+        at: usize,
+        source: &SourceOptions,
+        options: &ScanOptions<'_>,
+    ) -> Result<StackedLayer, SourceError> {
+        let layer = self.layer(at, source, options)?;
+        Ok(StackedLayer { stack: self.clone(), at, layer, options: source.clone() })
+    }
+
+    /// What errors call a layer.
+    fn layer_path(&self, layer: &LayerBlob) -> PathBuf {
+        self.blobs.path().join(match &layer.place {
+            LayerPlace::Blob(descriptor) => descriptor.digest.replace("sha256:", "blobs/sha256/"),
+            LayerPlace::Path(path) => path.clone(),
+        })
+    }
+
+    /// What the `count` lowest layers are together, of which `known` has some.
+    fn read_lower(
+        &self,
+        count: usize,
+        known: Option<Lower>,
+        source: &SourceOptions,
+        options: &ScanOptions<'_>,
+    ) -> Result<Lower, SourceError> {
+        let mut lower = known.filter(|lower| lower.count <= count).unwrap_or_default();
+        for at in lower.count..count {
+            let layer = self.layer(at, source, options)?;
+            lower.put(&layer.read_all(options)?.tree, layer.path())?;
+        }
+        Ok(lower)
+    }
+}
+
+impl Default for Lower {
+    fn default() -> Self {
+        Self { count: 0, builder: Builder::new(Metadata { permissions: 0o755, ..Metadata::default() }) }
+    }
+}
+
+impl Lower {
+    /// Put the next layer, which errors call `path`, over those that are there.
+    fn put(&mut self, tree: &Tree, path: &Path) -> Result<(), SourceError> {
+        // No contents are opened by this tree.
+        let mut overlay = Overlay { builder: &mut self.builder, whiteouts: Whiteouts::Apply, first_content: 0 };
+        overlay.put(tree, b"").map_err(SourceError::tree(path))?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Give the directories that `tree` only implies what the directories of their paths here have.
+    fn lend(&mut self, tree: &mut Tree, path: &Path) -> Result<(), SourceError> {
+        let mut stack = vec![NodeId::ROOT];
+        while let Some(dir) = stack.pop() {
+            let found = match tree.is_implied(dir) {
+                true => self.builder.find(&tree.path(dir)).map_err(SourceError::tree(path))?,
+                false => None,
+            };
+            if let Some(Node { meta, xattrs, kind: Kind::Directory(_) }) =
+                found.map(|id| &self.builder.nodes()[id.idx()])
+            {
+                let xattrs = with_marks(xattrs.clone(), &tree.node(dir).xattrs);
+                tree.set(dir, *meta, xattrs);
+            }
+            // Below an opaque directory, nothing of the lower layers is left.
+            if !is_opaque(tree.node(dir)) {
+                let is_dir = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Directory(_));
+                stack.extend(tree.entries(dir).iter().map(|entry| entry.node).filter(is_dir));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for StackedLayer {
+    fn path(&self) -> &Path {
+        self.layer.path()
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let Scan { mut tree, skipped, outputs } = self.layer.read_all(options)?;
+        let mut known = self.stack.lower.lock();
+        let mut lower = self.stack.read_lower(self.at, known.take(), &self.options, options)?;
+        lower.lend(&mut tree, self.path())?;
+        lower.put(&tree, self.path())?;
+        *known = Some(lower);
+        Ok(Scanned::Everything(Scan { tree, skipped, outputs }))
+    }
+}
