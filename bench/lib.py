@@ -5,6 +5,7 @@ Python's standard library only. Nothing here knows EROFS or any crate: see `pack
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -18,7 +19,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -67,6 +68,66 @@ def measure(command: Sequence[str], image: Path) -> Run:
         )
 
 
+@dataclass(frozen=True)
+class Pipe:
+    """Programs of which each reads what the one before it writes; what the last one writes is thrown away."""
+
+    commands: Sequence[Sequence[str]]
+    stdin: Optional[Path] = None
+
+
+def measure_steps(steps: Sequence[Pipe], output: Path) -> Run:
+    """Run `steps`, one after the other until one fails, which together write `output`. CPU time is that of all programs, memory that of
+    the largest one."""
+    os.sync()
+    with tempfile.TemporaryFile() as messages:
+        start = time.perf_counter()
+        cpu_s, peak, exit_code = 0.0, 0, 0
+        for step in steps:
+            for code, usage in _run_pipe(step, messages):
+                cpu_s += usage.ru_utime + usage.ru_stime
+                peak = max(peak, usage.ru_maxrss * KIB)
+                exit_code = exit_code or code
+            if exit_code:
+                break
+        wall_s = time.perf_counter() - start
+        return Run(
+            exit_code=exit_code,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            peak_rss_bytes=peak_rss(peak),
+            fsync_s=flush(output) if output.is_file() else 0.0,
+            image_bytes=output.stat().st_size if output.is_file() else 0,
+            stderr_tail=tail(messages),
+        )
+
+
+def _run_pipe(pipe: Pipe, messages: Any) -> List[Any]:
+    """Exit code and usage of each program of `pipe`."""
+    children: List[subprocess.Popen] = []
+    before = open(pipe.stdin or os.devnull, "rb")
+    try:
+        for number, command in enumerate(pipe.commands):
+            is_last = number == len(pipe.commands) - 1
+            stdout = subprocess.DEVNULL if is_last else subprocess.PIPE
+            child = subprocess.Popen(command, stdin=before, stdout=stdout, stderr=messages)
+            before.close()  # else a program that ends early would never be told to the one before it
+            before = child.stdout
+            children.append(child)
+        ended = []
+        for child in children:
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            ended.append((child.returncode, usage))
+        return ended
+    except BaseException:  # an interrupt: leave nothing running behind us
+        for child in children:
+            if child.returncode is None:
+                child.kill()
+                child.wait()
+        raise
+
+
 def children_cpu_s() -> float:
     """User and system time of all finished children, their children included."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -92,6 +153,39 @@ def flush(path: Path) -> float:
     finally:
         os.close(fd)
     return time.perf_counter() - start
+
+
+def apart(function: Callable[[], Optional[str]]) -> Optional[str]:
+    """What `function` returns, run in a process of its own: the memory that it takes does not count to what is measured later.
+
+    Raises RuntimeError if it raised something.
+    """
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = {"value": function()}
+        except BaseException as error:  # noqa: the parent tells
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        with open(write_end, "w") as out:
+            json.dump(answer, out)
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end) as answers:
+        answer = json.loads(answers.read() or '{"error": "it ended early"}')
+    os.waitpid(child, 0)
+    if "error" in answer:
+        raise RuntimeError(answer["error"])
+    return answer["value"]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(MIB):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def tail(messages: Any, length: int = 2000) -> str:

@@ -44,25 +44,30 @@ def peer_path(folder: str, name: str) -> Path:
     return Path(os.environ.get("PEERS") or Path.home() / "peers") / folder / "bin" / name
 
 
-def find_packers() -> Dict[str, Packer]:
-    """The programs that exist on this machine, by name; the others are missing from the result."""
-    places = {
-        "kiln": (kiln_path(), "--version"),
-        "mkfs.erofs": (peer_path("erofs", "mkfs.erofs"), "-V"),
-        "mksquashfs": (peer_path("squashfs-tools", "mksquashfs"), "-version"),
-    }
+# Folder below the peers' directory, and how the program tells its version.
+PEERS = {
+    "mkfs.erofs": ("erofs", "-V"),
+    "mksquashfs": ("squashfs-tools", "-version"),
+    "unsquashfs": ("squashfs-tools", "-version"),
+    "sqfstar": ("squashfs-tools", "-version"),
+    "tar2sqfs": ("squashfs-tools-ng", "--version"),
+}
+BUILDERS = ("kiln", "mkfs.erofs", "mksquashfs")
+
+
+def find_packers(names: Sequence[str] = BUILDERS) -> Dict[str, Packer]:
+    """Those of `names` that exist on this machine; the others are missing from the result."""
+    places = {name: (kiln_path(), "--version") for name in names if name == "kiln"}
+    places.update({name: (peer_path(PEERS[name][0], name), PEERS[name][1]) for name in names if name in PEERS})
     found = {name: open_packer(name, path, flag) for name, (path, flag) in places.items()}
     return {name: packer for name, packer in found.items() if packer is not None}
 
 
-def missing_packers(found: Dict[str, Packer]) -> List[str]:
-    """A sentence for each program that is not there."""
-    hints = {
-        "kiln": f"not at {kiln_path()}: build it with `cargo build --release`, or set KILN",
-        "mkfs.erofs": f"not at {peer_path('erofs', 'mkfs.erofs')}: set PEERS",
-        "mksquashfs": f"not at {peer_path('squashfs-tools', 'mksquashfs')}: set PEERS",
-    }
-    return [f"SKIP: {name}: {hint}" for name, hint in hints.items() if name not in found]
+def missing_packers(found: Dict[str, Packer], names: Sequence[str] = BUILDERS) -> List[str]:
+    """A sentence for each of `names` that is not there."""
+    hints = {name: f"not at {peer_path(folder, name)}: set PEERS" for name, (folder, _) in PEERS.items()}
+    hints["kiln"] = f"not at {kiln_path()}: build it with `cargo build --release`, or set KILN"
+    return [f"SKIP: {name}: {hints[name]}" for name in names if name not in found]
 
 
 def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
