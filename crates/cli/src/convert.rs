@@ -7,8 +7,9 @@ use crate::extract::CACHE_LEN;
 use crate::image::DEVICE_OPTION;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
+
 use crate::pack::target::Target;
-use crate::pack::{Job, open_source, parse_kind, source_date_epoch, tell};
+use crate::pack::{Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -66,6 +67,9 @@ pub struct Args {
     /// Where files without a name take room
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
+
+    #[command(flatten)]
+    spool_max: SpoolMaxArg,
 
     #[command(flatten)]
     threads: ThreadsArgs,
@@ -183,7 +187,8 @@ impl Args {
         let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
         let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
         let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
-        let place = SourceOptions { spool_dir: self.spool.clone(), ..SourceOptions::default() };
+        let (spool_dir, spool_limit) = (self.spool.clone(), self.spool_max.limit());
+        let place = SourceOptions { spool_dir, spool_limit, ..SourceOptions::default() };
         let source = open_source(&self.src, self.from, &place)?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
         let request = PackRequest { source: &*source, filter: &filter, policy: &policy, outputs, stop };

@@ -18,7 +18,7 @@ pub mod vmdk;
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
-pub use sources::{open_source, parse_kind};
+pub use sources::{SpoolMaxArg, open_source, parse_kind};
 pub use summary::tell;
 
 use crate::console::progress::ProgressArgs;

@@ -11,4 +11,6 @@ mod joined;
 mod lz4_frames;
 pub(crate) mod part;
 mod reader;
+pub(crate) mod spool;
+mod spooled;
 pub(crate) mod tape;

@@ -1,11 +1,12 @@
 //! The operands of `kiln pack`: what goes in, and where it goes.
 
 use crate::console::report::note;
+use crate::console::size;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_layout};
-use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
+use kiln_source::{KINDS, Source, SourceKind, SourceOptions, SpoolLimit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,25 @@ pub struct SourceArgs {
     /// An extra device of SRC, which is an EROFS image; name all of them, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
+
+    #[command(flatten)]
+    spool_max: SpoolMaxArg,
+}
+
+/// How much of sources is kept beside them.
+#[derive(clap::Args)]
+pub struct SpoolMaxArg {
+    /// Fail where what cannot be read twice of all SRC takes more than SIZE: what is decompressed, and what comes from a pipe. For
+    /// archives that may unpack to far more than they seem to; the default is the room on the disk
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    spool_max: Option<u64>,
+}
+
+impl SpoolMaxArg {
+    /// The limit for all sources of this command.
+    pub fn limit(&self) -> SpoolLimit {
+        self.spool_max.map_or_else(SpoolLimit::default, SpoolLimit::new)
+    }
 }
 
 /// What the operands say.
@@ -153,7 +173,8 @@ impl SourceArgs {
         let spool_dir = spool_dir.map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
-        SourceOptions { devices, offset: 0, image, spool_dir, root_dir, reference: self.reference }
+        let (spool_limit, reference) = (self.spool_max.limit(), self.reference);
+        SourceOptions { devices, offset: 0, image, spool_dir, spool_limit, root_dir, reference }
     }
 
     /// Say so if a directory is most likely not meant as one.

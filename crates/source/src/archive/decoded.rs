@@ -5,15 +5,15 @@
 //! of an archive share; threads that open the same content meanwhile wait for it.
 
 use flate2::Crc;
-use kiln_builder::Spool;
 use kiln_builder::tree::{Content, ContentError};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use crate::input::spool::SpoolPlace;
 
 /// Contents up to this length are decoded into memory, in bytes.
 const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
@@ -106,7 +106,7 @@ type SharedError = (io::ErrorKind, Box<str>);
 /// Decoded contents of an archive.
 pub(crate) struct DecodedContents<S> {
     streams: S,
-    spool_dir: PathBuf,
+    place: SpoolPlace,
     spool: OnceLock<Result<Arc<File>, SharedError>>,
     /// Byte of the spool behind all that has a place there.
     spool_end: AtomicU64,
@@ -115,10 +115,10 @@ pub(crate) struct DecodedContents<S> {
 }
 
 impl<S: Streams> DecodedContents<S> {
-    /// Contents of `streams`. Long ones wait in `spool_dir`.
-    pub(crate) fn new(streams: S, spool_dir: PathBuf) -> Self {
+    /// Contents of `streams`. Long ones wait in `place`.
+    pub(crate) fn new(streams: S, place: SpoolPlace) -> Self {
         let decoded = (0..streams.count()).map(|_| OnceLock::new()).collect();
-        Self { streams, spool_dir, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
+        Self { streams, place, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
     }
 
     /// The plain text of stream `idx`.
@@ -144,17 +144,14 @@ impl<S: Streams> DecodedContents<S> {
         let taken = self.spool_end.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |end| end.checked_add(plain.len));
         let start = taken.map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         plain.decode(&mut *decoder, |piece, off| {
-            spool.write_all_at(piece, start + off).map_err(|error| {
-                let reason = format!("what is decoded is kept in {}: {error}", self.spool_dir.display());
-                io::Error::new(error.kind(), reason)
-            })
+            self.place.take(piece.len() as u64)?;
+            spool.write_all_at(piece, start + off).map_err(|error| self.place.write_error("what is decoded", &error))
         })?;
         Ok(start)
     }
 
     fn spool(&self) -> io::Result<Arc<File>> {
-        let create =
-            || Spool::create(&self.spool_dir).map(|spool| Arc::new(spool.into_file())).map_err(io::Error::other);
+        let create = || self.place.create().map(|spool| Arc::new(spool.into_file()));
         self.spool.get_or_init(|| create().map_err(portable)).clone().map_err(|error| again(&error))
     }
 }
@@ -212,7 +209,12 @@ impl Content for InSpool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::spool::SpoolLimit;
     use std::sync::atomic::AtomicUsize;
+
+    fn place() -> SpoolPlace {
+        SpoolPlace { dir: std::env::temp_dir(), limit: SpoolLimit::default() }
+    }
 
     /// Plain texts, and how often a decoder was made.
     struct Texts(Vec<(Vec<u8>, Plain)>, AtomicUsize);
@@ -243,7 +245,7 @@ mod tests {
         let texts: Vec<Vec<u8>> =
             [3, 1 << 20, 1 << 21].iter().map(|len| (0..*len as u32).map(|at| (at / 7) as u8).collect()).collect();
         let streams = Texts(texts.iter().map(|text| (text.clone(), plain(text))).collect(), AtomicUsize::new(0));
-        let contents = DecodedContents::new(streams, std::env::temp_dir());
+        let contents = DecodedContents::new(streams, place());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -273,7 +275,7 @@ mod tests {
                 Plain { crc: good.crc ^ 1, ..good },
             ];
             let streams = Texts(wrong.map(|plain| (text.clone(), plain)).into(), AtomicUsize::new(0));
-            let contents = DecodedContents::new(streams, std::env::temp_dir());
+            let contents = DecodedContents::new(streams, place());
             for (idx, reason) in [(0, "more than the"), (1, "not the"), (2, "CRC-32")] {
                 for _ in 0..2 {
                     let error = contents.open(idx).map(drop).unwrap_err();

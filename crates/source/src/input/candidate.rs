@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::compression::Compression;
 use super::reader::Reader;
+use super::spool::{SpoolLimit, SpoolPlace};
 use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
@@ -31,11 +32,21 @@ pub struct SourceOptions {
     /// Where streams are kept, which cannot be read twice; else where spools are, see
     /// [`Spool::default_dir`](kiln_builder::Spool::default_dir).
     pub spool_dir: Option<PathBuf>,
+    /// How much may be kept there.
+    pub spool_limit: SpoolLimit,
     /// What the contents of the files in a manifest lie below.
     pub root_dir: Option<PathBuf>,
     /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
     /// stores what is there.
     pub reference: bool,
+}
+
+impl SourceOptions {
+    /// Where what cannot be read twice is kept.
+    pub(crate) fn spool_place(&self) -> SpoolPlace {
+        let dir = self.spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
+        SpoolPlace { dir, limit: self.spool_limit.clone() }
+    }
 }
 
 /// What is at a path and may be a source. `-` is standard input.
@@ -171,11 +182,11 @@ impl<'a> Candidate<'a> {
     /// # Errors
     /// A directory; errors of the system.
     pub fn into_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
-        let (path, found, head, spool_dir) = self.into_parts();
+        let (path, found, head, place) = self.into_parts();
         let bytes = match found {
             Found::File(bytes) | Found::Bytes(bytes) => Ok(bytes),
             Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
-            Found::Stream(stream) => keep_all(Box::new(io::Cursor::new(head).chain(stream)), &spool_dir),
+            Found::Stream(stream) => keep_all(Box::new(io::Cursor::new(head).chain(stream)), place),
         };
         bytes.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
@@ -186,7 +197,7 @@ impl<'a> Candidate<'a> {
     /// A directory; errors of the system.
     pub fn into_tape(self) -> Result<Tape, SourceError> {
         let compression = self.compression();
-        let (path, found, head, spool_dir) = self.into_parts();
+        let (path, found, head, place) = self.into_parts();
         let stream: io::Result<Box<dyn Read + Send>> = match (found, compression) {
             (Found::File(bytes) | Found::Bytes(bytes), None) => {
                 return Tape::in_place(bytes).map_err(|source| Unreadable { path: path.to_owned(), source }.into());
@@ -201,7 +212,7 @@ impl<'a> Candidate<'a> {
             Some(compression) => compression.decoder(stream),
             None => Ok(stream),
         });
-        let tape = plain.and_then(|plain| Tape::kept(plain, &spool_dir));
+        let tape = plain.and_then(|plain| Tape::kept(plain, place));
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
@@ -219,11 +230,10 @@ impl<'a> Candidate<'a> {
         bytes.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
-    fn into_parts(self) -> (&'a Path, Found, Vec<u8>, PathBuf) {
-        let spool_dir = self.options.spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
+    fn into_parts(self) -> (&'a Path, Found, Vec<u8>, SpoolPlace) {
         let mut read = self.head;
         read.extend(self.behind);
-        (self.path, self.found, read, spool_dir)
+        (self.path, self.found, read, self.options.spool_place())
     }
 }
 
@@ -297,8 +307,8 @@ fn head_of(bytes: &dyn ReadAt) -> io::Result<Vec<u8>> {
 }
 
 /// All of a stream, in a nameless file.
-fn keep_all(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Arc<dyn ReadAt>> {
-    let mut tape = Tape::kept(stream, spool_dir)?;
+fn keep_all(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Arc<dyn ReadAt>> {
+    let mut tape = Tape::kept(stream, place)?;
     match tape.skip(u64::MAX) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => tape.finish(),

@@ -28,35 +28,3 @@ impl Read for Reader {
         Ok(part)
     }
 }
-
-/// A stream that can be looked at before it is read.
-pub(super) struct LookAhead {
-    stream: Box<dyn Read + Send>,
-    /// What was looked at, and not read so far.
-    ahead: Vec<u8>,
-}
-
-impl LookAhead {
-    pub(super) fn new(stream: Box<dyn Read + Send>) -> Self {
-        Self { stream, ahead: Vec::new() }
-    }
-
-    /// The next `len` bytes, which are still to be read: fewer only at the end.
-    pub(super) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
-        let more = len.saturating_sub(self.ahead.len());
-        (&mut self.stream).take(more as u64).read_to_end(&mut self.ahead)?;
-        Ok(&self.ahead[..len.min(self.ahead.len())])
-    }
-}
-
-impl Read for LookAhead {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.ahead.is_empty() {
-            return self.stream.read(buf);
-        }
-        let len = buf.len().min(self.ahead.len());
-        buf[..len].copy_from_slice(&self.ahead[..len]);
-        self.ahead.drain(..len);
-        Ok(len)
-    }
-}

@@ -1,17 +1,16 @@
 //! Bytes that are read front to back, and kept where they cannot be read again.
 
-use kiln_builder::Spool;
 use kiln_read::{FileSource, ReadAt};
-use std::io::{self, Read, Write};
-use std::mem;
-use std::path::Path;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::compression::Compression;
 use super::joined::JoinedSource;
-use super::reader::{LookAhead, Reader};
+use super::reader::Reader;
+use super::spool::SpoolPlace;
+use super::spooled::Spooled;
 
-/// Bytes that are copied to a spool at once.
+/// Bytes of which room is made at once for what an archive says is there.
 const PIECE_LEN: usize = 1 << 18;
 
 /// A stream, or a file that is read as one. What was passed can be read again at its offsets afterwards, see [`Tape::finish`].
@@ -24,7 +23,7 @@ enum Medium {
     /// Plain bytes that can be read at any position.
     InPlace { bytes: Arc<dyn ReadAt>, len: u64 },
     /// A stream, of which all that was read is in the spool.
-    Kept { stream: LookAhead, spool: Spool, piece: Vec<u8>, front: Option<Front> },
+    Kept { stream: Spooled, front: Option<Front> },
 }
 
 /// What was read in place before the stream began: so many bytes of a source.
@@ -43,12 +42,12 @@ impl Tape {
         Ok(Self { medium: Medium::InPlace { bytes, len }, offset: 0 })
     }
 
-    /// What `stream` gives, of which a nameless file in `spool_dir` keeps a copy.
+    /// What `stream` gives, of which a nameless file in `place` keeps a copy.
     ///
     /// # Errors
     /// A spool that cannot be made.
-    pub(crate) fn kept(stream: Box<dyn Read + Send>, spool_dir: &Path) -> io::Result<Self> {
-        Ok(Self { medium: Medium::kept(stream, spool_dir, None)?, offset: 0 })
+    pub(crate) fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
+        Ok(Self { medium: Medium::kept(stream, place, None)?, offset: 0 })
     }
 
     /// Bytes that were passed.
@@ -68,17 +67,26 @@ impl Tape {
                 bytes.read_exact_at(&mut buf[..part], self.offset)?;
                 part
             }
-            Medium::Kept { stream, spool, .. } => {
-                let part = read_full(stream, buf).map_err(stream_error)?;
-                spool.file().write_all(&buf[..part]).map_err(|error| spool_error(spool, error))?;
-                part
+            Medium::Kept { stream, .. } => {
+                let mut len = 0;
+                while len < buf.len() {
+                    let ahead = stream.ahead(1)?;
+                    let part = ahead.len().min(buf.len() - len);
+                    buf[len..len + part].copy_from_slice(&ahead[..part]);
+                    stream.pass(part);
+                    len += part;
+                    if part == 0 {
+                        break;
+                    }
+                }
+                len
             }
         };
         self.offset += len as u64;
         Ok(len)
     }
 
-    /// As [`Tape::fill`], of bytes that are not passed.
+    /// As [`Tape::fill`], of bytes that are not passed, at most 256 KiB of them.
     ///
     /// # Errors
     /// As [`Tape::fill`].
@@ -91,9 +99,10 @@ impl Tape {
                 Ok(part)
             }
             Medium::Kept { stream, .. } => {
-                let ahead = stream.peek(buf.len()).map_err(stream_error)?;
-                buf[..ahead.len()].copy_from_slice(ahead);
-                Ok(ahead.len())
+                let ahead = stream.ahead(buf.len())?;
+                let part = ahead.len().min(buf.len());
+                buf[..part].copy_from_slice(&ahead[..part]);
+                Ok(part)
             }
         }
     }
@@ -102,17 +111,14 @@ impl Tape {
     ///
     /// # Errors
     /// A spool or a decoder that cannot be made.
-    pub(crate) fn decompress_from_here(&mut self, compression: Compression, spool_dir: &Path) -> io::Result<()> {
+    pub(crate) fn decompress_from_here(&mut self, compression: Compression, place: &SpoolPlace) -> io::Result<()> {
         match &mut self.medium {
             Medium::InPlace { bytes, .. } => {
                 let packed = Reader::new(Arc::clone(bytes), self.offset)?;
                 let front = Front { bytes: Arc::clone(bytes), len: self.offset };
-                self.medium = Medium::kept(compression.decoder(Box::new(packed))?, spool_dir, Some(front))?;
+                self.medium = Medium::kept(compression.decoder(Box::new(packed))?, place.clone(), Some(front))?;
             }
-            Medium::Kept { stream, .. } => {
-                let packed = mem::replace(stream, LookAhead::new(Box::new(io::empty())));
-                *stream = LookAhead::new(compression.decoder(Box::new(packed))?);
-            }
+            Medium::Kept { stream, .. } => stream.decompress(compression)?,
         }
         Ok(())
     }
@@ -146,15 +152,13 @@ impl Tape {
     pub fn skip(&mut self, len: u64) -> io::Result<()> {
         let passed = match &mut self.medium {
             Medium::InPlace { len: end, .. } => len.min(end.saturating_sub(self.offset)),
-            Medium::Kept { stream, spool, piece, .. } => {
-                piece.resize(PIECE_LEN, 0);
+            Medium::Kept { stream, .. } => {
                 let mut passed = 0;
                 while passed < len {
-                    let wanted = (len - passed).min(PIECE_LEN as u64) as usize;
-                    let part = read_full(stream, &mut piece[..wanted]).map_err(stream_error)?;
-                    spool.file().write_all(&piece[..part]).map_err(|error| spool_error(spool, error))?;
-                    passed += part as u64;
-                    if part < wanted {
+                    let part = (stream.ahead(1)?.len() as u64).min(len - passed);
+                    stream.pass(part as usize);
+                    passed += part;
+                    if part == 0 {
                         break;
                     }
                 }
@@ -172,8 +176,8 @@ impl Tape {
     pub fn finish(self) -> io::Result<Arc<dyn ReadAt>> {
         match self.medium {
             Medium::InPlace { bytes, .. } => Ok(bytes),
-            Medium::Kept { spool, front, .. } => {
-                let spool = Arc::new(FileSource::from_file(spool.into_file())?);
+            Medium::Kept { stream, front } => {
+                let spool = Arc::new(FileSource::from_file(stream.finish()?)?);
                 match front {
                     Some(Front { bytes, len }) => Ok(Arc::new(JoinedSource::new(bytes, len, spool))),
                     None => Ok(spool),
@@ -184,9 +188,8 @@ impl Tape {
 }
 
 impl Medium {
-    fn kept(stream: Box<dyn Read + Send>, spool_dir: &Path, front: Option<Front>) -> io::Result<Self> {
-        let spool = Spool::create(spool_dir).map_err(io::Error::other)?;
-        Ok(Self::Kept { stream: LookAhead::new(stream), spool, piece: Vec::new(), front })
+    fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace, front: Option<Front>) -> io::Result<Self> {
+        Ok(Self::Kept { stream: Spooled::new(stream, place)?, front })
     }
 }
 
@@ -210,22 +213,15 @@ pub(super) fn read_full(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usi
     Ok(len)
 }
 
-/// The error of a decoder whose stream is cut: it is not the end of the tape.
-fn stream_error(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::new(io::ErrorKind::InvalidData, "the compressed data end too early"),
-        _ => error,
-    }
-}
-
-fn spool_error(spool: &Spool, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("what cannot be read twice is kept in {}: {error}", spool.dir().display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::spool::SpoolLimit;
     use kiln_read::MemorySource;
+
+    fn place() -> SpoolPlace {
+        SpoolPlace { dir: std::env::temp_dir(), limit: SpoolLimit::default() }
+    }
 
     #[test]
     fn both_kinds_of_tapes_give_the_same() {
@@ -233,7 +229,7 @@ mod tests {
         let stream = io::Cursor::new(bytes.clone());
         let tapes = [
             Tape::in_place(Arc::new(MemorySource::new(bytes.clone()))).unwrap(),
-            Tape::kept(Box::new(stream), &std::env::temp_dir()).unwrap(),
+            Tape::kept(Box::new(stream), place()).unwrap(),
         ];
         for mut tape in tapes {
             let mut head = [0; 512];
@@ -257,17 +253,16 @@ mod tests {
     fn what_follows_is_decompressed() {
         let (front, plain) = (b"front of it".repeat(1000), b"plain ".repeat(100_000));
         let packed = [&front[..], &zstd::encode_all(&plain[..], 1).unwrap()].concat();
-        let dir = std::env::temp_dir();
         let tapes = [
             Tape::in_place(Arc::new(MemorySource::new(packed.clone()))).unwrap(),
-            Tape::kept(Box::new(io::Cursor::new(packed)), &dir).unwrap(),
+            Tape::kept(Box::new(io::Cursor::new(packed)), place()).unwrap(),
         ];
         for mut tape in tapes {
             tape.skip(front.len() as u64).unwrap();
             let mut magic = [0; 4];
             assert_eq!(tape.peek(&mut magic).unwrap(), 4);
             assert_eq!(magic, *b"\x28\xB5\x2F\xFD");
-            tape.decompress_from_here(Compression::of(&magic).unwrap(), &dir).unwrap();
+            tape.decompress_from_here(Compression::of(&magic).unwrap(), &place()).unwrap();
             assert_eq!((tape.peek(&mut magic).unwrap(), tape.offset()), (4, front.len() as u64));
             assert!(tape.read_vec(plain.len() as u64).unwrap() == plain);
             assert_eq!(tape.peek(&mut magic).unwrap(), 0);

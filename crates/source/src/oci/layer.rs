@@ -43,7 +43,8 @@ impl Layer {
         options: &SourceOptions,
         place: Place,
     ) -> Result<Self, SourceError> {
-        let options = SourceOptions { spool_dir: options.spool_dir.clone(), ..SourceOptions::default() };
+        let (spool_dir, spool_limit) = (options.spool_dir.clone(), options.spool_limit.clone());
+        let options = SourceOptions { spool_dir, spool_limit, ..SourceOptions::default() };
         let candidate = Candidate::of_bytes(&path, &options, blob)?;
         let has_aufs_marks = (tar::KIND.is)(&candidate);
         let inner = open_candidate(KINDS, candidate)?;

@@ -3,13 +3,13 @@
 use kiln_builder::tree::{Kind, Node, ThinSlice};
 use kiln_format::inode::Rdev;
 use std::io;
-use std::path::Path;
 
 use super::header::{Format, Header, MAGIC_LEN};
 use super::links::Links;
 use crate::archive::members::Members;
 use crate::error::SourceError;
 use crate::input::compression::Compression;
+use crate::input::spool::SpoolPlace;
 use crate::input::tape::Tape;
 
 /// The longest name with the zero that ends it, and the longest target of a symbolic link, in bytes.
@@ -25,8 +25,8 @@ const HEAD_LEN: usize = 16;
 ///
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
-pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_dir: &Path) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, spool_dir, archive_off: 0, is_decompressed: false, links: Links::default() };
+pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &SpoolPlace) -> Result<(), SourceError> {
+    let mut scan = Scan { tape, members, spool_place, archive_off: 0, is_decompressed: false, links: Links::default() };
     while scan.next_archive()? {
         while scan.next_member()? {}
     }
@@ -36,7 +36,7 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_dir: &Path)
 struct Scan<'s, 'a> {
     tape: &'s mut Tape,
     members: &'s mut Members<'a>,
-    spool_dir: &'s Path,
+    spool_place: &'s SpoolPlace,
     /// Where the archive begins.
     archive_off: u64,
     /// Whether what comes now was compressed inside of the tape.
@@ -65,7 +65,7 @@ impl Scan<'_, '_> {
             return Err(self.members.malformed(offset, reason));
         };
         self.is_decompressed = true;
-        let switched = self.tape.decompress_from_here(compression, self.spool_dir);
+        let switched = self.tape.decompress_from_here(compression, self.spool_place);
         switched.map_err(|error| self.members.unreadable(offset, &error))?;
         self.next_archive()
     }

@@ -1,6 +1,5 @@
 //! A cpio archive as a source.
 
-use kiln_builder::Spool;
 use kiln_builder::tree::Implied;
 use parking_lot::Mutex;
 use std::io;
@@ -12,6 +11,7 @@ use super::scan::scan;
 use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
+use crate::input::spool::SpoolPlace;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
@@ -35,14 +35,14 @@ fn open(candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
         let reason = "a cpio archive in the old binary format, which is not read: write it again, as with cpio -H newc";
         return Err(SourceError::Unsupported { path, reason: reason.into() });
     }
-    let spool_dir = candidate.options().spool_dir.clone().unwrap_or_else(Spool::default_dir);
-    Ok(Box::new(CpioSource { path, spool_dir, tape: Mutex::new(Some(candidate.into_tape()?)) }))
+    let spool_place = candidate.options().spool_place();
+    Ok(Box::new(CpioSource { path, spool_place, tape: Mutex::new(Some(candidate.into_tape()?)) }))
 }
 
 /// A cpio archive, or several as in an initramfs.
 struct CpioSource {
     path: PathBuf,
-    spool_dir: PathBuf,
+    spool_place: SpoolPlace,
     /// None while it is read, and once reading it failed: a stream cannot be read again.
     tape: Mutex<Option<Tape>>,
 }
@@ -58,7 +58,7 @@ impl Source for CpioSource {
         let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, Implied::default());
-        scan(&mut tape, &mut members, &self.spool_dir)?;
+        scan(&mut tape, &mut members, &self.spool_place)?;
         // What was compressed is plain in it, so it is not decompressed again.
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;

@@ -6,13 +6,13 @@ use kiln_read::ReadAt;
 use rawzip::RangeReader;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::method::Method;
 use super::record::PackedData;
 use crate::archive::decoded::{DecodedContents, Plain, Streams, wrong_crc};
+use crate::input::spool::SpoolPlace;
 
 impl PackedData {
     /// The plain text, from its front.
@@ -54,11 +54,11 @@ pub(super) struct ZipContents {
 }
 
 impl ZipContents {
-    /// `files` of the archive `bytes`, by content id. Long ones are decoded into `spool_dir`.
-    pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_dir: &Path) -> Self {
+    /// `files` of the archive `bytes`, by content id. Long ones are decoded into `spool_place`.
+    pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
         let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
-        let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_dir.to_owned());
+        let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_place.clone());
         Self { bytes, stored, decoded }
     }
 }
@@ -108,9 +108,10 @@ impl Content for StoredMember {
         if off == self.checked_len && !buf.is_empty() {
             self.crc.update(buf);
             self.checked_len += buf.len() as u64;
-            if self.checked_len == self.len() && self.crc.sum() != self.expected {
-                return Err(wrong_crc(self.crc.sum(), self.expected).into());
-            }
+        }
+        // Once all was seen and is wrong, no part of it is handed out again.
+        if self.checked_len == self.len() && self.crc.sum() != self.expected {
+            return Err(wrong_crc(self.crc.sum(), self.expected).into());
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::contents::ZipContents;
 use super::record::{Member, PackedData, invalid, member, name};
 use crate::archive::members::Members;
 use crate::error::{SourceError, Unreadable};
+use crate::input::spool::SpoolPlace;
 use crate::source::{Scan, ScanOptions};
 
 /// The longest target of a symbolic link that Linux knows, in bytes.
@@ -24,7 +25,7 @@ const TARGET_MAX_LEN: u64 = 4095;
 pub(super) fn scan(
     archive: &Archive,
     path: &Path,
-    spool_dir: &Path,
+    spool_place: &SpoolPlace,
     options: &ScanOptions<'_>,
 ) -> Result<Scan, SourceError> {
     let implied = Metadata { permissions: 0o755, ..Metadata::default() };
@@ -37,7 +38,7 @@ pub(super) fn scan(
         scanner.add(member)?;
     }
     let Scanner { members, files, .. } = scanner;
-    members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_dir)))
+    members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_place)))
 }
 
 /// All members that can be read, in the order of the directory.

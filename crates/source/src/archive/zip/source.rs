@@ -8,6 +8,7 @@ use super::bytes::{Archive, Bytes};
 use super::scan::scan;
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
+use crate::input::spool::SpoolPlace;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
@@ -24,12 +25,12 @@ pub(crate) const KIND: SourceKind = SourceKind {
 
 fn open(candidate: Candidate<'_>) -> Result<ZipSource, SourceError> {
     let path = candidate.path().to_owned();
-    let spool_dir = candidate.options().spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
+    let spool_place = candidate.options().spool_place();
     let bytes = candidate.into_bytes()?;
     let len = bytes.len().map_err(|source| Unreadable { path: path.clone(), source })?;
     let mut buf = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
     match ZipLocator::new().locate_in_reader(Bytes(bytes), &mut buf, len) {
-        Ok(archive) => Ok(ZipSource { archive: Arc::new(archive), path, spool_dir }),
+        Ok(archive) => Ok(ZipSource { archive: Arc::new(archive), path, spool_place }),
         Err((_, error)) => {
             let offset = error.eocd_offset().unwrap_or(len);
             let reason = format!("no directory of a zip archive: {error}");
@@ -41,7 +42,7 @@ fn open(candidate: Candidate<'_>) -> Result<ZipSource, SourceError> {
 struct ZipSource {
     archive: Arc<Archive>,
     path: PathBuf,
-    spool_dir: PathBuf,
+    spool_place: SpoolPlace,
 }
 
 impl Source for ZipSource {
@@ -50,6 +51,6 @@ impl Source for ZipSource {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        scan(&self.archive, &self.path, &self.spool_dir, options).map(Scanned::Everything)
+        scan(&self.archive, &self.path, &self.spool_place, options).map(Scanned::Everything)
     }
 }
