@@ -4,6 +4,7 @@ use kiln_builder::tree::placed::{joined, unit_bits};
 use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,35 +27,41 @@ impl Run {
     }
 }
 
-/// Where the data of one file lie.
-#[derive(Clone, Debug)]
-enum Data {
-    /// In one run, from the file's front.
-    Whole { pa: u64, len: u64 },
-    /// Between holes. Sorted, without overlaps.
-    Runs(Box<[Run]>),
-}
+/// In the place of a length: the runs are elsewhere.
+const ELSEWHERE: u32 = u32::MAX;
 
-/// Where the data of all files of an archive lie.
+/// Where the data of all files of an archive lie. An archive can have millions of files: one that lies in one run takes 12 bytes.
 #[derive(Debug, Default)]
 pub struct StoredFiles {
-    files: Vec<Data>,
+    /// Where the only run of each file begins in the archive.
+    starts: Vec<u64>,
+    /// Its length, or [`ELSEWHERE`].
+    lens: Vec<u32>,
+    /// The runs of files with holes, and of long ones, by number: sorted, without overlaps.
+    others: HashMap<u32, Box<[Run]>>,
 }
 
 impl StoredFiles {
     /// A file whose data lie in `stored` of the archive.
     pub(crate) fn whole(&mut self, stored: Range<u64>) -> ContentId {
-        self.add(Data::Whole { pa: stored.start, len: stored.end - stored.start })
+        let len = stored.end - stored.start;
+        match u32::try_from(len) {
+            Ok(len) if len != ELSEWHERE => self.add(stored.start, len),
+            _ => self.sparse(vec![Run { la: 0, pa: stored.start, len }]),
+        }
     }
 
     /// A file that has holes. `runs` are sorted and do not overlap.
     pub(crate) fn sparse(&mut self, runs: Vec<Run>) -> ContentId {
-        self.add(Data::Runs(runs.into()))
+        let id = self.add(0, ELSEWHERE);
+        self.others.insert(id.0, runs.into());
+        id
     }
 
-    fn add(&mut self, data: Data) -> ContentId {
-        self.files.push(data);
-        ContentId(self.files.len() as u32 - 1)
+    fn add(&mut self, start: u64, len: u32) -> ContentId {
+        self.starts.push(start);
+        self.lens.push(len);
+        ContentId(self.starts.len() as u32 - 1)
     }
 
     /// Where the data of the file `id` lie: runs between holes, sorted, without overlaps.
@@ -62,10 +69,10 @@ impl StoredFiles {
     /// # Panics
     /// If there is no such file.
     pub fn runs(&self, id: ContentId) -> Box<[Run]> {
-        match &self.files[id.0 as usize] {
-            Data::Whole { len: 0, .. } => Box::default(),
-            Data::Whole { pa, len } => Box::new([Run { la: 0, pa: *pa, len: *len }]),
-            Data::Runs(runs) => runs.clone(),
+        match self.lens[id.0 as usize] {
+            ELSEWHERE => self.others[&id.0].clone(),
+            0 => Box::default(),
+            len => Box::new([Run { la: 0, pa: self.starts[id.0 as usize], len: len.into() }]),
         }
     }
 
@@ -208,8 +215,11 @@ mod tests {
         let mut stored = StoredFiles::default();
         let whole = stored.whole(10..20);
         let empty = stored.whole(7..7);
+        let long = stored.whole(3..3 + (1 << 40));
         let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
         let sparse = stored.sparse(runs);
+        assert_eq!(*stored.runs(long), [Run { la: 0, pa: 3, len: 1 << 40 }]);
+        assert_eq!(*stored.runs(whole), [Run { la: 0, pa: 10, len: 10 }]);
         let contents = Arc::new(stored).in_archive(Arc::new(MemorySource::new(bytes)));
         let cases = [
             (whole, (10..20).collect(), &[(0, 10)][..]),
