@@ -30,8 +30,9 @@ use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
+use crate::plan::placed::PlacedFiles;
 use crate::plan::text::TextSource;
-use crate::tree::{NodeId, PlacedRun};
+use crate::tree::NodeId;
 
 /// Everything that will be stored.
 pub(crate) struct Plan {
@@ -66,7 +67,7 @@ pub(crate) struct PackSources {
     /// What was seen of files that have, or are, the source of a reference.
     pub parts: ContentChecks,
     /// Where the files lie that are on devices already.
-    pub placed: HashMap<u32, Vec<PlacedRun>>,
+    pub placed: PlacedFiles,
 }
 
 impl Plan {

@@ -10,6 +10,9 @@ use crate::plan::analysis::skippable;
 use crate::plan::file::{FilePlan, Storage};
 use crate::tree::placed::{self, Device, PlacedRun};
 
+/// Where files lie, by their places in the plan.
+pub(crate) type PlacedFiles = HashMap<u32, Vec<PlacedRun>>;
+
 /// Decide which of `files` are not stored, because they lie on devices of the tree. Returns the files, and where these lie.
 ///
 /// # Errors
@@ -17,9 +20,9 @@ use crate::tree::placed::{self, Device, PlacedRun};
 pub(crate) fn look_up(
     mut files: Vec<FilePlan>,
     context: Context<'_>,
-) -> Result<(Vec<FilePlan>, HashMap<u32, Vec<PlacedRun>>), BuildError> {
+) -> Result<(Vec<FilePlan>, PlacedFiles), BuildError> {
     let Context { tree, options, ledger, control } = context;
-    let (devices, mut all) = (tree.devices(), HashMap::new());
+    let (devices, mut all) = (tree.devices(), PlacedFiles::new());
     for (idx, file) in (0..).zip(&mut files).filter(|(_, file)| file.len > 0) {
         control.check()?;
         let found = tree.placed(file.node).and_then(|runs| {

@@ -5,6 +5,7 @@
 
 mod contents;
 mod device;
+mod problem;
 mod scan;
 pub(crate) mod source;
 

@@ -1,11 +1,11 @@
 //! Contents of the files of an image.
 
 use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
-use kiln_read::{Image, Inode, Nid, ReadError, SeekWhat};
-use std::io;
+use kiln_read::{Image, Inode, Nid, SeekWhat};
 use std::ops::Range;
 
 use super::device::ImageDevices;
+use super::problem::failed;
 
 /// Opens files of an image by their nids.
 pub(super) struct ImageContents {
@@ -56,15 +56,4 @@ impl Content for ImageContent {
     fn verify_unchanged(&mut self) -> Result<(), ContentError> {
         Ok(())
     }
-}
-
-/// The reader's error, whole, as one of the system.
-pub(super) fn failed(error: ReadError) -> ContentError {
-    let kind = match &error {
-        ReadError::Io { source, .. } => source.kind(),
-        ReadError::Corrupt { .. } => io::ErrorKind::InvalidData,
-        ReadError::Unsupported { .. } => io::ErrorKind::Unsupported,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, error).into()
 }

@@ -4,9 +4,9 @@ use kiln_builder::tree::{ContentError, Device, PlacedRun};
 use kiln_format::device::DeviceSlot;
 use kiln_read::{ExtentKind, Image, Inode};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::scan::Named;
+use super::problem::failed;
 
 /// What another image can refer to of an image: the image itself, or, where it has extra devices, these.
 pub(super) struct ImageDevices {
@@ -20,9 +20,8 @@ pub(super) struct ImageDevices {
 }
 
 impl ImageDevices {
-    /// Those of an image, whose extra devices are at `extra`, as far as they are named.
-    pub(super) fn of(named: Named<'_>, extra: &[PathBuf]) -> Self {
-        let Named { image, path, offset } = named;
+    /// Those of `image`, which is at byte `offset` of the file `path`. Its extra devices are at `extra`, as far as they are named.
+    pub(super) fn of(image: &Image, (path, offset): (&Path, u64), extra: &[PathBuf]) -> Self {
         let superblock = image.superblock();
         let (block_bits, slots) = (superblock.block_bits, image.device_slots().to_vec());
         let uuid = uuid_tag(superblock.uuid);
@@ -47,7 +46,7 @@ impl ImageDevices {
     pub(super) fn place(&self, image: &Image, inode: &Inode) -> Result<Vec<PlacedRun>, ContentError> {
         let (mut runs, mut la) = (Vec::new(), 0);
         while la < inode.meta.size {
-            let extent = image.extent_at(inode, la).map_err(super::contents::failed)?;
+            let extent = image.extent_at(inode, la).map_err(failed)?;
             match extent.kind {
                 ExtentKind::Hole => {}
                 ExtentKind::Raw { device, pa } => runs.push(self.run(extent.la, (device, pa), extent.llen)?),

@@ -72,7 +72,8 @@ impl Source for ImageSource {
     /// the first counts, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let named = Named { image: &self.image, path: &self.path, offset: self.offset };
-        let devices = self.extra.as_ref().map(|extra| ImageDevices::of(named, extra));
+        let place = (&*self.path, self.offset);
+        let devices = self.extra.as_ref().map(|extra| ImageDevices::of(&self.image, place, extra));
         Ok(Scanned::Everything(scan(named, devices, options)?.into()))
     }
 }
