@@ -9,13 +9,14 @@ mod image;
 mod input;
 mod map;
 mod records;
+mod sources;
 mod xattr;
 
 /// A function that is fuzzed.
 pub type Target = fn(&[u8]);
 
 /// All of them, under the names of their corpora.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -30,6 +31,18 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("zstd", codec::zstd),
     ("image", image::image),
     ("patched-image", image::patched_image),
+    ("tar", sources::tar),
+    ("cpio", sources::cpio),
+    ("zip", sources::zip),
+    ("squashfs", sources::squashfs),
+    ("ext4", sources::ext4),
+    ("cramfs", sources::cramfs),
+    ("oci", sources::oci),
+    ("mtree", sources::mtree),
+    ("pseudo", sources::pseudo),
+    ("device-table", sources::device_table),
+    ("fs-config", sources::fs_config),
+    ("compressed", sources::compressed),
 ];
 
 /// Run the target with this name.

@@ -1,8 +1,11 @@
 //! What fuzzing kept, run again: every input of `fuzz/corpus` through the function that it was found with.
 
 use kiln_read::Threads;
+use kiln_tests::damage::Damager;
 use kiln_tests::fuzz::{TARGETS, run};
 use kiln_tests::golden::small_images;
+use kiln_tests::rng::Rng;
+use kiln_tests::rounds;
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
@@ -57,6 +60,18 @@ replay! {
     zstd "zstd",
     image "image",
     patched_image "patched-image",
+    tar "tar",
+    cpio "cpio",
+    zip "zip",
+    squashfs "squashfs",
+    ext4 "ext4",
+    cramfs "cramfs",
+    oci "oci",
+    mtree "mtree",
+    pseudo "pseudo",
+    device_table "device-table",
+    fs_config "fs-config",
+    compressed "compressed",
 }
 
 /// The images that fuzzing starts from are good ones: else it would start from errors.
@@ -69,5 +84,71 @@ fn the_small_images_are_good() {
         assert_eq!(report.problem_count, 0, "{}: {}", golden.name, report.problems[0]);
         assert!(report.inodes > 40);
         run("image", &golden.bytes);
+    }
+}
+
+/// Readers of sources, whose seeds are mutated here, too: a mutation needs no coverage to be found where a format has few fields.
+const SOURCES: [&str; 12] = [
+    "tar",
+    "cpio",
+    "zip",
+    "squashfs",
+    "ext4",
+    "cramfs",
+    "oci",
+    "mtree",
+    "pseudo",
+    "device-table",
+    "fs-config",
+    "compressed",
+];
+
+/// How many mutations of each input are run: `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the environment make more and others.
+#[test]
+fn mutated_sources_give_trees_or_errors() {
+    let (count, seed) = (rounds("KILN_FUZZ_ROUNDS", 10, 1000), rounds("KILN_FUZZ_SEED", 1, 1));
+    for target in SOURCES {
+        let dir = corpus().join(target);
+        let inputs: Vec<Vec<u8>> = names(&dir).iter().map(|name| fs::read(dir.join(name)).unwrap()).collect();
+        let mut rng = Rng::new(seed);
+        for (idx, input) in inputs.iter().enumerate() {
+            let other = &inputs[(idx + 1) % inputs.len()];
+            let mut damager = Damager::new(seed + idx as u64, vec![0..input.len().min(1024), 0..input.len()], 512);
+            for _ in 0..count {
+                let mut bytes = input.clone();
+                mutate(&mut bytes, other, &mut damager, &mut rng);
+                if catch_unwind(|| run(target, &bytes)).is_err() {
+                    let kept = std::env::temp_dir().join(format!("kiln-found-{target}"));
+                    fs::write(&kept, &bytes).unwrap();
+                    panic!("{target}: the input is in {}", kept.display());
+                }
+            }
+        }
+    }
+}
+
+/// Fields of binary formats take other values; pieces of text are left out or said twice.
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], damager: &mut Damager, rng: &mut Rng) {
+    if rng.below(2) == 0 || bytes.is_empty() {
+        if !bytes.is_empty() {
+            damager.damage(bytes, other);
+        }
+        return;
+    }
+    for _ in 0..=rng.below(3) {
+        let start = rng.below(bytes.len() as u64 + 1) as usize;
+        let end = (start + rng.below(40) as usize).min(bytes.len());
+        let piece = bytes[start..end].to_vec();
+        match rng.below(3) {
+            0 => drop(bytes.drain(start..end)),
+            1 => drop(bytes.splice(start..start, piece)),
+            _ => {
+                let digits = format!("{}", rng.word() >> rng.below(64));
+                drop(bytes.splice(start..end, digits.into_bytes()));
+            }
+        }
+        if bytes.is_empty() {
+            return;
+        }
     }
 }
