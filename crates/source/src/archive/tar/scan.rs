@@ -130,15 +130,17 @@ impl Scan<'_, '_> {
         Ok(until_zero(&payload).to_vec())
     }
 
-    /// Pass data of `len` bytes, of which `passed` were passed already, and what fills their last record.
-    fn skip_data(&mut self, len: u64, passed: u64) -> Result<(), SourceError> {
+    /// Pass data of `len` bytes of the member `path`, of which `passed` were passed already, and what fills their last record.
+    fn skip_data(&mut self, path: &[u8], len: u64, passed: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
         if let Err(error) = self.tape.skip(len - passed) {
             let there = passed + (self.tape.offset() - at);
             return Err(match error.kind() {
-                io::ErrorKind::UnexpectedEof => self
-                    .members
-                    .malformed(at - passed, format!("the archive ends {there} bytes into a file of {len} bytes")),
+                io::ErrorKind::UnexpectedEof => {
+                    let reason =
+                        format!("{}: the archive ends {there} bytes into its {len} bytes", path.escape_ascii());
+                    self.members.malformed(at - passed, reason)
+                }
                 _ => self.members.unreadable(at, &error),
             });
         }
@@ -161,12 +163,13 @@ impl Scan<'_, '_> {
     /// Pass the data of a member, and put it in the tree.
     fn insert(&mut self, mut member: Member<'_>) -> Result<(), SourceError> {
         let (offset, what) = (member.offset, member.what());
-        let size = member.stored_len(what).map_err(|reason| self.members.malformed(offset, reason))?;
+        let wrong = |reason| self.members.malformed(offset, format!("{}: {reason}", member.path.escape_ascii()));
+        let size = member.stored_len(what).map_err(wrong)?;
         let file = match what {
             What::File | What::OldSparseFile if self.omits_data => Ok(self.omitted_file(&member, size)?),
             What::File | What::OldSparseFile => self.file(&member, size)?,
             _ if self.omits_data => Ok(Kind::Fifo),
-            _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo))?,
+            _ => self.skip_data(&member.path, size, 0).map(|()| Ok(Kind::Fifo))?,
         };
         let (path, target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
         let kind = match what {
@@ -193,10 +196,10 @@ impl Scan<'_, '_> {
     fn file(&mut self, member: &Member<'_>, size: u64) -> Result<Result<Kind, String>, SourceError> {
         let (map, passed) = match self.map(member, size)? {
             Ok(found) => found,
-            Err(reason) => return self.skip_data(size, 0).map(|()| Err(reason)),
+            Err(reason) => return self.skip_data(&member.path, size, 0).map(|()| Err(reason)),
         };
         let start = self.tape.offset();
-        self.skip_data(size, passed)?;
+        self.skip_data(&member.path, size, passed)?;
         let Some(map) = map else { return Ok(Ok(self.members.whole_file(start..start + size))) };
         Ok(match map.finish(start, size - passed) {
             Ok((len, runs)) => {
