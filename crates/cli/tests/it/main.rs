@@ -10,6 +10,7 @@ mod explain_pack;
 mod export;
 mod facts;
 mod help;
+mod hostile;
 mod interrupted;
 mod json;
 mod mkfs;

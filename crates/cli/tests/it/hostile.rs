@@ -1,0 +1,223 @@
+//! Sources that are made to take more than anything may: memory, room on the disk, the stack.
+//!
+//! The command runs with a limit of address space, so that a source for which it would take more fails with another message than the one that
+//! is expected here.
+
+use crate::common::{fails, names, stderr, stdout};
+use kiln_tests::temp::TempDir;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+/// Address space of the command, in KiB: far less than any source here claims, and what is mapped of the program itself is in it.
+const MEMORY_KIB: u64 = 1 << 20;
+/// Members of the archive of many.
+const MEMBERS: usize = 300_000;
+/// Names in the deepest path.
+const DEPTH: usize = 100_000;
+/// What a bomb unpacks to, in bytes.
+const BOMB_LEN: usize = 16 << 20;
+
+/// The command within its limit.
+fn limited(args: &[&str], stdin: Stdio) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -v {MEMORY_KIB} && exec \"$0\" \"$@\"");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_kiln")]).args(args).stdin(stdin);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("COLUMNS", "100");
+    command
+}
+
+fn run_limited(args: &[&str]) -> Output {
+    limited(args, Stdio::null()).output().unwrap()
+}
+
+/// Pack the tar archive `source` within the limit, which must fail and say all of `words`.
+fn refused(dir: &TempDir, source: &Path, words: &[&str]) {
+    let image = dir.join("refused.erofs");
+    let names = [source.to_str().unwrap(), image.to_str().unwrap()];
+    let output = run_limited(&["pack", "--threads", "2", "--from", "tar", names[0], names[1]]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+    assert!(!image.exists());
+}
+
+/// A header of a ustar archive. `size` is the field as it stands.
+fn header(name: &str, flag: u8, size: &[u8]) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..124].copy_from_slice(b"0000755\x000000000\x000000000\0");
+    header[124..124 + size.len()].copy_from_slice(size);
+    header[136..148].copy_from_slice(b"00000000000\0");
+    header[148..156].fill(b' ');
+    header[156] = flag;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
+}
+
+/// A path of GNU tar that is longer than a header, then the member that has it.
+fn long_member(path: &[u8], flag: u8) -> Vec<u8> {
+    let mut bytes = header("././@LongLink", b'L', format!("{:011o}\0", path.len()).as_bytes());
+    bytes.extend_from_slice(path);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes.extend(header("short", flag, b"00000000000\0"));
+    bytes
+}
+
+fn write(dir: &TempDir, name: &str, bytes: &[u8]) -> std::path::PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Within `--spool-max` an archive is packed, beyond it the build ends, for each compression.
+#[test]
+fn what_unpacks_to_too_much_ends_at_the_limit() {
+    let dir = TempDir::in_memory("bombs").unwrap();
+    let tree = dir.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), vec![b'a'; BOMB_LEN]).unwrap();
+    let (tree, image) = (tree.to_str().unwrap(), dir.join("image").to_str().unwrap().to_owned());
+    stdout(&["pack", "--quiet", tree, &image]);
+    for ending in ["tar.gz", "tar.zst", "tar.xz", "tar.bz2", "tar.lz4", "zip"] {
+        let archive = dir.join(&format!("archive.{ending}"));
+        let path = archive.to_str().unwrap();
+        stdout(&["export", "--quiet", &image, path]);
+        assert!(fs::metadata(&archive).unwrap().len() < BOMB_LEN as u64 / 100, "{ending}: no bomb");
+        let packed = dir.join(&format!("{ending}.erofs"));
+        let packed = packed.to_str().unwrap();
+        let words = "takes more than 1048576 bytes: allow more by --spool-max";
+        fails(&["pack", "--spool-max", "1M", path, packed], 1, words);
+        fails(&["convert", "--spool-max", "1M", path, packed], 1, words);
+        stdout(&["pack", "--quiet", "--spool-max", "17M", path, packed]);
+    }
+    assert!(names(dir.path()).iter().all(|name| !name.contains("kiln")), "a spool has a name");
+}
+
+/// A stream of frames of zstd without an end, each of which says in 4 bytes that 128 KiB are equal.
+#[test]
+fn an_endless_stream_ends_at_the_limit() {
+    const REPEATED: [u8; 4] = [0x02, 0x00, 0x10, b'a'];
+    let dir = TempDir::in_memory("endless").unwrap();
+    let image = dir.join("image.erofs");
+    let args = ["pack", "--spool-max", "32M", "-", image.to_str().unwrap()];
+    let mut child = limited(&args, Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let feeder = thread::spawn(move || {
+        // A window of 1 MiB, no length; the first block is stored as it is: a header that claims 8 GiB.
+        let mut front = b"\x28\xB5\x2F\xFD\x00\x50".to_vec();
+        front.extend_from_slice(&(512_u32 << 3).to_le_bytes()[..3]);
+        front.extend(header("endless", b'0', b"77777777777\0"));
+        let piece = REPEATED.repeat(1024);
+        let mut sent = stdin.write_all(&front);
+        while sent.is_ok() {
+            sent = stdin.write_all(&piece);
+        }
+        sent.unwrap_err().kind()
+    });
+    let output = child.wait_with_output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("takes more than 33554432 bytes"), "{message}");
+    assert!(message.contains("at byte 512"), "{message}");
+    assert_eq!(feeder.join().unwrap(), std::io::ErrorKind::BrokenPipe);
+    assert!(!image.exists());
+}
+
+#[test]
+fn sizes_that_lie_take_no_memory() {
+    let dir = TempDir::in_memory("lies").unwrap();
+    // 2^62 in base 256, which is a length that a file may have, and 2^63, which is none.
+    let cases = [
+        (0x40, ["at byte 512: file: ", "into its 4611686018427387904 bytes"]),
+        (0x80, ["at byte 0: file: size = ", "no number"]),
+    ];
+    for (first, words) in cases {
+        let size = [0x80, 0, 0, 0, first, 0, 0, 0, 0, 0, 0, 0];
+        let archive = write(&dir, "lies.tar", &[header("file", b'0', &size), vec![0; 1024]].concat());
+        refused(&dir, &archive, &words);
+    }
+    // Extended headers are read into memory: those have limits of their own.
+    let size = [0x80, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0];
+    for flag in [b'x', b'g', b'L', b'K'] {
+        let archive = write(&dir, "lies.tar", &[header("file", flag, &size), vec![0; 1024]].concat());
+        refused(&dir, &archive, &["at byte 0", "size = 4611686018427387904 of a header of type"]);
+    }
+}
+
+#[test]
+fn many_empty_members_take_memory_by_the_member() {
+    let dir = TempDir::in_memory("many").unwrap();
+    let archive = dir.join("many.tar");
+    let mut file = std::io::BufWriter::new(File::create(&archive).unwrap());
+    for number in 0..MEMBERS {
+        file.write_all(&header(&format!("d{}/f{number}", number / 1000), b'0', b"00000000000\0")).unwrap();
+    }
+    file.write_all(&[0; 1024]).unwrap();
+    drop(file);
+    let image = dir.join("many.erofs");
+    let args = ["pack", "--quiet", "--threads", "2", archive.to_str().unwrap(), image.to_str().unwrap()];
+    let output = run_limited(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let listed = String::from_utf8(stdout(&["info", "--json", image.to_str().unwrap()])).unwrap();
+    let inodes = MEMBERS + MEMBERS / 1000 + 1;
+    assert!(listed.contains(&format!("{inodes}")), "{listed}");
+}
+
+/// A path of a hundred thousand names takes memory by the name, and no stack.
+#[test]
+fn deep_paths_are_no_end_of_the_stack() {
+    let dir = TempDir::in_memory("deep").unwrap();
+    let path = b"d/".repeat(DEPTH);
+    let archive = write(&dir, "deep.tar", &[long_member(&path, b'5'), vec![0; 1024]].concat());
+    let image = dir.join("deep.erofs");
+    let args = ["pack", "--quiet", "--threads", "2", archive.to_str().unwrap(), image.to_str().unwrap()];
+    let output = run_limited(&args);
+    assert_eq!(output.status.code(), Some(0), "{:?}: {}", output.status, stderr(&output));
+    // What reads it ends, too: paths of over 64 KiB are not followed, and that is told.
+    let output = run_limited(&["check", image.to_str().unwrap()]);
+    assert!(stderr(&output).contains("path over 64 KiB: not checked"), "{:?}", output.status);
+}
+
+/// Images whose counts claim billions.
+#[test]
+fn counts_that_lie_take_no_memory() {
+    let dir = TempDir::in_memory("counts").unwrap();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    // Record of the superblock: name of the seed, where a count stands, its length in bytes.
+    let cases = [
+        ("squashfs/seed-plain", "inode_count", 4, 4),
+        ("squashfs/seed-plain", "frag_count", 16, 4),
+        ("squashfs/seed-plain", "id_count", 26, 2),
+        ("squashfs/seed-plain", "bytes_used", 40, 8),
+        ("squashfs/seed-zstd", "frag_count", 16, 4),
+        ("ext4/seed-extents", "s_inodes_count", 1024, 4),
+        ("ext4/seed-extents", "s_blocks_count_lo", 1024 + 4, 4),
+        ("ext4/seed-extents", "s_blocks_per_group", 1024 + 32, 4),
+        ("ext4/seed-extents", "s_inodes_per_group", 1024 + 40, 4),
+        ("ext4/seed-extents", "s_blocks_count_hi", 1024 + 0x150, 4),
+        ("cramfs/seed-little", "size", 4, 4),
+        ("cramfs/seed-little", "blocks", 40, 4),
+        ("cramfs/seed-little", "files", 44, 4),
+    ];
+    for (seed, field, at, len) in cases {
+        let mut bytes = fs::read(corpus.join(seed)).unwrap();
+        bytes[at..at + len].fill(0xFF);
+        bytes[at + len - 1] = 0x7F;
+        let image = write(&dir, "image", &bytes);
+        let built = dir.join("built.erofs");
+        let args = ["pack", "--quiet", "--force", "--threads", "2", image.to_str().unwrap(), built.to_str().unwrap()];
+        let output = run_limited(&args);
+        let message = stderr(&output);
+        // A count that only tells the length of the image, or that nothing needs, may be passed over.
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{seed}, {field}: {:?}: {message}", output.status);
+        assert!(output.status.success() || message.contains("image: "), "{seed}, {field}: {message}");
+        assert!(!message.contains("memory"), "{seed}, {field}: {message}");
+    }
+}
