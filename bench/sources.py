@@ -55,11 +55,14 @@ def run_once(one: Contestant, case: Case) -> None:
 
 def look_at(one: Contestant, case: Case) -> None:
     """Read the output of a contestant, in another process: trees take memory."""
-    if case.expected is None:
-        one.digest = lib.apart(one.holds)
-    else:
-        expected = case.expected
-        one.wrong = lib.apart(lambda: trees.difference(one.holds(), expected()))
+    expected = case.expected
+    try:
+        if expected is None:
+            one.digest = lib.apart(one.holds)
+        else:
+            one.wrong = lib.apart(lambda: trees.difference(one.holds(), expected()))
+    except RuntimeError as error:
+        one.wrong = f"it cannot be read: {error}"
 
 
 def problem_of(case: Case) -> Optional[str]:
