@@ -43,7 +43,7 @@ pub use options::preset::limits::{PclusterLimits, check_method, feature_of};
 pub use options::preset::{Preset, SMALL_FILE_LEN};
 pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
 pub use output::atomic_file::{AtomicFile, Existing};
-pub use output::commit::{CommitError, Unpublished, commit};
+pub use output::commit::{CommitError, Durability, Unpublished, commit};
 pub use output::error::OutputError;
 pub use output::memory::MemoryOutput;
 pub use output::place::Place;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::output::Output;
-use crate::output::commit::{Unpublished, commit};
+use crate::output::commit::{Durability, Unpublished, commit};
 use crate::output::error::OutputError;
 use crate::output::unfinished;
 
@@ -102,8 +102,18 @@ impl AtomicFile {
     /// # Errors
     /// A file that has the name, unless it may be replaced; errors of the system. The name is then what it was before, unless
     /// only the directory could not be written.
-    pub fn commit(mut self) -> Result<(), OutputError> {
-        commit(&mut self).map_err(|error| match Errno::from_io_error(&error.source) {
+    pub fn commit(self) -> Result<(), OutputError> {
+        self.commit_as(Durability::Synced)
+    }
+
+    /// As [`AtomicFile::commit`], but when a new file survives a crash is as `durability` says. One that replaces another is synced in any
+    /// case: a crash must not leave neither.
+    ///
+    /// # Errors
+    /// As [`AtomicFile::commit`].
+    pub fn commit_as(mut self, durability: Durability) -> Result<(), OutputError> {
+        let durability = if self.replaced.is_some() { Durability::Synced } else { durability };
+        commit(&mut self, durability).map_err(|error| match Errno::from_io_error(&error.source) {
             Some(Errno::EXIST) => OutputError::Exists { path: self.path.clone() },
             _ => OutputError::file(&self.path, error.action, error.source),
         })

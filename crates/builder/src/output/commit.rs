@@ -1,4 +1,4 @@
-//! How an output that is complete gets its final name, so that a crash at any moment leaves the whole of it there, or nothing.
+//! How an output that is complete gets its final name: as a rule so that a crash at any moment leaves the whole of it there, or nothing.
 
 use std::io;
 
@@ -19,6 +19,16 @@ pub trait Unpublished: Output {
     fn sync_name(&self) -> io::Result<()>;
 }
 
+/// When an output survives a crash of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// From the moment when it gets its name.
+    #[default]
+    Synced,
+    /// When the system has written it, or the caller has synced it: as what most programs write.
+    LeftToCaller,
+}
+
 /// Which step of [`commit`] failed.
 #[derive(Debug)]
 pub struct CommitError {
@@ -28,13 +38,73 @@ pub struct CommitError {
     pub source: io::Error,
 }
 
-/// Publish what is complete. Its contents are made durable before the name leads to them, and the name after that.
+/// Publish what is complete. Its contents are made durable before the name leads to them, and the name after that, unless that is the
+/// caller's affair.
 ///
 /// # Errors
 /// Those of the steps, of which none is taken after one that failed.
-pub fn commit(output: &mut impl Unpublished) -> Result<(), CommitError> {
+pub fn commit(output: &mut impl Unpublished, durability: Durability) -> Result<(), CommitError> {
     let failed = |action| move |source| CommitError { action, source };
-    output.sync().map_err(failed("write"))?;
+    let synced = durability == Durability::Synced;
+    if synced {
+        output.sync().map_err(failed("write"))?;
+    }
     output.publish().map_err(failed("give the file its name"))?;
-    output.sync_name().map_err(failed("write its directory"))
+    if synced { output.sync_name().map_err(failed("write its directory")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Notes what is done to it.
+    #[derive(Default)]
+    struct Noted(RefCell<Vec<&'static str>>);
+
+    impl Noted {
+        fn note(&self, step: &'static str) -> io::Result<()> {
+            self.0.borrow_mut().push(step);
+            Ok(())
+        }
+    }
+
+    impl Output for Noted {
+        fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+            self.note("write").map(|()| bytes.len())
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            self.note("read").map(|()| 0)
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            self.note("set_len")
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.note("sync")
+        }
+    }
+
+    impl Unpublished for Noted {
+        fn publish(&mut self) -> io::Result<()> {
+            self.note("publish")
+        }
+
+        fn sync_name(&self) -> io::Result<()> {
+            self.note("sync_name")
+        }
+    }
+
+    #[test]
+    fn contents_are_durable_before_the_name_unless_that_is_left_to_the_caller() {
+        let cases =
+            [(Durability::Synced, &["sync", "publish", "sync_name"][..]), (Durability::LeftToCaller, &["publish"])];
+        for (durability, steps) in cases {
+            let mut noted = Noted::default();
+            commit(&mut noted, durability).unwrap();
+            assert_eq!(noted.0.into_inner(), steps);
+        }
+    }
 }

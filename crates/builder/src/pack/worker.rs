@@ -144,7 +144,11 @@ impl<'a> PackWorker<'a> {
     /// As [`PackWorker::pack`].
     fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
-        let mut text = std::mem::take(&mut self.text);
+        let mut text = match std::mem::take(&mut self.text) {
+            // With room for what fills up the last block: nothing has to be moved then.
+            text if text.capacity() == 0 => vec![0; len.next_multiple_of(self.block_bits.len() as usize)],
+            text => text,
+        };
         text.resize(len, 0);
         let mut amiss = Amiss::default();
         let read = match part.stream {
@@ -198,41 +202,50 @@ impl<'a> PackWorker<'a> {
     }
 
     /// The text uncompressed, in chunks if so chosen.
-    fn plain(&self, inode_len: usize) -> PackOutput {
+    fn plain(&mut self, inode_len: usize) -> PackOutput {
         match self.options.chunk_bits {
             Some(chunk_bits) => self.chunks(chunk_bits),
             None => self.flat(inode_len),
         }
     }
 
-    fn chunks(&self, chunk_bits: u8) -> PackOutput {
+    fn chunks(&mut self, chunk_bits: u8) -> PackOutput {
         self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
     }
 
     /// As [`PackWorker::chunks`], but none is shared.
-    fn chunks_apart(&self, chunk_bits: u8) -> PackOutput {
+    fn chunks_apart(&mut self, chunk_bits: u8) -> PackOutput {
         self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, Dedupe::Off), chunk_bits)
     }
 
-    fn chunks_of(&self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackOutput {
-        PackOutput::new(self.whole_blocks(&self.text), Shape::Chunks { chunk_bits, texts })
+    fn chunks_of(&mut self, texts: Vec<ChunkText>, chunk_bits: u8) -> PackOutput {
+        PackOutput::new(self.whole_blocks(), Shape::Chunks { chunk_bits, texts })
     }
 
     /// The text uncompressed, its tail inline if the inode has room for it.
-    fn flat(&self, inode_len: usize) -> PackOutput {
+    fn flat(&mut self, inode_len: usize) -> PackOutput {
         let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
         self.split_at(self.text.len() - tail_len)
     }
 
-    fn split_at(&self, at: usize) -> PackOutput {
-        let (blocks, tail) = self.text.split_at(at);
-        PackOutput::new(self.whole_blocks(blocks), Shape::Flat { tail: tail.to_vec() })
+    fn split_at(&mut self, at: usize) -> PackOutput {
+        let tail = self.text[at..].to_vec();
+        self.text.truncate(at);
+        PackOutput::new(self.whole_blocks(), Shape::Flat { tail })
     }
 
-    /// `bytes`, with zeros up to the end of a block.
-    fn whole_blocks(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut blocks = bytes.to_vec();
-        blocks.resize(blocks.len().next_multiple_of(self.block_bits.len() as usize), 0);
+    /// The text, with zeros up to the end of a block. It is handed on, not copied, as copying takes as long as reading; but from a buffer that
+    /// was made for much more, which would otherwise wait with it until it is written.
+    fn whole_blocks(&mut self) -> Vec<u8> {
+        let len = self.text.len().next_multiple_of(self.block_bits.len() as usize);
+        let mut blocks = if self.text.capacity() / 2 > len {
+            let mut blocks = Vec::with_capacity(len);
+            blocks.extend_from_slice(&self.text);
+            blocks
+        } else {
+            std::mem::take(&mut self.text)
+        };
+        blocks.resize(len, 0);
         blocks
     }
 

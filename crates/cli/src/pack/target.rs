@@ -6,7 +6,9 @@ use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::vmdk::{self, Descriptor, SECTOR_LEN};
 use crate::process::signals::Signals;
 use kiln_builder::tree::Device;
-use kiln_builder::{AtomicFile, Blob, BuildError, Existing, Out, Output, OutputError, Place, Spool, Summary};
+use kiln_builder::{
+    AtomicFile, Blob, BuildError, Durability, Existing, Out, Output, OutputError, Place, Spool, Summary,
+};
 use kiln_format::BlockBits;
 use kiln_source::dir::FileId;
 use std::fs::File;
@@ -26,6 +28,7 @@ pub struct Target {
     descriptor: Option<(Descriptor, PathBuf)>,
     /// Devices to which the image refers, if the descriptor is to name them: file and length in bytes.
     referred: Vec<(PathBuf, u64)>,
+    durability: Durability,
 }
 
 enum Image {
@@ -85,7 +88,7 @@ impl Target {
             }
             Destination::File(path) => Image::New(AtomicFile::create(&path, existing)?),
         };
-        Ok(Self { image, offset, blob: None, descriptor: None, referred: Vec::new() })
+        Ok(Self { image, offset, blob: None, descriptor: None, referred: Vec::new(), durability: Durability::Synced })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
@@ -105,6 +108,11 @@ impl Target {
         let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
         let descriptor = Descriptor::create(path, file, files)?;
         Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
+    }
+
+    /// An image, and what belongs to it, that the caller syncs, if they are new files.
+    pub fn with_durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
     }
 
     /// Let the descriptor, if there is one, name the devices to which the image, of such blocks, refers.
@@ -205,11 +213,11 @@ impl Target {
         if let Some(BlobFile { path, file, .. }) = self.blob {
             let found = file.file().metadata();
             let found = found.map_err(|source| Failure::File { path: path.clone(), action: "measure", source })?;
-            file.commit()?;
+            file.commit_as(self.durability)?;
             blob_extent = Some((path, found.len()));
         }
         match self.image {
-            Image::New(file) => file.commit()?,
+            Image::New(file) => file.commit_as(self.durability)?,
             Image::Spooled(spool, Sink::Place(place)) => place.write(&spool, self.offset)?,
             Image::Spooled(spool, Sink::Stream(stream)) => stream.send(&spool, signals)?,
         }

@@ -131,6 +131,11 @@ pub struct Tar {
 }
 
 impl Input {
+    /// Whether the source is a tar archive.
+    pub fn is_tar(&self) -> bool {
+        matches!(self, Input::Tar(_))
+    }
+
     /// Where a compressed archive is kept as it was before, if it is.
     pub fn kept(&self) -> Option<&Path> {
         match self {

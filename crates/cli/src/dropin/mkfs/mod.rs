@@ -19,7 +19,7 @@ use crate::pack::output::{Destination, Stream};
 use crate::pack::target::{Target, ids};
 use crate::process::signals::Signals;
 use kiln::PackRequest;
-use kiln_builder::{AtomicFile, Existing, Summary};
+use kiln_builder::{AtomicFile, Durability, Existing, Summary};
 use options::Options;
 use std::ffi::OsString;
 use std::fmt;
@@ -121,7 +121,9 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut said = Said::beside(destination.stream(), request.quiet);
     said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
     let signals = Signals::catch()?;
-    let mut target = Target::create(destination, Existing::Replace, request.offset, None)?;
+    // The original syncs nothing, and its callers know: containerd has an option for it, systemd-repart syncs by itself.
+    let target = Target::create(destination, Existing::Replace, request.offset, None)?;
+    let mut target = target.with_durability(Durability::LeftToCaller);
     if let Some(blob) = &request.blob {
         target = target.with_blob(blob, Existing::Replace)?;
     }
