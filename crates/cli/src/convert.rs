@@ -109,6 +109,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         compression,
         level: args.level,
         force: args.force,
+        keep_going: false,
         threads: args.threads.threads(),
         progress: &args.progress,
         json: false,

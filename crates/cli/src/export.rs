@@ -61,6 +61,11 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
+    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out. Both are listed, and
+    /// the exit code is 3
+    #[arg(long)]
+    keep_going: bool,
+
     #[command(flatten)]
     threads: ThreadsArgs,
 
@@ -104,8 +109,9 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
             Err(Failure::Usage(format!("{out}: the end of its name is no format that is known: name one with --to")))
         }
         Some(To::Dir) => {
-            let Args { image, select_and_out: select, force, threads, progress, json, .. } = args;
-            extract::run(&extract::Args::whole(image, out, select, extract::Way { force, threads, progress, json }))
+            let Args { image, select_and_out: select, force, keep_going, threads, progress, json, .. } = args;
+            let way = extract::Way { force, keep_going, threads, progress, json };
+            extract::run(&extract::Args::whole(image, out, select, way))
         }
         Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),
     }
@@ -118,9 +124,9 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<Compress
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let image = || args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN));
-    let Args { level, force, threads, progress, json, .. } = args;
-    let (level, force, threads, json) = (*level, *force, threads.threads(), *json);
-    let archive = Archive { out, format, compression, level, force, threads, progress, json };
+    let Args { level, force, keep_going, threads, progress, json, .. } = args;
+    let (level, force, keep_going, threads, json) = (*level, *force, *keep_going, threads.threads(), *json);
+    let archive = Archive { out, format, compression, level, force, keep_going, threads, progress, json };
     archive.write(&selection, image, &Signals::catch()?, &|error| args.image.failure(error))
 }
 
@@ -134,6 +140,8 @@ pub struct Archive<'a> {
     pub level: Option<u32>,
     /// Whether it may replace a file.
     pub force: bool,
+    /// Whether it is written even if the image is damaged, as far as that can be read.
+    pub keep_going: bool,
     pub threads: Threads,
     pub progress: &'a ProgressArgs,
     pub json: bool,
@@ -148,7 +156,7 @@ impl Archive<'_> {
         signals: &Signals,
         failure: &dyn Fn(ReadError) -> Failure,
     ) -> Result<Exit, Failure> {
-        let Self { out, format, compression, level, force, threads, progress, json } = *self;
+        let Self { out, format, compression, level, force, keep_going, threads, progress, json } = *self;
         check_level(level, format, compression)?;
         let image = open()?;
         let destination = Destination::find(out)?;
@@ -165,7 +173,7 @@ impl Archive<'_> {
             // An error will come again, from the work itself.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
-        let options = ExportOptions { compression, level, threads, format };
+        let options = ExportOptions { compression, level, keep_going, threads, format };
         let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
         let result = export(&image, selection, &options, &control, &mut target.writer());
         drop(meter);
@@ -256,6 +264,9 @@ fn tell(report: &ExportReport, quiet: bool) {
     for (_, error) in &report.skipped {
         note(format_args!("skipped: {error}"));
     }
+    for (_, error) in &report.damaged {
+        note(format_args!("zeros stand for what is damaged: {error}"));
+    }
     let all = report.losses.iter().filter(|(loss, _)| loss.is_missing() || !quiet);
     for (loss, LossCount { count, first }) in all {
         note(format_args!("{count} {loss}, {} first", text::escape(first)));
@@ -275,6 +286,7 @@ struct ReportJson {
     #[serde(flatten)]
     counts: Counts,
     losses: Vec<LossJson>,
+    damaged: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
 }
 
@@ -295,6 +307,7 @@ impl ReportJson {
         Self {
             counts: counts(report),
             losses: report.losses.iter().map(loss).collect(),
+            damaged: report.damaged.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
             skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
         }
     }

@@ -78,6 +78,7 @@ pub struct Args {
 /// How `kiln export --to dir` extracts.
 pub struct Way {
     pub force: bool,
+    pub keep_going: bool,
     pub threads: ThreadsArgs,
     pub progress: ProgressArgs,
     pub json: bool,
@@ -86,8 +87,8 @@ pub struct Way {
 impl Args {
     /// The arguments of an extraction that restores all that it can.
     pub fn whole(image: ImageArgs, dir: PathBuf, select: Vec<OsString>, way: Way) -> Self {
-        let Way { force, threads, progress, json } = way;
-        let (no_owners, no_perms, no_xattrs, keep_going) = (false, false, false, false);
+        let Way { force, keep_going, threads, progress, json } = way;
+        let (no_owners, no_perms, no_xattrs) = (false, false, false);
         Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, threads, progress, json }
     }
 }

@@ -46,7 +46,13 @@ pub enum Error {
         /// What is wrong with it.
         source: ReadError,
     },
-    /// An image cannot be extracted.
+    /// The name of an archive does not tell its format.
+    #[error("{}: the end of its name is no format of archives: .tar, .zip, .cpio, .mtree, .tar.zst and the like are", path.display())]
+    ArchiveName {
+        /// The archive.
+        path: PathBuf,
+    },
+    /// An image cannot be extracted or exported.
     #[error(transparent)]
     Extract(#[from] SinkError),
     /// An image cannot be mounted or unmounted.

@@ -19,6 +19,12 @@
 //!
 //! kiln::extract("out.erofs", "dir")?;
 //! # assert_eq!(std::fs::read("dir/hello")?, b"world");
+//!
+//! let report = kiln::export("out.erofs", "out.tar.zst")?;
+//! assert_eq!((report.files, report.is_incomplete()), (1, false));
+//! # assert!(std::fs::read("out.tar.zst")?.starts_with(b"\x28\xb5\x2f\xfd"));
+//! # assert!(matches!(kiln::export("out.erofs", "out.tar.zst"), Err(kiln::Error::Output(_))), "it is there already");
+//! # assert!(matches!(kiln::export("out.erofs", "out.rar"), Err(kiln::Error::ArchiveName { .. })));
 //! # Ok(())
 //! # }
 //! # example().unwrap();
@@ -35,7 +41,8 @@
 //! ```
 //!
 //! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
-//! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting and exporting,
+//! [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -55,16 +62,20 @@ pub use kiln_parallel::Threads;
 pub use kiln_read as read;
 pub use kiln_read::Image;
 pub use kiln_sink as sink;
+pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
 pub use kiln_source as source;
 pub use mounted::{MountVia, MountedImage, mount};
 pub use packer::{Packed, Packer};
 pub use request::{ByPath, PackRequest, Unmatched};
 
+use kiln_builder::AtomicFile;
 use kiln_read::ImageOptions;
 use kiln_sink::Selection;
+use kiln_sink::archive::{ExportOptions, Format};
 use kiln_sink::dir::Control;
 use kiln_sink::dir::ExtractOptions;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -100,4 +111,22 @@ pub fn extract(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Extract
         &options,
         &Control { stop: &stop, progress: &|_| {} },
     )?)
+}
+
+/// Write all of an image to the new file `archive`, which appears when it is complete, or not at all. The end of its name is the format:
+/// `.tar`, `.cpio`, `.mtree` and `.pseudo`, each with `.gz`, `.zst`, `.xz`, `.bz2` or `.lz4` behind it, `.tgz` and its kin, and `.zip`. What the
+/// format cannot say is counted in the report. For choices, and for streams, see [`kiln_sink::archive::export`].
+///
+/// # Errors
+/// An image that cannot be read, a name that ends in no format, a file that exists, an output that cannot be written.
+pub fn export(image: impl AsRef<Path>, archive: impl AsRef<Path>) -> Result<ExportReport, Error> {
+    let archive = archive.as_ref();
+    let named = Format::of_name(archive.as_os_str().as_bytes());
+    let (format, compression) = named.ok_or_else(|| Error::ArchiveName { path: archive.to_owned() })?;
+    let (image, file) = (open(image)?, AtomicFile::create(archive, Existing::Keep)?);
+    let options = ExportOptions { compression, ..ExportOptions::new(format) };
+    let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
+    let report = kiln_sink::archive::export(&image, &Selection::everything(), &options, &control, &mut file.file())?;
+    file.commit()?;
+    Ok(report)
 }

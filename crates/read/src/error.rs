@@ -191,6 +191,27 @@ impl ReadError {
         self
     }
 
+    /// The path inside the image that the error is about, where that is known.
+    pub fn path(&self) -> Option<&[u8]> {
+        match self {
+            ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
+                path.as_deref()
+            }
+            ReadError::NotADirectory { path } | ReadError::IsADirectory { path } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The same without the path inside the image, for callers that tell it themselves.
+    pub fn without_path(mut self) -> ReadError {
+        if let ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } =
+            &mut self
+        {
+            *path = None;
+        }
+        self
+    }
+
     /// Whether the image is damaged or hostile.
     pub fn is_corrupt(&self) -> bool {
         matches!(self, ReadError::Corrupt { .. })

@@ -25,6 +25,7 @@
 
 mod compression;
 mod cpio;
+mod damage;
 mod format;
 mod member;
 mod members;
@@ -71,8 +72,8 @@ const BUFFER_LEN: usize = 256 << 10;
 /// of files that have several; of ZIP, its directory).
 ///
 /// # Errors
-/// The first thing that cannot be read, an output that cannot be written, a pattern that names nothing, or [`SinkError::Stopped`]. What
-/// was written until then is no whole archive.
+/// The first thing that cannot be read, unless the export keeps going; an output that cannot be written, a pattern that names nothing, or
+/// [`SinkError::Stopped`]. What was written until then is no whole archive.
 pub fn export(
     image: &Image,
     selection: &Selection,
@@ -116,7 +117,8 @@ impl Export<'_> {
                 // The second walk meets the same files.
                 let report = std::mem::take(&mut out.report);
                 self.pass(&pseudo::CONTENT_RULES, &mut OneByOne(pseudo::ContentWriter), &mut out)?;
-                out.report = report;
+                let damaged = std::mem::take(&mut out.report.damaged);
+                out.report = ExportReport { damaged, ..report };
             }
         }
         out.finish()
@@ -125,7 +127,7 @@ impl Export<'_> {
     /// Walk once. While a window is written, the next one is read.
     fn pass(&self, rules: &Rules, writer: &mut dyn ArchiveWriter, out: &mut Output<'_>) -> Result<(), SinkError> {
         let members = || Members::new(self.image, self.selection);
-        let mut reader = Reader::new(self.image, members()?, rules, self.options.threads, *self.control);
+        let mut reader = Reader::new(self.image, members()?, rules, self.options, *self.control);
         if rules.links == Links::DataWithLast {
             reader.count_names(members()?)?;
         }
@@ -160,6 +162,7 @@ impl Export<'_> {
 
 /// Count the members of a window; those that are left out do not reach the format.
 fn note(window: &mut Window, out: &mut Output<'_>) {
+    out.report.add_damage(&mut window.damage);
     window.parts.retain(|part| {
         let (member, report) = (&part.member, &mut out.report);
         match &member.body {

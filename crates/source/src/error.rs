@@ -110,6 +110,13 @@ pub struct Unreadable {
     pub source: io::Error,
 }
 
+impl Unreadable {
+    /// The same for another report.
+    pub(crate) fn again(&self) -> Self {
+        Self { path: self.path.clone(), source: io::Error::new(self.source.kind(), self.source.to_string()) }
+    }
+}
+
 impl SourceError {
     /// A closure that makes an error of what is wrong with the tree of the source at `path`.
     pub fn tree(path: &Path) -> impl Fn(TreeError) -> Self {

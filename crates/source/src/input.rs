@@ -12,5 +12,6 @@ mod lz4_frames;
 pub(crate) mod part;
 mod reader;
 pub(crate) mod spool;
+pub(crate) mod spool_error;
 mod spooled;
 pub(crate) mod tape;

@@ -7,7 +7,7 @@ const COMMON: [(&str, &[&str]); 9] = [
     ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
     ("mount", &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "log", "quiet"]),
     ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
-    ("export", &["to", "level", "force", "quiet", "json"]),
+    ("export", &["to", "level", "force", "keep_going", "quiet", "json"]),
     ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),
     ("oci pack", &["tag", "platform", "preset", "media_type", "quiet"]),
     ("oci convert", &["tag", "image", "platform", "preset", "media_type", "quiet"]),

@@ -34,7 +34,9 @@ pub struct InSource<'a> {
 
 impl<'a> InSource<'a> {
     pub fn new(src: &Path, skipped: &'a Unreadable) -> Self {
-        Self { path: skipped.path.strip_prefix(src).unwrap_or(&skipped.path), source: &skipped.source }
+        // What is left out may be a part of the source itself.
+        let inner = skipped.path.strip_prefix(src).ok().filter(|inner| !inner.as_os_str().is_empty());
+        Self { path: inner.unwrap_or(&skipped.path), source: &skipped.source }
     }
 
     pub fn json(&self) -> SkippedJson {

@@ -13,6 +13,7 @@ mod help;
 mod hostile;
 mod interrupted;
 mod json;
+mod keep_going;
 mod mkfs;
 mod mount;
 mod oci;

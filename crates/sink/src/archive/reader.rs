@@ -5,8 +5,10 @@
 //! that share a pcluster are neighbours in a walk as a rule, and so mostly in one window: the pcluster is decoded once. While a
 //! window is written, the next one is read.
 
+use super::damage::Damage;
 use super::member::{Body, Links, Member, Rules};
 use super::members::Members;
+use super::options::ExportOptions;
 use super::report::Loss;
 use super::window::{Part, Window};
 use crate::SinkError;
@@ -30,6 +32,9 @@ pub(super) struct Reader<'a> {
     members: Members<'a>,
     rules: &'a Rules,
     threads: Threads,
+    /// Whether maps of data are read before members are begun.
+    looks_ahead: bool,
+    damage: Damage,
     control: Control<'a>,
     names: HashMap<Nid, Names>,
     /// A member of which parts are still to be given.
@@ -66,22 +71,28 @@ impl<'a> Reader<'a> {
         image: &'a Image,
         members: Members<'a>,
         rules: &'a Rules,
-        threads: Threads,
+        options: &ExportOptions,
         control: Control<'a>,
     ) -> Self {
-        Self { image, members, rules, threads, control, names: HashMap::new(), current: None }
+        let (threads, looks_ahead, damage) = (options.threads, options.keep_going, Damage::new(options));
+        Self { image, members, rules, threads, looks_ahead, damage, control, names: HashMap::new(), current: None }
     }
 
     /// Count the names that `members`, which are the same as those to be read, have for each inode.
     pub(super) fn count_names(&mut self, mut members: Members<'_>) -> Result<(), SinkError> {
-        while let Some((path, inode)) = members.next()? {
+        loop {
             self.check_stop()?;
+            let next = members.next();
+            let Some(next) = self.damage.survive(next)? else { continue };
+            let Some((path, inode)) = next else { break };
             if has_links(&inode) {
                 let names = self.names.entry(inode.nid);
                 let names = names.or_insert_with(|| Names { first: path.into(), count: 0, left: 0 });
                 (names.count, names.left) = (names.count.saturating_add(1), names.left.saturating_add(1));
             }
         }
+        // It is met again.
+        self.damage.take();
         Ok(())
     }
 
@@ -92,9 +103,14 @@ impl<'a> Reader<'a> {
         while len < WINDOW_LEN && metadata_len < METADATA_LEN {
             self.check_stop()?;
             if self.current.is_none() {
-                match self.members.next()? {
-                    Some((path, inode)) => self.current = Some(self.begin(path, inode)?),
-                    None => break,
+                let next = self.members.next();
+                match self.damage.survive(next)? {
+                    None => metadata_len += size_of::<SinkError>(),
+                    Some(Some((path, inode))) => self.current = self.begin(path, inode)?,
+                    Some(None) => break,
+                }
+                if self.current.is_none() {
+                    continue;
                 }
             }
             let Some(mut current) = self.current.take() else { break };
@@ -116,16 +132,16 @@ impl<'a> Reader<'a> {
                 self.current = Some(current);
             }
         }
-        if parts.is_empty() {
+        if parts.is_empty() && self.damage.is_none() {
             return Ok(None);
         }
         let contents = self.fetch(&parts, &fetches, memory, len)?;
-        Ok(Some(Window { parts, contents }))
+        Ok(Some(Window { parts, contents, damage: self.damage.take() }))
     }
 
     /// Read contents into their places.
     fn fetch(
-        &self,
+        &mut self,
         parts: &[Part],
         fetches: &[(usize, Fetch)],
         mut memory: Vec<u8>,
@@ -139,19 +155,31 @@ impl<'a> Reader<'a> {
             rest = behind;
         }
         let read = self.image.read_many_into(&mut reads, self.threads);
-        for ((nth, fetch), result) in fetches.iter().zip(read) {
-            let path = &parts[*nth].member.path;
-            let have = result.map_err(|error| error.at_path(path))?;
-            debug_assert_eq!(have, fetch.len, "ranges lie inside their files");
+        let mut start = 0;
+        for ((nth, Fetch { inode, off, len }), result) in fetches.iter().zip(read) {
+            let (path, place) = (&parts[*nth].member.path, start..start + len);
+            start = place.end;
+            match result {
+                Ok(have) => debug_assert_eq!(have, *len, "ranges lie inside their files"),
+                Err(error) => self.damage.salvage(self.image, path, (inode, *off, &mut memory[place]), error)?,
+            }
         }
         (self.control.progress)(len as u64);
         Ok(memory)
     }
 
-    fn begin(&mut self, path: Vec<u8>, inode: Inode) -> Result<Current, SinkError> {
-        let member = self.member(path, inode)?;
+    /// Begin a member; `None`: it is left out.
+    fn begin(&mut self, path: Vec<u8>, inode: Inode) -> Result<Option<Current>, SinkError> {
+        let member = self.member(path, inode);
+        let Some(member) = self.damage.survive(member)? else {
+            // Another name of it must not refer to this one.
+            if self.rules.links == Links::ToFirst {
+                self.names.remove(&inode.nid);
+            }
+            return Ok(None);
+        };
         let left = if self.rules.contents { member.data_len() } else { 0 };
-        Ok(Current { member: Arc::new(member), is_begun: false, left, range: 0, done: 0 })
+        Ok(Some(Current { member: Arc::new(member), is_begun: false, left, range: 0, done: 0 }))
     }
 
     fn member(&mut self, path: Vec<u8>, inode: Inode) -> Result<Member, SinkError> {
@@ -210,7 +238,13 @@ impl<'a> Reader<'a> {
         Ok(match inode.file_type() {
             FileType::Symlink => Body::Target(self.image.read_link(inode).map_err(|error| error.at_path(path))?),
             FileType::Regular if self.rules.sparse => Body::Data(self.data_ranges(path, inode)?),
-            FileType::Regular if inode.size() > 0 => Body::Data(iter::once(0..inode.size()).collect()),
+            FileType::Regular if inode.size() > 0 => {
+                // A file of any length whose map cannot be read would be zeros of that length.
+                if self.looks_ahead {
+                    self.data_ranges(path, inode)?;
+                }
+                Body::Data(iter::once(0..inode.size()).collect())
+            }
             _ => Body::Nothing,
         })
     }

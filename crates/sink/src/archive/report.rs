@@ -1,5 +1,6 @@
 //! What was exported, and what the format could not say.
 
+use super::damage::Damage;
 use crate::SinkError;
 use kiln_read::FileType;
 use std::collections::BTreeMap;
@@ -20,8 +21,12 @@ pub struct ExportReport {
     pub bytes: u64,
     /// What the format cannot say, by kind.
     pub losses: BTreeMap<Loss, LossCount>,
-    /// Files of a composefs image whose contents are objects outside of it, by path ([`SinkError::NeedsObject`]).
+    /// Files of a composefs image whose contents are objects outside of it, by path ([`SinkError::NeedsObject`]), and, with
+    /// [`keep_going`](super::ExportOptions::keep_going), what could not be read; below a directory that cannot be listed nothing is.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
+    /// Files that have zeros for a part of their contents that could not be read, by path, with the first reason; with
+    /// [`keep_going`](super::ExportOptions::keep_going).
+    pub damaged: Vec<(Vec<u8>, SinkError)>,
 }
 
 /// How often a format could not say something.
@@ -99,7 +104,18 @@ impl fmt::Display for Loss {
 impl ExportReport {
     /// Whether something that was asked for is not in the archive.
     pub fn is_incomplete(&self) -> bool {
-        !self.skipped.is_empty() || self.losses.keys().any(|loss| loss.is_missing())
+        !self.skipped.is_empty() || !self.damaged.is_empty() || self.losses.keys().any(|loss| loss.is_missing())
+    }
+
+    /// What the reader met.
+    pub(super) fn add_damage(&mut self, damage: &mut Damage) {
+        self.skipped.append(&mut damage.left_out);
+        for (path, error) in damage.zeroed.drain(..) {
+            // A long file comes in several windows, one behind the other.
+            if self.damaged.last().is_none_or(|(last, _)| *last != path) {
+                self.damaged.push((path, error));
+            }
+        }
     }
 
     /// `path` lost something.

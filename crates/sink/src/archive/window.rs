@@ -1,5 +1,6 @@
 //! Members with their contents, as many as fit into memory at once.
 
+use super::damage::Damage;
 use super::member::Member;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ pub(super) struct Window {
     pub(super) parts: Vec<Part>,
     /// The contents of all parts.
     pub(super) contents: Vec<u8>,
+    /// What was to be in it and could not be read.
+    pub(super) damage: Damage,
 }
 
 /// A member, or a part of one that is longer than a window.

@@ -2,14 +2,14 @@
 
 use kiln_builder::tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
 use kiln_read::ReadAt;
-use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{SourceError, Unreadable};
+use crate::input::spool_error::{is_of_spool, spool_failed};
+use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 use crate::stored::{ArchiveDevice, Run, StoredFiles};
@@ -27,7 +27,7 @@ pub(crate) struct Members<'a> {
     pub(crate) builder: Builder,
     pub(crate) files: StoredFiles,
     memory: MemoryLimit,
-    skipped: Vec<Unreadable>,
+    left_out: LeftOut<'a>,
 }
 
 /// What is in an archive, and where it has the data.
@@ -42,7 +42,7 @@ impl<'a> Members<'a> {
     /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
-        Self { path, options, builder, files, memory, skipped: Vec::new() }
+        Self { path, options, builder, files, memory, left_out: LeftOut::new(path, options) }
     }
 
     /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
@@ -62,6 +62,10 @@ impl<'a> Members<'a> {
     /// That reading at byte `offset` failed.
     pub(crate) fn unreadable(&self, offset: u64, error: &io::Error) -> SourceError {
         let reason = match error.kind() {
+            kind if is_of_spool(error) => {
+                let source = spool_failed(kind, error.to_string());
+                return Unreadable { path: self.path.to_owned(), source }.into();
+            }
             io::ErrorKind::UnexpectedEof => "the archive ends in the middle of a member".into(),
             _ => error.to_string(),
         };
@@ -115,12 +119,20 @@ impl<'a> Members<'a> {
     /// # Errors
     /// `error`, unless the scan keeps going.
     pub(crate) fn leave_out(&mut self, offset: u64, name: &[u8], error: io::Error) -> Result<(), SourceError> {
-        if !self.options.keep_going {
-            return Err(self.malformed(offset, format!("{}: {error}", name.escape_ascii())));
-        }
         self.charge(name, 0)?;
-        self.skipped.push(listed(self.path, name, error));
-        Ok(())
+        let error = self.malformed(offset, error.to_string());
+        self.left_out.add(name, error)
+    }
+
+    /// What was read of the member `name`; `None`: it is left out.
+    ///
+    /// # Errors
+    /// As [`LeftOut::add`].
+    pub(crate) fn survive<T>(&mut self, name: &[u8], read: Result<T, SourceError>) -> Result<Option<T>, SourceError> {
+        if read.is_err() {
+            self.charge(name, 0)?;
+        }
+        self.left_out.survive(name, read)
     }
 
     fn settle<T>(&mut self, offset: u64, name: &[u8], done: Result<T, TreeError>) -> Result<Option<T>, SourceError> {
@@ -157,21 +169,18 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     /// As [`Members::finish`].
-    pub(crate) fn finish_with(mut self, contents: Box<dyn Contents>) -> Result<Scan, SourceError> {
-        let mut on_lost = |error: TreeError| match self.options.keep_going {
+    pub(crate) fn finish_with(self, contents: Box<dyn Contents>) -> Result<Scan, SourceError> {
+        let (path, mut left_out, keep_going) = (self.path, self.left_out, self.options.keep_going);
+        let mut on_lost = |error: TreeError| match keep_going {
             true => {
-                self.skipped.push(listed(self.path, &error.path, io::Error::other(error.problem)));
+                let name = error.path.clone();
+                // With `keep_going`, errors of a tree end no scan.
+                let _ = left_out.add(&name, SourceError::tree(path)(error));
                 Ok(())
             }
             false => Err(error),
         };
-        let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(self.path))?;
-        Ok(Scan { skipped: self.skipped, ..Scan::from(tree) })
+        let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(path))?;
+        Ok(Scan { skipped: left_out.into_list(), ..Scan::from(tree) })
     }
-}
-
-/// That the member `name` of the archive at `root` is left out.
-fn listed(root: &Path, name: &[u8], source: io::Error) -> Unreadable {
-    let start = name.iter().position(|&byte| byte != b'/').unwrap_or(name.len());
-    Unreadable { path: root.join(OsStr::from_bytes(&name[start..])), source }
 }

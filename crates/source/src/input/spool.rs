@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::spool_error::spool_failed;
+
 /// How many bytes the nameless files may hold together of all sources that were opened with this limit, or with a clone of it.
 ///
 /// Without one, what a few bytes of a hostile archive unpack to fills a disk.
@@ -34,7 +36,7 @@ impl SpoolLimit {
                     "what cannot be read twice takes more than {} bytes: allow more by --spool-max, if the source is to be trusted",
                     self.max
                 );
-                Err(io::Error::new(io::ErrorKind::QuotaExceeded, reason))
+                Err(spool_failed(io::ErrorKind::QuotaExceeded, reason))
             }
         }
     }
@@ -82,7 +84,7 @@ impl SpoolPlace {
 
     /// That `what`, which is kept here, could not be written.
     pub(crate) fn write_error(&self, what: &str, error: &io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("{what} is kept in {}: {error}", self.dir.display()))
+        spool_failed(error.kind(), format!("{what} is kept in {}: {error}", self.dir.display()))
     }
 }
 

@@ -49,7 +49,11 @@ impl Spooled {
                 Ok(0) => self.is_at_end = true,
                 Ok(part) => self.filled += part,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(stream_error(error)),
+                Err(error) => {
+                    // What comes behind an error of a decoder is anything.
+                    self.is_at_end = true;
+                    return Err(stream_error(error));
+                }
             }
         }
         Ok(&self.buffer[self.passed..self.filled])

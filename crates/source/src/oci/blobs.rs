@@ -92,16 +92,30 @@ impl Blobs {
         descriptor: &Descriptor,
         options: &ScanOptions<'_>,
     ) -> Result<Arc<dyn ReadAt>, SourceError> {
+        let blob = self.unchecked(descriptor)?;
+        self.check(descriptor, &*blob, options).map(|()| blob)
+    }
+
+    /// The blob of a descriptor, whatever is in it.
+    pub(super) fn unchecked(&self, descriptor: &Descriptor) -> Result<Arc<dyn ReadAt>, SourceError> {
+        self.required(&self.blob_name(descriptor)?)
+    }
+
+    /// That a blob has the length and digest of its descriptor.
+    pub(super) fn check(
+        &self,
+        descriptor: &Descriptor,
+        blob: &dyn ReadAt,
+        options: &ScanOptions<'_>,
+    ) -> Result<(), SourceError> {
         let name = self.blob_name(descriptor)?;
-        let blob = self.required(&name)?;
-        let unreadable = |source| Unreadable { path: self.path.join(&name), source };
-        let len = blob.len().map_err(unreadable)?;
+        let len = blob.len().map_err(|source| Unreadable { path: self.path.join(&name), source })?;
         if len != descriptor.size {
             return Err(self.wrong(&name, format!("size = {}, but the blob has {len} bytes", descriptor.size)));
         }
-        let found = self.digest(&name, &*blob, options)?;
+        let found = self.digest(&name, blob, options)?;
         match descriptor.digest == found {
-            true => Ok(blob),
+            true => Ok(()),
             false => Err(self.wrong(&name, format!("digest = {}, but the blob has {found}", descriptor.digest))),
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::archive::tar::source as tar;
-use crate::error::SourceError;
+use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::filter::overlay::{from_aufs, strip};
 use crate::image::erofs::source as erofs;
@@ -24,6 +24,8 @@ pub(super) struct Layer {
     /// A tar layer: its marks are names.
     has_aufs_marks: bool,
     place: Place,
+    /// That it has not the digest that it should have, where a scan keeps going nevertheless.
+    damage: Option<Unreadable>,
 }
 
 /// Where a layer lies.
@@ -48,7 +50,12 @@ impl Layer {
         let candidate = Candidate::of_bytes(&path, &options, blob)?;
         let has_aufs_marks = (tar::KIND.is)(&candidate);
         let inner = open_candidate(KINDS, candidate)?;
-        Ok(Self { path, inner, has_aufs_marks, place })
+        Ok(Self { path, inner, has_aufs_marks, place, damage: None })
+    }
+
+    /// The same with what is wrong with its blob, where a scan keeps going nevertheless.
+    pub(super) fn with_damage(self, damage: Option<Unreadable>) -> Self {
+        Self { damage, ..self }
     }
 
     /// All that is in it.
@@ -57,8 +64,9 @@ impl Layer {
     /// As [`Source::read`].
     pub(super) fn read_all(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
-        let Scan { tree, skipped, outputs } =
+        let Scan { tree, mut skipped, outputs } =
             self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        skipped.extend(self.damage.as_ref().map(Unreadable::again));
         let (mut builder, contents) = Builder::from_tree(tree);
         if self.has_aufs_marks {
             from_aufs(&mut builder).map_err(SourceError::tree(&self.path))?;

@@ -11,6 +11,7 @@ use super::layer::{Layer, Place};
 use crate::error::SourceError;
 use crate::filter::overlay::is_opaque;
 use crate::input::candidate::SourceOptions;
+use crate::left_out::LeftOut;
 use crate::merge::Whiteouts;
 use crate::merge::overlay::{Overlay, with_marks};
 use crate::source::{Scan, ScanOptions, Scanned, Source};
@@ -48,7 +49,7 @@ impl Stack {
     /// Layer `at` as it is by itself.
     ///
     /// # Errors
-    /// A blob that is missing or has another digest; what is neither a tar archive nor an EROFS image.
+    /// A blob that is missing, or has another digest unless the scan keeps going; what is neither a tar archive nor an EROFS image.
     pub(super) fn layer(
         &self,
         at: usize,
@@ -56,12 +57,19 @@ impl Stack {
         options: &ScanOptions<'_>,
     ) -> Result<Layer, SourceError> {
         let layer = &self.layers[at];
+        let path = self.layer_path(layer);
+        let mut left_out = LeftOut::new(&path, options);
         let blob = match &layer.place {
-            LayerPlace::Blob(descriptor) => self.blobs.blob(descriptor, options)?,
+            LayerPlace::Blob(descriptor) => {
+                let blob = self.blobs.unchecked(descriptor)?;
+                left_out.survive(b"", self.blobs.check(descriptor, &*blob, options))?;
+                blob
+            }
             LayerPlace::Path(path) => self.blobs.required(path)?,
         };
+        let damage = left_out.into_list().pop();
         let place = if at == 0 { Place::Lowest } else { Place::Upper };
-        Layer::open(self.layer_path(layer), blob, source, place)
+        Ok(Layer::open(path, blob, source, place)?.with_damage(damage))
     }
 
     /// Layer `at` over those below it. It is cheapest to read layers in their order: those below are read again where they were not

@@ -62,7 +62,8 @@ fn damaged_images_are_errors_at_worst() {
             let mut bytes = golden.bytes.clone();
             damager.damage(&mut bytes, &golden.bytes);
             let Ok(image) = golden.open_as(bytes) else { continue };
-            for options in all_options().into_iter().take(5) {
+            let options = all_options().into_iter().take(5);
+            for options in options.flat_map(|options| [options, ExportOptions { keep_going: true, ..options }]) {
                 // What says that it is endless is ended.
                 let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
                 let progress = |bytes| {

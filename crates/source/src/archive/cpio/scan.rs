@@ -18,6 +18,8 @@ const NAME_MAX_LEN: u64 = 64 << 10;
 const TRAILER: &[u8] = b"TRAILER!!!";
 /// Bytes between archives, or of data, that are looked at together.
 const PIECE_LEN: usize = 1 << 16;
+/// No header is longer.
+const HEADER_MAX_LEN: usize = 128;
 /// What tells a compressed stream: its first bytes, of which the .lzma format needs most.
 const HEAD_LEN: usize = 16;
 
@@ -27,10 +29,22 @@ const HEAD_LEN: usize = 16;
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &SpoolPlace) -> Result<(), SourceError> {
     let mut scan = Scan { tape, members, spool_place, archive_off: 0, is_decompressed: false, links: Links::default() };
-    while scan.next_archive()? {
-        while scan.next_member()? {}
+    let (mut is_in_archive, mut is_first) = (false, true);
+    loop {
+        let step = if is_in_archive { scan.next_member() } else { scan.next_archive() };
+        match step {
+            Ok(false) if !is_in_archive => return Ok(()),
+            Ok(goes_on) => (is_in_archive, is_first) = (goes_on, false),
+            Err(error) if is_first => return Err(error),
+            Err(error) => {
+                scan.members.survive(b"", Err::<(), _>(error))?;
+                if !scan.find_header()? {
+                    return Ok(());
+                }
+                is_in_archive = true;
+            }
+        }
     }
-    Ok(())
 }
 
 struct Scan<'s, 'a> {
@@ -46,6 +60,33 @@ struct Scan<'s, 'a> {
 }
 
 impl Scan<'_, '_> {
+    /// Go on with the next member behind a damaged place; `false`: there is none.
+    fn find_header(&mut self) -> Result<bool, SourceError> {
+        let mut piece = vec![0; PIECE_LEN];
+        loop {
+            let offset = self.tape.offset();
+            self.members.begin(offset)?;
+            let found = self.tape.peek(&mut piece).and_then(|len| {
+                let is_aligned = |at: usize, format: Format| {
+                    (offset + at as u64 - self.archive_off).is_multiple_of(format.alignment())
+                };
+                let at = (0..len).find(|&at| header_at(&piece[at..len]).is_some_and(|format| is_aligned(at, format)));
+                // A header may begin in what is left and end behind it.
+                let passed = at.unwrap_or(if len == PIECE_LEN { len - HEADER_MAX_LEN } else { len });
+                self.tape.skip(passed as u64).map(|()| (at.is_some(), len < PIECE_LEN))
+            });
+            match found {
+                Ok((true, _)) => return Ok(true),
+                Ok((false, true)) => return Ok(false),
+                Ok((false, false)) => {}
+                Err(error) => {
+                    let error = self.members.unreadable(offset, &error);
+                    return self.members.survive(b"", Err(error)).map(|_: Option<()>| false);
+                }
+            }
+        }
+    }
+
     /// Go to the next archive; `false`: there is none.
     fn next_archive(&mut self) -> Result<bool, SourceError> {
         self.skip_zeros()?;
@@ -132,9 +173,23 @@ impl Scan<'_, '_> {
 
     /// The member `name` at byte `offset`, of which the data follow.
     fn member(&mut self, offset: u64, header: &Header, name: &[u8]) -> Result<(), SourceError> {
-        let kind = match header.file_type() {
-            0o100_000 => self.file(offset, header)?,
-            0o120_000 => self.symlink(offset, header)?,
+        let kind = self.kind(offset, header);
+        let Some(kind) = self.members.survive(name, kind)? else { return Ok(()) };
+        let kind = kind.and_then(|kind| if name.is_empty() { Err("it has no name".into()) } else { Ok(kind) });
+        match kind {
+            Ok(kind) => {
+                let node = Node { meta: header.metadata(), xattrs: ThinSlice::default(), kind };
+                self.links.insert(self.members, (offset, name), header, node)
+            }
+            Err(reason) => self.members.leave_out(offset, name, io::Error::other(reason)),
+        }
+    }
+
+    /// What a member is, of which the data are passed; or why it is nothing.
+    fn kind(&mut self, offset: u64, header: &Header) -> Result<Result<Kind, String>, SourceError> {
+        Ok(match header.file_type() {
+            0o100_000 => return self.file(offset, header),
+            0o120_000 => return self.symlink(offset, header),
             file_type => {
                 self.pass_data(offset, header)?;
                 match file_type {
@@ -146,15 +201,7 @@ impl Scan<'_, '_> {
                     _ => Err(format!("mode = {:#o}: no type of file", header.mode)),
                 }
             }
-        };
-        let kind = kind.and_then(|kind| if name.is_empty() { Err("it has no name".into()) } else { Ok(kind) });
-        match kind {
-            Ok(kind) => {
-                let node = Node { meta: header.metadata(), xattrs: ThinSlice::default(), kind };
-                self.links.insert(self.members, (offset, name), header, node)
-            }
-            Err(reason) => self.members.leave_out(offset, name, io::Error::other(reason)),
-        }
+        })
     }
 
     /// A regular file; or why it is none.
@@ -231,6 +278,14 @@ impl Scan<'_, '_> {
             _ => self.members.unreadable(offset, error),
         }
     }
+}
+
+/// The format of the header that these bytes begin with, if it is whole and one that members have.
+fn header_at(bytes: &[u8]) -> Option<Format> {
+    let format = Format::of(bytes.get(..MAGIC_LEN)?)?;
+    let fields = bytes.get(MAGIC_LEN..MAGIC_LEN + format.fields_len() as usize)?;
+    let header = Header::parse(format, fields).ok()?;
+    (1..=NAME_MAX_LEN).contains(&header.name_len).then_some(format)
 }
 
 /// The numbers of a device.

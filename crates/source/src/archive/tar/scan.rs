@@ -3,7 +3,7 @@
 use kiln_builder::tree::Kind;
 use std::io;
 
-use super::header::{Header, RECORD_LEN, Record, SIZE, until_zero};
+use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};
 use super::member::{Member, What};
 use super::pax::{Extended, Scope};
 use super::sparse::{self, MapText, SparseMap};
@@ -24,13 +24,22 @@ const GLOBAL_MAX_LEN: u64 = 1 << 16;
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, omits_data: bool) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, omits_data, global: Extended::default() };
+    let mut scan = Scan { tape, members, omits_data, global: Extended::default(), found: None };
+    let mut is_archive = false;
     // Two records of zeros end an archive, but others may follow behind (`cat a.tar b.tar`), and some programs leave them out.
-    while let Some((offset, record)) = scan.next_record()? {
-        let header = scan.header(offset, &record)?;
-        scan.member(offset, header)?;
+    loop {
+        match scan.next_member() {
+            Ok(true) => is_archive = true,
+            Ok(false) => return Ok(()),
+            Err(error) if !is_archive => return Err(error),
+            Err(error) => {
+                scan.members.survive(b"", Err::<(), _>(error))?;
+                if !scan.find_header()? {
+                    return Ok(());
+                }
+            }
+        }
     }
-    Ok(())
 }
 
 struct Scan<'s, 'a> {
@@ -40,14 +49,53 @@ struct Scan<'s, 'a> {
     omits_data: bool,
     /// What is said of all members from here on.
     global: Extended,
+    /// The next header behind a damaged place, if it was looked for.
+    found: Option<(u64, Record)>,
 }
 
 /// A map, if there is one, and the bytes of data that it took; or why the map is none.
 type MapOf = Result<(Option<SparseMap>, u64), String>;
 
 impl Scan<'_, '_> {
+    /// Read a member; `false`: the archive ends.
+    fn next_member(&mut self) -> Result<bool, SourceError> {
+        let Some((offset, record)) = self.next_record()? else { return Ok(false) };
+        let header = self.header(offset, &record)?;
+        self.member(offset, header).map(|()| true)
+    }
+
+    /// Go on with the next record that is a header, behind a damaged place; `false`: there is none.
+    fn find_header(&mut self) -> Result<bool, SourceError> {
+        let mut record = [0; RECORD_LEN];
+        // The damage may be the end of the archive, or of the stream that it comes in.
+        if self.tape.skip(self.tape.offset().wrapping_neg() % RECORD_LEN as u64).is_err() {
+            return Ok(false);
+        }
+        loop {
+            let offset = self.tape.offset();
+            self.members.begin(offset)?;
+            match self.tape.fill(&mut record) {
+                Ok(RECORD_LEN) if is_header(&record) => {
+                    self.found = Some((offset, record));
+                    return Ok(true);
+                }
+                Ok(RECORD_LEN) => {}
+                Ok(_) => return Ok(false),
+                Err(error) => {
+                    return self
+                        .members
+                        .survive(b"", Err(self.members.unreadable(offset, &error)))
+                        .map(|_: Option<()>| false);
+                }
+            }
+        }
+    }
+
     /// The next record that is not all zeros, and where it begins; `None` at the end.
     fn next_record(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
+        if let Some(found) = self.found.take() {
+            return Ok(Some(found));
+        }
         let mut record = [0; RECORD_LEN];
         loop {
             let offset = self.tape.offset();
@@ -130,17 +178,15 @@ impl Scan<'_, '_> {
         Ok(until_zero(&payload).to_vec())
     }
 
-    /// Pass data of `len` bytes of the member `path`, of which `passed` were passed already, and what fills their last record.
-    fn skip_data(&mut self, path: &[u8], len: u64, passed: u64) -> Result<(), SourceError> {
+    /// Pass data of `len` bytes, of which `passed` were passed already, and what fills their last record.
+    fn skip_data(&mut self, len: u64, passed: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
         if let Err(error) = self.tape.skip(len - passed) {
             let there = passed + (self.tape.offset() - at);
             return Err(match error.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    let reason =
-                        format!("{}: the archive ends {there} bytes into its {len} bytes", path.escape_ascii());
-                    self.members.malformed(at - passed, reason)
-                }
+                io::ErrorKind::UnexpectedEof => self
+                    .members
+                    .malformed(at - passed, format!("the archive ends {there} bytes into a file of {len} bytes")),
                 _ => self.members.unreadable(at, &error),
             });
         }
@@ -163,14 +209,8 @@ impl Scan<'_, '_> {
     /// Pass the data of a member, and put it in the tree.
     fn insert(&mut self, mut member: Member<'_>) -> Result<(), SourceError> {
         let (offset, what) = (member.offset, member.what());
-        let wrong = |reason| self.members.malformed(offset, format!("{}: {reason}", member.path.escape_ascii()));
-        let size = member.stored_len(what).map_err(wrong)?;
-        let file = match what {
-            What::File | What::OldSparseFile if self.omits_data => Ok(self.omitted_file(&member, size)?),
-            What::File | What::OldSparseFile => self.file(&member, size)?,
-            _ if self.omits_data => Ok(Kind::Fifo),
-            _ => self.skip_data(&member.path, size, 0).map(|()| Ok(Kind::Fifo))?,
-        };
+        let data = self.data(&member, what);
+        let Some(file) = self.members.survive(&member.path, data)? else { return Ok(()) };
         let (path, target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
         let kind = match what {
             What::Nothing => return Ok(()),
@@ -192,14 +232,25 @@ impl Scan<'_, '_> {
         }
     }
 
+    /// Pass the data of a member. Of a regular file, what it is, or why it is none.
+    fn data(&mut self, member: &Member<'_>, what: What) -> Result<Result<Kind, String>, SourceError> {
+        let size = member.stored_len(what).map_err(|reason| self.members.malformed(member.offset, reason))?;
+        match what {
+            What::File | What::OldSparseFile if self.omits_data => self.omitted_file(member, size).map(Ok),
+            What::File | What::OldSparseFile => self.file(member, size),
+            _ if self.omits_data => Ok(Ok(Kind::Fifo)),
+            _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo)),
+        }
+    }
+
     /// A regular file with data of `size` bytes, which are passed; or why it is none.
     fn file(&mut self, member: &Member<'_>, size: u64) -> Result<Result<Kind, String>, SourceError> {
         let (map, passed) = match self.map(member, size)? {
             Ok(found) => found,
-            Err(reason) => return self.skip_data(&member.path, size, 0).map(|()| Err(reason)),
+            Err(reason) => return self.skip_data(size, 0).map(|()| Err(reason)),
         };
         let start = self.tape.offset();
-        self.skip_data(&member.path, size, passed)?;
+        self.skip_data(size, passed)?;
         let Some(map) = map else { return Ok(Ok(self.members.whole_file(start..start + size))) };
         Ok(match map.finish(start, size - passed) {
             Ok((len, runs)) => {

@@ -50,6 +50,8 @@ pub(super) struct ZipContents {
     bytes: Bytes,
     /// The range and checksum of what is stored as it is, by content id.
     stored: Vec<Option<(Range<u64>, u32)>>,
+    /// Where the data of each begin, in bytes.
+    starts: Vec<u64>,
     decoded: DecodedContents<PackedFiles>,
 }
 
@@ -58,8 +60,9 @@ impl ZipContents {
     pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
         let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
+        let starts = files.iter().map(|file| file.stored.start).collect();
         let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_place.clone());
-        Self { bytes, stored, decoded }
+        Self { bytes, stored, starts, decoded }
     }
 }
 
@@ -74,9 +77,14 @@ impl Contents for ZipContents {
                 crc: Crc::new(),
                 checked_len: 0,
             })),
-            None => Ok(self.decoded.open(idx)?),
+            None => self.decoded.open(idx).map_err(|error| at_byte(self.starts[idx], &error)),
         }
     }
+}
+
+/// The error of a member whose data begin at byte `start` of the archive.
+fn at_byte(start: u64, error: &io::Error) -> ContentError {
+    io::Error::new(error.kind(), format!("its data at byte {start} of the archive: {error}")).into()
 }
 
 /// A member that lies in the archive as it is.
@@ -111,7 +119,7 @@ impl Content for StoredMember {
         }
         // Once all was seen and is wrong, no part of it is handed out again.
         if self.checked_len == self.len() && self.crc.sum() != self.expected {
-            return Err(wrong_crc(self.crc.sum(), self.expected).into());
+            return Err(at_byte(self.range.start, &wrong_crc(self.crc.sum(), self.expected)));
         }
         Ok(())
     }

@@ -50,8 +50,9 @@ fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Me
         let record = records.next_entry();
         let record = record.map_err(|error| {
             members.malformed(off, format!("a record of the central directory behind this place: {error}"))
-        })?;
-        let Some(record) = record else { return Ok(list) };
+        });
+        // Where a record cannot be read, it is not known where the next one begins.
+        let Some(Some(record)) = members.survive(b"", record)? else { return Ok(list) };
         off = record.central_directory_offset();
         members.begin(off)?;
         match member(&record, archive, len) {

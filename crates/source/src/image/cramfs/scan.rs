@@ -19,12 +19,18 @@ use crate::source::{Scan, ScanOptions};
 /// The longest target of a symbolic link that Linux knows, in bytes.
 const TARGET_MAX_LEN: u32 = 4095;
 
-/// Scan all of an image, which errors call `path`.
+/// Scan all of an image, which errors call `path`. `intact` says whether it has its CRC.
 ///
 /// # Errors
-/// The first directory or inode that cannot be read, with its path, unless the scan keeps going; the root.
-pub(super) fn scan(volume: &Arc<Volume>, path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-    let members = Members::new(path, options, Metadata::default().into());
+/// Unless the scan keeps going: that it has not, and the first directory or inode that cannot be read, with its path. In any case the root.
+pub(super) fn scan(
+    volume: &Arc<Volume>,
+    path: &Path,
+    intact: Result<(), SourceError>,
+    options: &ScanOptions<'_>,
+) -> Result<Scan, SourceError> {
+    let mut members = Members::new(path, options, Metadata::default().into());
+    members.survive(b"", intact)?;
     let mut scanner = Scanner { volume, members, regions: Regions::default(), files: Vec::new(), open: Vec::new() };
     scanner.begin()?;
     let root = scanner.root();

@@ -80,9 +80,9 @@ impl Source for CramfsSource {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        self.check_crc(options)?;
+        let intact = self.check_crc(options);
         let (bytes, superblock) = (Arc::clone(&self.bytes), &self.superblock);
         let volume = Volume { bytes, order: superblock.order, root_off: superblock.root_off(), len: self.len };
-        scan(&Arc::new(volume), &self.path, options).map(Scanned::Everything)
+        scan(&Arc::new(volume), &self.path, intact, options).map(Scanned::Everything)
     }
 }

@@ -1,6 +1,6 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
+use kiln_builder::tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
@@ -8,9 +8,10 @@ use std::path::Path;
 
 use super::contents::ImageContents;
 use super::device::ImageDevices;
-use crate::error::SourceError;
+use crate::error::{SourceError, Unreadable};
+use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
-use crate::source::ScanOptions;
+use crate::source::{Scan, ScanOptions};
 
 /// An image, and what errors call it.
 #[derive(Clone, Copy)]
@@ -36,22 +37,26 @@ impl Named<'_> {
 /// Scan all of an image, to which others refer as `devices`.
 ///
 /// # Errors
-/// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
+/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root; a directory with
+/// several names.
 pub(super) fn scan(
     named: Named<'_>,
     devices: Option<ImageDevices>,
     options: &ScanOptions<'_>,
-) -> Result<Tree, SourceError> {
+) -> Result<Scan, SourceError> {
     let image = named.image;
     let root = image.inode(image.root_nid()).map_err(|error| named.unreadable(error))?;
-    let mut scanner = Scanner::new(named);
+    let mut scanner = Scanner::new(named, options);
     for entry in image.walk(&root, b"") {
         options.check_stop()?;
-        let entry = entry.map_err(|error| named.unreadable(error))?;
-        scanner.add(&entry.path, &entry.inode)?;
+        match entry {
+            Ok(entry) => scanner.add(&entry.path, &entry.inode)?,
+            Err(error) => scanner.leave_out(error)?,
+        }
     }
     let contents = ImageContents { image: image.clone(), nids: scanner.contents, devices };
-    scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))
+    let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))?;
+    Ok(Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) })
 }
 
 struct Scanner<'a> {
@@ -61,16 +66,25 @@ struct Scanner<'a> {
     contents: Vec<Nid>,
     /// Nodes of inodes with several names.
     linked: HashMap<Nid, NodeId>,
-    /// Directories from the root to where the walk is, with the lengths of their paths.
-    open: Vec<(NodeId, usize)>,
+    /// Directories from the root to where the walk is, with the lengths of their paths; `None`: it is left out, and so is all below.
+    open: Vec<(Option<NodeId>, usize)>,
     memory: MemoryLimit,
+    left_out: LeftOut<'a>,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(named: Named<'a>) -> Self {
+    fn new(named: Named<'a>, options: &ScanOptions<'_>) -> Self {
         let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
         let memory = MemoryLimit::new(named.image.source_len());
-        Self { named, builder: Builder::default(), contents, linked, open, memory }
+        let left_out = LeftOut::new(named.path, options);
+        Self { named, builder: Builder::default(), contents, linked, open, memory, left_out }
+    }
+
+    /// Leave out what the walk could not read.
+    fn leave_out(&mut self, error: ReadError) -> Result<(), SourceError> {
+        let path = error.path().map(<[u8]>::to_vec).unwrap_or_default();
+        self.charge(size_of::<Unreadable>() + path.len())?;
+        self.left_out.add(&path, self.named.unreadable(error))
     }
 
     /// Add what the walk has met at `path`.
@@ -85,24 +99,29 @@ impl<'a> Scanner<'a> {
         let Some(&(parent, _)) = self.open.last() else {
             let root = self.node(path, inode)?;
             self.builder.insert(b"", root).map_err(|error| self.named.no_tree(error))?;
-            self.open.push((NodeId::ROOT, 0));
+            self.open.push((Some(NodeId::ROOT), 0));
             return Ok(());
         };
-        let node = match known {
-            Some(node) => node,
-            None => {
-                let node = self.node(path, inode)?;
-                self.builder.add(node).map_err(|error| self.named.no_tree(error))?
-            }
+        let node = match (parent, known) {
+            (None, _) => None,
+            (_, Some(node)) => Some(node),
+            (_, None) => match self.node(path, inode) {
+                Ok(node) => Some(self.builder.add(node).map_err(|error| self.named.no_tree(error))?),
+                Err(error) => {
+                    self.charge(size_of::<Unreadable>() + path.len())?;
+                    self.left_out.add(path, error).map(|()| None)?
+                }
+            },
         };
+        if inode.is_dir() {
+            self.open.push((node, path.len()));
+        }
+        let (Some(parent), Some(node)) = (parent, node) else { return Ok(()) };
         if !inode.is_dir() && inode.meta.nlink != 1 {
             self.linked.insert(inode.nid, node);
         }
         self.charge(size_of::<Entry<'_>>() + name.len())?;
         self.builder.name(parent, name, node);
-        if inode.is_dir() {
-            self.open.push((node, path.len()));
-        }
         Ok(())
     }
 

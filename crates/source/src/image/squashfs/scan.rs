@@ -1,7 +1,7 @@
 //! Walking an image, and putting what is found into one tree.
 
 use kiln_builder::tree::{
-    Builder, ContentId, Entry as TreeEntry, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Tree, Xattr,
+    Builder, ContentId, Entry as TreeEntry, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Xattr,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,22 +16,24 @@ use super::problem::{Problem, corrupt};
 use super::superblock::{NO_TABLE, Superblock, u32_le, u64_le};
 use super::table::Table;
 use super::xattrs::Xattrs;
-use crate::error::SourceError;
+use crate::error::{SourceError, Unreadable};
+use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
-use crate::source::ScanOptions;
+use crate::source::{Scan, ScanOptions};
 
 /// Scan all of an image, which errors call `path`.
 ///
 /// # Errors
-/// The first directory, inode or attribute that cannot be read, with its path; a directory with several names.
+/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root; a directory with several
+/// names.
 pub(super) fn scan(
     blocks: &Arc<Blocks>,
     superblock: &Superblock,
     path: &Path,
     options: &ScanOptions<'_>,
-) -> Result<Tree, Problem> {
+) -> Result<Scan, Problem> {
     let metadata = Metadata::new(Arc::clone(blocks));
-    let mut scanner = Scanner::new(&metadata, superblock, path)?;
+    let mut scanner = Scanner::new(&metadata, superblock, path, options)?;
     let check_stop = || options.check_stop();
     let mut next = scanner.begin()?;
     while let Some(dir) = next {
@@ -39,7 +41,8 @@ pub(super) fn scan(
         next = scanner.pending.pop();
     }
     let contents = ImageContents::new(Arc::clone(blocks), superblock.block_len, scanner.files);
-    Ok(scanner.builder.finish(Box::new(contents))?)
+    let tree = scanner.builder.finish(Box::new(contents))?;
+    Ok(Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) })
 }
 
 /// A directory that was met, for messages.
@@ -65,13 +68,19 @@ struct Scanner<'a> {
     pending: Vec<(usize, Listing)>,
     memory: MemoryLimit,
     path: &'a Path,
+    left_out: LeftOut<'a>,
 }
 
 /// What the map of inodes takes for each.
 const KNOWN_COST: usize = 2 * size_of::<(Ref, NodeId)>();
 
 impl<'a> Scanner<'a> {
-    fn new(metadata: &'a Metadata, superblock: &'a Superblock, path: &'a Path) -> Result<Self, Problem> {
+    fn new(
+        metadata: &'a Metadata,
+        superblock: &'a Superblock,
+        path: &'a Path,
+        options: &ScanOptions<'_>,
+    ) -> Result<Self, Problem> {
         let blocks = metadata.blocks();
         let fragments = match superblock.fragment_table_off {
             NO_TABLE => None,
@@ -90,6 +99,7 @@ impl<'a> Scanner<'a> {
             pending: Vec::new(),
             memory: MemoryLimit::new(blocks.len()),
             path,
+            left_out: LeftOut::new(path, options),
         })
     }
 
@@ -109,16 +119,29 @@ impl<'a> Scanner<'a> {
         (dir_idx, listing): (usize, Listing),
         check_stop: &dyn Fn() -> Result<(), SourceError>,
     ) -> Result<(), Problem> {
-        let of_dir = |scanner: &Self, problem: Problem| problem.in_file(&scanner.path_of(dir_idx, b""));
         let entries = Entries::new(self.metadata, self.superblock.directory_table_off, listing);
-        let mut entries = entries.map_err(|problem| of_dir(self, problem))?;
-        while let Some(entry) = entries.next().map_err(|problem| of_dir(self, problem))? {
+        let Some(mut entries) = self.survive(entries, (dir_idx, b""))? else { return Ok(()) };
+        // Where an entry cannot be read, it is not known where the next one begins.
+        loop {
+            let entry = entries.next();
+            let Some(Some(entry)) = self.survive(entry, (dir_idx, b""))? else { return Ok(()) };
             check_stop()?;
             self.memory.charge(size_of::<TreeEntry<'_>>() + entry.name.len(), self.path)?;
             let added = self.entry(dir_idx, &entry.name, entry.inode);
-            added.map_err(|problem| problem.in_file(&self.path_of(dir_idx, &entry.name)))?;
+            self.survive(added, (dir_idx, &entry.name))?;
         }
-        Ok(())
+    }
+
+    /// What was read of the name in a directory, or of the directory; `None`: it is left out.
+    fn survive<T>(
+        &mut self,
+        read: Result<T, Problem>,
+        (dir_idx, name): (usize, &[u8]),
+    ) -> Result<Option<T>, SourceError> {
+        let Err(problem) = read else { return Ok(read.ok()) };
+        let path = self.path_of(dir_idx, name);
+        self.memory.charge(size_of::<Unreadable>() + path.len(), self.path)?;
+        self.left_out.add(&path, problem.of_image(self.path)).map(|()| None)
     }
 
     /// Put a name in the tree, and what it leads to.

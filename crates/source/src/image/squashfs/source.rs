@@ -68,7 +68,7 @@ impl Source for SquashfsSource {
     /// An inode with several names is one node.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         match scan(&self.blocks, &self.superblock, &self.path, options) {
-            Ok(tree) => Ok(Scanned::Everything(tree.into())),
+            Ok(scan) => Ok(Scanned::Everything(scan)),
             Err(problem) => Err(problem.of_image(&self.path)),
         }
     }

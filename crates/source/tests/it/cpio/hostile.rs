@@ -28,10 +28,10 @@ fn errors_name_the_field_and_its_value() {
         (raw(fields(0, 65537, 0), b"a\0", b"").end(), "at byte 0: namesize = 65537: not from 1 to 65536"),
         (raw(fields(0, 65536, 0), b"a\0", b"").end(), "at byte 0: namesize = 65536: behind the end of the archive"),
         (raw(fields(0, 2, 0), b"ab", b"").end(), "at byte 0: name = \"ab\": no zero ends it"),
-        (raw(fields(0, 1, 0), b"\0", b"").end(), "at byte 0: : it has no name"),
+        (raw(fields(0, 1, 0), b"\0", b"").end(), "at byte 0: it has no name"),
         (
             raw(fields(u32::MAX, 2, 0), b"a\0", b"data").end(),
-            "at byte 0: filesize = 4294967295: behind the end of the archive",
+            "at byte 0: a: filesize = 4294967295: behind the end of the archive",
         ),
         (
             Archive::default().raw("070702", &fields(4, 2, 5), b"a\0", b"data").end(),
@@ -39,7 +39,7 @@ fn errors_name_the_field_and_its_value() {
         ),
         (
             Archive::default().raw("070702", &fields(9, 2, 5), b"a\0", b"data").0,
-            "at byte 0: filesize = 9: behind the end of the archive",
+            "at byte 0: a: filesize = 9: behind the end of the archive",
         ),
         (Archive::default().member("a", 0o110_000, b"").end(), "at byte 0: a: mode = 0o110000: no type of file"),
         (Archive::default().member("a", SYMLINK, b"").end(), "at byte 0: a: a symbolic link to \"\""),

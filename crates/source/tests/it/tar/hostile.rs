@@ -69,13 +69,13 @@ fn sizes_that_are_none_are_refused() {
         patch(&mut header, at, bytes);
         error_of(&Archive::default().member("first", b'0', b"1").raw(&header, b"data").end())
     };
-    let at = "at byte 1024: ";
-    assert_eq!(with(124, b"00000000009\0"), format!("{at}a: size = \"00000000009\\x00\": no number"));
-    assert_eq!(with(124, b"-0000000001\0"), format!("{at}a: size = \"-0000000001\\x00\": no number"));
-    assert_eq!(with(124, &[0xFF; 12]), format!("{at}a: size = -1: out of range"));
-    assert!(with(124, &[0x80, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]).starts_with(&format!("{at}a: size = ")));
+    let at = "at byte 1024: a: ";
+    assert_eq!(with(124, b"00000000009\0"), format!("{at}size = \"00000000009\\x00\": no number"));
+    assert_eq!(with(124, b"-0000000001\0"), format!("{at}size = \"-0000000001\\x00\": no number"));
+    assert_eq!(with(124, &[0xFF; 12]), format!("{at}size = -1: out of range"));
+    assert!(with(124, &[0x80, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]).starts_with(&format!("{at}size = ")));
     let huge = with(124, b"\x80\0\0\0\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF");
-    assert_eq!(huge, "at byte 1536: a: the archive ends 1536 bytes into its 9223372036854775807 bytes");
+    assert_eq!(huge, "at byte 1536: a: the archive ends 1536 bytes into a file of 9223372036854775807 bytes");
     assert_eq!(with(108, b"12x"), format!("{at}a: uid = \"12x0007\\x00\": no number"));
     assert_eq!(with(108, &[0xFF; 8]), format!("{at}a: uid = -1: out of range"));
     assert_eq!(with(136, b"garbage!"), format!("{at}a: mtime = \"garbage!144\\x00\": no number"));

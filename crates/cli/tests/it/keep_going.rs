@@ -1,0 +1,315 @@
+//! `--keep-going` with damaged inputs: what can be kept is kept, the rest is told, and the exit code is 3. Without it nothing is made.
+
+use crate::common::{Scratch, json, kiln, run, stderr, stdout, text};
+use kiln_tests::without;
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Files of text that compresses, in the order of their names.
+const FILES: [&str; 4] = ["a", "b", "c", "d"];
+const LEN: usize = 300_000;
+
+fn contents(name: &str) -> Vec<u8> {
+    text(name.as_bytes()[0].into(), LEN)
+}
+
+/// The tree that sources are made of.
+fn tree(scratch: &Scratch) -> String {
+    let root = scratch.path("tree");
+    fs::create_dir(&root).unwrap();
+    FILES.iter().for_each(|name| fs::write(format!("{root}/{name}"), contents(name)).unwrap());
+    root
+}
+
+/// The tree as another kind of source, which kiln makes.
+fn source(scratch: &Scratch, name: &str) -> Vec<u8> {
+    let path = scratch.path(name);
+    stdout(&["convert", &tree(scratch), &path]);
+    fs::read(path).unwrap()
+}
+
+/// Where `part` lies in `bytes`, which hold it once.
+fn find(bytes: &[u8], part: &[u8]) -> usize {
+    let places: Vec<usize> = (0..=bytes.len() - part.len()).filter(|&at| bytes[at..].starts_with(part)).collect();
+    let [at] = places[..] else { panic!("{} lies at {places:?}", part.escape_ascii()) };
+    at
+}
+
+/// Change `len` bytes at `at`.
+fn damage(bytes: &mut [u8], at: usize, len: usize) {
+    bytes[at..at + len].iter_mut().for_each(|byte| *byte ^= 0xff);
+}
+
+/// What `kiln pack --keep-going` skips of the source `bytes`, with the words that each message must hold. All other files of the tree are there,
+/// and what is left out is not.
+fn check(scratch: &Scratch, bytes: &[u8], from: &str, expected: &[(&str, &str)]) {
+    let (source, out) = (scratch.path("damaged"), scratch.path("out"));
+    fs::write(&source, bytes).unwrap();
+    let before = scratch.names();
+    let plain = run(&["pack", "--quiet", "--from", from, &source, &out]);
+    assert_eq!(plain.status.code(), Some(1), "{from}: {}", stderr(&plain));
+    assert!(stderr(&plain).contains(expected[0].1), "{from}: {}", stderr(&plain));
+    assert_eq!(scratch.names(), before, "{from}: nothing is left");
+
+    let kept = run(&["pack", "--quiet", "--keep-going", "--json", "--from", from, &source, &out]);
+    assert_eq!(kept.status.code(), Some(3), "{from}: {}", stderr(&kept));
+    let skipped = json(&kept.stdout)["skipped"].as_array().unwrap().clone();
+    assert_eq!(skipped.len(), expected.len(), "{from}: {skipped:?}");
+    for (skipped, (name, words)) in skipped.iter().zip(expected) {
+        let error = skipped["error"].as_str().unwrap();
+        assert!(error.contains(words), "{from}: {words:?} is not in {error:?}");
+        let path = if name.is_empty() { &source } else { *name };
+        assert_eq!(skipped["path"], path, "{from}: {skipped}");
+        assert!(stderr(&kept).contains("skipped: "), "{from}: {}", stderr(&kept));
+    }
+    stdout(&["check", &out]);
+    fs::remove_file(out).unwrap();
+}
+
+/// The files of the tree that `kiln pack --keep-going` keeps of a source, each as it was.
+fn kept(scratch: &Scratch, bytes: &[u8]) -> Vec<&'static str> {
+    let (source, out) = (scratch.path("damaged"), scratch.path("kept"));
+    fs::write(&source, bytes).unwrap();
+    assert_eq!(run(&["pack", "--quiet", "--force", "--keep-going", &source, &out]).status.code(), Some(3));
+    FILES.into_iter().filter(|name| run(&["cat", &out, name]).stdout == contents(name)).collect()
+}
+
+#[test]
+fn of_a_tar_archive_members_around_the_damage_are_kept() {
+    let scratch = Scratch::new();
+    let tar = source(&scratch, "whole.tar");
+    let header = find(&tar, b"./b\0");
+    // The end is missing.
+    let cut = &tar[..header + 512 + 1000];
+    check(&scratch, cut, "tar", &[("b", &format!("at byte {}: ", header + 512))]);
+    check(&scratch, cut, "tar", &[("b", "the archive ends 1000 bytes into a file of 300000 bytes")]);
+    assert_eq!(kept(&scratch, cut), ["a"]);
+    // A header is damaged: the archive goes on with the next one.
+    let mut changed = tar.clone();
+    damage(&mut changed, header + 148, 3);
+    check(&scratch, &changed, "tar", &[("", &format!("at byte {header}: chksum = "))]);
+    assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
+    // A size that is none: so is what lies behind it until the next header.
+    let mut changed = tar.clone();
+    changed[header + 124..header + 136].copy_from_slice(b"99999999x99\0");
+    let sum: u32 = changed[header..header + 512].iter().map(|&byte| u32::from(byte)).sum();
+    let old: u32 = changed[header + 148..header + 156].iter().map(|&byte| u32::from(byte)).sum();
+    changed[header + 148..header + 156].copy_from_slice(format!("{:06o}\0 ", sum - old + 8 * 32).as_bytes());
+    check(&scratch, &changed, "tar", &[("b", "size = "), ("", "chksum = ")]);
+    assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
+    // What has no member at all is no archive.
+    let junk = scratch.path("junk");
+    fs::write(&junk, text(1, 10_000)).unwrap();
+    for from in ["tar", "cpio"] {
+        let output = run(&["pack", "--keep-going", "--from", from, &junk, &scratch.path("none")]);
+        assert_eq!(output.status.code(), Some(1), "{from}: {}", stderr(&output));
+    }
+    assert!(!Path::new(&scratch.path("none")).exists());
+}
+
+#[test]
+fn of_a_compressed_archive_what_can_be_decompressed_is_kept() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    let [gz, zst] = ["whole.tar.gz", "whole.tar.zst"].map(|name| {
+        let path = scratch.path(name);
+        stdout(&["convert", &root, &path]);
+        fs::read(path).unwrap()
+    });
+    for packed in [&gz, &zst] {
+        let cut = &packed[..packed.len() / 2];
+        assert!(kept(&scratch, cut).starts_with(&["a"]));
+        let (out, path) = (scratch.path("out"), scratch.path("damaged"));
+        let output = run(&["pack", &path, &out]);
+        assert_eq!((output.status.code(), Path::new(&out).exists()), (Some(1), false));
+        assert!(stderr(&output).contains("the compressed data end too early"), "{}", stderr(&output));
+    }
+    // The same from a pipe, which cannot be read again.
+    let mut child = kiln();
+    let mut child = child.args(["pack", "--keep-going", "--quiet", "-", &scratch.path("piped")]);
+    child = child.stdin(Stdio::from(fs::File::open(scratch.path("damaged")).unwrap()));
+    assert_eq!(child.status().unwrap().code(), Some(3));
+    assert_eq!(stdout(&["cat", &scratch.path("piped"), "a"]), contents("a"));
+}
+
+#[test]
+fn of_a_cpio_archive_members_around_the_damage_are_kept() {
+    let scratch = Scratch::new();
+    let cpio = source(&scratch, "whole.cpio");
+    // The last field of the header, and the name.
+    let header = find(&cpio, b"00000000b\0") + 8 - 110;
+    assert!(cpio[header..].starts_with(b"070701"));
+    let cut = &cpio[..header + 5000];
+    check(&scratch, cut, "cpio", &[("b", "filesize = 300000: behind the end"), ("TRAILER!!!", "ends without it")]);
+    assert_eq!(kept(&scratch, cut), ["a"]);
+    let mut changed = cpio.clone();
+    damage(&mut changed, header + 54, 3);
+    check(&scratch, &changed, "cpio", &[("", &format!("at byte {header}: filesize = "))]);
+    assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
+    let mut changed = cpio.clone();
+    damage(&mut changed, header, 6);
+    check(&scratch, &changed, "cpio", &[("", &format!("at byte {header}: magic = "))]);
+    assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
+}
+
+#[test]
+fn of_a_zip_archive_members_that_do_not_decompress_are_left_out() {
+    let scratch = Scratch::new();
+    let zip = source(&scratch, "whole.zip");
+    // The first member's data, and one wrong checksum in the directory.
+    let mut changed = zip.clone();
+    damage(&mut changed, 2000, 40);
+    let record = (0..zip.len() - 4).filter(|&at| zip[at..].starts_with(b"PK\x01\x02")).nth(2).unwrap();
+    changed[record + 16] ^= 1;
+    let kept = kept(&scratch, &changed);
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let output = run(&["pack", &scratch.path("damaged"), &scratch.path("out")]);
+    assert_eq!((output.status.code(), Path::new(&scratch.path("out")).exists()), (Some(1), false));
+    assert!(stderr(&output).contains(" of the archive: "), "{}", stderr(&output));
+}
+
+#[test]
+fn of_images_files_that_cannot_be_read_are_left_out() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    // EROFS: a pcluster, and an inode.
+    let image = scratch.path("whole.erofs");
+    stdout(&["pack", "--quiet", "-z", "lz4", "-C", "64k", "--fragments", "off", &root, &image]);
+    let bytes = fs::read(&image).unwrap();
+    let extent = extents(&image, "b")[1]["address"].as_u64().unwrap() as usize;
+    let mut changed = bytes.clone();
+    damage(&mut changed, extent + 100, 200);
+    check(&scratch, &changed, "erofs", &[("b", "pcluster of ")]);
+    assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
+    let (mut changed, inode) = (bytes.clone(), inode_off(&image, "c"));
+    // Its layout and version.
+    changed[inode..inode + 2].fill(0xff);
+    assert_eq!(kept(&scratch, &changed), ["a", "b", "d"]);
+    // SquashFS: the first block is that of the first file.
+    let (squashfs, cramfs) = (scratch.path("whole.squashfs"), scratch.path("whole.cramfs"));
+    let made = Command::new("mksquashfs").args([&root, &squashfs, "-quiet", "-no-progress", "-no-fragments"]).output();
+    match made {
+        Ok(output) if output.status.success() => {
+            let mut bytes = fs::read(&squashfs).unwrap();
+            damage(&mut bytes, 96 + 500, 100);
+            check(&scratch, &bytes, "squashfs", &[("a", "at byte 96: ")]);
+            assert_eq!(kept(&scratch, &bytes), ["b", "c", "d"]);
+        }
+        _ => without("mksquashfs"),
+    }
+    // cramfs: the CRC of the whole is told, and the file with the damaged block.
+    let made = Command::new("mkfs.cramfs").args([&root, &cramfs]).output();
+    match made {
+        Ok(output) if output.status.success() => {
+            let mut bytes = fs::read(&cramfs).unwrap();
+            let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+            damage(&mut bytes, end - 300, 100);
+            check(&scratch, &bytes, "cramfs", &[("", "crc = "), ("d", "is not what zlib makes")]);
+            assert_eq!(kept(&scratch, &bytes), ["a", "b", "c"]);
+        }
+        _ => without("mkfs.cramfs"),
+    }
+}
+
+#[test]
+fn of_a_container_damaged_layers_are_kept_as_far_as_they_can_be_read() {
+    let scratch = Scratch::new();
+    let layout = scratch.path("layout");
+    stdout(&["oci", "pack", "--quiet", "--preset", "plain", &tree(&scratch), &layout]);
+    let blobs = format!("{layout}/blobs/sha256");
+    let layer = crate::common::names(&blobs).into_iter().map(|name| format!("{blobs}/{name}"));
+    let layer = layer.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&layer).unwrap();
+    let at = find(&bytes, &contents("b")[5000..5100]);
+    damage(&mut bytes, at, 1);
+    fs::write(&layer, bytes).unwrap();
+    let out = scratch.path("out");
+    let pack = |options: &[&str]| run(&[&["pack", "--quiet", "--from", "oci"], options, &[&layout, &out]].concat());
+    let plain = pack(&[]);
+    assert_eq!((plain.status.code(), Path::new(&out).exists()), (Some(1), false));
+    let kept = pack(&["--keep-going"]);
+    assert_eq!(kept.status.code(), Some(3), "{}", stderr(&kept));
+    assert!([plain, kept].iter().all(|output| stderr(output).contains("digest = sha256:")));
+    assert_eq!(stdout(&["cat", &out, "c"]), contents("c"));
+}
+
+/// Where the inode of a file lies in an image.
+fn inode_off(image: &str, name: &str) -> usize {
+    let info = json(&stdout(&["info", "--json", image]));
+    let number = |value: &Value| value.as_u64().unwrap() as usize;
+    let nid = number(&json(&stdout(&["stat", "--json", image, name]))["nid"]);
+    number(&info["meta_blkaddr"]) * number(&info["block_size"]) + nid * 32
+}
+
+/// The extents of a file of an image.
+fn extents(image: &str, name: &str) -> Vec<Value> {
+    let stat = json(&stdout(&["stat", "--extents", "--json", image, name]));
+    stat["extents"].as_array().unwrap().clone()
+}
+
+/// The members of a tar archive.
+fn untar(scratch: &Scratch, archive: &str) -> Option<String> {
+    let dir = scratch.path("untarred");
+    fs::create_dir(&dir).unwrap();
+    let done = Command::new("tar").args(["-xf", archive, "-C", &dir]).output().ok()?;
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(dir)
+}
+
+#[test]
+fn damaged_images_are_exported_with_zeros() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    fs::hard_link(format!("{root}/b"), format!("{root}/link")).unwrap();
+    stdout(&["pack", "--quiet", "-z", "lz4", "-C", "16k", "--fragments", "off", &root, &image]);
+    let (extents, inode) = (extents(&image, "b"), inode_off(&image, "c"));
+    let number = |extent: &Value, field: &str| extent[field].as_u64().unwrap() as usize;
+    let mut bytes = fs::read(&image).unwrap();
+    damage(&mut bytes, number(&extents[2], "address") + 100, 500);
+    bytes[inode..inode + 2].fill(0xff);
+    fs::write(&image, bytes).unwrap();
+
+    for format in ["tar", "tar.zst", "cpio", "zip", "mtree", "pseudo"] {
+        let out = scratch.path(&format!("out.{format}"));
+        let plain = run(&["export", "--quiet", &image, &out]);
+        assert_eq!((plain.status.code(), Path::new(&out).exists()), (Some(1), false), "{format}: {}", stderr(&plain));
+        let output = run(&["export", "--keep-going", "--json", &image, &out]);
+        assert_eq!(output.status.code(), Some(3), "{format}: {}", stderr(&output));
+        let report = json(&output.stdout);
+        assert_eq!(crate::json::undocumented(&report), Vec::<String>::new());
+        let paths = |list: &Value| {
+            let paths = list.as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap().to_owned());
+            paths.collect::<Vec<_>>()
+        };
+        // Where links are copies, each has the zeros; of cpio, the last name has the data.
+        let damaged = match format {
+            "zip" | "mtree" => vec!["b", "link"],
+            "cpio" => vec!["link"],
+            _ => vec!["b"],
+        };
+        assert_eq!(
+            (paths(&report["damaged"]), paths(&report["skipped"])),
+            (damaged.iter().map(ToString::to_string).collect(), vec!["c".to_owned()]),
+            "{format}"
+        );
+        assert!(stderr(&output).contains("zeros stand for what is damaged: "), "{}", stderr(&output));
+    }
+    let Some(dir) = untar(&scratch, &scratch.path("out.tar")) else { return without("tar") };
+    let mut expected = contents("b");
+    let hole = number(&extents[2], "offset")..number(&extents[3], "offset");
+    assert!(hole.len() > 1000);
+    expected[hole].fill(0);
+    for (name, expected) in [("a", contents("a")), ("b", expected.clone()), ("link", expected), ("d", contents("d"))] {
+        let mut found = Vec::new();
+        fs::File::open(format!("{dir}/{name}")).unwrap().read_to_end(&mut found).unwrap();
+        assert!(found == expected, "{name}");
+    }
+    assert!(!Path::new(&format!("{dir}/c")).exists());
+    // A directory gets whole files only.
+    let whole = scratch.path("whole");
+    assert_eq!(run(&["export", "--to", "dir", "--keep-going", &image, &whole]).status.code(), Some(3));
+    assert_eq!(crate::common::names(&whole), ["a", "d"]);
+}

@@ -1,0 +1,110 @@
+//! What of an image cannot be read, and what an export makes of it.
+//!
+//! A member's header tells its length before its data come, and other names refer to it. So where data cannot be read, zeros take their
+//! place, extent by extent. What cannot be read before the header is written leaves the member out.
+
+use super::options::ExportOptions;
+use crate::SinkError;
+use kiln_read::{Image, Inode, ReadError};
+
+/// Memory that lists of what is damaged may take, in bytes: a hostile image could have a long path for each of its bytes.
+const LISTED_MAX_LEN: usize = 64 << 20;
+
+/// What of an image cannot be read, in the order of the archive.
+#[derive(Default)]
+pub(super) struct Damage {
+    keep_going: bool,
+    /// Bytes that all lists so far have taken, about.
+    listed_len: usize,
+    /// Members that are left out.
+    pub(super) left_out: Vec<(Vec<u8>, SinkError)>,
+    /// Members that have zeros instead of some of their data. One may be named several times.
+    pub(super) zeroed: Vec<(Vec<u8>, SinkError)>,
+}
+
+impl Damage {
+    pub(super) fn new(options: &ExportOptions) -> Self {
+        Self { keep_going: options.keep_going, ..Self::default() }
+    }
+
+    /// Whether all was read.
+    pub(super) fn is_none(&self) -> bool {
+        self.left_out.is_empty() && self.zeroed.is_empty()
+    }
+
+    /// What was met so far; the next is noted anew.
+    pub(super) fn take(&mut self) -> Self {
+        let Self { keep_going, listed_len, .. } = *self;
+        std::mem::replace(self, Self { keep_going, listed_len, ..Self::default() })
+    }
+
+    /// What was read; `None`: the member is left out.
+    ///
+    /// # Errors
+    /// What is no damage, and all if the export does not go on.
+    pub(super) fn survive<T>(&mut self, read: Result<T, SinkError>) -> Result<Option<T>, SinkError> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if self.goes_on(&error) => {
+                let path = match &error {
+                    SinkError::BadName { path, .. } => path.clone(),
+                    SinkError::Read(error) => error.path().unwrap_or_default().to_vec(),
+                    _ => Vec::new(),
+                };
+                self.listed_len += size_of::<(Vec<u8>, SinkError)>() + 2 * path.len();
+                self.left_out.push((path, error));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the export goes on after an error: it is about a part of the image, and others can be read nevertheless.
+    fn goes_on(&self, error: &SinkError) -> bool {
+        self.keep_going && self.listed_len < LISTED_MAX_LEN && is_damage(error)
+    }
+
+    /// The bytes of `inode` from `off` on, of which reading all at once has failed: those that can be read, and zeros for the others.
+    ///
+    /// # Errors
+    /// `error`, if it is no damage, or if the export does not go on.
+    pub(super) fn salvage(
+        &mut self,
+        image: &Image,
+        path: &[u8],
+        (inode, off, buf): (&Inode, u64, &mut [u8]),
+        error: ReadError,
+    ) -> Result<(), SinkError> {
+        let error = SinkError::Read(error.at_path(path));
+        if !self.goes_on(&error) {
+            return Err(error);
+        }
+        self.listed_len += size_of::<(Vec<u8>, SinkError)>() + 2 * path.len();
+        buf.fill(0);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = off + done as u64;
+            let Ok(extent) = image.extent_at(inode, at) else { break };
+            let len = usize::try_from(extent.end().saturating_sub(at)).unwrap_or(usize::MAX).max(1);
+            let len = len.min(buf.len() - done);
+            let part = &mut buf[done..done + len];
+            if image.read_at(inode, part, at).is_err() {
+                part.fill(0);
+            }
+            done += len;
+        }
+        self.zeroed.push((path.to_vec(), error));
+        Ok(())
+    }
+}
+
+/// Whether an error is one of the image, and not of the output or of what is asked for.
+fn is_damage(error: &SinkError) -> bool {
+    match error {
+        SinkError::BadName { .. } => true,
+        SinkError::Read(error) => {
+            matches!(error, ReadError::Corrupt { .. } | ReadError::Unsupported { .. } | ReadError::Io { .. })
+        }
+        _ => false,
+    }
+}
