@@ -17,7 +17,6 @@ pub mod filter;
 pub mod image;
 mod input;
 mod kind;
-mod left_out;
 mod limit;
 pub mod manifest;
 pub mod merge;

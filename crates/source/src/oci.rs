@@ -7,10 +7,12 @@ mod blobs;
 pub(crate) mod choice;
 mod image;
 mod layer;
+mod layer_blob;
 pub mod records;
 pub(crate) mod source;
 mod stack;
 
 pub use choice::{ImageChoice, Listed, Platform, PlatformError};
-pub use image::{LayerBlob, OciImage};
+pub use image::OciImage;
+pub use layer_blob::LayerBlob;
 pub use source::{OciSource, Opened, looks_like_layout};

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
 use crate::input::spool_error::{is_of_spool, spool_failed};
-use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 use crate::stored::{ArchiveDevice, Run, StoredFiles};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, Listed, Platform};
+use super::layer_blob::{LayerBlob, LayerPlace};
 use super::records::{
     Annotations, CONTAINERD_NAME, ConfigPlatform, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, LAYOUT_FILE,
     Manifest, REF_NAME,
@@ -40,19 +41,6 @@ pub struct OciImage {
     pub config: Vec<u8>,
     /// What its manifest says about it.
     pub annotations: Annotations,
-}
-
-/// Where a layer is.
-#[derive(Clone, Debug)]
-pub struct LayerBlob {
-    pub(super) place: LayerPlace,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum LayerPlace {
-    Blob(Descriptor),
-    /// A path of `docker save`, which has no digest.
-    Path(String),
 }
 
 /// What a layout lists: manifests to open.
@@ -296,33 +284,5 @@ impl OciImage {
             LayerPlace::Blob(descriptor) => blobs.blob_name(descriptor).map(|_| descriptor.digest.clone()),
             LayerPlace::Path(path) => blobs.digest(path, &*blobs.required(path)?, options),
         }
-    }
-}
-
-impl LayerBlob {
-    /// What refers to it; of `docker save`, nothing does but a path.
-    pub fn descriptor(&self) -> Option<&Descriptor> {
-        match &self.place {
-            LayerPlace::Blob(descriptor) => Some(descriptor),
-            LayerPlace::Path(_) => None,
-        }
-    }
-
-    fn of_descriptor(descriptor: Descriptor, blobs: &Blobs) -> Result<Self, SourceError> {
-        let kind = &descriptor.media_type;
-        let role = descriptor.annotations.get("org.erofs.role").map(String::as_str);
-        let refusal = match (kind.contains("tar") || kind.contains("erofs"), role) {
-            (_, Some("device")) => "a layer that is a device of another one",
-            (_, Some("overlay-data")) => "a layer that holds data of another one only",
-            _ if kind.ends_with("+encrypted") => "an encrypted layer",
-            (false, _) => "no layer of files",
-            (true, _) => return Ok(Self { place: LayerPlace::Blob(descriptor) }),
-        };
-        let reason = format!("layer {}: mediaType = {kind:?}: {refusal}", descriptor.digest);
-        Err(SourceError::Unsupported { path: blobs.path().to_owned(), reason })
-    }
-
-    fn of_path(path: String) -> Self {
-        Self { place: LayerPlace::Path(path) }
     }
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::blobs::Blobs;
-use super::image::{LayerBlob, LayerPlace};
 use super::layer::{Layer, Place};
+use super::layer_blob::{LayerBlob, LayerPlace};
+use crate::archive::left_out::LeftOut;
 use crate::error::SourceError;
 use crate::filter::overlay::is_opaque;
 use crate::input::candidate::SourceOptions;
-use crate::left_out::LeftOut;
 use crate::merge::Whiteouts;
 use crate::merge::overlay::{Overlay, with_marks};
 use crate::source::{Scan, ScanOptions, Scanned, Source};

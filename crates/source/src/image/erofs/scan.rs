@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::contents::ImageContents;
 use super::device::ImageDevices;
+use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
-use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 

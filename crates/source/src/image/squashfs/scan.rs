@@ -16,8 +16,8 @@ use super::problem::{Problem, corrupt};
 use super::superblock::{NO_TABLE, Superblock, u32_le, u64_le};
 use super::table::Table;
 use super::xattrs::Xattrs;
+use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
-use crate::left_out::LeftOut;
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 

@@ -76,9 +76,9 @@ fn sizes_that_are_none_are_refused() {
     assert!(with(124, &[0x80, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]).starts_with(&format!("{at}size = ")));
     let huge = with(124, b"\x80\0\0\0\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF");
     assert_eq!(huge, "at byte 1536: a: the archive ends 1536 bytes into a file of 9223372036854775807 bytes");
-    assert_eq!(with(108, b"12x"), format!("{at}a: uid = \"12x0007\\x00\": no number"));
-    assert_eq!(with(108, &[0xFF; 8]), format!("{at}a: uid = -1: out of range"));
-    assert_eq!(with(136, b"garbage!"), format!("{at}a: mtime = \"garbage!144\\x00\": no number"));
+    assert_eq!(with(108, b"12x"), format!("{at}uid = \"12x0007\\x00\": no number"));
+    assert_eq!(with(108, &[0xFF; 8]), format!("{at}uid = -1: out of range"));
+    assert_eq!(with(136, b"garbage!"), format!("{at}mtime = \"garbage!144\\x00\": no number"));
     let pax = Archive::default().pax(&[("size", b"18446744073709551615")]).member("a", b'0', b"");
     assert_eq!(error_of(&pax.end()), "at byte 0: a: size = 18446744073709551615: out of range");
 }
