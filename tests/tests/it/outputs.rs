@@ -2,7 +2,7 @@
 
 use kiln_builder::tree::{NodeId, Tree};
 use kiln_builder::{
-    AtomicFile, Blob, BuildError, BuildOptions, Existing, MemoryOutput, Out, Output, Unpublished, commit,
+    AtomicFile, Blob, BuildError, BuildOptions, Durability, Existing, MemoryOutput, Out, Output, Unpublished, commit,
 };
 use kiln_codec::Method;
 use kiln_tests::data::Texture;
@@ -146,7 +146,7 @@ fn a_power_cut_leaves_a_whole_image_or_none() {
         };
         let mut disk = built();
         assert_eq!(images_after_power_cuts(&disk, &expected), (0, 0), "before it is committed");
-        commit(&mut disk).unwrap();
+        commit(&mut disk, Durability::Synced).unwrap();
         let (whole, damaged) = images_after_power_cuts(&disk, &expected);
         assert!(whole > 8 && damaged == 0, "{whole} whole, {damaged} damaged");
         // The simulation finds the mistake that it is for: a name that is given too early.
