@@ -11,7 +11,7 @@ use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln_builder::{AtomicFile, Existing};
 use kiln_read::{Image, ImageOptions, ReadError, Threads};
-use kiln_sink::archive::{Compression, Control, ExportOptions, ExportReport, Format, Loss, LossCount, export};
+use kiln_sink::archive::{Control, ExportOptions, ExportReport, Format, Loss, LossCount, StreamCompression, export};
 use kiln_sink::{Selection, SinkError};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -81,7 +81,7 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
-    Archive(Format, Option<Compression>),
+    Archive(Format, Option<StreamCompression>),
 }
 
 /// Value of `--to`.
@@ -117,7 +117,7 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
     }
 }
 
-fn archive(args: &Args, out: &Path, format: Format, compression: Option<Compression>) -> Result<Exit, Failure> {
+fn archive(args: &Args, out: &Path, format: Format, compression: Option<StreamCompression>) -> Result<Exit, Failure> {
     let selection = match args.select_and_out.is_empty() {
         true => Selection::everything(),
         false => Selection::of(args.select_and_out.iter().map(|path| path.clone().into_vec()))
@@ -135,7 +135,7 @@ pub struct Archive<'a> {
     /// Its name.
     pub out: &'a Path,
     pub format: Format,
-    pub compression: Option<Compression>,
+    pub compression: Option<StreamCompression>,
     /// How well it is compressed.
     pub level: Option<u32>,
     /// Whether it may replace a file.
@@ -193,7 +193,7 @@ impl Archive<'_> {
 }
 
 /// Refuse a level that there is not.
-fn check_level(level: Option<u32>, format: Format, compression: Option<Compression>) -> Result<(), Failure> {
+fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCompression>) -> Result<(), Failure> {
     let (name, levels) = match (format, compression) {
         (Format::Zip, _) => ("ZIP", 0..=9),
         (_, Some(compression)) => (compression.name(), compression.levels()),

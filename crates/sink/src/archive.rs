@@ -23,7 +23,6 @@
 //! window after window; `pieces` compresses what it writes, on several threads, too. What a format cannot say is counted in the
 //! [`ExportReport`], never left out without a word.
 
-mod compression;
 mod cpio;
 mod damage;
 mod format;
@@ -36,6 +35,7 @@ mod pieces;
 mod pseudo;
 mod reader;
 mod report;
+mod stream_compression;
 mod tar;
 mod time;
 mod window;
@@ -43,10 +43,10 @@ mod writer;
 mod zip;
 
 pub use crate::control::Control;
-pub use compression::Compression;
 pub use format::Format;
 pub use options::ExportOptions;
 pub use report::{ExportReport, Loss, LossCount};
+pub use stream_compression::StreamCompression;
 
 use crate::{Selection, SinkError};
 use kiln_read::Image;

@@ -6,7 +6,6 @@
 //! kept in a nameless file, once.
 
 pub(crate) mod candidate;
-pub(crate) mod compression;
 mod joined;
 mod lz4_frames;
 pub(crate) mod part;
@@ -14,4 +13,5 @@ mod reader;
 pub(crate) mod spool;
 pub(crate) mod spool_error;
 mod spooled;
+pub(crate) mod stream_format;
 pub(crate) mod tape;

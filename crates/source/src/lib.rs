@@ -28,8 +28,8 @@ mod unknown;
 
 pub use error::{SourceError, Unreadable};
 pub use input::candidate::{Candidate, SourceOptions};
-pub use input::compression::Compression;
 pub use input::spool::SpoolLimit;
+pub use input::stream_format::StreamFormat;
 pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;

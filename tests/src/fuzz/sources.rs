@@ -3,7 +3,7 @@
 use kiln_builder::tree::{Kind, Tree};
 use kiln_source::filter::{Policy, apply};
 use kiln_source::manifest::{FsConfig, TreeEdits};
-use kiln_source::{Compression, KINDS, ScanOptions, SourceError, SourceKind, SourceOptions, SpoolLimit, open_as};
+use kiln_source::{KINDS, ScanOptions, SourceError, SourceKind, SourceOptions, SpoolLimit, StreamFormat, open_as};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -107,7 +107,7 @@ pub fn fs_config(data: &[u8]) {
 
 /// Streams of all compressions but that of members of archives.
 pub fn compressed(data: &[u8]) {
-    let Some(compression) = Compression::of(data) else { return };
+    let Some(compression) = StreamFormat::of(data) else { return };
     let decode = |data: &[u8]| {
         let Ok(decoder) = compression.decoder(Box::new(data)) else { return (Vec::new(), false) };
         let mut plain = Vec::new();

@@ -1,6 +1,6 @@
 //! The formats, and the names of files that they are known by.
 
-use super::compression::Compression;
+use super::stream_compression::StreamCompression;
 
 /// A format of archives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub enum Format {
 }
 
 /// Ends of names, each with its format and its compression, the longer ones first.
-const SUFFIXES: [(&str, Format, Option<Compression>); 12] = [
-    ("tgz", Format::Tar, Some(Compression::Gzip)),
-    ("tzst", Format::Tar, Some(Compression::Zstd)),
-    ("txz", Format::Tar, Some(Compression::Xz)),
-    ("tbz2", Format::Tar, Some(Compression::Bzip2)),
-    ("tbz", Format::Tar, Some(Compression::Bzip2)),
+const SUFFIXES: [(&str, Format, Option<StreamCompression>); 12] = [
+    ("tgz", Format::Tar, Some(StreamCompression::Gzip)),
+    ("tzst", Format::Tar, Some(StreamCompression::Zstd)),
+    ("txz", Format::Tar, Some(StreamCompression::Xz)),
+    ("tbz2", Format::Tar, Some(StreamCompression::Bzip2)),
+    ("tbz", Format::Tar, Some(StreamCompression::Bzip2)),
     ("tar", Format::Tar, None),
     ("zip", Format::Zip, None),
     ("cpio", Format::Cpio, None),
@@ -35,10 +35,10 @@ const SUFFIXES: [(&str, Format, Option<Compression>); 12] = [
 
 impl Format {
     /// The format that the name of a file ends with, such as `.tar` or `.cpio.gz`, and how the whole is compressed.
-    pub fn of_name(name: &[u8]) -> Option<(Format, Option<Compression>)> {
+    pub fn of_name(name: &[u8]) -> Option<(Format, Option<StreamCompression>)> {
         let name = name.to_ascii_lowercase();
         let (stem, ending) = split_suffix(&name)?;
-        if let Some(compression) = Compression::of_suffix(ending) {
+        if let Some(compression) = StreamCompression::of_suffix(ending) {
             let (format, inner) = of_suffix(split_suffix(stem)?.1)?;
             let is_possible = inner.is_none() && format.can_be_compressed();
             return is_possible.then_some((format, Some(compression)));
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-fn of_suffix(ending: &[u8]) -> Option<(Format, Option<Compression>)> {
+fn of_suffix(ending: &[u8]) -> Option<(Format, Option<StreamCompression>)> {
     let found = SUFFIXES.iter().find(|(suffix, ..)| suffix.as_bytes() == ending)?;
     Some((found.1, found.2))
 }
@@ -71,11 +71,11 @@ mod tests {
     fn names_tell_format_and_compression() {
         let of = |name: &str| Format::of_name(name.as_bytes());
         assert_eq!(of("a.tar"), Some((Format::Tar, None)));
-        assert_eq!(of("dir.d/a.b.TAR.ZST"), Some((Format::Tar, Some(Compression::Zstd))));
-        assert_eq!(of("a.tgz"), Some((Format::Tar, Some(Compression::Gzip))));
-        assert_eq!(of("a.cpio.lz4"), Some((Format::Cpio, Some(Compression::Lz4))));
+        assert_eq!(of("dir.d/a.b.TAR.ZST"), Some((Format::Tar, Some(StreamCompression::Zstd))));
+        assert_eq!(of("a.tgz"), Some((Format::Tar, Some(StreamCompression::Gzip))));
+        assert_eq!(of("a.cpio.lz4"), Some((Format::Cpio, Some(StreamCompression::Lz4))));
         assert_eq!(of(".mtree"), Some((Format::Mtree, None)));
-        assert_eq!(of("x.pseudo.bz2"), Some((Format::SquashfsPseudo, Some(Compression::Bzip2))));
+        assert_eq!(of("x.pseudo.bz2"), Some((Format::SquashfsPseudo, Some(StreamCompression::Bzip2))));
         for none in ["tar", "a.gz", "a.zip.gz", "a.tgz.xz", "a.tar.", "", "a.rar"] {
             assert_eq!(of(none), None, "{none}");
         }

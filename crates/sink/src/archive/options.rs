@@ -1,7 +1,7 @@
 //! How to export.
 
-use super::compression::Compression;
 use super::format::Format;
+use super::stream_compression::StreamCompression;
 use kiln_parallel::Threads;
 
 /// How to export.
@@ -10,7 +10,7 @@ pub struct ExportOptions {
     /// What is written.
     pub format: Format,
     /// How the whole is compressed; of no effect on [`Format::Zip`], whose members are.
-    pub compression: Option<Compression>,
+    pub compression: Option<StreamCompression>,
     /// The level of the compression, of that of ZIP members, too; `None` for its default. Levels out of its range are taken as the
     /// nearest in it.
     pub level: Option<u32>,

@@ -1,6 +1,6 @@
 //! A stream that is compressed in pieces, on several threads.
 
-use super::compression::Compression;
+use super::stream_compression::StreamCompression;
 use crate::SinkError;
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
@@ -12,7 +12,7 @@ use std::thread;
 /// How a stream is compressed.
 #[derive(Clone, Copy)]
 pub(super) struct Compressor {
-    pub(super) compression: Compression,
+    pub(super) compression: StreamCompression,
     pub(super) level: u32,
     pub(super) threads: Threads,
 }

@@ -6,7 +6,7 @@ mod losses;
 mod tar;
 
 use kiln_read::{Image, MemorySource};
-use kiln_sink::archive::{Compression, Control, ExportOptions, ExportReport, Format, Loss, export};
+use kiln_sink::archive::{Control, ExportOptions, ExportReport, Format, Loss, StreamCompression, export};
 use kiln_sink::{Selection, SinkError};
 use kiln_tests::generator::{self, Scale};
 use kiln_tests::image;
@@ -109,7 +109,13 @@ fn image_of(tree: MemTree) -> Image {
 fn all_options() -> Vec<ExportOptions> {
     use Format::{Cpio, Mtree, SquashfsPseudo, Tar, Zip};
     let plain = [Tar, Zip, Cpio, Mtree, SquashfsPseudo].map(ExportOptions::new);
-    let compressions = [Compression::Gzip, Compression::Zstd, Compression::Xz, Compression::Bzip2, Compression::Lz4];
+    let compressions = [
+        StreamCompression::Gzip,
+        StreamCompression::Zstd,
+        StreamCompression::Xz,
+        StreamCompression::Bzip2,
+        StreamCompression::Lz4,
+    ];
     let compressed = compressions.map(|compression| ExportOptions {
         compression: Some(compression),
         level: Some(1),

@@ -7,9 +7,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::compression::Compression;
 use super::reader::Reader;
 use super::spool::{SpoolLimit, SpoolPlace};
+use super::stream_format::StreamFormat;
 use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
@@ -87,7 +87,7 @@ impl<'a> Candidate<'a> {
 
     fn of_found(path: &'a Path, options: &'a SourceOptions, mut found: Found, head: Vec<u8>) -> Self {
         let mut behind = Vec::new();
-        let plain_head = Compression::of(&head).map(|compression| decode(compression, &head, &mut found, &mut behind));
+        let plain_head = StreamFormat::of(&head).map(|compression| decode(compression, &head, &mut found, &mut behind));
         Self { path, options, kind_is_given: false, found, head, behind, plain_head }
     }
 
@@ -168,8 +168,8 @@ impl<'a> Candidate<'a> {
     }
 
     /// How it is compressed, if it is.
-    pub fn compression(&self) -> Option<Compression> {
-        Compression::of(&self.head)
+    pub fn compression(&self) -> Option<StreamFormat> {
+        StreamFormat::of(&self.head)
     }
 
     /// The first 40 KiB of what is compressed, or all, as far as it can be decoded; else the head itself.
@@ -238,7 +238,7 @@ impl<'a> Candidate<'a> {
 }
 
 /// The head of what is compressed in `found`, of which `head` is the head. What is read of a stream is added to `behind`.
-fn decode(compression: Compression, head: &[u8], found: &mut Found, behind: &mut Vec<u8>) -> Vec<u8> {
+fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mut Vec<u8>) -> Vec<u8> {
     let rest: Box<dyn Read + Send + '_> = match found {
         Found::Directory => Box::new(io::empty()),
         Found::File(bytes) | Found::Bytes(bytes) => match Reader::new(Arc::clone(bytes), head.len() as u64) {

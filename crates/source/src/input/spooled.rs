@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem;
 
-use super::compression::Compression;
 use super::spool::SpoolPlace;
+use super::stream_format::StreamFormat;
 
 /// Bytes that are read ahead, and that are copied to a spool at once.
 pub(super) const BUFFER_LEN: usize = 1 << 18;
@@ -69,7 +69,7 @@ impl Spooled {
     ///
     /// # Errors
     /// A decoder that cannot be made; errors of the spool.
-    pub(super) fn decompress(&mut self, compression: Compression) -> io::Result<()> {
+    pub(super) fn decompress(&mut self, compression: StreamFormat) -> io::Result<()> {
         self.flush()?;
         let ahead = self.buffer[..self.filled].to_vec();
         let rest = mem::replace(&mut self.stream, Box::new(io::empty()));

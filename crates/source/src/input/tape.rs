@@ -4,11 +4,11 @@ use kiln_read::{FileSource, ReadAt};
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::compression::Compression;
 use super::joined::JoinedSource;
 use super::reader::Reader;
 use super::spool::SpoolPlace;
 use super::spooled::Spooled;
+use super::stream_format::StreamFormat;
 
 /// Bytes of which room is made at once for what an archive says is there.
 const PIECE_LEN: usize = 1 << 18;
@@ -111,7 +111,7 @@ impl Tape {
     ///
     /// # Errors
     /// A spool or a decoder that cannot be made.
-    pub(crate) fn decompress_from_here(&mut self, compression: Compression, place: &SpoolPlace) -> io::Result<()> {
+    pub(crate) fn decompress_from_here(&mut self, compression: StreamFormat, place: &SpoolPlace) -> io::Result<()> {
         match &mut self.medium {
             Medium::InPlace { bytes, .. } => {
                 let packed = Reader::new(Arc::clone(bytes), self.offset)?;
@@ -262,7 +262,7 @@ mod tests {
             let mut magic = [0; 4];
             assert_eq!(tape.peek(&mut magic).unwrap(), 4);
             assert_eq!(magic, *b"\x28\xB5\x2F\xFD");
-            tape.decompress_from_here(Compression::of(&magic).unwrap(), &place()).unwrap();
+            tape.decompress_from_here(StreamFormat::of(&magic).unwrap(), &place()).unwrap();
             assert_eq!((tape.peek(&mut magic).unwrap(), tape.offset()), (4, front.len() as u64));
             assert!(tape.read_vec(plain.len() as u64).unwrap() == plain);
             assert_eq!(tape.peek(&mut magic).unwrap(), 0);

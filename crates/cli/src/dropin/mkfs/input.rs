@@ -12,7 +12,7 @@ use kiln_source::archive::tar::{TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::{
-    Compression, KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, Unreadable, open_as,
+    KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -46,10 +46,10 @@ enum Packed {
 }
 
 impl Packed {
-    fn accepts(self, found: Option<Compression>) -> bool {
+    fn accepts(self, found: Option<StreamFormat>) -> bool {
         match self {
-            Packed::Gzip => matches!(found, None | Some(Compression::Gzip)),
-            Packed::Lzma => matches!(found, Some(Compression::Xz | Compression::Lzma | Compression::Lzip)),
+            Packed::Gzip => matches!(found, None | Some(StreamFormat::Gzip)),
+            Packed::Lzma => matches!(found, Some(StreamFormat::Xz | StreamFormat::Lzma | StreamFormat::Lzip)),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Tar {
         if let Some((option, packed)) = self.packed
             && !packed.accepts(tar.compression())
         {
-            let found = tar.compression().map_or("not at all", Compression::name);
+            let found = tar.compression().map_or("not at all", StreamFormat::name);
             return Err(Failure::Usage(format!("{}: {option}: compressed otherwise: {found}", self.path.display())));
         }
         Ok(match (&self.kept, kept) {

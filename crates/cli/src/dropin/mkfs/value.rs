@@ -52,55 +52,6 @@ pub fn invalid(what: &str, value: &OsString) -> Misuse {
     Misuse::Other(format!("invalid {what} {}", value.display()))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_powers_of_two() {
-        for (text, expected) in [("512", Some(9)), ("4k", Some(12)), ("4096", Some(12)), ("0x10000", Some(16))] {
-            assert_eq!(block_bits(&text.into()).ok().map(BlockBits::bits), expected, "{text}");
-        }
-        for text in ["0", "256", "5000", "128k", "", "x", "18446744073709551615"] {
-            assert!(block_bits(&text.into()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn numbers_may_be_negative() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("-1", Some(-1)),
-            ("0x10", Some(16)),
-            ("-9223372036854775808", Some(i64::MIN)),
-            ("-9223372036854775809", None),
-            ("9223372036854775808", None),
-            ("--1", None),
-            ("-", None),
-            ("1k", None),
-        ] {
-            assert_eq!(signed(&text.into()), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_have_suffixes() {
-        for (text, expected) in [
-            ("4096", Some(4096)),
-            ("64k", Some(65536)),
-            ("1M", Some(1 << 20)),
-            ("0x1g", Some(1 << 30)),
-            ("", None),
-            ("k", None),
-            ("64kb", None),
-            ("1é", None),
-            ("99999999999g", None),
-        ] {
-            assert_eq!(size(text), expected, "{text}");
-        }
-    }
-}
-
 pub fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
     match value.as_ref().map(|value| value.as_bytes()) {
         None | Some(b"1") => Ok(true),
@@ -152,4 +103,53 @@ pub fn blocks(what: &str, value: &OsString) -> Result<u64, Misuse> {
 pub fn workers(value: &OsString) -> Result<usize, Misuse> {
     let count = number(value).filter(|&count| count <= WORKERS_MAX).and_then(|count| usize::try_from(count).ok());
     count.ok_or_else(|| invalid("worker number", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_powers_of_two() {
+        for (text, expected) in [("512", Some(9)), ("4k", Some(12)), ("4096", Some(12)), ("0x10000", Some(16))] {
+            assert_eq!(block_bits(&text.into()).ok().map(BlockBits::bits), expected, "{text}");
+        }
+        for text in ["0", "256", "5000", "128k", "", "x", "18446744073709551615"] {
+            assert!(block_bits(&text.into()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_negative() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("0x10", Some(16)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("-9223372036854775809", None),
+            ("9223372036854775808", None),
+            ("--1", None),
+            ("-", None),
+            ("1k", None),
+        ] {
+            assert_eq!(signed(&text.into()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("64k", Some(65536)),
+            ("1M", Some(1 << 20)),
+            ("0x1g", Some(1 << 30)),
+            ("", None),
+            ("k", None),
+            ("64kb", None),
+            ("1é", None),
+            ("99999999999g", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{all_options, exported, packed, program};
 use kiln_format::inode::FileType;
 use kiln_read::{FollowLast, Threads};
-use kiln_sink::archive::{Compression, ExportOptions, Format};
+use kiln_sink::archive::{ExportOptions, Format, StreamCompression};
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
 use kiln_tests::temp::TempDir;
 use sha2::{Digest, Sha256};
@@ -150,12 +150,12 @@ fn streams_are_compressed_whole() {
         assert!(stream.len() < plain.len() / 2, "{compression:?}: {} of {}", stream.len(), plain.len());
         let mut decoded = Vec::new();
         let read = match compression {
-            Compression::Gzip => flate2::read::MultiGzDecoder::new(&stream[..]).read_to_end(&mut decoded),
-            Compression::Zstd => zstd::Decoder::new(&stream[..]).unwrap().read_to_end(&mut decoded),
-            Compression::Xz => liblzma::read::XzDecoder::new_multi_decoder(&stream[..]).read_to_end(&mut decoded),
-            Compression::Bzip2 => bzip2::read::MultiBzDecoder::new(&stream[..]).read_to_end(&mut decoded),
+            StreamCompression::Gzip => flate2::read::MultiGzDecoder::new(&stream[..]).read_to_end(&mut decoded),
+            StreamCompression::Zstd => zstd::Decoder::new(&stream[..]).unwrap().read_to_end(&mut decoded),
+            StreamCompression::Xz => liblzma::read::XzDecoder::new_multi_decoder(&stream[..]).read_to_end(&mut decoded),
+            StreamCompression::Bzip2 => bzip2::read::MultiBzDecoder::new(&stream[..]).read_to_end(&mut decoded),
             // Its decoder reads one frame.
-            Compression::Lz4 => {
+            StreamCompression::Lz4 => {
                 let mut rest = &stream[..];
                 while !rest.is_empty() {
                     lz4_flex::frame::FrameDecoder::new(&mut rest).read_to_end(&mut decoded).unwrap();

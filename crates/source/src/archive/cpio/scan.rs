@@ -8,8 +8,8 @@ use super::header::{Format, Header, MAGIC_LEN};
 use super::links::Links;
 use crate::archive::members::Members;
 use crate::error::SourceError;
-use crate::input::compression::Compression;
 use crate::input::spool::SpoolPlace;
+use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 
 /// The longest name with the zero that ends it, and the longest target of a symbolic link, in bytes.
@@ -101,7 +101,7 @@ impl Scan<'_, '_> {
         if Format::of(head).is_some() {
             return Ok(true);
         }
-        let Some(compression) = Compression::of(head).filter(|_| !self.is_decompressed) else {
+        let Some(compression) = StreamFormat::of(head).filter(|_| !self.is_decompressed) else {
             let reason = format!("\"{}\" where an archive should begin", head.escape_ascii());
             return Err(self.members.malformed(offset, reason));
         };

@@ -13,7 +13,7 @@ use super::scan::scan;
 use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
-use crate::input::compression::Compression;
+use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
@@ -87,7 +87,7 @@ pub struct TarSource {
     /// Whether it has its name for itself, so that it can be a device.
     is_file: bool,
     options: TarOptions,
-    compression: Option<Compression>,
+    compression: Option<StreamFormat>,
     /// None while it is read, and once reading it failed: a stream cannot be read again.
     tape: Mutex<Option<Tape>>,
 }
@@ -118,7 +118,7 @@ impl TarSource {
     }
 
     /// How the archive is compressed, if it is.
-    pub fn compression(&self) -> Option<Compression> {
+    pub fn compression(&self) -> Option<StreamFormat> {
         self.compression
     }
 

@@ -3,7 +3,7 @@
 use rawzip::CompressionMethod;
 use std::io::{self, BufReader, Cursor, Read};
 
-use crate::input::compression::Compression;
+use crate::input::stream_format::StreamFormat;
 
 /// Bytes that are fetched at once.
 const BUFFER_LEN: usize = 1 << 16;
@@ -20,7 +20,7 @@ pub(super) enum Method {
         has_end_marker: bool,
     },
     /// As the stream of this kind.
-    Stream(Compression),
+    Stream(StreamFormat),
 }
 
 impl Method {
@@ -33,9 +33,9 @@ impl Method {
             CompressionMethod::STORE => Method::Stored,
             CompressionMethod::DEFLATE => Method::Deflate,
             CompressionMethod::LZMA => Method::Lzma { has_end_marker: flags & FLAG_LZMA_END_MARKER != 0 },
-            CompressionMethod::BZIP2 => Method::Stream(Compression::Bzip2),
-            CompressionMethod::ZSTD | CompressionMethod::ZSTD_DEPRECATED => Method::Stream(Compression::Zstd),
-            CompressionMethod::XZ => Method::Stream(Compression::Xz),
+            CompressionMethod::BZIP2 => Method::Stream(StreamFormat::Bzip2),
+            CompressionMethod::ZSTD | CompressionMethod::ZSTD_DEPRECATED => Method::Stream(StreamFormat::Zstd),
+            CompressionMethod::XZ => Method::Stream(StreamFormat::Xz),
             method => {
                 let reason = format!("it is compressed by method {method}, which is not read");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
@@ -60,7 +60,7 @@ impl Method {
             }
             Method::Lzma { has_end_marker } => {
                 let header = lzma_header(&mut packed, (!has_end_marker).then_some(len))?;
-                Compression::Lzma.decoder(Box::new(Cursor::new(header).chain(packed)))
+                StreamFormat::Lzma.decoder(Box::new(Cursor::new(header).chain(packed)))
             }
             Method::Stream(compression) => compression.decoder(packed),
         }

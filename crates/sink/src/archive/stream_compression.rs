@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 /// How an archive is compressed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub enum StreamCompression {
     /// Members of RFC 1952.
     Gzip,
     /// Frames of RFC 8878, with checksums.
@@ -26,15 +26,15 @@ const PIECE_LEN: usize = 4 << 20;
 /// For xz, whose dictionary has 8 MiB at the default level.
 const XZ_PIECE_LEN: usize = 16 << 20;
 
-impl Compression {
+impl StreamCompression {
     /// The compression that a file's last suffix tells, without its dot.
     pub(super) fn of_suffix(suffix: &[u8]) -> Option<Self> {
         Some(match suffix {
-            b"gz" => Compression::Gzip,
-            b"zst" => Compression::Zstd,
-            b"xz" => Compression::Xz,
-            b"bz2" => Compression::Bzip2,
-            b"lz4" => Compression::Lz4,
+            b"gz" => StreamCompression::Gzip,
+            b"zst" => StreamCompression::Zstd,
+            b"xz" => StreamCompression::Xz,
+            b"bz2" => StreamCompression::Bzip2,
+            b"lz4" => StreamCompression::Lz4,
             _ => return None,
         })
     }
@@ -42,37 +42,37 @@ impl Compression {
     /// What people call it.
     pub fn name(self) -> &'static str {
         match self {
-            Compression::Gzip => "gzip",
-            Compression::Zstd => "zstd",
-            Compression::Xz => "xz",
-            Compression::Bzip2 => "bzip2",
-            Compression::Lz4 => "LZ4",
+            StreamCompression::Gzip => "gzip",
+            StreamCompression::Zstd => "zstd",
+            StreamCompression::Xz => "xz",
+            StreamCompression::Bzip2 => "bzip2",
+            StreamCompression::Lz4 => "LZ4",
         }
     }
 
     /// The levels that there are. LZ4 has one here.
     pub fn levels(self) -> RangeInclusive<u32> {
         match self {
-            Compression::Gzip | Compression::Xz => 0..=9,
-            Compression::Zstd => 1..=19,
-            Compression::Bzip2 => 1..=9,
-            Compression::Lz4 => 1..=1,
+            StreamCompression::Gzip | StreamCompression::Xz => 0..=9,
+            StreamCompression::Zstd => 1..=19,
+            StreamCompression::Bzip2 => 1..=9,
+            StreamCompression::Lz4 => 1..=1,
         }
     }
 
     /// The level that its own command has.
     pub fn default_level(self) -> u32 {
         match self {
-            Compression::Gzip | Compression::Xz => 6,
-            Compression::Zstd => 3,
-            Compression::Bzip2 => 9,
-            Compression::Lz4 => 1,
+            StreamCompression::Gzip | StreamCompression::Xz => 6,
+            StreamCompression::Zstd => 3,
+            StreamCompression::Bzip2 => 9,
+            StreamCompression::Lz4 => 1,
         }
     }
 
     /// Bytes of a piece.
     pub(super) fn piece_len(self) -> usize {
-        if self == Compression::Xz { XZ_PIECE_LEN } else { PIECE_LEN }
+        if self == StreamCompression::Xz { XZ_PIECE_LEN } else { PIECE_LEN }
     }
 
     /// A piece as a stream of its own.
@@ -82,29 +82,29 @@ impl Compression {
     pub(super) fn compress(self, level: u32, piece: &[u8]) -> io::Result<Vec<u8>> {
         let out = Vec::with_capacity(piece.len() / 2);
         match self {
-            Compression::Gzip => {
+            StreamCompression::Gzip => {
                 let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(level));
                 encoder.write_all(piece)?;
                 encoder.finish()
             }
-            Compression::Zstd => {
+            StreamCompression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(out, level.try_into().unwrap_or(i32::MAX))?;
                 encoder.include_checksum(true)?;
                 encoder.set_pledged_src_size(Some(piece.len() as u64))?;
                 encoder.write_all(piece)?;
                 encoder.finish()
             }
-            Compression::Xz => {
+            StreamCompression::Xz => {
                 let mut encoder = liblzma::write::XzEncoder::new(out, level);
                 encoder.write_all(piece)?;
                 encoder.finish()
             }
-            Compression::Bzip2 => {
+            StreamCompression::Bzip2 => {
                 let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::new(level));
                 encoder.write_all(piece)?;
                 encoder.finish()
             }
-            Compression::Lz4 => {
+            StreamCompression::Lz4 => {
                 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
                 let info = FrameInfo::new()
                     .block_size(BlockSize::Max4MB)

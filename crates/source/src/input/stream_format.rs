@@ -6,7 +6,7 @@ use super::lz4_frames::Lz4Frames;
 
 /// How a stream is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub enum StreamFormat {
     /// RFC 1952, any number of members.
     Gzip,
     /// The .xz format, any number of streams.
@@ -30,35 +30,35 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Bytes that are fetched from a file or a pipe at once.
 const BUFFER_LEN: usize = 1 << 17;
 
-impl Compression {
+impl StreamFormat {
     /// How a stream that begins with `head` is compressed, if it is.
     pub fn of(head: &[u8]) -> Option<Self> {
-        const MAGIC: [(&[u8], Compression); 7] = [
-            (b"\x1F\x8B\x08", Compression::Gzip),
-            (b"\xFD7zXZ\0", Compression::Xz),
-            (b"LZIP", Compression::Lzip),
-            (b"\x28\xB5\x2F\xFD", Compression::Zstd),
-            (b"\x04\x22\x4D\x18", Compression::Lz4),
+        const MAGIC: [(&[u8], StreamFormat); 7] = [
+            (b"\x1F\x8B\x08", StreamFormat::Gzip),
+            (b"\xFD7zXZ\0", StreamFormat::Xz),
+            (b"LZIP", StreamFormat::Lzip),
+            (b"\x28\xB5\x2F\xFD", StreamFormat::Zstd),
+            (b"\x04\x22\x4D\x18", StreamFormat::Lz4),
             // The legacy frames that an initramfs of LZ4 has.
-            (b"\x02\x21\x4C\x18", Compression::Lz4),
-            (b"BZh", Compression::Bzip2),
+            (b"\x02\x21\x4C\x18", StreamFormat::Lz4),
+            (b"BZh", StreamFormat::Bzip2),
         ];
         let by_magic = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, compression)| *compression);
         // Skippable frames of zstd, which LZ4 has too: what follows is more likely zstd (pzstd, eStargz, zstd:chunked).
         let is_skippable = matches!(head, [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
-        by_magic.or(is_skippable.then_some(Compression::Zstd)).or_else(|| is_lzma(head).then_some(Compression::Lzma))
+        by_magic.or(is_skippable.then_some(StreamFormat::Zstd)).or_else(|| is_lzma(head).then_some(StreamFormat::Lzma))
     }
 
     /// What people call it.
     pub fn name(self) -> &'static str {
         match self {
-            Compression::Gzip => "gzip",
-            Compression::Xz => "xz",
-            Compression::Lzma => "lzma",
-            Compression::Lzip => "lzip",
-            Compression::Zstd => "zstd",
-            Compression::Bzip2 => "bzip2",
-            Compression::Lz4 => "LZ4",
+            StreamFormat::Gzip => "gzip",
+            StreamFormat::Xz => "xz",
+            StreamFormat::Lzma => "lzma",
+            StreamFormat::Lzip => "lzip",
+            StreamFormat::Zstd => "zstd",
+            StreamFormat::Bzip2 => "bzip2",
+            StreamFormat::Lz4 => "LZ4",
         }
     }
 
@@ -73,17 +73,17 @@ impl Compression {
             Ok::<_, io::Error>(Box::new(liblzma::bufread::XzDecoder::new_stream(stream, decoder?)))
         };
         Ok(match self {
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
-            Compression::Xz => lzma(stream, Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
-            Compression::Lzma => lzma(stream, Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT))?,
-            Compression::Lzip => lzma(stream, Stream::new_lzip_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
-            Compression::Zstd => {
+            StreamFormat::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+            StreamFormat::Xz => lzma(stream, Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
+            StreamFormat::Lzma => lzma(stream, Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT))?,
+            StreamFormat::Lzip => lzma(stream, Stream::new_lzip_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
+            StreamFormat::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
                 Box::new(decoder)
             }
-            Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stream)),
-            Compression::Lz4 => Box::new(Lz4Frames::new(stream)),
+            StreamFormat::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stream)),
+            StreamFormat::Lz4 => Box::new(Lz4Frames::new(stream)),
         })
     }
 }
@@ -146,18 +146,18 @@ mod tests {
         let (one, other) = (b"one ".repeat(50_000), b"other".to_vec());
         let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
         let skippable = [&b"\x5A\x2A\x4D\x18\x03\0\0\0abc"[..], &zstd(&one)].concat();
-        let cases: [(Compression, Vec<u8>, Vec<u8>); 7] = [
-            (Compression::Gzip, gzip(&one), gzip(&other)),
-            (Compression::Xz, xz(&one), xz(&other)),
-            (Compression::Zstd, zstd(&one), zstd(&other)),
-            (Compression::Zstd, skippable, zstd(&other)),
-            (Compression::Bzip2, bzip2(&one), bzip2(&other)),
-            (Compression::Lz4, lz4(&one), lz4(&other)),
-            (Compression::Lzma, lzma_alone(&[&one[..], &other].concat()), Vec::new()),
+        let cases: [(StreamFormat, Vec<u8>, Vec<u8>); 7] = [
+            (StreamFormat::Gzip, gzip(&one), gzip(&other)),
+            (StreamFormat::Xz, xz(&one), xz(&other)),
+            (StreamFormat::Zstd, zstd(&one), zstd(&other)),
+            (StreamFormat::Zstd, skippable, zstd(&other)),
+            (StreamFormat::Bzip2, bzip2(&one), bzip2(&other)),
+            (StreamFormat::Lz4, lz4(&one), lz4(&other)),
+            (StreamFormat::Lzma, lzma_alone(&[&one[..], &other].concat()), Vec::new()),
         ];
         for (compression, first, second) in cases {
             let stream = [first, second].concat();
-            assert_eq!(Compression::of(&stream), Some(compression));
+            assert_eq!(StreamFormat::of(&stream), Some(compression));
             let mut plain = Vec::new();
             let decode = |stream: Vec<u8>, plain: &mut Vec<u8>| {
                 compression.decoder(Box::new(io::Cursor::new(stream)))?.read_to_end(plain)
@@ -168,7 +168,7 @@ mod tests {
             assert!(cut.is_err(), "{compression:?}: a stream that ends early is an error");
         }
         for plain in [&b"ustar"[..], b"", b"BZ", &[0; 512], b"]\0\0\0\0\0\0\0\0\0\0\0\0"] {
-            assert_eq!(Compression::of(plain), None);
+            assert_eq!(StreamFormat::of(plain), None);
         }
     }
 }
