@@ -9,7 +9,8 @@ trap 'rm -f "$log"' EXIT
 failed=()
 for script in containerd repart; do
     status=0
-    "./$script.sh" > >(tee -a "$log") || status=$?
+    # What waits for ever has failed, and is not waited for.
+    timeout -k 30 900 "./$script.sh" > >(tee -a "$log") || status=$?
     case $status in 0 | 77) ;; *) failed+=("$script.sh") ;; esac
 done
 wait

@@ -16,10 +16,10 @@ programs() {
     # Only what is needed here: no CRI, no drivers of other snapshotters.
     local tags="no_cri no_btrfs no_devmapper no_zfs no_tracing"
     [ -x "$tools/containerd" ] && [ -x "$tools/ctr" ] ||
-        CGO_ENABLED=0 GOBIN=$tools go install -p 2 -tags "$tags" \
+        CGO_ENABLED=0 GOBIN=$tools timeout 400 go install -p 2 -tags "$tags" \
             github.com/containerd/containerd/v2/cmd/{containerd,ctr}@$CONTAINERD 2>"$work/go.log" ||
         absent "containerd $CONTAINERD cannot be built: $(tail -1 "$work/go.log")"
-    [ -x "$tools/crane" ] || CGO_ENABLED=0 GOBIN=$tools go install -p 2 github.com/google/go-containerregistry/cmd/crane@$CRANE \
+    [ -x "$tools/crane" ] || CGO_ENABLED=0 GOBIN=$tools timeout 400 go install -p 2 github.com/google/go-containerregistry/cmd/crane@$CRANE \
         2>"$work/go.log" || absent "crane $CRANE cannot be built: $(tail -1 "$work/go.log")"
 }
 
@@ -27,7 +27,7 @@ programs() {
 registry() {
     local binary=$cache/docker-registry/usr/bin/docker-registry
     if [ ! -x "$binary" ] && command -v apt-get >/dev/null; then
-        (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download docker-registry &&
+        (cd "$work" && timeout 60 apt-get -qq -o APT::Sandbox::User=root download docker-registry &&
             dpkg-deb -x docker-registry_*.deb "$cache/docker-registry") >"$work/apt.log" 2>&1 || true
     fi
     local log=$work/registry.log

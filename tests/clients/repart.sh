@@ -24,7 +24,7 @@ Dir::Etc::sourcelist "$apt/sources.list"; Dir::Etc::sourceparts "-"; Dir::State 
 Dir::State::status "$apt/status"; Dir::Cache "$apt"; Dir::Cache::archives "$apt/archives"; Dir::Cache::pkgcache "$apt/pkg.bin";
 DPkg::Post-Invoke ""; APT::Update::Post-Invoke ""; APT::Sandbox::User ""; APT::Install-Recommends "false";
 CONF
-    { apt-get -c "$apt/apt.conf" -qq update && apt-get -c "$apt/apt.conf" -qq -y --download-only install systemd-repart; } \
+    { timeout 120 apt-get -c "$apt/apt.conf" -qq update && timeout 240 apt-get -c "$apt/apt.conf" -qq -y --download-only install systemd-repart; } \
         >"$work/apt.log" 2>&1 || absent "systemd-repart cannot be fetched: $(tail -1 "$work/apt.log")"
     mkdir -p "$1"/usr/{bin,sbin,lib,lib64}
     for dir in bin sbin lib lib64; do ln -sfn "usr/$dir" "$1/$dir"; done

@@ -183,6 +183,7 @@ fn deep_paths_are_no_end_of_the_stack() {
     // What reads it ends, too: paths of over 64 KiB are not followed, and that is told.
     let output = run_limited(&["check", image.to_str().unwrap()]);
     assert!(stderr(&output).contains("path over 64 KiB: not checked"), "{:?}", output.status);
+    assert!(!stderr(&output).contains("i_nlink"), "{}", stderr(&output));
 }
 
 /// Images whose counts claim billions.
