@@ -135,7 +135,7 @@ fn sizes_that_lie_take_no_memory() {
     let dir = TempDir::in_memory("lies").unwrap();
     // 2^62 in base 256, which is a length that a file may have, and 2^63, which is none.
     let cases = [
-        (0x40, ["at byte 512: file: ", "into its 4611686018427387904 bytes"]),
+        (0x40, ["at byte 512: file: ", "into a file of 4611686018427387904 bytes"]),
         (0x80, ["at byte 0: file: size = ", "no number"]),
     ];
     for (first, words) in cases {

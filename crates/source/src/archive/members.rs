@@ -63,7 +63,7 @@ impl<'a> Members<'a> {
     pub(crate) fn unreadable(&self, offset: u64, error: &io::Error) -> SourceError {
         let reason = match error.kind() {
             kind if is_of_spool(error) => {
-                let source = spool_failed(kind, error.to_string());
+                let source = spool_failed(kind, format!("at byte {offset}: {error}"));
                 return Unreadable { path: self.path.to_owned(), source }.into();
             }
             io::ErrorKind::UnexpectedEof => "the archive ends in the middle of a member".into(),
