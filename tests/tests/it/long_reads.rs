@@ -19,9 +19,9 @@ const LEN: usize = 12 << 20;
 /// where they are wanted, so a call may have any number of them.
 const CALL_LEN: u64 = 1 << 20;
 /// The same of a read of one file where the system reads ahead.
-const LOCAL_CALL_LEN: u64 = 256 << 10;
+const LOCAL_CALL_LEN: u64 = 64 << 10;
 /// The longest pcluster.
-const PCLUSTER_LEN: u64 = 64 << 10;
+const PCLUSTER_LEN: u64 = 16 << 10;
 
 /// A source that notes its calls and the hints that it gets.
 struct Noting {
