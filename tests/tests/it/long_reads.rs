@@ -18,7 +18,7 @@ const LEN: usize = 12 << 20;
 /// Most bytes of encoded pclusters of one call: they are in memory until they are decoded. Bytes that are stored as they are go straight
 /// where they are wanted, so a call may have any number of them.
 const CALL_LEN: u64 = 1 << 20;
-/// The same of a read of one file where the system reads ahead.
+/// The same of a read of one file where the system reads ahead: what the source wants.
 const LOCAL_CALL_LEN: u64 = 64 << 10;
 /// The longest pcluster.
 const PCLUSTER_LEN: u64 = 16 << 10;
@@ -57,6 +57,10 @@ impl ReadAt for Noting {
 
     fn will_need(&self, off: u64, len: u64) {
         self.hints.lock().unwrap().push(off..off + len);
+    }
+
+    fn fetch_max_len(&self) -> usize {
+        LOCAL_CALL_LEN as usize
     }
 }
 

@@ -1,6 +1,5 @@
 //! Hints to the devices: which bytes will be read soon.
 
-use super::fetch::FETCH_MAX_LEN;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
@@ -9,6 +8,7 @@ use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use crate::options::read_policy::{Readahead, SourcePrefetch};
 use crate::source::latency::Latency;
+use crate::source::read_at::FETCH_MAX_LEN;
 use std::ops::Range;
 
 /// Bytes of pclusters that are announced when a fetch for a part of a read begins: those of the next fetches.

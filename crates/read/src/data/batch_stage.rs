@@ -1,6 +1,6 @@
 //! The stored bytes that the pieces of a batch take from devices, to be fetched in one call.
 
-use super::fetch::{FETCH_MAX_LEN, FetchPlan};
+use super::fetch::FetchPlan;
 use super::pieces::{PCLUSTER, rotated_len};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
@@ -10,6 +10,7 @@ use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::reader::{ContentsPlace, MetadataReader};
 use crate::metadata::space::MetadataSpace;
 use crate::source::devices::DeviceRange;
+use crate::source::read_at::FETCH_MAX_LEN;
 use std::collections::HashMap;
 use std::ops::Range;
 

@@ -5,13 +5,7 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::options::read_policy::Readahead;
 use crate::source::devices::DeviceRange;
-
-/// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.
-pub(super) const FETCH_MAX_LEN: usize = 1 << 20;
-
-/// The same for one read of a file that the operating system reads ahead in: a call costs no round trip there, and the buffer stays in the
-/// nearest caches until it is decoded (2 to 3 % of the CPU of a long read of pclusters of 64 KiB, against 256 KiB).
-const LOCAL_FETCH_MAX_LEN: usize = 64 << 10;
+use crate::source::read_at::FETCH_MAX_LEN;
 
 /// Bytes of pclusters that are fetched together, and their places in one buffer. Adjacent ones are one range of their device.
 #[derive(Default)]
@@ -74,10 +68,10 @@ impl Image {
         self.core.devices.fetch(ranges)
     }
 
-    /// Most bytes of pclusters that a read fetches at once, unless one pcluster alone is longer.
+    /// Most bytes of pclusters that one read fetches at once, unless one pcluster alone is longer.
     pub(super) fn fetch_max_len(&self) -> usize {
         match self.core.policy.readahead {
-            Readahead::System => LOCAL_FETCH_MAX_LEN,
+            Readahead::System => self.core.devices.fetch_max_len(),
             Readahead::Image => FETCH_MAX_LEN,
         }
     }

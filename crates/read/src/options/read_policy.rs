@@ -32,8 +32,8 @@ pub struct ReadPolicy {
 /// The layer that detects sequential reads, and announces what follows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readahead {
-    /// The operating system, which reads ahead in the files that the sources are. A read fetches at most 64 KiB of encoded pclusters at
-    /// once, or one that is longer.
+    /// The operating system, which reads ahead in the files that the sources are. A read fetches at once what
+    /// its source wants fetched at once ([`ReadAt::fetch_max_len`](crate::ReadAt::fetch_max_len)).
     #[default]
     System,
     /// The image: it tells the sources what comes after sequential reads across files, and the next steps of strides while fetches are

@@ -1,6 +1,6 @@
 //! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
 
-use super::read_at::{RangeMut, ReadAt};
+use super::read_at::{FETCH_MAX_LEN, RangeMut, ReadAt};
 use crate::error::ReadError;
 use crate::stats::Counters;
 use kiln_format::device::{DEVICE_SLOT_LEN, DeviceSlot, RawDeviceSlot};
@@ -40,6 +40,7 @@ pub(crate) struct Devices {
     missing: Vec<u16>,
     block_bits: BlockBits,
     counters: Arc<Counters>,
+    fetch_max_len: usize,
 }
 
 struct OpenDevice {
@@ -64,9 +65,10 @@ impl OpenDevice {
 impl Devices {
     /// The primary device alone: enough to read the superblock.
     pub(crate) fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
+        let fetch_max_len = source.fetch_max_len().min(FETCH_MAX_LEN);
         let list = vec![OpenDevice::new(source)?];
         let (slots, mapped, missing) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters })
+        Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters, fetch_max_len })
     }
 
     /// Read the device table and add the extra devices: all in its order, or none for a flat image.
@@ -79,6 +81,7 @@ impl Devices {
         self.slots = self.read_table(sb)?;
         let is_flat = extra.is_empty();
         for source in extra {
+            self.fetch_max_len = self.fetch_max_len.max(source.fetch_max_len().min(FETCH_MAX_LEN));
             self.list.push(OpenDevice::new(source)?);
         }
         for (slot, device) in self.slots.iter().zip(1..) {
@@ -240,6 +243,11 @@ impl Devices {
         let bytes = self.list[usize::from(device)].source.borrow(pa, len)?;
         self.counters.fetched(len);
         Some(bytes)
+    }
+
+    /// Most bytes that one read should fetch at once: as many as the source wants that wants most.
+    pub(crate) fn fetch_max_len(&self) -> usize {
+        self.fetch_max_len
     }
 
     /// Tell a device's source that these bytes will be read soon.

@@ -77,4 +77,8 @@ impl<S: ReadAt> ReadAt for OffsetSource<S> {
             self.inner.will_need(self.start + off, len.min(self.len - off));
         }
     }
+
+    fn fetch_max_len(&self) -> usize {
+        self.inner.fetch_max_len()
+    }
 }

@@ -18,10 +18,13 @@ impl RangeMut<'_> {
     }
 }
 
+/// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.
+pub(crate) const FETCH_MAX_LEN: usize = 1 << 20;
+
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
-/// Blocking, because FUSE, the command and Python are. All five methods are required, so that a wrapper (cache,
-/// counter, fault injector) cannot forget to forward one. [`conformance`](crate::conformance) tests implementations.
+/// Blocking, because FUSE, the command and Python are. All methods but one are required, so that a wrapper (cache,
+/// counter, fault injector) cannot forget to forward one; without [`ReadAt::fetch_max_len`] only the length of calls is another. [`conformance`](crate::conformance) tests implementations.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -85,6 +88,13 @@ pub trait ReadAt: Send + Sync {
 
     /// A hint: these bytes will be read soon. Ranges behind the end are allowed.
     fn will_need(&self, off: u64, len: u64);
+
+    /// Most bytes of encoded data that one read should fetch by one call, where the operating system reads ahead
+    /// ([`Readahead::System`](crate::Readahead::System)). A source whose calls cost little asks for little: what is decoded at once is then
+    /// still in the processor's nearest caches. The default of 1 MiB is for all other sources, and the most that is fetched.
+    fn fetch_max_len(&self) -> usize {
+        FETCH_MAX_LEN
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
@@ -106,5 +116,9 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
     fn will_need(&self, off: u64, len: u64) {
         (**self).will_need(off, len);
+    }
+
+    fn fetch_max_len(&self) -> usize {
+        (**self).fetch_max_len()
     }
 }

@@ -39,4 +39,8 @@ impl<S: ReadAt> ReadAt for TimedSource<S> {
     fn will_need(&self, off: u64, len: u64) {
         self.inner.will_need(off, len);
     }
+
+    fn fetch_max_len(&self) -> usize {
+        self.inner.fetch_max_len()
+    }
 }
