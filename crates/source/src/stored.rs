@@ -80,11 +80,6 @@ impl StoredFiles {
     pub(crate) fn in_archive(self: &Arc<Self>, bytes: Arc<dyn ReadAt>) -> StoredContents {
         StoredContents { bytes, files: Arc::clone(self), placed: None }
     }
-
-    /// The contents, to which images are to refer.
-    pub(crate) fn on(self: &Arc<Self>, bytes: Arc<dyn ReadAt>, placed: ArchiveDevice) -> StoredContents {
-        StoredContents { placed: Some(placed), ..self.in_archive(bytes) }
-    }
 }
 
 /// What an image needs to tell where a piece of a file lies, in bytes.
@@ -120,6 +115,13 @@ pub(crate) struct StoredContents {
     files: Arc<StoredFiles>,
     /// Images refer to the archive instead of storing what it has.
     placed: Option<ArchiveDevice>,
+}
+
+impl StoredContents {
+    /// The same; `placed` is what images refer to instead of storing them.
+    pub(crate) fn with_device(self, placed: Option<ArchiveDevice>) -> Self {
+        Self { placed, ..self }
+    }
 }
 
 impl Contents for StoredContents {

@@ -40,6 +40,7 @@ pub(crate) struct Devices {
     missing: Vec<u16>,
     block_bits: BlockBits,
     counters: Arc<Counters>,
+    /// What the source that wants most wants fetched at once.
     fetch_max_len: usize,
 }
 
@@ -65,7 +66,7 @@ impl OpenDevice {
 impl Devices {
     /// The primary device alone: enough to read the superblock.
     pub(crate) fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
-        let fetch_max_len = source.fetch_max_len().min(FETCH_MAX_LEN);
+        let fetch_max_len = source.fetch_max_len();
         let list = vec![OpenDevice::new(source)?];
         let (slots, mapped, missing) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters, fetch_max_len })
@@ -81,7 +82,7 @@ impl Devices {
         self.slots = self.read_table(sb)?;
         let is_flat = extra.is_empty();
         for source in extra {
-            self.fetch_max_len = self.fetch_max_len.max(source.fetch_max_len().min(FETCH_MAX_LEN));
+            self.fetch_max_len = self.fetch_max_len.max(source.fetch_max_len());
             self.list.push(OpenDevice::new(source)?);
         }
         for (slot, device) in self.slots.iter().zip(1..) {
@@ -247,7 +248,7 @@ impl Devices {
 
     /// Most bytes that one read should fetch at once: as many as the source wants that wants most.
     pub(crate) fn fetch_max_len(&self) -> usize {
-        self.fetch_max_len
+        self.fetch_max_len.min(FETCH_MAX_LEN)
     }
 
     /// Tell a device's source that these bytes will be read soon.

@@ -135,6 +135,15 @@ impl<'a> Members<'a> {
         self.left_out.survive(name, read)
     }
 
+    /// A part of the archive that has no name could not be read.
+    ///
+    /// # Errors
+    /// As [`LeftOut::add`].
+    pub(crate) fn leave_out_part(&mut self, error: SourceError) -> Result<(), SourceError> {
+        self.charge(b"", 0)?;
+        self.left_out.add(b"", error)
+    }
+
     fn settle<T>(&mut self, offset: u64, name: &[u8], done: Result<T, TreeError>) -> Result<Option<T>, SourceError> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -145,23 +154,18 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The tree, with contents in `bytes`.
+    /// The tree, with contents in `bytes`; `placed` is what images refer to instead of storing them.
     ///
     /// # Errors
     /// Hard links to nothing, unless the scan keeps going; what is no tree.
-    pub(crate) fn finish(mut self, bytes: Arc<dyn ReadAt>) -> Result<Archived, SourceError> {
+    pub(crate) fn finish(
+        mut self,
+        bytes: Arc<dyn ReadAt>,
+        placed: Option<ArchiveDevice>,
+    ) -> Result<Archived, SourceError> {
         let files = Arc::new(std::mem::take(&mut self.files));
-        let found = self.finish_with(Box::new(files.in_archive(Arc::clone(&bytes))))?;
-        Ok(Archived { found, files, bytes })
-    }
-
-    /// The tree, with contents in `bytes`, to which images are to refer.
-    ///
-    /// # Errors
-    /// As [`Members::finish`].
-    pub(crate) fn finish_on(mut self, bytes: Arc<dyn ReadAt>, placed: ArchiveDevice) -> Result<Archived, SourceError> {
-        let files = Arc::new(std::mem::take(&mut self.files));
-        let found = self.finish_with(Box::new(files.on(Arc::clone(&bytes), placed)))?;
+        let contents = files.in_archive(Arc::clone(&bytes)).with_device(placed);
+        let found = self.finish_with(Box::new(contents))?;
         Ok(Archived { found, files, bytes })
     }
 

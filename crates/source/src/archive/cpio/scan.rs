@@ -37,7 +37,7 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &Spo
             Ok(goes_on) => (is_in_archive, is_first) = (goes_on, false),
             Err(error) if is_first => return Err(error),
             Err(error) => {
-                scan.members.survive(b"", Err::<(), _>(error))?;
+                scan.members.leave_out_part(error)?;
                 if !scan.find_header()? {
                     return Ok(());
                 }
@@ -81,7 +81,7 @@ impl Scan<'_, '_> {
                 Ok((false, false)) => {}
                 Err(error) => {
                     let error = self.members.unreadable(offset, &error);
-                    return self.members.survive(b"", Err(error)).map(|_: Option<()>| false);
+                    return self.members.leave_out_part(error).map(|()| false);
                 }
             }
         }

@@ -63,7 +63,7 @@ impl Source for CpioSource {
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
-        let Archived { found, .. } = members.finish(archive)?;
+        let Archived { found, .. } = members.finish(archive, None)?;
         Ok(Scanned::Everything(found))
     }
 }

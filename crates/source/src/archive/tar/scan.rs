@@ -33,7 +33,7 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, omits_data: bool)
             Ok(false) => return Ok(()),
             Err(error) if !is_archive => return Err(error),
             Err(error) => {
-                scan.members.survive(b"", Err::<(), _>(error))?;
+                scan.members.leave_out_part(error)?;
                 if !scan.find_header()? {
                     return Ok(());
                 }
@@ -82,10 +82,7 @@ impl Scan<'_, '_> {
                 Ok(RECORD_LEN) => {}
                 Ok(_) => return Ok(false),
                 Err(error) => {
-                    return self
-                        .members
-                        .survive(b"", Err(self.members.unreadable(offset, &error)))
-                        .map(|_: Option<()>| false);
+                    return self.members.leave_out_part(self.members.unreadable(offset, &error)).map(|()| false);
                 }
             }
         }

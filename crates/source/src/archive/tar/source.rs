@@ -142,12 +142,13 @@ impl TarSource {
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
-        let device = match self.options.data {
-            TarData::Stored => return members.finish(archive),
-            TarData::Placed => Some(self.device(&*archive).map_err(unreadable)?),
-            TarData::Omitted => None,
+        let on = |device| Some(ArchiveDevice { device, block_bits: RECORD_BITS });
+        let placed = match self.options.data {
+            TarData::Stored => None,
+            TarData::Placed => on(Some(self.device(&*archive).map_err(unreadable)?)),
+            TarData::Omitted => on(None),
         };
-        members.finish_on(archive, ArchiveDevice { device, block_bits: RECORD_BITS })
+        members.finish(archive, placed)
     }
 
     fn device(&self, archive: &dyn ReadAt) -> io::Result<Device> {

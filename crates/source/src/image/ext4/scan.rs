@@ -44,7 +44,7 @@ pub(super) fn scan(
             Err(error) => scanner.members.leave_out(inode.off, &path, error)?,
         }
     }
-    scanner.members.finish(bytes).map(|archived| archived.found)
+    scanner.members.finish(bytes, None).map(|archived| archived.found)
 }
 
 /// A directory whose entries are to be read.
