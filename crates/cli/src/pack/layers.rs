@@ -2,6 +2,7 @@
 
 use super::sources::Operands;
 use super::summary::{PackJson, Report, tell_briefly};
+use super::target::ids;
 use super::{Args, Job, options, tell_skipped};
 use crate::console::report::{JsonList, note};
 use crate::exit::{Exit, Failure};
@@ -60,8 +61,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
     for Layer { at, digest, path } in &layers {
         let file = AtomicFile::create(path, existing)?;
         let layer = image.layer(*at, &args.sources.options(spool_dir), &scan_options).map_err(of_source)?;
-        let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
-        let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
+        let outputs: Vec<FileId> = ids(&file).collect();
         let request =
             PackRequest { source: &*layer, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
         let job = Job { request, image: path, signals: &signals };
