@@ -1,0 +1,1 @@
+"""EROFS images as datasets: one file instead of millions, read without mounting."""

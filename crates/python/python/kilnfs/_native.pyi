@@ -1,0 +1,196 @@
+"""What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, Self, final
+
+from typing_extensions import Buffer
+
+__version__: str
+
+type_or_path = str | bytes | int | Any  # noqa: a path in the image, a nid, or an object with `__kilnfs_path__`
+
+def main(args: Sequence[str | bytes], program: Sequence[str | bytes]) -> int:
+    """Run the command `kiln` with these arguments, the first of which is its name. `program` starts it anew in the background."""
+
+class Source(Protocol):
+    """Bytes that are read at any position, from any thread."""
+
+    def length(self) -> int: ...
+    def read_ranges(self, ranges: list[tuple[int, int]]) -> Sequence[Buffer]:
+        """The bytes of each range, (first byte, length), all of which lie within the source."""
+    def will_need(self, start: int, length: int) -> None:
+        """These bytes will be read soon. Returns at once."""
+
+class Image:
+    """An open image. All methods may be called from any thread; each releases the interpreter while it reads or decodes.
+
+    `what` is a path in the image (`str`, `bytes`, or an object with `__kilnfs_path__() -> bytes`), absolute or from the root, or the
+    nid of an inode. Errors are `OSError` with `filename` (the path) and `filename2` (the image), see `kilnfs._errors`.
+    """
+
+    def __new__(
+        cls,
+        source: bytes | Buffer | Source,  # `bytes` is the path of a file; other buffers are the image itself
+        name: str,
+        *,
+        offset: int = 0,
+        devices: Sequence[bytes] = (),
+        cache_bytes: int = 16 << 20,
+        verify_checksum: bool = True,
+        mmap: bool = False,
+    ) -> Self: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None:
+        """Methods raise ValueError from now on. Memory that was given out stays valid."""
+
+    @property
+    def uuid(self) -> bytes: ...  # 16 bytes
+    @property
+    def source_length(self) -> int: ...  # bytes of the primary device
+    def _superblock(self) -> dict[str, Any]: ...  # block_size, inodes, build_time, label, root_nid, compat, incompat, algorithms, min_kernel…
+    def stats(self) -> dict[str, int]: ...
+
+    # names
+    def _lookup(self, what: type_or_path, follow: bool) -> int: ...  # nid
+    def _stat(self, what: type_or_path, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]: ...  # the arguments of os.stat_result
+    def _listdir(self, what: type_or_path) -> list[tuple[bytes, int, int]]: ...  # name, nid, S_IFMT of the type; . and .. left out; stored order
+    def _readlink(self, what: type_or_path) -> bytes: ...
+    def _listxattr(self, what: type_or_path, follow: bool) -> list[bytes]: ...
+    def _getxattr(self, what: type_or_path, name: bytes, follow: bool) -> bytes: ...  # ENODATA
+
+    # contents; symbolic links are followed
+    def read(self, what: type_or_path, start: int = 0, stop: int | None = None) -> bytes: ...
+    def read_into(self, what: type_or_path, buffer: Buffer, *, start: int = 0) -> int: ...  # bytes read: fewer only at the end
+    def view(self, what: type_or_path, start: int = 0, stop: int | None = None) -> memoryview: ...  # read-only
+    def views(self, what: Index | Buffer | Sequence[type_or_path], *, rows: Buffer | Sequence[int] | None = None) -> list[memoryview]: ...
+    def read_many(
+        self,
+        what: Index | Buffer | Sequence[type_or_path],  # an index, nids ('Q' or 'q'), or paths
+        *,
+        rows: Buffer | Sequence[int] | None = None,  # of an index or of nids: only these, in this order
+        ranges: Sequence[tuple[int, int]] | None = None,  # first byte and the one behind the last, one for each file
+        out: Buffer | None = None,  # writable; the batch's memory
+        threads: int | None = None,
+        on_error: str = "raise",  # or "return": in Batch.errors
+    ) -> Batch: ...
+    def iter_many(
+        self,
+        what: Index | Buffer | Sequence[type_or_path],
+        *,
+        rows: Buffer | Sequence[int] | None = None,
+        threads: int | None = None,
+        window_bytes: int = 64 << 20,
+    ) -> Iterator[tuple[int, memoryview]]: ...  # place in `what` (or in `rows`), bytes; in stored order
+    def positions(self, what: Index | Buffer | Sequence[type_or_path]) -> Positions: ...
+    def physical_order(self, what: Index | Buffer | Sequence[type_or_path]) -> memoryview: ...  # 'Q'
+    def prefetch(self, what: Index | Buffer | Sequence[type_or_path], *, rows: Buffer | Sequence[int] | None = None) -> int: ...
+
+    def _index(
+        self,
+        root: type_or_path,
+        *,
+        extensions: Sequence[bytes] = (),
+        glob: bytes | None = None,
+        depth: int | None = None,  # labels: directories at this depth below the root are the classes
+        threads: int | None = None,
+    ) -> Index: ...
+    def _extract(
+        self, members: Sequence[bytes], target: bytes, *, policy: str, threads: int | None, progress: Callable[[int, int], None] | None
+    ) -> dict[str, Any]: ...
+    def _check(self, *, threads: int | None, progress: Callable[[int, int], None] | None) -> dict[str, Any]: ...
+    def _extents(self, what: type_or_path) -> list[dict[str, Any]]: ...
+    def _explain(self, what: type_or_path, start: int, stop: int | None) -> dict[str, Any]: ...
+
+@final
+class Batch:
+    """Contents of many files in one buffer. `batch[i]` is a writable memoryview of file i."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> memoryview: ...
+    @property
+    def data(self) -> memoryview: ...  # writable
+    @property
+    def offsets(self) -> memoryview: ...  # 'q', one more than there are files
+    @property
+    def sizes(self) -> memoryview: ...  # 'q'
+    @property
+    def errors(self) -> dict[int, OSError]: ...
+    def tobytes(self, i: int) -> bytes: ...
+
+@final
+class Positions:
+    """Where files are stored: columns, one row a file."""
+
+    def __len__(self) -> int: ...
+    @property
+    def devices(self) -> memoryview: ...  # 'H', 0 is the image itself
+    @property
+    def addresses(self) -> memoryview: ...  # 'Q', bytes
+    @property
+    def stored(self) -> memoryview: ...  # 'Q', bytes
+    @property
+    def clusters(self) -> memoryview: ...  # 'Q': number of the pcluster that is shared with other files, or 2**64 - 1
+
+@final
+class Index:
+    """Regular files below a directory, in path order: nid, size and label of each in flat columns, 16 bytes a file."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> str: ...  # path from the root of the image, without a slash in front
+    @property
+    def nids(self) -> memoryview: ...  # 'Q'
+    @property
+    def sizes(self) -> memoryview: ...  # 'I', or 'Q' where a file has 4 GiB
+    @property
+    def labels(self) -> memoryview | None: ...  # 'I'
+    @property
+    def classes(self) -> list[str]: ...  # sorted by bytes; a label is a place in this list
+    @property
+    def digest(self) -> bytes: ...  # 32 bytes, BLAKE3 of the columns
+    @property
+    def uuid(self) -> bytes: ...  # of the image
+    @property
+    def image(self) -> Image | None: ...
+    def path(self, i: int) -> str: ...
+    def find(self, path: str | bytes) -> int: ...  # row; FileNotFoundError
+    def subset(self, rows: Buffer | Sequence[int]) -> Index: ...
+    def with_labels(self, labels: Buffer | Sequence[int], classes: Sequence[str]) -> Index: ...
+    def bind(self, image: Image) -> Index: ...  # ESTALE where the image is another
+    def save(self, path: str | bytes) -> None: ...  # atomic
+    @staticmethod
+    def load(path: str | bytes, image: Image | None = None) -> Index: ...  # mapped into memory
+
+@final
+class LocalityOrder:
+    """The block-window shuffle of an index: which rows make up batch `step` of `epoch`. A pure function of its arguments."""
+
+    def __new__(
+        cls,
+        index: Index,
+        batch_size: int,  # samples of a step, all ranks together
+        *,
+        seed: int = 0,
+        lanes: int = 1,
+        block_bytes: int,
+        window_blocks: int | None = None,
+        window_bytes: int | None = None,
+        shuffle: bool = True,
+        drop_last: bool = True,
+    ) -> Self: ...
+    @property
+    def steps(self) -> int: ...  # batches of an epoch
+    @property
+    def samples(self) -> int: ...  # rows of the index
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def window_blocks(self) -> int: ...
+    @property
+    def window_capped(self) -> bool: ...  # by window_bytes
+    def batch(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...  # 'I', rows of the index
+    def order(self, epoch: int) -> memoryview: ...  # 'I', all batches of all ranks
+    def upcoming(self, epoch: int, step: int) -> memoryview: ...  # 'I', rows of the window behind that of `step`, in stored order
+    def report(self, epoch: int, labels: Buffer | None = None) -> dict[str, float]: ...

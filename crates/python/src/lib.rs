@@ -1,0 +1,1 @@
+//! The module `kilnfs._native`.
