@@ -3,6 +3,7 @@
 use crate::console::report::Out;
 use crate::dropin::PROGRAMS;
 use crate::exit::{Exit, Failure};
+use crate::process::program::is_embedded;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +33,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if is_embedded() {
+        let message = "kiln runs within another program here, which has no other names: install the program kiln itself";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
     let program = program.map_err(failed(Path::new("kiln"), "find this program"))?;
     let dir = args.dir.canonicalize().map_err(failed(&args.dir, "find the directory"))?;

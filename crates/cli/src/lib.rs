@@ -39,12 +39,18 @@ pub use process::program::set_program;
 /// starts the running program once more, see [`set_program`].
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if let Some(program) = args.first().and_then(|name| dropin::find(name)) {
-        return program.run(args.into_iter().skip(1).collect());
+    match args.first().and_then(|name| dropin::find(name)) {
+        Some(program) => program.run(args.into_iter().skip(1).collect()),
+        None => exit_code(&args).into(),
     }
-    let cli = match cli::parse(&args) {
+}
+
+/// The same for `kiln` alone, whatever name the first argument is. The exit code as a number, for programs that have a way of their own
+/// to exit.
+pub fn exit_code(args: &[OsString]) -> u8 {
+    let cli = match cli::parse(args) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, &args),
+        Err(error) => return usage(&error, args),
     };
     memory::advise(advice(&cli.command));
     let code_of = match cli.command {
@@ -53,18 +59,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         _ => Failure::code,
     };
     match run(cli.command) {
-        Ok(exit) => exit.code().into(),
-        Err(failure) if failure.is_broken_pipe() => Exit::Done.code().into(),
+        Ok(exit) => exit.code(),
+        Err(failure) if failure.is_broken_pipe() => Exit::Done.code(),
         Err(failure) => {
             let code = code_of(&failure);
             if !failure.is_silent() {
                 report::error(&failure);
             }
-            if wants_json(&args) {
+            if wants_json(args) {
                 // The exit code tells it, too.
                 let _ = report::print_error(ErrorJson::new(&failure, code));
             }
-            code.into()
+            code
         }
     }
 }
@@ -115,12 +121,12 @@ fn run(command: Command) -> Result<Exit, Failure> {
 }
 
 /// Help and version go to standard output and are no errors; the rest is misuse, which `check` reports as fsck(8) does.
-fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
+fn usage(error: &clap::Error, args: &[OsString]) -> u8 {
     // If even this cannot be printed, the exit code alone tells it.
     let _ = error.print();
     let is_check = args.get(1).is_some_and(|command| command == "check");
     if !error.use_stderr() {
-        return ExitCode::SUCCESS;
+        return Exit::Done.code();
     }
     let message = error.to_string();
     let failure = Failure::Usage(message.trim_start_matches("error: ").trim_end().to_owned());
@@ -128,5 +134,5 @@ fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if wants_json(args) {
         let _ = report::print_error(ErrorJson::new(&failure, code));
     }
-    code.into()
+    code
 }

@@ -1,1 +1,40 @@
-//! The module `kilnfs._native`.
+//! The module `kilnfs._native`: images for Python. What users see is the Python package around it, `python/kilnfs`.
+//!
+//! Each call that may read or decode releases the interpreter (`detach`), and no thread outlives a call. Locks of this crate are held
+//! for a few instructions while the interpreter is not released, so a forked child never waits for one.
+#![deny(unsafe_code)] // but in `memory` and `arguments::buffer`
+#![warn(unreachable_pub)]
+
+mod arguments;
+mod errors;
+mod image;
+mod index;
+mod many;
+mod memory;
+mod names;
+mod source;
+
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// Run the command `kiln` with these arguments, the first of which is its name, and return its exit code. `program` is what starts it
+/// once more, for mounts in the background.
+#[pyfunction]
+fn main(py: Python<'_>, args: Vec<Vec<u8>>, program: Vec<Vec<u8>>) -> u8 {
+    let words = |words: Vec<Vec<u8>>| words.into_iter().map(OsString::from_vec).collect::<Vec<_>>();
+    kiln_command::set_program(words(program));
+    py.detach(|| kiln_command::exit_code(&words(args)))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(main, module)?)?;
+    module.add_class::<image::Image>()?;
+    module.add_class::<many::batch::Batch>()?;
+    module.add_class::<many::iterate::IterMany>()?;
+    module.add_class::<many::positions::Positions>()?;
+    module.add_class::<index::Index>()?;
+    Ok(())
+}

@@ -15,6 +15,11 @@ pub fn set_program(program: Vec<OsString>) {
     }
 }
 
+/// Whether another program runs this command.
+pub fn is_embedded() -> bool {
+    PROGRAM.get().is_some()
+}
+
 /// The command, to be given arguments.
 ///
 /// # Errors

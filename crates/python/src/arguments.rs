@@ -1,0 +1,91 @@
+//! What Python hands over: paths, numbers, buffers.
+
+pub(crate) mod buffer;
+
+use kiln_parallel::Threads;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyInt, PyString};
+
+/// Reading a batch seldom gains from more.
+const DEFAULT_THREADS_MAX: usize = 4;
+
+/// A file of an image: its path, or the number of its inode.
+#[derive(Clone)]
+pub(crate) enum What {
+    Path(Vec<u8>),
+    Nid(u64),
+}
+
+impl What {
+    /// The path, where that is what was given.
+    pub(crate) fn path(&self) -> Option<&[u8]> {
+        match self {
+            What::Path(path) => Some(path),
+            What::Nid(_) => None,
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for What {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            return match object.extract::<u64>() {
+                Ok(nid) => Ok(What::Nid(nid)),
+                Err(_) => Err(PyValueError::new_err(format!("nid {}: below 0, or over 64 bits", object.to_owned()))),
+            };
+        }
+        match name(&object)? {
+            Some(path) if path.contains(&0) => Err(PyValueError::new_err("a path with a null byte")),
+            Some(path) => Ok(What::Path(path)),
+            None => {
+                let class = object.get_type().name()?;
+                Err(PyTypeError::new_err(format!("a path (str, bytes, kilnfs.Path) or a nid (int), not {class}")))
+            }
+        }
+    }
+}
+
+/// A name in bytes: text is UTF-8, with lone surrogates for other bytes.
+pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Some(bytes.as_bytes().to_vec()));
+    }
+    if let Ok(text) = object.cast::<PyString>() {
+        if let Ok(text) = text.to_str() {
+            return Ok(Some(text.as_bytes().to_vec()));
+        }
+        let bytes = text.call_method1("encode", ("utf-8", "surrogateescape"))?;
+        return Ok(Some(bytes.cast::<PyBytes>()?.as_bytes().to_vec()));
+    }
+    match object.getattr_opt("__kilnfs_path__")? {
+        Some(method) => Ok(Some(method.call0()?.cast::<PyBytes>()?.as_bytes().to_vec())),
+        None => Ok(None),
+    }
+}
+
+/// Names in bytes, of which none may be something else.
+pub(crate) struct Name(pub(crate) Vec<u8>);
+
+impl<'py> FromPyObject<'_, 'py> for Name {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let class = || object.get_type().name().map(|name| name.to_string());
+        match name(&object)? {
+            Some(name) => Ok(Name(name)),
+            None => Err(PyTypeError::new_err(format!("a name (str or bytes), not {}", class()?))),
+        }
+    }
+}
+
+/// How many threads: as many as asked for, and else as the process may use processors, at most four.
+pub(crate) fn threads(asked: Option<usize>) -> PyResult<Threads> {
+    match asked {
+        Some(0) => Err(PyValueError::new_err("threads=0: at least 1")),
+        Some(count) => Ok(Threads::at_least_one(count)),
+        None => Ok(Threads::at_least_one(Threads::PROCESSORS.count().min(DEFAULT_THREADS_MAX))),
+    }
+}

@@ -1,0 +1,378 @@
+//! An open image.
+
+use crate::arguments::buffer::{WritableBuffer, integers};
+use crate::arguments::{Name, What, threads};
+use crate::errors::{self, About};
+use crate::index::Index;
+use crate::index::labels::LabelDepth;
+use crate::index::scan::{IndexFilter, scan};
+use crate::many::batch::Batch;
+use crate::many::files::Files;
+use crate::many::iterate::IterMany;
+use crate::many::positions::Positions;
+use crate::many::read::{OnError, ReadMany};
+use crate::memory::{self, Pool};
+use crate::names;
+use crate::source::PythonSource;
+use bytes::Bytes;
+use kiln_read::{
+    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, MemorySource, Nid, ReadAt, ReadError,
+};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// An open image, the base of `kilnfs.Image`.
+#[pyclass(frozen, subclass, weakref, module = "kilnfs._native")]
+pub(crate) struct Image {
+    name: String,
+    /// None once it is closed.
+    open: RwLock<Option<ReadImage>>,
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Image {
+    /// The image, if it is not closed. A clone, so that no lock is held while it is read.
+    pub(crate) fn get(&self) -> PyResult<ReadImage> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(errors::closed)
+    }
+
+    /// The exception for an error of this image.
+    pub(crate) fn exception(&self, py: Python<'_>, error: &ReadError, path: Option<&[u8]>) -> PyErr {
+        errors::exception(py, error, About { image: &self.name, path })
+    }
+
+    /// What `work` on the image gives, while other threads of Python run. Errors are about `what`.
+    fn work<T: Send>(
+        &self,
+        py: Python<'_>,
+        what: Option<&What>,
+        work: impl FnOnce(&ReadImage) -> Result<T, ReadError> + Send,
+    ) -> PyResult<T> {
+        let image = self.get()?;
+        py.detach(|| work(&image)).map_err(|error| self.exception(py, &error, what.and_then(What::path)))
+    }
+
+    /// The inode of `what`.
+    fn inode(&self, py: Python<'_>, what: &What, last: FollowLast) -> PyResult<Inode> {
+        self.work(py, Some(what), |image| inode_of(image, what, last))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The inode of a path or a number.
+pub(crate) fn inode_of(image: &ReadImage, what: &What, last: FollowLast) -> Result<Inode, ReadError> {
+    match what {
+        What::Path(path) => image.resolve(path, last),
+        What::Nid(nid) => image.inode(Nid(*nid)),
+    }
+}
+
+fn follow_last(follow: bool) -> FollowLast {
+    if follow { FollowLast::Follow } else { FollowLast::Keep }
+}
+
+/// How to open a file, or what else an image is in.
+fn sources(source: &Bound<'_, PyAny>, devices: Vec<Name>, mmap: bool) -> PyResult<ImageSources> {
+    let path = |name: Vec<u8>| PathBuf::from(OsString::from_vec(name));
+    if let Ok(name) = source.cast::<PyBytes>() {
+        let devices: Vec<_> = devices.into_iter().map(|Name(name)| path(name)).collect();
+        let image = path(name.as_bytes().to_vec());
+        return if mmap { mapped(&image, &devices) } else { Ok(ImageSources::from_paths(&image, &devices)) };
+    }
+    if !devices.is_empty() || mmap {
+        return Err(PyValueError::new_err("devices and mmap are for images in files"));
+    }
+    let source: Arc<dyn ReadAt> = match PyBuffer::<u8>::get(source) {
+        Ok(buffer) => Arc::new(MemorySource::new(buffer.to_vec(source.py())?)),
+        Err(_) => Arc::new(PythonSource::new(source)?),
+    };
+    Ok(ImageSources::new(source))
+}
+
+/// Files mapped into memory, as the caller asked for who promises that nobody changes them.
+#[allow(unsafe_code)]
+fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources> {
+    let map = |path: &std::path::Path| -> PyResult<Arc<dyn ReadAt>> {
+        // SAFETY: `kilnfs.open(mmap=True)` says that the file must not change while it is open.
+        match unsafe { kiln_read::MappedSource::open(path) } {
+            Ok(source) => Ok(Arc::new(source)),
+            Err(error) => Python::attach(|py| {
+                Err(errors::exception(py, &error, About { image: &path.to_string_lossy(), path: None }))
+            }),
+        }
+    };
+    let devices = devices.iter().map(|device| map(device)).collect::<PyResult<Vec<_>>>()?;
+    Ok(ImageSources::new(map(image)?).with_devices(devices))
+}
+
+#[pymethods]
+impl Image {
+    #[new]
+    #[pyo3(signature = (source, name, *, offset=0, devices=vec![], cache_bytes=16 << 20, verify_checksum=true, mmap=false))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        name: String,
+        offset: u64,
+        devices: Vec<Name>,
+        cache_bytes: u64,
+        verify_checksum: bool,
+        mmap: bool,
+    ) -> PyResult<Self> {
+        let options = ImageOptions::default().with_cache_bytes(cache_bytes);
+        let options = if verify_checksum { options } else { options.with_any_checksum() };
+        let sources = sources(source, devices, mmap)?.with_offset(offset);
+        let opened = py.detach(|| sources.open(&options)).map_err(|error| open_error(py, &error, &name))?;
+        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default() })
+    }
+
+    #[getter(name)]
+    fn py_name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.get().is_err()
+    }
+
+    fn close(&self) {
+        let image = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(image);
+    }
+
+    #[getter]
+    fn uuid<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.get()?.superblock().uuid))
+    }
+
+    #[getter]
+    fn source_length(&self) -> PyResult<u64> {
+        Ok(self.get()?.source_len())
+    }
+
+    fn _superblock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        names::superblock(py, &self.get()?)
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        names::stats(py, &self.get()?)
+    }
+
+    fn _lookup(&self, py: Python<'_>, what: What, follow: bool) -> PyResult<u64> {
+        Ok(self.inode(py, &what, follow_last(follow))?.nid.0)
+    }
+
+    fn _stat<'py>(
+        &self,
+        py: Python<'py>,
+        what: What,
+        follow: bool,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyDict>)> {
+        let inode = self.inode(py, &what, follow_last(follow))?;
+        names::stat(py, &self.get()?, &inode)
+    }
+
+    fn _listdir<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
+        let entries = self.work(py, Some(&what), |image| {
+            let dir = inode_of(image, &what, FollowLast::Follow)?;
+            names::list(image, &dir)
+        })?;
+        PyList::new(py, entries.iter().map(|(name, nid, kind)| (PyBytes::new(py, name), nid, kind)))
+    }
+
+    fn _readlink<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyBytes>> {
+        let target = self.work(py, Some(&what), |image| image.read_link(&inode_of(image, &what, FollowLast::Keep)?))?;
+        Ok(PyBytes::new(py, &target))
+    }
+
+    fn _listxattr<'py>(&self, py: Python<'py>, what: What, follow: bool) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let xattrs =
+            self.work(py, Some(&what), |image| image.list_xattrs(&inode_of(image, &what, follow_last(follow))?))?;
+        Ok(xattrs.iter().map(|xattr| PyBytes::new(py, &xattr.name)).collect())
+    }
+
+    fn _getxattr<'py>(&self, py: Python<'py>, what: What, name: Name, follow: bool) -> PyResult<Bound<'py, PyBytes>> {
+        let value = self
+            .work(py, Some(&what), |image| image.get_xattr(&inode_of(image, &what, follow_last(follow))?, &name.0))?;
+        let path = what.path().map(|path| errors::text(py, path)).transpose()?;
+        match value {
+            Some(value) => Ok(PyBytes::new(py, &value)),
+            None => {
+                let errno = rustix::io::Errno::NODATA.raw_os_error();
+                Err(PyOSError::new_err((errno, "No such extended attribute", path.map(Bound::unbind))))
+            }
+        }
+    }
+
+    #[pyo3(signature = (what, start=0, stop=None))]
+    fn read<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        let image = self.get()?;
+        let fail = |error: ReadError| self.exception(py, &error, what.path());
+        let inode = py.detach(|| inode_of(&image, &what, FollowLast::Follow)).map_err(fail)?;
+        let range = start..stop.unwrap_or(u64::MAX).min(inode.size()).max(start);
+        let len = range.end - range.start;
+        if len > image.source_len().max(READ_AT_ONCE_MIN) {
+            // How long the file is, is a claim as yet: memory grows with what is read.
+            let bytes = py.detach(|| image.read_bytes(&inode, range)).map_err(fail)?;
+            return Ok(PyBytes::new(py, &bytes));
+        }
+        let mut read = Ok(0);
+        let bytes = memory::new_bytes(py, len as usize, |buf| {
+            read = py.detach(|| image.read_at(&inode, buf, start));
+        })?;
+        match read {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(fail(error)),
+        }
+    }
+
+    #[pyo3(signature = (what, buffer, *, start=0))]
+    fn read_into(&self, py: Python<'_>, what: What, buffer: &Bound<'_, PyAny>, start: u64) -> PyResult<usize> {
+        let mut buffer = WritableBuffer::of(buffer)?;
+        let buf = buffer.bytes_mut();
+        self.work(py, Some(&what), |image| image.read_at(&inode_of(image, &what, FollowLast::Follow)?, buf, start))
+    }
+
+    #[pyo3(signature = (what, start=0, stop=None))]
+    fn view<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        let bytes: Bytes = self.work(py, Some(&what), |image| {
+            let inode = inode_of(image, &what, FollowLast::Follow)?;
+            image.read_bytes(&inode, start..stop.unwrap_or(inode.size()))
+        })?;
+        memory::fixed_view(py, bytes)
+    }
+
+    #[pyo3(signature = (what, *, rows=None))]
+    fn views<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let (py, image) = (slf.py(), slf.get());
+        let opened = image.get()?;
+        let files = Files::of(what, rows)?;
+        let read = || -> Result<Vec<Bytes>, (usize, ReadError)> {
+            let each = |nth| {
+                let inode = files.inode(&opened, nth)?;
+                opened.read_bytes(&inode, 0..inode.size())
+            };
+            (0..files.len()).map(|nth| each(nth).map_err(|error| (nth, error))).collect()
+        };
+        let parts = py.detach(read).map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))?;
+        parts.into_iter().map(|bytes| memory::fixed_view(py, bytes)).collect()
+    }
+
+    #[pyo3(signature = (what, *, rows=None, ranges=None, out=None, threads=None, on_error="raise"))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn read_many<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+        ranges: Option<Vec<(u64, u64)>>,
+        out: Option<&Bound<'py, PyAny>>,
+        threads: Option<usize>,
+        on_error: &str,
+    ) -> PyResult<Batch> {
+        let on_error = match on_error {
+            "raise" => OnError::Raise,
+            "return" => OnError::Return,
+            other => return Err(PyValueError::new_err(format!("on_error={other:?}: 'raise' or 'return'"))),
+        };
+        let threads = self::threads(threads)?;
+        ReadMany { files: Files::of(what, rows)?, ranges, threads, on_error }.run(slf, out)
+    }
+
+    #[pyo3(signature = (what, *, rows=None, threads=None, window_bytes=64 << 20))]
+    fn iter_many<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+        threads: Option<usize>,
+        window_bytes: u64,
+    ) -> PyResult<IterMany> {
+        IterMany::new(slf, Files::of(what, rows)?, self::threads(threads)?, window_bytes)
+    }
+
+    #[pyo3(signature = (what, *, rows=None))]
+    fn positions<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Positions> {
+        Positions::of(slf, &Files::of(what, rows)?)
+    }
+
+    #[pyo3(signature = (what, *, rows=None))]
+    fn physical_order<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let order = Positions::of(slf, &Files::of(what, rows)?)?.order();
+        memory::column_view(slf.py(), memory::column(order), "Q")
+    }
+
+    #[pyo3(signature = (what, *, rows=None))]
+    fn prefetch<'py>(
+        slf: &Bound<'py, Self>,
+        what: &Bound<'py, PyAny>,
+        rows: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<u64> {
+        let (py, image) = (slf.py(), slf.get());
+        let opened = image.get()?;
+        let files = Files::of(what, rows)?;
+        py.detach(|| files.prefetch(&opened))
+            .map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))
+    }
+
+    #[pyo3(signature = (root, *, extensions=vec![], glob=None, depth=None, threads=None))]
+    fn _index<'py>(
+        slf: &Bound<'py, Self>,
+        root: What,
+        extensions: Vec<Name>,
+        glob: Option<Name>,
+        depth: Option<usize>,
+        threads: Option<usize>,
+    ) -> PyResult<Index> {
+        let threads = self::threads(threads)?;
+        let filter =
+            IndexFilter::new(extensions.into_iter().map(|Name(ending)| ending).collect(), glob.map(|Name(glob)| glob))?;
+        let columns = slf.get().work(slf.py(), Some(&root), |image| {
+            let dir = inode_of(image, &root, FollowLast::Follow)?;
+            scan(image, &root, &dir, &filter, depth.map(LabelDepth), threads)
+        })?;
+        Ok(Index::bound(columns, slf))
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let name = PyString::new(slf.py(), &slf.get().name).repr()?;
+        let class = slf.get_type().name()?;
+        Ok(format!("<{class} {name}{}>", if slf.get().closed() { ", closed" } else { "" }))
+    }
+}
+
+/// A file that claims at most so many bytes is read into memory of its length at once.
+const READ_AT_ONCE_MIN: u64 = 16 << 20;
+
+/// The exception for an image that cannot be opened: it is about the image itself.
+fn open_error(py: Python<'_>, error: &ReadError, name: &str) -> PyErr {
+    let exception =
+        errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name.as_bytes()) });
+    exception
+}
+
+/// Numbers of rows, where they are given.
+pub(crate) fn rows(rows: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u64>>> {
+    rows.map(|rows| integers(rows, "rows")).transpose()
+}

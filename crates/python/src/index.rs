@@ -1,0 +1,244 @@
+//! The files of a dataset in flat columns.
+
+pub(crate) mod columns;
+pub(crate) mod labels;
+mod paths;
+pub(crate) mod scan;
+mod stored;
+
+use crate::arguments::buffer::integers;
+use crate::arguments::{Name, What};
+use crate::errors;
+use crate::image::Image;
+use crate::memory;
+use columns::{Columns, Numbers};
+use paths::DirectoryNames;
+use pyo3::exceptions::{PyFileNotFoundError, PyIndexError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// Regular files below a directory, in path order.
+#[pyclass(frozen, sequence, weakref, module = "kilnfs._native")]
+pub(crate) struct Index {
+    pub(crate) columns: Columns,
+    pub(crate) image: Option<Py<Image>>,
+    /// The file that it was loaded from: what a pickle carries.
+    file: Option<Vec<u8>>,
+    /// Names of the directory that was asked for last.
+    names: Mutex<DirectoryNames>,
+}
+
+impl Index {
+    fn new(columns: Columns, image: Option<Py<Image>>, file: Option<Vec<u8>>) -> Self {
+        Index { columns, image, file, names: Mutex::default() }
+    }
+
+    /// An index of `image`.
+    pub(crate) fn bound(columns: Columns, image: &Bound<'_, Image>) -> Self {
+        Index::new(columns, Some(image.clone().unbind()), None)
+    }
+
+    /// The same files in another image that has the same UUID.
+    fn bound_checked(mut self, py: Python<'_>, image: Option<Py<Image>>) -> PyResult<Self> {
+        if let Some(image) = &image {
+            let uuid = image.get().get()?.superblock().uuid;
+            if uuid != self.columns.uuid {
+                let [expected, found] = [self.columns.uuid, uuid].map(|uuid| hex(&uuid));
+                let message = format!("the index is of an image with UUID {expected}, and this one has {found}");
+                let errno = rustix::io::Errno::STALE.raw_os_error();
+                let name = image.get().name().to_owned();
+                return Err(PyErr::from_value(py.get_type::<PyOSError>().call1((errno, message, name))?));
+            }
+        }
+        self.image = image;
+        Ok(self)
+    }
+
+    fn image(&self, py: Python<'_>) -> PyResult<Py<Image>> {
+        let unbound = || PyValueError::new_err("the index is bound to no image: names are there, see Index.bind");
+        self.image.as_ref().map(|image| image.clone_ref(py)).ok_or_else(unbound)
+    }
+
+    fn row(&self, row: isize) -> PyResult<usize> {
+        let count = self.columns.len();
+        let place = if row < 0 { row.checked_add_unsigned(count) } else { Some(row) };
+        let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
+        place.ok_or_else(|| PyIndexError::new_err(format!("row {row} of {count}")))
+    }
+
+    fn path_of<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
+        let image = self.image(py)?;
+        let opened = image.get().get()?;
+        // Another thread that looks up names waits without the interpreter.
+        let path = py.detach(|| self.columns.path(&opened, row, &self.names));
+        errors::text(py, &path.map_err(|error| image.get().exception(py, &error, None))?)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[pymethods]
+impl Index {
+    fn __len__(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
+        self.path_of(py, self.row(i)?)
+    }
+
+    /// The path of row `i` from the root of the image, without a slash in front.
+    fn path<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
+        self.path_of(py, self.row(i)?)
+    }
+
+    /// The row of a path.
+    fn find(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let what: What = path.extract()?;
+        let image = self.image(py)?;
+        let opened = image.get().get()?;
+        let found = py.detach(|| match &what {
+            What::Path(path) => self.columns.find(&opened, path),
+            What::Nid(nid) => Ok(self.columns.nids.get().iter().position(|row| row == nid)),
+        });
+        let fail = |error| image.get().exception(py, &error, what.path());
+        let absent = || PyFileNotFoundError::new_err((2, "Not in the index", path.clone().unbind()));
+        found.map_err(fail)?.ok_or_else(absent)
+    }
+
+    /// Numbers of the inodes.
+    #[getter]
+    fn nids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        memory::column_view(py, self.columns.nids.bytes(), "Q")
+    }
+
+    /// Lengths in bytes.
+    #[getter]
+    fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (bytes, format) = self.columns.sizes.bytes();
+        memory::column_view(py, bytes, format)
+    }
+
+    /// The class of each file, as a place in `classes`.
+    #[getter]
+    fn labels<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.columns.labels.as_ref().map(|labels| memory::column_view(py, labels.bytes(), "I")).transpose()
+    }
+
+    /// Names of the classes.
+    #[getter]
+    fn classes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.columns.classes.iter().map(|class| errors::text(py, class)).collect()
+    }
+
+    /// BLAKE3 of all columns.
+    #[getter]
+    fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let digest = py.detach(|| self.columns.digest());
+        PyBytes::new(py, &digest)
+    }
+
+    /// The UUID of the image.
+    #[getter]
+    fn uuid<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.columns.uuid)
+    }
+
+    /// The image, if it is bound to one.
+    #[getter(image)]
+    fn py_image(&self, py: Python<'_>) -> Option<Py<Image>> {
+        self.image.as_ref().map(|image| image.clone_ref(py))
+    }
+
+    /// These rows, in this order.
+    fn subset(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Index> {
+        let count = self.columns.len();
+        let rows = integers(rows, "rows")?;
+        if let Some(row) = rows.iter().find(|&&row| row >= count as u64) {
+            return Err(PyIndexError::new_err(format!("row {row} of {count}")));
+        }
+        let image = self.image.as_ref().map(|image| image.clone_ref(py));
+        Ok(Index::new(py.detach(|| self.columns.subset(&rows)), image, None))
+    }
+
+    /// The same files with these labels, which are places in `classes`.
+    fn with_labels(&self, py: Python<'_>, labels: &Bound<'_, PyAny>, classes: Vec<Name>) -> PyResult<Index> {
+        let labels = integers(labels, "labels")?;
+        if labels.len() != self.columns.len() {
+            let message = format!("{} labels for {} files", labels.len(), self.columns.len());
+            return Err(PyValueError::new_err(message));
+        }
+        if let Some(label) = labels.iter().find(|&&label| label >= classes.len() as u64) {
+            return Err(PyValueError::new_err(format!("label {label} of {} classes", classes.len())));
+        }
+        let labels = Numbers::new(labels.into_iter().map(|label| label as u32).collect());
+        let classes = classes.into_iter().map(|Name(class)| class).collect();
+        let image = self.image.as_ref().map(|image| image.clone_ref(py));
+        Ok(Index::new(self.columns.labelled(labels, classes), image, None))
+    }
+
+    /// The same index for another image, which must be the same one.
+    fn bind(&self, py: Python<'_>, image: Py<Image>) -> PyResult<Index> {
+        Index::new(self.columns.clone(), None, self.file.clone()).bound_checked(py, Some(image))
+    }
+
+    /// Write the index to a file, which appears when it is complete.
+    fn save(&self, py: Python<'_>, path: Name) -> PyResult<()> {
+        let Name(path) = path;
+        let file = PathBuf::from(OsString::from_vec(path.clone()));
+        py.detach(|| stored::save(&self.columns, &file)).map_err(|error| io_error(py, &error, &path))
+    }
+
+    /// The index in a file, which stays mapped into memory.
+    #[staticmethod]
+    #[pyo3(signature = (path, image=None))]
+    fn load(py: Python<'_>, path: Name, image: Option<Py<Image>>) -> PyResult<Index> {
+        let Name(path) = path;
+        let file = PathBuf::from(OsString::from_vec(path.clone()));
+        let columns = py.detach(|| stored::load(&file)).map_err(|error| io_error(py, &error, &path))?;
+        Index::new(columns, None, Some(path)).bound_checked(py, image)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (py, index) = (slf.py(), slf.get());
+        let image = index.image.as_ref().map(|image| image.clone_ref(py));
+        let class = slf.get_type();
+        if let Some(file) = &index.file {
+            return Ok((class.getattr("load")?, (PyBytes::new(py, file), image).into_pyobject(py)?));
+        }
+        let state = py.detach(|| stored::to_bytes(&index.columns));
+        Ok((class.getattr("_restore")?, (PyBytes::new(py, &state), image).into_pyobject(py)?))
+    }
+
+    /// The index that `pickle` has kept.
+    #[staticmethod]
+    fn _restore(py: Python<'_>, state: &Bound<'_, PyBytes>, image: Option<Py<Image>>) -> PyResult<Index> {
+        let columns = stored::from_bytes(stored::aligned(state.as_bytes()));
+        let columns = columns.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Index::new(columns, None, None).bound_checked(py, image)
+    }
+
+    fn __repr__(&self) -> String {
+        let classes = match self.columns.classes.len() {
+            0 => String::new(),
+            count => format!(", {count} classes"),
+        };
+        format!("<kilnfs.Index of {} files{classes}>", self.columns.len())
+    }
+}
+
+fn io_error(py: Python<'_>, error: &std::io::Error, path: &[u8]) -> PyErr {
+    let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
+    let text = match error.raw_os_error() {
+        Some(_) => std::io::Error::from_raw_os_error(errno).to_string(),
+        None => error.to_string(),
+    };
+    let raised = errors::text(py, path).and_then(|path| py.get_type::<PyOSError>().call1((errno, text, path)));
+    raised.map_or_else(|failure| failure, PyErr::from_value)
+}

@@ -1,0 +1,134 @@
+//! The contents of many files, one behind the other.
+
+use crate::memory::{self, PooledBlock};
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
+
+/// Where a batch has its bytes.
+pub(crate) enum BatchData {
+    /// In memory of the image's pool.
+    Pooled(PooledBlock),
+    /// In a buffer of the caller.
+    Callers(Py<PyAny>),
+}
+
+/// Contents of many files in one buffer, in the order in which they were asked for.
+#[pyclass(frozen, sequence, module = "kilnfs._native")]
+pub(crate) struct Batch {
+    /// A view of all bytes, which Python may write to.
+    data: Py<PyAny>,
+    /// Where each file begins in it, and last where the last one ends.
+    offsets: Vec<i64>,
+    errors: Py<PyDict>,
+}
+
+impl Batch {
+    pub(crate) fn new(
+        py: Python<'_>,
+        data: BatchData,
+        offsets: Vec<i64>,
+        errors: Bound<'_, PyDict>,
+    ) -> PyResult<Batch> {
+        let len = offsets.last().map_or(0, |&end| end as usize);
+        let data = match data {
+            BatchData::Pooled(block) => memory::writable_view(py, block, len)?,
+            BatchData::Callers(buffer) => {
+                let bytes = PyMemoryView::from(buffer.bind(py))?.call_method1("cast", ("B",))?;
+                bytes.get_item(PySlice::new(py, 0, len as isize, 1))?
+            }
+        };
+        Ok(Batch { data: data.unbind(), offsets, errors: errors.unbind() })
+    }
+
+    fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    pub(crate) fn part<'py>(&self, py: Python<'py>, nth: usize) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(error) = self.errors.bind(py).get_item(nth)? {
+            return Err(PyErr::from_value(error));
+        }
+        let (start, end) = (self.offsets[nth] as isize, self.offsets[nth + 1] as isize);
+        self.data.bind(py).get_item(PySlice::new(py, start, end, 1))
+    }
+
+    fn place(&self, nth: isize) -> PyResult<usize> {
+        let count = self.count();
+        let place = if nth < 0 { nth.checked_add_unsigned(count) } else { Some(nth) };
+        let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
+        place.ok_or_else(|| PyIndexError::new_err(format!("file {nth} of {count}")))
+    }
+}
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.count()
+    }
+
+    /// The bytes of one file. The error that reading it has given, if there is one.
+    fn __getitem__<'py>(&self, py: Python<'py>, nth: isize) -> PyResult<Bound<'py, PyAny>> {
+        self.part(py, self.place(nth)?)
+    }
+
+    /// All bytes, which may be written to.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.data.bind(py).clone()
+    }
+
+    /// Where each file begins in `data`, and last where the last one ends: one more than there are files.
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        memory::column_view(py, memory::column(self.offsets.clone()), "q")
+    }
+
+    /// Bytes of each file.
+    #[getter]
+    fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let sizes: Vec<i64> = self.offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        memory::column_view(py, memory::column(sizes), "q")
+    }
+
+    /// Errors of single files, by their places.
+    #[getter]
+    fn errors<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
+        self.errors.bind(py).clone()
+    }
+
+    /// The bytes of one file, copied.
+    fn tobytes<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
+        self.part(py, self.place(i)?)?.call_method0("tobytes")
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let (py, batch) = (slf.py(), slf.get());
+        let data = batch.data.bind(py).call_method0("tobytes")?;
+        let arguments = (data, batch.offsets.clone(), batch.errors.bind(py).clone()).into_pyobject(py)?;
+        Ok((slf.get_type().getattr("_restore")?, arguments.into_any()))
+    }
+
+    /// A batch from what `pickle` has kept.
+    #[staticmethod]
+    fn _restore(
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        offsets: Vec<i64>,
+        errors: Bound<'_, PyDict>,
+    ) -> PyResult<Batch> {
+        let bytes = data.cast::<PyBytes>()?.as_bytes();
+        let rises = offsets.windows(2).all(|pair| pair[0] <= pair[1]) && offsets.first() == Some(&0);
+        if !rises || offsets.last() != i64::try_from(bytes.len()).ok().as_ref() {
+            return Err(PyTypeError::new_err("no pickled batch"));
+        }
+        let mut block = std::sync::Arc::<memory::Pool>::default().take(bytes.len())?;
+        block.bytes_mut(bytes.len()).copy_from_slice(bytes);
+        Batch::new(py, BatchData::Pooled(block), offsets, errors)
+    }
+
+    fn __repr__(&self) -> String {
+        let len = self.offsets.last().copied().unwrap_or_default();
+        format!("<kilnfs.Batch of {} files, {len} bytes>", self.count())
+    }
+}

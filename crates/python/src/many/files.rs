@@ -1,0 +1,98 @@
+//! Which files a call is about: rows of an index, numbers of inodes, or paths.
+
+use crate::arguments::What;
+use crate::arguments::buffer::integers;
+use crate::image::{inode_of, rows};
+use crate::index::Index;
+use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+/// Files, in the order in which they are asked for.
+pub(crate) enum Files {
+    Nids(Vec<u64>),
+    Paths(Vec<What>),
+}
+
+impl Files {
+    /// Files of an [`Index`], of numbers of inodes, or of a list of paths; of these only `rows`, in their order.
+    ///
+    /// # Errors
+    /// Something else, a row that there is not.
+    pub(crate) fn of(what: &Bound<'_, PyAny>, picked: Option<&Bound<'_, PyAny>>) -> PyResult<Files> {
+        let picked = rows(picked)?;
+        if let Ok(index) = what.cast::<Index>() {
+            return Ok(Files::Nids(pick(index.get().columns.nids.get(), picked, u64::clone)?));
+        }
+        if what.is_instance_of::<PyString>() || what.is_instance_of::<PyBytes>() {
+            return Err(PyTypeError::new_err("a list of paths, not one path"));
+        }
+        let names_first = || -> PyResult<bool> {
+            let first = what.get_item(0)?;
+            Ok(first.is_instance_of::<PyString>()
+                || first.is_instance_of::<PyBytes>()
+                || first.hasattr("__kilnfs_path__")?)
+        };
+        let is_list = what.is_instance_of::<PyList>() || what.is_instance_of::<PyTuple>();
+        if is_list && what.len()? > 0 && names_first()? {
+            let paths = pick(&what.extract::<Vec<Bound<'_, PyAny>>>()?, picked, Bound::clone)?;
+            let path = |path: Bound<'_, PyAny>| path.extract();
+            return Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?));
+        }
+        Ok(Files::Nids(pick(&integers(what, "nids")?, picked, u64::clone)?))
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Files::Nids(nids) => nids.len(),
+            Files::Paths(paths) => paths.len(),
+        }
+    }
+
+    /// Some of them.
+    pub(crate) fn picked(&self, places: &[u64]) -> Files {
+        match self {
+            Files::Nids(nids) => Files::Nids(places.iter().map(|&place| nids[place as usize]).collect()),
+            Files::Paths(paths) => Files::Paths(places.iter().map(|&place| paths[place as usize].clone()).collect()),
+        }
+    }
+
+    /// The inode of one; symbolic links are followed.
+    pub(crate) fn inode(&self, image: &Image, nth: usize) -> Result<Inode, ReadError> {
+        match self {
+            Files::Nids(nids) => image.inode(Nid(nids[nth])),
+            Files::Paths(paths) => inode_of(image, &paths[nth], FollowLast::Follow),
+        }
+    }
+
+    /// What to call one in an error.
+    pub(crate) fn path(&self, nth: usize) -> Option<Vec<u8>> {
+        match self {
+            Files::Nids(_) => None,
+            Files::Paths(paths) => paths[nth].path().map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Tell the image's source that these will be read soon. The bytes that it was told of, or the first error and whose it is.
+    pub(crate) fn prefetch(&self, image: &Image) -> Result<u64, (usize, ReadError)> {
+        let announce = |nth| {
+            let inode = self.inode(image, nth)?;
+            image.prefetch(&inode, 0..inode.size())
+        };
+        let mut announced = 0_u64;
+        for nth in 0..self.len() {
+            announced = announced.saturating_add(announce(nth).map_err(|error| (nth, error))?);
+        }
+        Ok(announced)
+    }
+}
+
+/// All of `files`, or those in the picked rows.
+fn pick<T>(files: &[T], picked: Option<Vec<u64>>, copy: impl Fn(&T) -> T) -> PyResult<Vec<T>> {
+    let Some(picked) = picked else { return Ok(files.iter().map(copy).collect()) };
+    let beyond = |row| PyIndexError::new_err(format!("row {row} is beyond the last of {} files", files.len()));
+    let row = |row: u64| usize::try_from(row).ok().and_then(|row| files.get(row)).map(&copy).ok_or_else(|| beyond(row));
+    picked.into_iter().map(row).collect()
+}
