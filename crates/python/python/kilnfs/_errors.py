@@ -1,4 +1,6 @@
-"""Errors of images. Everything else that can go wrong has a built-in exception: FileNotFoundError, IsADirectoryError, ValueError, …"""
+"""Errors of images. Everything else that can go wrong has a built-in exception: FileNotFoundError, IsADirectoryError,
+ValueError, …
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class ImageError(OSError):
     @property
     def path(self) -> str | None:
         """The path in the image."""
-        return self.filename
+        path: str | None = self.filename
+        return path
 
 
 class CorruptImageError(ImageError):

@@ -1,0 +1,175 @@
+"""Entries of directories, as `os.scandir` and as `zipfile` show them."""
+
+from __future__ import annotations
+
+import os
+from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR
+from typing import AnyStr, Generic, NamedTuple
+
+from ._names import decode, encode, is_absence, joined
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from . import _native
+    from ._names import What
+
+
+class DirEntry(Generic[AnyStr]):
+    """A name in a directory, as `os.DirEntry`. `is_dir`, `is_file` and `is_symlink` read no inode, but to follow a
+    link.
+    """
+
+    __slots__ = ("_image", "_kind", "_nid", "_stats", "name", "path")
+
+    name: AnyStr
+    path: AnyStr
+
+    def __init__(self, image: _native.Image, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
+        self.name = name
+        self.path = path
+        self._image = image
+        self._nid = nid
+        self._kind = kind
+        self._stats: dict[bool, os.stat_result] = {}
+
+    def inode(self) -> int:
+        """The nid."""
+        return self._nid
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a directory, or leads to one."""
+        return self._type(follow_symlinks) == S_IFDIR
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a regular file, or leads to one."""
+        return self._type(follow_symlinks) == S_IFREG
+
+    def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
+        return self._kind == S_IFLNK
+
+    def is_junction(self) -> bool:
+        """False: only Windows has junctions."""
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """What `os.stat` gives; read once and kept."""
+        follow = follow_symlinks and self._kind == S_IFLNK
+        found = self._stats.get(follow)
+        if found is None:
+            # Only a link has to be found by its path.
+            found = os.stat_result(
+                *(self._image._stat(self.path, True) if follow else self._image._stat(self._nid, False))
+            )
+            self._stats[follow] = found
+        return found
+
+    def _type(self, follow: bool) -> int:
+        if not follow or self._kind != S_IFLNK:
+            return self._kind
+        try:
+            return S_IFMT(self.stat().st_mode)
+        except OSError as error:
+            if is_absence(error):
+                return 0
+            raise
+
+    def __kilnfs_path__(self) -> bytes:
+        return encode(self.path)
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._image, self.name, self.path, self._nid, self._kind)
+
+
+class ScandirIterator(Generic[AnyStr]):
+    """The entries of a directory, in stored order; a context manager, as `os.scandir` gives it."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, image: _native.Image, what: What, prefix: AnyStr) -> None:
+        self._rest: Iterator[DirEntry[AnyStr]] = iter(_entries(image, what, prefix))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> DirEntry[AnyStr]:
+        return next(self._rest)
+
+    def close(self) -> None:
+        """The iteration ends here."""
+        self._rest = iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _entries(image: _native.Image, what: What, prefix: AnyStr) -> Iterator[DirEntry[AnyStr]]:
+    # The directory is read here, so that an error is raised by the call of scandir and not by the first step.
+    listed = image._listdir(what)
+    if isinstance(prefix, bytes):
+        start = prefix if not prefix or prefix.endswith(b"/") else prefix + b"/"
+        return (DirEntry(image, raw, start + raw, nid, kind) for raw, nid, kind in listed)
+    return (
+        DirEntry(image, name, joined(prefix, name), nid, kind)
+        for name, nid, kind in ((decode(raw), nid, kind) for raw, nid, kind in listed)
+    )
+
+
+class Entry(NamedTuple):
+    """A file of an image, as `Image.infolist` gives it; has the names of `zipfile.ZipInfo`, too."""
+
+    path: str
+    """From the root of the image, without a slash in front or at the end."""
+    size: int
+    """Bytes; of a directory those of its names."""
+    mode: int
+    """Type and permissions, as `st_mode`."""
+    mtime_ns: int
+    """Nanoseconds since 1970."""
+    uid: int
+    gid: int
+    nid: int
+    """The inode; names of one file have the same."""
+
+    @property
+    def filename(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def file_size(self) -> int:
+        """The size."""
+        return self.size
+
+    @property
+    def date_time(self) -> tuple[int, int, int, int, int, int]:
+        """Year, month, day, hour, minute, second of the modification, UTC."""
+        import time
+
+        return time.gmtime(self.mtime_ns // 1_000_000_000)[:6]
+
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return S_ISDIR(self.mode)
+
+    def __kilnfs_path__(self) -> bytes:
+        return encode(self.path)
+
+
+def entry(image: _native.Image, path: str, nid: int) -> Entry:
+    """The entry of an inode."""
+    numbers, named = image._stat(nid, False)
+    return Entry(path, numbers[6], numbers[0], named["st_mtime_ns"], numbers[4], numbers[5], nid)

@@ -1,0 +1,88 @@
+"""Extraction, with the filters of PEP 706.
+
+The native side writes: never outside of the target, and never through a link that stands there. What an image may not
+contain under a filter is found here, before anything is written.
+"""
+
+from __future__ import annotations
+
+import errno
+from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
+
+from ._names import decode, failure, is_absence
+from ._resolve import Escape, resolve
+from ._walk import members as members_below
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from . import _native
+
+_FILTERS = ("fully_trusted", "tar", "data")
+
+
+def extract(
+    image: _native.Image,
+    members: Sequence[bytes] | None,
+    target: bytes,
+    filter: str,
+    threads: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Write these files, and what is below them, to the directory `target`; `None` for all."""
+    if filter not in _FILTERS:
+        raise ValueError(f"filter is one of {', '.join(map(repr, _FILTERS))}, not {filter!r}")
+    chosen: list[bytes] = []
+    if members is not None:
+        # A member has to be there under its own name: not behind a link, which is a file of its own.
+        chosen = [_inside(image, member) for member in members]
+        if not chosen:
+            return
+        if b"" in chosen:  # the root: everything
+            chosen = []
+    if filter == "data":
+        for path, nid, kind in _all(image, chosen):
+            _refuse(image, path, nid, kind)
+    image._extract(chosen, target, policy=filter, threads=threads, progress=progress)
+
+
+def _inside(image: _native.Image, member: bytes) -> bytes:
+    """A member's path from the root. One that leads out by ".." is refused, whatever stands there."""
+    names = [name for name in member.split(b"/") if name not in (b"", b".")]
+    if b".." in names:
+        raise failure(errno.EINVAL, decode(member), image.name, 'a member to extract has no ".." in its path')
+    path = b"/".join(names)
+    image._lookup(path or b"/", False)
+    return path
+
+
+def _all(image: _native.Image, chosen: Sequence[bytes]) -> Iterator[tuple[str, int, int]]:
+    """Path, nid and type of all that will be written."""
+    for member in chosen or [b""]:
+        nid = image._lookup(member or b"/", False)
+        kind = S_IFMT(image._stat(nid, False)[0][0])
+        yield decode(member), nid, kind
+        if kind == S_IFDIR:
+            yield from members_below(image, nid, decode(member))
+
+
+def _refuse(image: _native.Image, path: str, nid: int, kind: int) -> None:
+    """Raise PermissionError for what the filter "data" does not allow."""
+    if kind == S_IFLNK:
+        directory = path.rpartition("/")[0]
+        link = decode(image._readlink(nid))
+        try:
+            if link.startswith("/"):
+                raise Escape
+            resolve(image, f"{directory}/{link}", strict=False, confined=True)
+        except Escape:
+            reason = f"the link leads out of the image, to {link!r}"
+            raise failure(errno.EPERM, path, image.name, f'{reason}: filter="data" refuses it') from None
+        except OSError as error:
+            # A loop leads nowhere, and so not out.
+            if not is_absence(error):
+                raise
+    elif kind not in (S_IFDIR, S_IFREG):
+        raise failure(errno.EPERM, path, image.name, 'a device, FIFO or socket: filter="data" refuses it')

@@ -1,0 +1,252 @@
+"""Files of an image as Python's own file objects."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from _thread import allocate_lock
+from stat import S_ISDIR, S_ISREG
+
+from ._names import as_text, encode, failure, read_only
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from . import _native
+    from ._names import What
+
+    class _RawIO(io.RawIOBase, BinaryIO):  # as io.FileIO is for type checkers
+        pass
+
+else:
+    _RawIO = io.RawIOBase
+
+# Positions of files change under this lock, which is held for a few instructions and never while bytes are read. A
+# child begins with a new one: the thread that held it when the process forked is not there.
+_positions = allocate_lock()
+
+
+def _renew_lock() -> None:
+    global _positions
+    _positions = allocate_lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+class File(_RawIO):
+    """A regular file of an image, without a buffer, as `open(…, "rb", buffering=0)` gives it. Any number of threads may
+    use it.
+    """
+
+    mode = "rb"
+
+    def __init__(self, image: _native.Image, what: What) -> None:
+        super().__init__()
+        path = _shown(what)
+        nid = image._lookup(what, True)
+        numbers = image._stat(nid, True)[0]
+        if S_ISDIR(numbers[0]):
+            raise failure(errno.EISDIR, path, image.name)
+        if not S_ISREG(numbers[0]):
+            raise failure(errno.EINVAL, path, image.name, "devices, FIFOs and sockets have no contents")
+        self.image = image
+        self.nid = nid
+        self._path = path
+        self._size = numbers[6]
+        self._position = 0
+
+    @property
+    def name(self) -> str | bytes | int:
+        """The path, as it was given; of a file that was opened by its nid, the nid."""
+        return self.nid if self._path is None else self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
+
+    def readable(self) -> bool:
+        self._check()
+        return True
+
+    def seekable(self) -> bool:
+        self._check()
+        return True
+
+    def tell(self) -> int:
+        self._check()
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._check()
+        with _positions:
+            if whence == os.SEEK_CUR:
+                offset += self._position
+            elif whence == os.SEEK_END:
+                offset += self._size
+            elif whence != os.SEEK_SET:
+                raise ValueError(f"whence is 0, 1 or 2, not {whence!r}")
+            if offset < 0:
+                raise failure(errno.EINVAL, self._path, self.image.name)
+            self._position = offset
+        return offset
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        with memoryview(buffer) as view, view.cast("B") as into:
+            start, stop = self._claim(len(into))
+            if start < stop:
+                with into[: stop - start] as part, self._given_back(start, stop):
+                    self.image.read_into(self.nid, part, start=start)
+        return stop - start
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        start, stop = self._claim(self._size if size is None or size < 0 else size)
+        if start >= stop:
+            return b""
+        with self._given_back(start, stop):
+            return self.image.read(self.nid, start, stop)
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def _claim(self, size: int) -> tuple[int, int]:
+        """First byte and the one behind the last of what this thread reads now. The position is behind it already."""
+        self._check()
+        with _positions:
+            start = self._position
+            stop = max(start, min(start + size, self._size))
+            self._position = stop
+        return start, stop
+
+    def _given_back(self, start: int, stop: int) -> _GivenBack:
+        return _GivenBack(self, start, stop)
+
+    def __kilnfs_path__(self) -> bytes:
+        if self._path is None:
+            raise TypeError("this file was opened by its nid: it has no path")
+        return encode(self._path)
+
+    def __repr__(self) -> str:
+        return f"<kilnfs.File {self.name!r} of {self.image.name!r}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (type(self), self.image, self.name, self.tell())
+
+    def __reduce_ex__(self, protocol: object, /) -> tuple[object, ...]:
+        return self.__reduce__()
+
+
+class _GivenBack:
+    """Puts a position back if the bytes that it was moved over could not be read."""
+
+    __slots__ = ("_file", "_start", "_stop")
+
+    def __init__(self, file: File, start: int, stop: int) -> None:
+        self._file, self._start, self._stop = file, start, stop
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            with _positions:
+                if self._file._position == self._stop:
+                    self._file._position = self._start
+
+
+class BufferedFile(io.BufferedReader):
+    """What `open(…, "rb")` gives: `io.BufferedReader`, which can be pickled."""
+
+    raw: File
+
+    def __init__(self, raw: File, buffer_size: int) -> None:
+        super().__init__(raw, buffer_size)
+        self._buffer_size = buffer_size
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.raw.size
+
+    def __kilnfs_path__(self) -> bytes:
+        return self.raw.__kilnfs_path__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuffered, (type(self), self.raw, self._buffer_size, self.tell())
+
+    def __reduce_ex__(self, protocol: object, /) -> tuple[object, ...]:
+        return self.__reduce__()
+
+
+def _reopened(cls: type[File], image: _native.Image, what: What, position: int) -> File:
+    file = cls(image, what)
+    file.seek(position)
+    return file
+
+
+def _rebuffered(cls: type[BufferedFile], raw: File, buffer_size: int, position: int) -> BufferedFile:
+    file = cls(raw, buffer_size)
+    file.seek(position)
+    return file
+
+
+def open_file(
+    image: _native.Image,
+    what: What,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> File | BufferedFile | io.TextIOWrapper:
+    """`builtins.open` for a file of an image."""
+    if not isinstance(mode, str):
+        raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
+    letters = set(mode)
+    if letters - set("axrwb+t") or len(mode) > len(letters):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if {"t", "b"} <= letters:
+        raise ValueError("can't have text and binary mode at once")
+    if len(letters & set("axrw")) != 1:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    if letters & set("axw+"):
+        raise read_only(what if isinstance(what, (str, bytes)) else str(what), image.name)
+    if "b" in letters:
+        for name, value in (("an encoding", encoding), ("an errors", errors), ("a newline", newline)):
+            if value is not None:
+                raise ValueError(f"binary mode doesn't take {name} argument")
+        if buffering == 1:
+            import warnings
+
+            message = "line buffering (buffering=1) isn't supported in binary mode, the default size will be used"
+            warnings.warn(message, RuntimeWarning, 3)
+    elif buffering == 0:
+        raise ValueError("can't have unbuffered text I/O")
+    raw = File(image, what)
+    if buffering == 0:
+        return raw
+    # A file that fits is read by one call.
+    size = buffering if buffering > 1 else min(max(raw.size, 4 << 10), 128 << 10)
+    buffered = BufferedFile(raw, size)
+    if "b" in letters:
+        return buffered
+    text = io.TextIOWrapper(buffered, io.text_encoding(encoding, 3), errors, newline, line_buffering=buffering == 1)
+    text.mode = mode  # type: ignore[misc]  # as builtins.open does
+    return text
+
+
+def _shown(what: What) -> str | bytes | None:
+    """What errors and `name` say; `None` for a nid."""
+    if isinstance(what, (str, bytes)):
+        return what
+    return None if isinstance(what, int) else as_text(what)

@@ -1,0 +1,255 @@
+"""`kilnfs.open` and the image that it gives."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from . import _native
+from ._names import encode, failure
+from ._verbs_zip import ZipVerbs
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Any, BinaryIO, Literal, Self
+
+    from typing_extensions import Buffer
+
+    from ._names import Name, What
+    from ._path import Path
+    from ._reports import Cost, Extent, ImageInfo
+
+    ImageSource = str | bytes | os.PathLike[str] | os.PathLike[bytes] | BinaryIO | Buffer
+
+
+class Image(ZipVerbs):
+    """An open image. It has the methods of `zipfile.ZipFile`, of `os` for its paths, and makes paths as `pathlib` does;
+    made by `open`.
+
+    All methods may be called from any thread, and in a process that was forked. With `with`, or by `close`, it is
+    closed; memory that was given out stays valid. An image that was opened by its path or URL can be pickled: the other
+    side opens it again.
+    """
+
+    _options: dict[str, Any]
+    _reopen_as: str | bytes | None
+    _identity: tuple[int | str | bytes, bytes]
+
+    def __new__(
+        cls,
+        image: ImageSource,
+        *,
+        offset: int = 0,
+        devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+        cache_bytes: int = 16 << 20,
+        verify_checksum: bool = True,
+        mmap: bool = False,
+        **storage_options: Any,
+    ) -> Self:
+        source, name, again = _recognise(image, storage_options)
+        options: dict[str, Any] = {
+            "offset": offset,
+            # Absolute, so that a worker with another working directory finds them.
+            "devices": [os.path.abspath(os.fsencode(device)) for device in devices],
+            "cache_bytes": cache_bytes,
+            "verify_checksum": verify_checksum,
+            "mmap": mmap,
+        }
+        self = super().__new__(cls, source, name, **options)
+        self._reopen_as = again
+        self._options = options | storage_options
+        # Of images in memory none is another.
+        self._identity = (id(self) if again is None else again, self.uuid)
+        return self
+
+    def __enter__(self) -> Self:
+        if self.closed:
+            raise ValueError(f"the image {self.name!r} is closed")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<kilnfs.{type(self).__name__} {self.name!r}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Image], tuple[object, ...]]:
+        if self._reopen_as is None:
+            raise TypeError(
+                f"the image {self.name!r} was opened from memory or a file object, which another process does not "
+                "have: write it to a file and open its path, or open it in each process"
+            )
+        if self.closed:
+            raise ValueError(f"the image {self.name!r} is closed")
+        return _reopen, (type(self), self._reopen_as, self._options, self.uuid, self.source_length)
+
+    @property
+    def root(self) -> Path:
+        """The root directory."""
+        return self.path("/")
+
+    def path(self, path: Name = "/") -> Path:
+        """A path of the image, from its root.
+
+        >>> image.path("cat/1.txt").read_bytes()
+        b'meow\\n'
+        """
+        from ._names import as_text
+        from ._path import Path
+
+        return Path(self, "/", as_text(path))
+
+    def __truediv__(self, name: Name) -> Path:
+        if not (isinstance(name, (str, bytes)) or hasattr(type(name), "__kilnfs_path__")):
+            return NotImplemented
+        return self.path(name)
+
+    @property
+    def info(self) -> ImageInfo:
+        """What the superblock says.
+
+        >>> image.info.block_size
+        4096
+        """
+        from ._reports import ImageInfo
+
+        return ImageInfo.of(self._superblock())
+
+    def index(
+        self,
+        root: Name = "/",
+        *,
+        glob: str | bytes | None = None,
+        extensions: str | bytes | Sequence[str | bytes] | None = None,
+        group: Literal["parent"] | int | Callable[[str], str] | None = None,
+        threads: int | None = None,
+    ) -> _native.Index:
+        """The regular files below a directory as a table of 16 bytes a file, in path order; for `read_many` and for
+        datasets.
+
+        `glob` is matched with the path from `root`, `extensions` with the end of the name. `group` says what the class
+        of a file is: the name of its directory ("parent"), the directory at a depth below `root` (1 for those in it),
+        or what a function makes of its path.
+
+        >>> index = image.index(extensions=".txt", group="parent")
+        >>> list(index), list(index.labels), index.classes
+        (['about.txt', 'cat/1.txt', 'cat/2.txt', 'dog/1.txt'], [0, 1, 1, 2], ['', 'cat', 'dog'])
+        """
+        if extensions is None:
+            extensions = ()
+        elif isinstance(extensions, (str, bytes)):
+            extensions = (extensions,)
+        index = self._index(
+            root,
+            extensions=[encode(extension) for extension in extensions],
+            glob=None if glob is None else encode(glob),
+            depth=group if isinstance(group, int) else None,
+            threads=threads,
+        )
+        if group is None or isinstance(group, int):
+            return index
+        from ._labels import labelled
+
+        return labelled(index, group)
+
+    def extents(self, path: What) -> list[Extent]:
+        """Where the contents of a file are stored, piece by piece."""
+        from ._reports import Extent
+
+        return [Extent.of(extent) for extent in self._extents(path)]
+
+    def explain(self, path: What, start: int = 0, stop: int | None = None) -> Cost:
+        """What reading a range of a file costs: bytes fetched, bytes decoded."""
+        from ._reports import Cost
+
+        return Cost.of(self._explain(path, start, stop))
+
+
+def open(
+    image: ImageSource,
+    *,
+    offset: int = 0,
+    devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+    cache_bytes: int = 16 << 20,
+    verify_checksum: bool = True,
+    mmap: bool = False,
+    **storage_options: Any,
+) -> Image:
+    """Open an image, or the manifest of one that is divided into shards.
+
+    `image` is the path of a file, a URL that fsspec knows (`https://…`, `s3://…`; `storage_options` are for it), a
+    manifest of shards (`….json`, by path or URL), a binary file object, or the image itself in memory. `bytes` with a
+    NUL in it are an image, others a path.
+
+    `offset` is the first byte of the image in a larger file; `devices` are the paths of extra devices, in the order of
+    its table. `cache_bytes` limits what is kept in memory, per process. `mmap=True` maps the file: faster, but if
+    somebody shortens it or its disk fails, the process is killed by SIGBUS instead of getting an OSError.
+
+    >>> image = kilnfs.open("train.erofs")
+    >>> image.read("dog/1.txt")
+    b'woof\\n'
+    >>> image.close()
+    """
+    options: dict[str, Any] = {
+        "offset": offset,
+        "devices": devices,
+        "cache_bytes": cache_bytes,
+        "verify_checksum": verify_checksum,
+        "mmap": mmap,
+    }
+    if _is_manifest(image):
+        from .shards import open as open_shards
+
+        # It has the methods of an image.
+        sharded: Image = open_shards(image, **options, **storage_options)
+        return sharded
+    return Image(image, **options, **storage_options)
+
+
+def _reopen(cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int) -> Image:
+    """An image that was pickled. It has to be the one that it was: an index of another would lead to other files."""
+    image = cls(again, **options)
+    if (image.uuid, image.source_length) != (uuid, length):
+        found = f"uuid {image.uuid.hex()}, {image.source_length} bytes; pickled with uuid {uuid.hex()}, {length} bytes"
+        image.close()
+        raise failure(errno.ESTALE, None, image.name, f"the image {image.name!r} is another one now: {found}")
+    return image
+
+
+def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str, str | bytes | None]:
+    """Source and name for the native side, and what opens it again in another process."""
+    if isinstance(image, str) and "://" in image:
+        from ._source import is_url, open_url
+
+        if is_url(image):
+            return open_url(image, **storage_options), image, image
+    if storage_options:
+        names = ", ".join(sorted(storage_options))
+        raise TypeError(f"options for fsspec without a URL, or options that open() does not have: {names}")
+    if isinstance(image, (str, os.PathLike)) or isinstance(image, bytes) and b"\0" not in image:
+        path = os.fsencode(image)
+        return path, os.fsdecode(path), os.path.abspath(path)
+    try:
+        view = memoryview(image)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    else:
+        return view, "<memory>", None
+    if hasattr(image, "read") and hasattr(image, "seek"):
+        from ._source import FileObjectSource
+
+        source = FileObjectSource(image)
+        return source, source.name, None
+    raise TypeError(f"an image is a path, a URL, a binary file object or a buffer, not {type(image).__name__}")
+
+
+def _is_manifest(image: object) -> bool:
+    """Whether this is the path or URL of a manifest of shards."""
+    if isinstance(image, os.PathLike):
+        image = os.fspath(image)
+    return isinstance(image, str) and image.endswith(".json") or isinstance(image, bytes) and image.endswith(b".json")

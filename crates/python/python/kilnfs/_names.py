@@ -1,0 +1,67 @@
+"""Paths in an image as Python sees them: `str` is UTF-8 with surrogateescape, `bytes` is what the image holds."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class HasPath(Protocol):
+        """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
+
+        def __kilnfs_path__(self) -> bytes: ...
+
+    Name = str | bytes | HasPath
+    """A path in an image, absolute or from its root."""
+    What = str | bytes | int | HasPath
+    """A file: a path, or the nid of an inode."""
+
+
+def decode(raw: bytes) -> str:
+    """A name of the image as `str`."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def encode(name: Name) -> bytes:
+    """A path as the image holds it.
+
+    Raises TypeError for what is no path.
+    """
+    if isinstance(name, str):
+        return name.encode("utf-8", "surrogateescape")
+    if isinstance(name, bytes):
+        return name
+    raw = getattr(type(name), "__kilnfs_path__", None)
+    if raw is None:
+        raise TypeError(f"a path in an image is str, bytes or kilnfs.Path, not {type(name).__name__}")
+    found: bytes = raw(name)
+    return found
+
+
+def as_text(name: Name) -> str:
+    """A path as `str`."""
+    return name if isinstance(name, str) else decode(encode(name))
+
+
+def joined(directory: str, name: str) -> str:
+    """The path of a name in a directory; `directory` may be empty."""
+    return directory + name if not directory or directory.endswith("/") else f"{directory}/{name}"
+
+
+def is_absence(error: OSError) -> bool:
+    """Whether an error says that there is nothing of this name, rather than that the image cannot be read."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def failure(number: int, path: str | bytes | None, image: str, text: str | None = None) -> OSError:
+    """The OSError of a number, about a path in an image; of the subclass that Python has for the number."""
+    return OSError(number, text or os.strerror(number), path, None, image)
+
+
+def read_only(path: str | bytes, image: str) -> OSError:
+    """What every attempt to write gets."""
+    return failure(errno.EROFS, path, image)

@@ -1,0 +1,184 @@
+"""What `os` and `os.path` do, for paths in an image."""
+
+from __future__ import annotations
+
+import os
+from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
+
+from . import _native
+from ._names import as_text, decode, encode, is_absence
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import overload
+
+    from ._entries import ScandirIterator
+    from ._names import HasPath, Name, What
+else:
+
+    def overload(function):
+        return function
+
+
+class OsVerbs(_native.Image):
+    """The functions of `os` as methods. Links are resolved inside the image only."""
+
+    def stat(self, path: What, *, follow_symlinks: bool = True) -> os.stat_result:
+        """What `os.stat` gives: `st_ino` is the nid, `st_dev` is 0.
+
+        >>> image.stat("cat/1.txt").st_size
+        5
+        """
+        return os.stat_result(*self._stat(path, follow_symlinks))
+
+    def lstat(self, path: What) -> os.stat_result:
+        """`stat` of a symbolic link itself."""
+        return os.stat_result(*self._stat(path, False))
+
+    def exists(self, path: What) -> bool:
+        """Whether a path leads to something. An image that is damaged there raises its error."""
+        return self._type(path, True) != 0
+
+    def lexists(self, path: What) -> bool:
+        """Whether there is something of this name, be it a broken link."""
+        return self._type(path, False) != 0
+
+    def isfile(self, path: What) -> bool:
+        """Whether a path leads to a regular file."""
+        return self._type(path, True) == S_IFREG
+
+    def isdir(self, path: What) -> bool:
+        """Whether a path leads to a directory."""
+        return self._type(path, True) == S_IFDIR
+
+    def islink(self, path: What) -> bool:
+        """Whether this is a symbolic link."""
+        return self._type(path, False) == S_IFLNK
+
+    def _type(self, path: What, follow: bool) -> int:
+        """`S_IFMT` of what a path leads to, 0 if there is nothing."""
+        try:
+            return S_IFMT(self._stat(path, follow)[0][0])
+        except OSError as error:
+            if is_absence(error):
+                return 0
+            raise
+
+    @overload
+    def listdir(self, path: bytes) -> list[bytes]: ...
+    @overload
+    def listdir(self, path: str | int | HasPath = "/") -> list[str]: ...
+    def listdir(self, path: What = "/") -> list[str] | list[bytes]:
+        """The names in a directory, sorted by their bytes.
+
+        >>> image.listdir("cat"), image.listdir(b"cat")
+        (['1.txt', '2.txt'], [b'1.txt', b'2.txt'])
+        """
+        listed = self._listdir(path)
+        return [name for name, _, _ in listed] if isinstance(path, bytes) else [decode(name) for name, _, _ in listed]
+
+    @overload
+    def scandir(self, path: bytes) -> ScandirIterator[bytes]: ...
+    @overload
+    def scandir(self, path: str | int | HasPath = "/") -> ScandirIterator[str]: ...
+    def scandir(self, path: What = "/") -> ScandirIterator[str] | ScandirIterator[bytes]:
+        """The entries of a directory, with their types, for which no inode is read.
+
+        >>> with image.scandir("cat") as entries:
+        ...     [entry.path for entry in entries if entry.is_file()]
+        ['cat/1.txt', 'cat/2.txt']
+        """
+        from ._entries import ScandirIterator
+
+        if isinstance(path, bytes):
+            return ScandirIterator[bytes](self, path, path)
+        # As with os.scandir: entries of a directory that has no path have names only.
+        return ScandirIterator[str](self, path, "" if isinstance(path, int) else as_text(path))
+
+    @overload
+    def walk(
+        self,
+        top: bytes,
+        topdown: bool = True,
+        onerror: Callable[[OSError], object] | None = None,
+        followlinks: bool = False,
+    ) -> Iterator[tuple[bytes, list[bytes], list[bytes]]]: ...
+    @overload
+    def walk(
+        self,
+        top: str | HasPath = "/",
+        topdown: bool = True,
+        onerror: Callable[[OSError], object] | None = None,
+        followlinks: bool = False,
+    ) -> Iterator[tuple[str, list[str], list[str]]]: ...
+    def walk(
+        self,
+        top: Name = "/",
+        topdown: bool = True,
+        onerror: Callable[[OSError], object] | None = None,
+        followlinks: bool = False,
+    ) -> Iterator[tuple[str, list[str], list[str]]] | Iterator[tuple[bytes, list[bytes], list[bytes]]]:
+        """What `os.walk` yields. Names may be removed from the list of directories while it goes top down.
+
+        Without `onerror`, a directory that is damaged raises its error: a walk that leaves out part of a dataset would
+        not be noticed.
+
+        >>> for directory, dirs, files in image.walk("/"):
+        ...     print(directory, dirs, files)
+        / ['cat', 'dog'] ['about.txt']
+        /cat [] ['1.txt', '2.txt']
+        /dog [] ['1.txt']
+        """
+        from ._walk import walk
+
+        found = walk(
+            self, top, as_text(top), top_down=topdown, on_error=onerror, follow=followlinks, links_are_files=False
+        )
+        return _in_bytes(found) if isinstance(top, bytes) else found
+
+    @overload
+    def readlink(self, path: bytes) -> bytes: ...
+    @overload
+    def readlink(self, path: str | int | HasPath) -> str: ...
+    def readlink(self, path: What) -> str | bytes:
+        """The target of a symbolic link, as it is stored."""
+        target = self._readlink(path)
+        return target if isinstance(path, bytes) else decode(target)
+
+    def listxattr(self, path: What, *, follow_symlinks: bool = True) -> list[str]:
+        """Names of the extended attributes."""
+        return [decode(name) for name in self._listxattr(path, follow_symlinks)]
+
+    def getxattr(self, path: What, attribute: str | bytes, *, follow_symlinks: bool = True) -> bytes:
+        """Value of an extended attribute."""
+        return self._getxattr(path, encode(attribute), follow_symlinks)
+
+    @overload
+    def glob(self, pattern: bytes, *, root: Name = "/") -> Iterator[bytes]: ...
+    @overload
+    def glob(self, pattern: str, *, root: Name = "/") -> Iterator[str]: ...
+    def glob(self, pattern: str | bytes, *, root: Name = "/") -> Iterator[str] | Iterator[bytes]:
+        """Paths that match, from `root`; `**` stands for any number of directories.
+
+        Hidden files match as others do, and `**` does not follow links, as in `pathlib`. Names are in stored order.
+
+        >>> list(image.glob("*/1.*")), list(image.glob("**/*.txt", root="cat"))
+        (['cat/1.txt', 'dog/1.txt'], ['1.txt', '2.txt'])
+        """
+        from ._glob import select
+
+        if isinstance(pattern, bytes):
+            return (encode(path) for path in select(self, as_text(root), decode(pattern)) if path)
+        return (path for path in select(self, as_text(root), pattern) if path)
+
+
+def _in_bytes(
+    found: Iterator[tuple[str, list[str], list[str]]],
+) -> Iterator[tuple[bytes, list[bytes], list[bytes]]]:
+    """A walk whose names are bytes. What the caller does to the list of directories is done to the walk."""
+    for directory, dirs, files in found:
+        raw = [encode(name) for name in dirs]
+        yield encode(directory), raw, [encode(name) for name in files]
+        dirs[:] = [decode(name) for name in raw]

@@ -1,0 +1,148 @@
+"""What `zipfile.ZipFile` does, for images. A name that is missing is a FileNotFoundError, and directories have no slash
+at the end.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ._names import as_text, encode
+from ._verbs_os import OsVerbs
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from io import TextIOWrapper
+    from typing import IO, Any, BinaryIO, Literal, overload
+
+    from ._entries import Entry
+    from ._file import BufferedFile, File
+    from ._names import Name, What
+    from ._reports import CheckReport
+else:
+
+    def overload(function):
+        return function
+
+
+class ZipVerbs(OsVerbs):
+    """The methods of `zipfile.ZipFile`."""
+
+    def namelist(self) -> list[str]:
+        """Paths of all files and directories, each directory before what is in it.
+
+        >>> image.namelist()
+        ['about.txt', 'cat', 'cat/1.txt', 'cat/2.txt', 'dog', 'dog/1.txt']
+        """
+        from ._walk import members
+
+        return [path for path, _, _ in members(self, "/", "")]
+
+    def infolist(self) -> list[Entry]:
+        """All files and directories, in the order of `namelist`."""
+        from ._entries import entry
+        from ._walk import members
+
+        return [entry(self, path, nid) for path, nid, _ in members(self, "/", "")]
+
+    def getinfo(self, path: Name) -> Entry:
+        """Size, mode, time and owner of one file. Of a link, what it says itself.
+
+        >>> image.getinfo("cat/2.txt").size
+        5
+        """
+        from ._entries import entry
+
+        return entry(self, as_text(path).strip("/"), self._lookup(path, False))
+
+    def read_text(self, path: What, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The contents of a file as text, its line ends as they are stored.
+
+        >>> image.read_text("about.txt")
+        'cats and dogs\\n'
+        """
+        return self.read(path).decode(encoding, errors)
+
+    # fmt: off
+    @overload
+    def open(self, path: What, mode: Literal["rb", "br"] = "rb", *, buffering: Literal[0], encoding: None = None,
+             errors: None = None, newline: None = None) -> File: ...
+    @overload
+    def open(self, path: What, mode: Literal["rb", "br"] = "rb", *, buffering: Literal[-1, 1] = -1,
+             encoding: None = None, errors: None = None, newline: None = None) -> BufferedFile: ...
+    @overload
+    def open(self, path: What, mode: Literal["r", "rt", "tr"], *, buffering: int = -1, encoding: str | None = None,
+             errors: str | None = None, newline: str | None = None) -> TextIOWrapper: ...
+    @overload
+    def open(self, path: What, mode: Literal["rb", "br"] = "rb", *, buffering: int, encoding: None = None,
+             errors: None = None, newline: None = None) -> BinaryIO: ...
+    @overload
+    def open(self, path: What, mode: str, *, buffering: int = -1, encoding: str | None = None,
+             errors: str | None = None, newline: str | None = None) -> IO[Any]: ...
+    # fmt: on
+    def open(
+        self,
+        path: What,
+        mode: str = "rb",
+        *,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> object:
+        """A file object, as `builtins.open` gives it; writing modes are an OSError (EROFS).
+
+        >>> with image.open("about.txt") as file:
+        ...     file.read(4), file.seek(9), file.read()
+        (b'cats', 9, b'dogs\\n')
+        >>> [line for line in image.open("about.txt", "r", encoding="utf-8")]
+        ['cats and dogs\\n']
+        """
+        from ._file import open_file
+
+        return open_file(self, path, mode, buffering, encoding, errors, newline)
+
+    def extract(self, member: Name, path: str | os.PathLike[str] | None = None, *, filter: str = "data") -> str:
+        """Write one file, or a directory with all that is below it, to the same path below the directory `path`; see
+        `extractall`.
+
+        Returns the path of what was written.
+        """
+        from ._extract import extract
+
+        target = os.curdir if path is None else os.fspath(path)
+        extract(self, [encode(member)], os.fsencode(target), filter, None, None)
+        return os.path.join(target, as_text(member).strip("/"))
+
+    def extractall(
+        self,
+        path: str | bytes | os.PathLike[str] = ".",
+        members: Iterable[Name] | None = None,
+        *,
+        filter: str = "data",
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Write all files, or those of `members` and what is below them, to the directory `path`. Nothing is ever
+        written outside of it, nor through a link that stands there already.
+
+        `filter` is what PEP 706 means by it: "fully_trusted" keeps everything that the image says (owners if the caller
+        is root), "tar" clears set-user-ID, set-group-ID and sticky bits and the right of others to write, "data"
+        refuses devices, FIFOs, sockets and links that lead out of `path`, too, and keeps no owners. `progress` is
+        called with the bytes written and those to write.
+        """
+        from ._extract import extract
+
+        chosen = None if members is None else [encode(member) for member in members]
+        extract(self, chosen, os.fsencode(path), filter, threads, progress)
+
+    def check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+        """Read and decode everything, and compare it with what the format demands. What `testzip` is for.
+
+        >>> image.check().ok
+        True
+        """
+        from ._reports import CheckReport
+
+        return CheckReport.of(self._check(threads=threads, progress=progress))
