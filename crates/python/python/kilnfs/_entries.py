@@ -6,7 +6,7 @@ import os
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR
 from typing import AnyStr, Generic, NamedTuple
 
-from ._names import decode, encode, is_absence, joined
+from ._names import decode, encode, joined
 
 TYPE_CHECKING = False
 
@@ -74,10 +74,8 @@ class DirEntry(Generic[AnyStr]):
             return self._kind
         try:
             return S_IFMT(self.stat().st_mode)
-        except OSError as error:
-            if is_absence(error):
-                return 0
-            raise
+        except FileNotFoundError:  # and nothing else, as with os.DirEntry: a link in a loop raises
+            return 0
 
     def __kilnfs_path__(self) -> bytes:
         return encode(self.path)

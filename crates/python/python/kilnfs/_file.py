@@ -217,9 +217,9 @@ def open_file(
         raise ValueError(f"invalid mode: {mode!r}")
     if {"t", "b"} <= letters:
         raise ValueError("can't have text and binary mode at once")
-    if len(letters & set("axrw")) != 1:
+    if len(letters & set("axrw")) > 1:
         raise ValueError("must have exactly one of create/read/write/append mode")
-    if letters & set("axw+"):
+    if letters & set("axw"):
         raise read_only(what if isinstance(what, (str, bytes)) else str(what), image.name)
     if "b" in letters:
         for name, value in (("an encoding", encoding), ("an errors", errors), ("a newline", newline)):
@@ -230,7 +230,11 @@ def open_file(
 
             message = "line buffering (buffering=1) isn't supported in binary mode, the default size will be used"
             warnings.warn(message, RuntimeWarning, 3)
-    elif buffering == 0:
+    if "r" not in letters:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    if "+" in letters:
+        raise read_only(what if isinstance(what, (str, bytes)) else str(what), image.name)
+    if buffering == 0 and "b" not in letters:
         raise ValueError("can't have unbuffered text I/O")
     raw = File(image, what)
     if buffering == 0:
