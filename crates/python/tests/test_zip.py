@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import zipfile
 from pathlib import Path
@@ -87,3 +88,14 @@ def test_a_sound_image_is_found_sound(each_image: kilnfs.Image) -> None:
     calls: list[tuple[int, int]] = []
     report = each_image.check(threads=2, progress=lambda done, total: calls.append((done, total)))
     assert report.ok, report
+
+
+def test_entries_pickle(image: kilnfs.Image) -> None:
+    entry = image.getinfo("hello.txt")
+    assert pickle.loads(pickle.dumps(entry)) == entry
+    for found in (*image.scandir("links"), *image.scandir(b"train/cat")):
+        again = pickle.loads(pickle.dumps(found))
+        assert (again.name, again.path, again.inode()) == (found.name, found.path, found.inode())
+        assert again.is_symlink() == found.is_symlink()
+        assert again.stat(follow_symlinks=False) == found.stat(follow_symlinks=False)
+        assert again.__kilnfs_path__() == found.__kilnfs_path__()
