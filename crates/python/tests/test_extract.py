@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import pack
+from conftest import RAW_NAME, pack
 
 import kilnfs
 
@@ -82,8 +82,19 @@ def test_one_member(image: kilnfs.Image, tree: Path, tmp_path: Path, monkeypatch
         image.extract("missing", tmp_path)
     with pytest.raises(OSError):
         image.extract("../hello.txt", tmp_path)
+    with pytest.raises(NotADirectoryError):
+        image.extract("links/dir/001.txt", tmp_path)
     with pytest.raises(ValueError):
         image.extractall(tmp_path, filter="none")
+
+
+def test_members_are_names_and_no_patterns(image: kilnfs.Image, tmp_path: Path) -> None:
+    for name in ("[brackets]", "star*", "new\nline", "with space", os.fsdecode(RAW_NAME)):
+        image.extract(name, tmp_path)
+        assert name in os.listdir(tmp_path)
+    assert len(os.listdir(tmp_path)) == 5
+    with pytest.raises(FileNotFoundError):
+        image.extract("*.txt", tmp_path)
 
 
 def test_progress_is_told(image: kilnfs.Image, tmp_path: Path) -> None:
@@ -110,8 +121,8 @@ def test_nothing_goes_through_links_that_are_there(image: kilnfs.Image, tmp_path
 
 
 LINKS = {
-    "inside": "a/b", "up-inside": "a/../a/b", "a/up": "../a/b", "a/b/to-root": "../..", "broken": "a/none", "loop": "loop",
-    "absolute": "/a/b", "above": "..", "above-2": "a/../../x", "above-broken": "none/../../x",
+    "inside": "a/b", "up-inside": "a/../a/b", "a/up": "../a/b", "a/b/to-root": "../..", "broken": "a/none", "loop":
+    "loop", "absolute": "/a/b", "above": "..", "above-2": "a/../../x", "above-broken": "none/../../x",
 }  # fmt: skip
 
 

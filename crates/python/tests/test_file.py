@@ -130,7 +130,12 @@ def test_buffer_holds_small_files_and_is_bounded(image: kilnfs.Image) -> None:
 
 
 def test_errors(image: kilnfs.Image) -> None:
-    for name, number in (("missing", errno.ENOENT), ("many", errno.EISDIR), ("fifo", errno.EINVAL), ("links/self", errno.ELOOP)):
+    for name, number in (
+        ("missing", errno.ENOENT),
+        ("many", errno.EISDIR),
+        ("fifo", errno.EINVAL),
+        ("links/self", errno.ELOOP),
+    ):
         with pytest.raises(OSError) as raised:
             image.open(name)
         assert (raised.value.errno, raised.value.filename, raised.value.filename2) == (number, name, image.name)
@@ -146,7 +151,14 @@ def test_errors(image: kilnfs.Image) -> None:
         image.open("hello.txt", 3)
     file.close()
     assert "closed" in repr(file)
-    for call in (file.read, file.tell, file.readable, file.seekable, lambda: file.seek(0), lambda: file.readinto(bytearray(1))):
+    for call in (
+        file.read,
+        file.tell,
+        file.readable,
+        file.seekable,
+        lambda: file.seek(0),
+        lambda: file.readinto(bytearray(1)),
+    ):
         with pytest.raises(ValueError):
             call()
 

@@ -42,7 +42,15 @@ def everything(image: kilnfs.Image) -> Iterator[Callable[[], object]]:
     except OSError:
         pass
     for path in paths[:100]:
-        for verb in (image.lstat, image.stat, image.exists, image.listdir, image.readlink, image.listxattr, image.extents):
+        for verb in (
+            image.lstat,
+            image.stat,
+            image.exists,
+            image.listdir,
+            image.readlink,
+            image.listxattr,
+            image.extents,
+        ):
             yield lambda verb=verb, path=path: verb(path)
         yield lambda path=path: [image.getxattr(path, name) for name in image.listxattr(path)]
         # A file of exabytes is one hole: it is not read at once.

@@ -11,7 +11,20 @@ from conftest import run_python
 
 import kilnfs
 
-HEAVY = ("torch", "numpy", "fsspec", "pathlib", "typing", "re", "dataclasses", "tempfile", "shutil", "zipfile", "asyncio", "threading")
+HEAVY = (
+    "torch",
+    "numpy",
+    "fsspec",
+    "pathlib",
+    "typing",
+    "re",
+    "dataclasses",
+    "tempfile",
+    "shutil",
+    "zipfile",
+    "asyncio",
+    "threading",
+)
 
 
 def modules_after(code: str) -> set[str]:
@@ -68,7 +81,7 @@ def test_stub_of_the_native_module(tmp_path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-PROGRAM = '''
+PROGRAM = """
 from __future__ import annotations
 import io, os
 from typing import assert_type
@@ -91,7 +104,7 @@ for directory, dirs, files in image.walk():
     assert_type(dirs, list[str])
 assert_type(image.index(), kilnfs.Index)
 assert_type(image.read_many(["a"]), kilnfs.Batch)
-'''
+"""
 
 
 def test_callers_see_types(tmp_path) -> None:

@@ -84,7 +84,9 @@ def test_offset(image_path: Path, tmp_path: Path) -> None:
         assert pickle.loads(pickle.dumps(image)).read("hello.txt") == HELLO
 
 
-@pytest.mark.parametrize("options", [{"mmap": True}, {"cache_bytes": 0}, {"cache_bytes": 1 << 30}, {"verify_checksum": False}])
+@pytest.mark.parametrize(
+    "options", [{"mmap": True}, {"cache_bytes": 0}, {"cache_bytes": 1 << 30}, {"verify_checksum": False}]
+)
 def test_options(image_path: Path, options: dict[str, int]) -> None:
     with kilnfs.open(image_path, **options) as image:
         assert image.read("hello.txt") == HELLO
@@ -198,5 +200,7 @@ def test_index_of_classes(image: kilnfs.Image) -> None:
 
 
 def test_index_of_a_pattern(image: kilnfs.Image) -> None:
-    assert list(image.index("train", glob="*/*.jpg")) == [f"train/{path}" for path in image.glob("*/*.jpg", root="train")]
+    assert list(image.index("train", glob="*/*.jpg")) == [
+        f"train/{path}" for path in image.glob("*/*.jpg", root="train")
+    ]
     assert list(image.index("train", glob="**/*.png")) == ["train/cat/sub/0.png", "train/dog/sub/0.png"]

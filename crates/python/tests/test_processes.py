@@ -51,7 +51,9 @@ def readers(image: kilnfs.Image, count: int) -> Iterator[None]:
 
 
 def check_in_child(image: kilnfs.Image, expected: dict[str, bytes]) -> None:
-    """Read everything, and end the process with 1 if it is not what is expected. A child that hangs is killed by its alarm."""
+    """Read everything, and end the process with 1 if it is not what is expected. A child that hangs is killed by its
+    alarm.
+    """
     import signal
 
     signal.alarm(120)

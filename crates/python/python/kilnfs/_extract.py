@@ -49,10 +49,15 @@ def extract(
 
 
 def _inside(image: _native.Image, member: bytes) -> bytes:
-    """A member's path from the root. One that leads out by ".." is refused, whatever stands there."""
+    """A member's path from the root. One with ".." in it is refused, and one that passes a link, which is a file of its
+    own.
+    """
     names = [name for name in member.split(b"/") if name not in (b"", b".")]
     if b".." in names:
         raise failure(errno.EINVAL, decode(member), image.name, 'a member to extract has no ".." in its path')
+    directory = "/" + decode(b"/".join(names[:-1]))
+    if resolve(image, directory, strict=True) != directory:
+        raise failure(errno.ENOTDIR, decode(member), image.name, "a link is in the path of this member to extract")
     path = b"/".join(names)
     image._lookup(path or b"/", False)
     return path

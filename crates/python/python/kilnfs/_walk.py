@@ -71,7 +71,7 @@ def walk(
         path, what = item
         try:
             if not follow:
-                what = image._lookup(what, True)
+                what = what if isinstance(what, int) else image._lookup(what, True)
                 _visit(image, seen, what, path)
             elif len(path) > _PATH_MAX:
                 raise OSError(errno.ELOOP, "directories lead in a circle", path, None, image.name)
