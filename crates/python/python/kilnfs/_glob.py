@@ -98,7 +98,12 @@ def matcher(part: str) -> Callable[[str], object]:
 
 
 def matches(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether the names of a path match the parts of a pattern, all of them."""
+    """Whether the names of a path match the parts of a pattern, all of them.
+
+    As in `pathlib`, `**` behind other parts stands for one name at least: "a/**" does not match "a".
+    """
+    if len(parts) > 1 and parts[-1] == "**":
+        parts = (*parts, "*")
     # Which prefixes of the pattern match the names so far.
     states = {0}
     for name in (*names, None):

@@ -249,7 +249,10 @@ class PurePath:
         from ._glob import matches
 
         wanted = self.with_segments(pattern)
-        return self.root == wanted.root and matches(self.parts[len(self.root) :], wanted.parts[len(wanted.root) :])
+        # "**" in front stands for the root, too.
+        if self.root != wanted.root and (wanted.root or wanted.parts[:1] != ("**",)):
+            return False
+        return matches(self.parts[len(self.root) :], wanted.parts[len(wanted.root) :])
 
 
 def normal(path: str) -> str:
