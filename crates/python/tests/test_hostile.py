@@ -143,3 +143,28 @@ def test_a_walk_does_not_leave_out_what_is_damaged(tree: Path, tmp_path: Path) -
             image.exists("dog")
         list(image.walk(onerror=errors.append))
     assert [type(error) for error in errors] == [kilnfs.CorruptImageError]
+
+
+@pytest.mark.parametrize("other", ["cat", "/"])
+def test_a_walk_of_a_directory_that_has_two_names_ends(tree: Path, tmp_path: Path, other: str) -> None:
+    from conftest import pack
+
+    path = tmp_path / "x.erofs"
+    pack(tree / "train", path, "--preset", "plain")
+    contents = path.read_bytes()
+    with kilnfs.open(path) as image:
+        nid, second = image.stat("dog").st_ino, image.stat(other).st_ino
+    # Nids stand in entries of directories: 8 bytes, of which the first one of "dog" is in the root.
+    assert nid.to_bytes(8, "little") in contents
+    contents = contents.replace(nid.to_bytes(8, "little"), second.to_bytes(8, "little"))
+    with kilnfs.open(memoryview(contents), verify_checksum=False) as image:
+        assert image.stat("dog").st_ino == second
+        for call in (image.namelist, lambda: list(image.walk()), lambda: list(image.glob("**/x"))):
+            with pytest.raises(OSError) as raised:
+                call()
+            assert raised.value.errno in (errno.EUCLEAN, errno.ELOOP)
+        assert len(limited(image.walk(followlinks=True))) > 3
+        with pytest.raises(OSError):
+            image.extractall(tmp_path / "out")
+        with pytest.raises(OSError):
+            image.root.copy(tmp_path / "copy")
