@@ -1,0 +1,83 @@
+"""Which images `kilnfs.fs` has open in this process: one for each file, however many filesystem objects refer to it.
+
+fsspec makes a filesystem object for each thread. They share an image, and with it its caches, through a weak table here: an image is
+closed when the last object that uses it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from . import _native
+from ._fsspec_source import Target
+from ._source import FileObjectSource
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+
+class Opened:
+    """An open image, and which version of which file it is."""
+
+    def __init__(self, image: _native.Image, identity: tuple[Hashable, ...], target: Target | None) -> None:
+        self.image = image
+        self.identity = identity
+        """Length, version (ETag or time of modification; `None` for local files) and UUID: the same in all processes."""
+        self.target = target
+        """How another process opens it; `None` for a file object."""
+
+
+class _Table:
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.images: WeakValueDictionary[Hashable, Opened] = WeakValueDictionary()
+        self.opening: dict[Hashable, Lock] = {}
+
+
+_tables: dict[int, _Table] = {}
+"""By process id: a forked child may not wait for a lock that a thread of its parent held."""
+
+
+def opened(fo: Any, protocol: str | None, target_options: Mapping[str, Any] | None, image_options: Mapping[str, Any]) -> Opened:
+    """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same file.
+
+    The same file has the same URL and options, and length and ETag (or time of modification) as they are now.
+    """
+    if not isinstance(fo, (str, os.PathLike)):
+        source = FileObjectSource(fo)
+        image = _native.Image(source, source.name, **image_options)
+        return Opened(image, (source.length(), None, image.uuid), None)
+    target = Target(protocol, os.fspath(fo), target_options)
+    where = target.open()
+    stamp: tuple[Hashable, ...]
+    if isinstance(where, bytes):
+        name = os.fsdecode(where)
+        found = os.stat(where)
+        target = Target("file", name, {})
+        length, version = found.st_size, None
+        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    else:
+        name = where.name
+        stamp = length, version = where.identity
+    tokenize = import_module("fsspec.utils").tokenize
+    key = (stamp, tokenize(target.protocol, target.path, target.options, dict(image_options)))
+    table = _tables.get(os.getpid())
+    if table is None:
+        table = _tables.setdefault(os.getpid(), _Table())
+    with table.lock:
+        opening = table.opening.setdefault(key, Lock())
+    # Others that want this image wait here; others that want another do not.
+    with opening:
+        with table.lock:
+            entry = table.images.get(key)
+        if entry is None:
+            image = _native.Image(where, name, **image_options)
+            entry = Opened(image, (length, version, image.uuid), target)
+        with table.lock:
+            table.images[key] = entry
+            table.opening.pop(key, None)
+    return entry

@@ -1,0 +1,459 @@
+"""EROFS images as a filesystem of fsspec, with the protocol `erofs`: for pandas, pyarrow, datasets, zarr and everything else that takes
+fsspec URLs.
+
+    pandas.read_csv("erofs://tables/a.csv::file:///data/set.erofs")
+    fsspec.open("erofs://a/b.txt::s3://bucket/set.erofs", s3={"anon": True})
+    fsspec.filesystem("erofs", fo="https://host/set.erofs").find("train")
+
+Images are read, never written: methods that write raise `OSError` (EROFS). Symbolic links are followed by `open` and `info`, and are
+of type "link" in `ls`, `find` and `walk`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
+
+from ._errors import CorruptImageError
+from ._file import BufferedFile, File
+from ._fs_images import opened
+from ._fs_info import FoundInfo, Sizes, followed_info_of, info_of
+from ._names import decode, is_absence, joined, read_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    class AbstractFileSystem:
+        """What this module uses of fsspec's class: fsspec has no annotations."""
+
+        blocksize: int
+        storage_args: tuple[Any, ...]
+        storage_options: dict[str, Any]
+
+        def __init__(self, *args: Any, **storage_options: Any) -> None: ...
+        @classmethod
+        def _strip_protocol(cls, path: Any) -> Any: ...
+        def expand_path(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> list[str]: ...
+
+    def isfilelike(f: object) -> bool: ...
+    def tokenize(*args: object) -> str: ...
+else:
+    from fsspec import AbstractFileSystem
+    from fsspec.utils import isfilelike, tokenize
+
+_FAR = (1 << 63) - 1
+"""The end of a range that ends where the file ends."""
+
+
+class ErofsFile(BufferedFile):
+    """A file that `ErofsFileSystem.open` gave: an `io.BufferedReader` with the attributes of fsspec's files."""
+
+    def __init__(self, fs: ErofsFileSystem, path: str, buffer_size: int | None = None) -> None:
+        raw = File(fs.image, path)
+        # A file that fits is read by one call.
+        super().__init__(raw, buffer_size or min(max(raw.size, 4 << 10), 128 << 10))
+        self.fs = fs
+        self.path = path
+        self.blocksize = buffer_size
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What `info` tells."""
+        return self.fs.info(self.path)
+
+    @property
+    def full_name(self) -> str:
+        """The path with its protocol."""
+        return f"erofs://{self.path}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _file_at, (self.fs, self.path, self.blocksize, self.tell())
+
+
+def _file_at(fs: ErofsFileSystem, path: str, buffer_size: int | None, position: int) -> ErofsFile:
+    file = ErofsFile(fs, path, buffer_size)
+    file.seek(position)
+    return file
+
+
+class ErofsFileSystem(AbstractFileSystem):
+    """The files of an image.
+
+    `fo` is the image: a path, a URL, or a binary file object. `target_protocol` and `target_options` are those of the filesystem on
+    which it is; in chained URLs (`erofs://a/b::s3://bucket/x.erofs`) fsspec fills all three. Other arguments are those of `kilnfs.open`.
+
+    Objects are cheap: all that refer to the same file share one open image in a process. They can be pickled (not with a file object),
+    and used in forked children. A pickle that is loaded when the file is another one raises `OSError` (ESTALE).
+    """
+
+    protocol = "erofs"
+    root_marker = ""
+    cachable = True
+
+    def __init__(
+        self,
+        fo: str | os.PathLike[str] | BinaryIO = "",
+        target_protocol: str | None = None,
+        target_options: Mapping[str, Any] | None = None,
+        *,
+        offset: int = 0,
+        devices: Sequence[str | bytes] = (),
+        cache_bytes: int = 16 << 20,
+        verify_checksum: bool = True,
+        mmap: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(fo, str) and not fo:
+            raise ValueError("which image? ErofsFileSystem(fo=PATH or URL), or a chained URL: erofs://path::file:///image.erofs")
+        options = {
+            "offset": offset,
+            "devices": [os.fsencode(device) for device in devices],
+            "cache_bytes": cache_bytes,
+            "verify_checksum": verify_checksum,
+            "mmap": mmap,
+        }
+        self._opened = opened(fo, target_protocol, target_options, options)
+        self.image = self._opened.image
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        stripped = super()._strip_protocol(path)
+        return stripped if isinstance(stripped, list) else stripped.lstrip("/")
+
+    @property
+    def fsid(self) -> str:
+        """The same for equal images."""
+        return f"erofs-{self.image.uuid.hex()}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        target = self._opened.target
+        if target is None:
+            raise TypeError("a filesystem that was made from a file object cannot be pickled; make it from a path or URL")
+        args, options = list(self.storage_args), dict(self.storage_options)
+        # The other process may have another working directory.
+        fo = os.fspath(args[0] if args else options["fo"])
+        if target.protocol == "file" and "://" not in fo:
+            options["fo"] = target.path
+            options.update(zip(("target_protocol", "target_options"), args[1:], strict=False))
+            args = []
+        return _reopened, (type(self), args, options, self._opened.identity)
+
+    # names
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        """Names, or dictionaries as of `info`, of the files in a directory, by name. Symbolic links have type "link"."""
+        path = self._strip_protocol(path)
+        nid = self.image._lookup(path, True)
+        if not stat.S_ISDIR(self.image._stat(nid, True)[0][0]):
+            return [self.info(path) if detail else path]
+        entries = sorted((joined(path, decode(name)), nid) for name, nid, _ in self.image._listdir(nid))
+        return [info_of(self.image, name, nid) if detail else name for name, nid in entries]
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """name, size (bytes), type ("file", "directory" or "other"), mode, uid, gid, mtime (seconds), nlink, ino, islink, and of a
+        symbolic link its destination. Links are followed."""
+        return followed_info_of(self.image, self._strip_protocol(path))
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Whether a path leads to a file. An image that cannot be read is an error, not an absence."""
+        return self._mode(path) is not None
+
+    def lexists(self, path: str, **kwargs: Any) -> bool:
+        """As `exists`, and true for symbolic links that lead nowhere."""
+        try:
+            self.image._lookup(self._strip_protocol(path), False)
+        except OSError as error:
+            if is_absence(error):
+                return False
+            raise
+        return True
+
+    def isfile(self, path: str) -> bool:
+        """Whether a path leads to a regular file."""
+        mode = self._mode(path)
+        return mode is not None and stat.S_ISREG(mode)
+
+    def isdir(self, path: str) -> bool:
+        """Whether a path leads to a directory."""
+        mode = self._mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
+
+    def _mode(self, path: str) -> int | None:
+        try:
+            return self.image._stat(self._strip_protocol(path), True)[0][0]
+        except OSError as error:
+            if is_absence(error):
+                return None
+            raise
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+    ) -> list[str] | dict[str, Any]:
+        """All files below a directory, sorted by path. One call for each directory, and one for all sizes when the first is asked for."""
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        path = self._strip_protocol(path)
+        mode = self._mode(path)
+        if mode is None:
+            return {} if detail else []
+        if not stat.S_ISDIR(mode):
+            return {path: self.info(path)} if detail else [path]
+        found: dict[str, Any] = {path: self.info(path)} if withdirs and path else {}
+        sizes = Sizes(self.image, path) if maxdepth is None else None
+        for _, _, entries in self._levels(path, maxdepth):
+            for name, nid, kind in entries:
+                if withdirs or not stat.S_ISDIR(kind):
+                    found[name] = FoundInfo(self.image, name, nid, kind, sizes) if detail else None
+        names = sorted(found)
+        return {name: found[name] for name in names} if detail else names
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Literal["omit", "raise"] | Callable[[OSError], object] = "omit",
+        **kwargs: Any,
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """As `os.walk`: path, directories, files; with `detail=True` dictionaries of `info` by name. Links are among the files."""
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        path = self._strip_protocol(path)
+        detail = kwargs.get("detail", False)
+        try:
+            levels = self._levels(path, maxdepth)
+            first = next(levels)
+        except OSError as error:
+            if on_error == "raise" or not (is_absence(error) or error.errno == errno.EUCLEAN):
+                raise
+            if callable(on_error):
+                on_error(error)
+            return
+
+        def shown(level: _Level) -> tuple[str, Any, Any]:
+            above, descend, entries = level
+            infos = {name: FoundInfo(self.image, name, nid, kind, None) for name, nid, kind in entries}
+            dirs = {_last(name): info for name, info in infos.items() if info["type"] == "directory"}
+            files = {_last(name): info for name, info in infos.items() if info["type"] != "directory"}
+            del descend
+            return above, dirs if detail else list(dirs), files if detail else list(files)
+
+        if not topdown:
+            # What is above comes after what is below: the whole tree in reverse.
+            yield from map(shown, [first, *levels][::-1])
+            return
+        level: _Level | None = first
+        while level is not None:
+            answer = shown(level)
+            yield answer
+            # The caller may have taken directories out, or put them into another order.
+            by_name = {_last(name): (name, nid) for name, nid in level[1]}
+            level[1][:] = [by_name[name] for name in answer[1] if name in by_name]
+            level = next(levels, None)
+
+    def _levels(self, top: str, maxdepth: int | None) -> Iterator[_Level]:
+        """Directories from the top: path, those below (path, nid) that will come next, which the caller may change, and all entries."""
+        nid = self.image._lookup(top, True)
+        seen = {nid}
+        stack = [(top, nid, 1)]
+        while stack:
+            path, nid, depth = stack.pop()
+            entries = [(joined(path, decode(name)), below, kind) for name, below, kind in self.image._listdir(nid)]
+            entries.sort()
+            below = [(name, nid) for name, nid, kind in entries if stat.S_ISDIR(kind)]
+            yield path, below, entries
+            if maxdepth is not None and depth >= maxdepth:
+                continue
+            for name, nid in reversed(below):
+                if nid in seen:
+                    raise CorruptImageError(errno.EUCLEAN, f"directory {nid} is in two places", name, None, self.image.name)
+                seen.add(nid)
+                stack.append((name, nid, depth + 1))
+
+    # contents
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> ErofsFile:
+        if mode != "rb":
+            self._read_only(path)
+        return ErofsFile(self, self._strip_protocol(path), block_size)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """The bytes of a file from `start` to `end`, which count from its end where they are negative."""
+        path = self._strip_protocol(path)
+        start, end = self._range(path, start, end)
+        return self.image.read(path, start, end)
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: int | list[int | None] | None,
+        ends: int | list[int | None] | None,
+        max_gap: int | None = None,
+        on_error: Literal["return", "raise"] = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """A range of each file, read by one call in stored order. `max_gap` is ignored: which bytes of the image are fetched together
+        depends on where they are stored."""
+        if not isinstance(paths, list):
+            raise TypeError(f"paths is a list, not {type(paths).__name__}")
+        first = starts if isinstance(starts, list) else [starts] * len(paths)
+        last = ends if isinstance(ends, list) else [ends] * len(paths)
+        if not len(first) == len(last) == len(paths):
+            raise ValueError(f"{len(paths)} paths, {len(first)} starts, {len(last)} ends")
+        names = [self._strip_protocol(path) for path in paths]
+        out: list[Any] = [None] * len(names)
+        wanted: list[int] = []
+        ranges: list[tuple[int, int]] = []
+        for i, name in enumerate(names):
+            try:
+                ranges.append(self._range(name, first[i], last[i]))
+                wanted.append(i)
+            except OSError as error:
+                out[i] = error
+        batch = self.image.read_many([names[i] for i in wanted], ranges=ranges, on_error="return")
+        errors = batch.errors
+        for nth, i in enumerate(wanted):
+            out[i] = errors[nth] if nth in errors else batch.tobytes(nth)
+        if on_error != "return":
+            for answer in out:
+                if isinstance(answer, OSError):
+                    raise answer
+        return out
+
+    def cat(
+        self,
+        path: str | list[str],
+        recursive: bool = False,
+        on_error: Literal["raise", "omit", "return"] = "raise",
+        **kwargs: Any,
+    ) -> bytes | dict[str, Any]:
+        """The bytes of a file; of several, or of all below directories (`recursive`), a dictionary by path, read by one call."""
+        paths = self.expand_path(path, recursive=recursive)
+        if isinstance(path, str) and paths == [self._strip_protocol(path)] and not (recursive and self.isdir(path)):
+            return self.cat_file(paths[0], **kwargs)
+        if recursive:
+            paths = [name for name in paths if not self.isdir(name)]
+        starts, ends = kwargs.get("start"), kwargs.get("end")
+        answers = self.cat_ranges(paths, starts, ends, on_error="raise" if on_error == "raise" else "return")
+        both = zip(paths, answers, strict=True)
+        return {name: answer for name, answer in both if on_error == "return" or not isinstance(answer, OSError)}
+
+    def _range(self, path: str, start: int | None, end: int | None) -> tuple[int, int]:
+        """First byte and the one behind the last, as for slices."""
+        start, end = start or 0, _FAR if end is None else end
+        if start < 0 or end < 0:
+            size = self.size(path)
+            start = max(0, size + start) if start < 0 else start
+            end = size + end if end < 0 else end
+        return start, max(start, end)
+
+    def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **kwargs: Any) -> None:
+        """Copy a file to a local path, where it appears when it is complete, or to an open file."""
+        if outfile is None and isfilelike(lpath):
+            outfile = lpath
+        if outfile is None and self.isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        with self._open(rpath) as source:
+            if callback is not None:
+                callback.set_size(source.size)
+            if outfile is not None:
+                self._copy(source, outfile, callback)
+                return
+            if os.path.lexists(lpath) and not os.path.isfile(lpath):
+                # A device or a FIFO is written to, not replaced.
+                with open(lpath, "wb") as device:
+                    self._copy(source, device, callback)
+                return
+            target = os.path.realpath(lpath)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            half = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.part"
+            try:
+                with open(half, "xb") as file:
+                    self._copy(source, file, callback)
+                os.replace(half, target)
+            except BaseException:
+                if os.path.exists(half):
+                    os.unlink(half)
+                raise
+
+    def _copy(self, source: ErofsFile, target: Any, callback: Any) -> None:
+        while data := source.read(self.blocksize):
+            target.write(data)
+            if callback is not None:
+                callback.relative_update(len(data))
+
+    # about files
+
+    def size(self, path: str) -> int:
+        """Bytes of a file; 0 of a directory."""
+        size: int = self.info(path)["size"]
+        return size
+
+    def sizes(self, paths: Sequence[str]) -> list[int]:
+        """Bytes of each file."""
+        return [self.size(path) for path in paths]
+
+    def du(
+        self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
+    ) -> int | dict[str, int]:
+        """Bytes of all files below a directory, or, without `total`, of each."""
+        found = self.find(path, maxdepth=maxdepth, withdirs=withdirs, detail=True)
+        assert isinstance(found, dict)
+        sizes = {name: info["size"] for name, info in found.items()}
+        return sum(sizes.values()) if total else sizes
+
+    def modified(self, path: str) -> datetime:
+        """The time of modification."""
+        nanoseconds = self.image._stat(self._strip_protocol(path), True)[1]["st_mtime_ns"]
+        return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+    def created(self, path: str) -> datetime:
+        """The time of modification: EROFS keeps no other."""
+        return self.modified(path)
+
+    def checksum(self, path: str) -> int:
+        """Differs where the contents may differ: of an image of another build, or at another time of modification."""
+        return int(self.ukey(path), 16)
+
+    def ukey(self, path: str) -> str:
+        """As `checksum`, as text; the same in all processes."""
+        path = self._strip_protocol(path)
+        numbers, more = self.image._stat(path, True)
+        return tokenize(self.image.name, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
+
+    # what would write
+
+    def _read_only(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
+        raise read_only(path if isinstance(path, (str, bytes)) else str(path), self.image.name)
+
+    mkdir = makedirs = mkdirs = makedir = rmdir = rm = rm_file = _rm = delete = touch = _read_only
+    pipe = pipe_file = write_text = write_bytes = put_file = _read_only
+    cp_file = copy = cp = mv = move = rename = _read_only
+
+    def put(self, lpath: Any, rpath: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `OSError` (EROFS)."""
+        self._read_only(rpath)
+
+    upload = put
+
+
+_Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _reopened(
+    cls: type[ErofsFileSystem], args: list[Any], options: dict[str, Any], identity: tuple[object, ...]
+) -> ErofsFileSystem:
+    fs = cls(*args, **options)
+    if fs._opened.identity != identity:
+        now = fs._opened.identity
+        raise OSError(errno.ESTALE, f"the image has changed since it was pickled: {identity} then, {now} now", fs.image.name)
+    return fs
