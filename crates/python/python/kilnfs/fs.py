@@ -15,6 +15,8 @@ import errno
 import os
 import stat
 from datetime import UTC, datetime
+from glob import has_magic
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
 
 from ._errors import CorruptImageError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         def __init__(self, *args: Any, **storage_options: Any) -> None: ...
         @classmethod
         def _strip_protocol(cls, path: Any) -> Any: ...
+        def get(self, rpath: Any, lpath: Any, recursive: bool = False, *, maxdepth: int | None = None, **kwargs: Any) -> None: ...
         def expand_path(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> list[str]: ...
 
     def isfilelike(f: object) -> bool: ...
@@ -136,7 +139,7 @@ class ErofsFileSystem(AbstractFileSystem):
         args, options = list(self.storage_args), dict(self.storage_options)
         # The other process may have another working directory.
         fo = os.fspath(args[0] if args else options["fo"])
-        if target.protocol == "file" and "://" not in fo:
+        if target.protocol == "file" and "://" not in fo and not os.path.isabs(fo):
             options["fo"] = target.path
             options.update(zip(("target_protocol", "target_options"), args[1:], strict=False))
             args = []
@@ -235,25 +238,27 @@ class ErofsFileSystem(AbstractFileSystem):
             return
 
         def shown(level: _Level) -> tuple[str, Any, Any]:
-            above, descend, entries = level
+            above, _, entries = level
             infos = {name: FoundInfo(self.image, name, nid, kind, None) for name, nid, kind in entries}
             dirs = {_last(name): info for name, info in infos.items() if info["type"] == "directory"}
             files = {_last(name): info for name, info in infos.items() if info["type"] != "directory"}
-            del descend
             return above, dirs if detail else list(dirs), files if detail else list(files)
 
         if not topdown:
-            # What is above comes after what is below: the whole tree in reverse.
-            yield from map(shown, [first, *levels][::-1])
+            # What is above comes after what is below: the whole tree in reverse, and its directories, too.
+            order = [first]
+            first[1].reverse()
+            for level in levels:
+                level[1].reverse()
+                order.append(level)
+            yield from map(shown, reversed(order))
             return
-        level: _Level | None = first
-        while level is not None:
+        for level in chain([first], levels):
             answer = shown(level)
             yield answer
             # The caller may have taken directories out, or put them into another order.
             by_name = {_last(name): (name, nid) for name, nid in level[1]}
             level[1][:] = [by_name[name] for name in answer[1] if name in by_name]
-            level = next(levels, None)
 
     def _levels(self, top: str, maxdepth: int | None) -> Iterator[_Level]:
         """Directories from the top: path, those below (path, nid) that will come next, which the caller may change, and all entries."""
@@ -350,6 +355,24 @@ class ErofsFileSystem(AbstractFileSystem):
             start = max(0, size + start) if start < 0 else start
             end = size + end if end < 0 else end
         return start, max(start, end)
+
+    def get(
+        self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = None, maxdepth: int | None = None, **kwargs: Any
+    ) -> None:
+        """Copy files, or with `recursive` directories, to local paths, as fsspec describes it."""
+        if isinstance(rpath, str) and isinstance(lpath, str):
+            name = self._strip_protocol(rpath)
+            # fsspec finds no parent in a name of the root directory, and would copy "a" as `lpath` where it copies "b/a" as `lpath`/a.
+            if name and "/" not in name:
+                if has_magic(name):
+                    found = self.expand_path(name, recursive=recursive, maxdepth=maxdepth)
+                    found = [path for path in found if recursive or not self.isdir(path)]
+                    if len(found) == 1:
+                        rpath, lpath = found[0] + "/", os.path.join(lpath, found[0])
+                elif (lpath.endswith("/") or os.path.isdir(lpath)) and not rpath.endswith("/"):
+                    rpath, lpath = name + "/", os.path.join(lpath, name)
+        options = kwargs if callback is None else {**kwargs, "callback": callback}
+        super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **options)
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **kwargs: Any) -> None:
         """Copy a file to a local path, where it appears when it is complete, or to an open file."""
