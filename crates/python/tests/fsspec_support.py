@@ -13,7 +13,7 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]  # noqa: E402
 from kilnfs import _native  # noqa: E402
 
 # As the entry point does where the package is installed.
@@ -50,7 +50,7 @@ def into_memory(image: str, name: str) -> str:
     return f"memory://{name}"
 
 
-class CountingFileSystem(MemoryFileSystem):
+class CountingFileSystem(MemoryFileSystem):  # type: ignore[misc]
     """memory://, noting the ranges of each call; `tamper` may change what is given back."""
 
     protocol = "counting"
@@ -68,11 +68,17 @@ class CountingFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: Any) -> Any:
         return super()._strip_protocol(path.removeprefix("counting://") if isinstance(path, str) else path)
 
-    def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return", **kw: Any) -> list[Any]:
+    def cat_ranges(
+        self, paths: list[str], starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return", **kw: Any
+    ) -> list[Any]:
         type(self).calls.append(list(zip(starts, ends, strict=True)))
         out = super().cat_ranges(paths, starts, ends, max_gap, on_error, **kw)
         change = type(self).tamper
-        return out if change is None else [change(start, end, data) for start, end, data in zip(starts, ends, out, strict=True)]
+        return (
+            out
+            if change is None
+            else [change(start, end, data) for start, end, data in zip(starts, ends, out, strict=True)]
+        )
 
     @classmethod
     def reset(cls) -> None:
@@ -173,11 +179,11 @@ def in_child(work: Callable[[], object]) -> bytes:
         try:
             os.close(reading)
             try:
-                answer = repr(work())
+                told = repr(work())
             except BaseException as error:
-                answer = f"raised {error!r}"
+                told = f"raised {error!r}"
             with os.fdopen(writing, "wb") as pipe:
-                pipe.write(answer.encode())
+                pipe.write(told.encode())
             status = 0
         finally:
             os._exit(status)

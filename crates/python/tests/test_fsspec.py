@@ -6,10 +6,7 @@ import errno
 import io
 import os
 import pickle
-import shutil
 import stat
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,51 +15,27 @@ import pytest
 
 pytest.importorskip("fsspec")
 
-import fsspec  # type: ignore[import-untyped]  # noqa: E402
-from fsspec_support import CountingFileSystem, in_child, into_memory, make_image, noise, pack  # noqa: E402
-from kilnfs import _fs_images, _native  # noqa: E402
-from kilnfs.fs import ErofsFileSystem  # noqa: E402
-
-FILES = {
-    "a/x.txt": b"0123456789",
-    "a/b/y.txt": b"why" * 1000,
-    "a/b/empty": b"",
-    "a-b": b"between a and a/ in the order of paths",
-    "big.bin": noise(700_000),
-}
-MTIME = 1_700_000_000
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("fs")
-    tree = directory / "tree"
-    for path, data in FILES.items():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_bytes(data)
-    (tree / "a/x.txt").chmod(0o640)
-    (tree / "link").symlink_to("a/x.txt")
-    (tree / "dirlink").symlink_to("a")
-    (tree / "broken").symlink_to("nowhere")
-    os.mkfifo(tree / "fifo")
-    (tree / os.fsdecode(b"caf\xe9")).write_bytes(b"not UTF-8")
-    (tree / "void").mkdir()
-    for path in (*FILES, "a/b", "a"):
-        os.utime(tree / path, (MTIME, MTIME))
-    return pack(tree, directory / "image.erofs")
+from fsspec_support import in_child, make_image  # noqa: E402
+from fsspec_tree import FILES, MTIME, fs_image  # noqa: F401  # a fixture
+from kilnfs.fs import ErofsFile, ErofsFileSystem  # noqa: E402
 
 
 @pytest.fixture
-def fs(image: str) -> ErofsFileSystem:
-    return ErofsFileSystem(image)
+def fs(fs_image: str) -> ErofsFileSystem:
+    return ErofsFileSystem(fs_image)
 
 
 NAMES = sorted([*FILES, "link", "dirlink", "broken", "fifo", "caf\udce9"])
 
 
 def test_ls(fs: ErofsFileSystem) -> None:
-    assert fs.ls("", detail=False) == sorted(["a", "a-b", "big.bin", "broken", "caf\udce9", "dirlink", "fifo", "link", "void"])
-    assert [(info["name"], info["type"], info["size"]) for info in fs.ls("/a/")] == [("a/b", "directory", 0), ("a/x.txt", "file", 10)]
+    assert fs.ls("", detail=False) == sorted(
+        ["a", "a-b", "big.bin", "broken", "caf\udce9", "dirlink", "fifo", "link", "void"]
+    )
+    assert [(info["name"], info["type"], info["size"]) for info in fs.ls("/a/")] == [
+        ("a/b", "directory", 0),
+        ("a/x.txt", "file", 10),
+    ]
     infos = {info["name"]: info for info in fs.ls("erofs://")}
     assert infos["link"]["type"] == "link" and infos["link"]["islink"]
     assert infos["link"]["destination"] == "a/x.txt" and infos["link"]["size"] == 10
@@ -76,14 +49,20 @@ def test_ls(fs: ErofsFileSystem) -> None:
     assert caught.value.filename == "a/nope" and caught.value.filename2 == fs.image.name
 
 
-def test_info(fs: ErofsFileSystem, image: str) -> None:
+def test_info(fs: ErofsFileSystem, fs_image: str) -> None:
     info = fs.info("a/x.txt")
     assert set(info) == {"name", "size", "type", "mode", "uid", "gid", "mtime", "nlink", "ino", "islink"}
     assert (info["name"], info["size"], info["type"], info["islink"]) == ("a/x.txt", 10, "file", False)
     assert stat.S_IMODE(info["mode"]) == 0o640 and stat.S_ISREG(info["mode"])
     assert info["mtime"] == MTIME and info["uid"] == os.getuid() and info["gid"] == os.getgid() and info["nlink"] == 1
     link = fs.info("link")
-    assert (link["name"], link["type"], link["size"], link["islink"], link["destination"]) == ("link", "file", 10, True, "a/x.txt")
+    assert (link["name"], link["type"], link["size"], link["islink"], link["destination"]) == (
+        "link",
+        "file",
+        10,
+        True,
+        "a/x.txt",
+    )
     root = fs.info("")
     assert (root["name"], root["type"], root["size"]) == ("", "directory", 0)
     assert fs.info("erofs://a/x.txt") == fs.info("/a/x.txt") == info
@@ -94,9 +73,18 @@ def test_info(fs: ErofsFileSystem, image: str) -> None:
 
 
 def test_what_exists(fs: ErofsFileSystem) -> None:
-    assert [fs.exists(path) for path in ("", "a", "a/x.txt", "link", "broken", "nope", "a/x.txt/q")] == [True] * 4 + [False] * 3
+    assert [fs.exists(path) for path in ("", "a", "a/x.txt", "link", "broken", "nope", "a/x.txt/q")] == [True] * 4 + [
+        False
+    ] * 3
     assert [fs.lexists(path) for path in ("broken", "nope")] == [True, False]
-    assert [fs.isfile(path) for path in ("a", "a/x.txt", "link", "dirlink", "fifo", "nope")] == [False, True, True, False, False, False]
+    assert [fs.isfile(path) for path in ("a", "a/x.txt", "link", "dirlink", "fifo", "nope")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert [fs.isdir(path) for path in ("", "a", "a/x.txt", "dirlink", "nope")] == [True, True, False, True, False]
 
 
@@ -115,17 +103,29 @@ def test_find(fs: ErofsFileSystem) -> None:
 @pytest.mark.parametrize("maxdepth", [None, 9])
 def test_found_infos_are_whole(fs: ErofsFileSystem, maxdepth: int | None) -> None:
     found = fs.find("", withdirs=True, detail=True, maxdepth=maxdepth)
-    assert isinstance(found, dict)
     listed = {info["name"]: info for path in ("", "a", "a/b") for info in fs.ls(path)}
     assert found.keys() == listed.keys()
     assert {name: info["size"] for name, info in found.items()} == {name: info["size"] for name, info in listed.items()}
-    for way in (dict, lambda info: {**info}, lambda info: dict(info.items()), pickle.dumps, lambda info: info | {}, lambda info: {} | info):
-        for name, info in fs.find("", withdirs=True, detail=True).items():  # type: ignore[union-attr]
+    for way in (
+        dict,
+        lambda info: {**info},
+        lambda info: dict(info.items()),
+        pickle.dumps,
+        lambda info: info | {},
+        lambda info: {} | info,
+    ):
+        for name, info in fs.find("", withdirs=True, detail=True).items():
             plain = way(info)
             assert (pickle.loads(plain) if isinstance(plain, bytes) else plain) == listed[name]
     assert found == listed
-    info = fs.find("a", detail=True)["a/x.txt"]  # type: ignore[call-overload]
-    assert info.get("mtime") == MTIME and info.get("nope", 3) == 3 and "uid" in info and "nope" not in info and len(info) == 10
+    info = fs.find("a", detail=True)["a/x.txt"]
+    assert (
+        info.get("mtime") == MTIME
+        and info.get("nope", 3) == 3
+        and "uid" in info
+        and "nope" not in info
+        and len(info) == 10
+    )
     with pytest.raises(KeyError):
         info["nope"]
 
@@ -150,7 +150,6 @@ def test_no_call_for_each_file(tmp_path: Path) -> None:
     calls: Any = CallsOf(fs.image)
     fs.image = calls
     found = fs.find("", detail=True)
-    assert isinstance(found, dict)
     assert [info["type"] for info in found.values()] == ["file"] * 600
     assert sum(info["size"] for info in found.values()) == sum(map(len, files.values()))
     assert len(fs.glob("d1/*")) == 200 and len(fs.glob("**")) == 603
@@ -240,7 +239,7 @@ def test_cat(fs: ErofsFileSystem) -> None:
 
 def test_open(fs: ErofsFileSystem) -> None:
     with fs.open("big.bin") as file:
-        assert isinstance(file, io.BufferedReader)
+        assert isinstance(file, ErofsFile) and issubclass(ErofsFile, io.BufferedReader)
         assert (file.size, file.path, file.fs, file.mode) == (700_000, "big.bin", fs, "rb")
         file.seek(-10, 2)
         assert file.read() == FILES["big.bin"][-10:]
@@ -253,7 +252,9 @@ def test_open(fs: ErofsFileSystem) -> None:
     with fs.open("a/b/y.txt", "r", encoding="ascii") as text:
         assert text.read(4) == "whyw"
     assert fs.open("caf\udce9").read() == b"not UTF-8"
-    assert fs.read_text("a/x.txt") == "0123456789" and fs.head("a/x.txt", 3) == b"012" and fs.tail("a/x.txt", 3) == b"789"
+    assert (
+        fs.read_text("a/x.txt") == "0123456789" and fs.head("a/x.txt", 3) == b"012" and fs.tail("a/x.txt", 3) == b"789"
+    )
     assert fs.open("a/x.txt", block_size=4).read(6) == b"012345"
     with pytest.raises(IsADirectoryError):
         fs.open("a")
@@ -305,7 +306,9 @@ def test_get_from_the_root_directory(tmp_path: Path) -> None:
             except OSError as error:
                 results.append(type(error).__name__)
             else:
-                results.append(repr(sorted((str(p.relative_to(place)), p.is_file() and p.read_bytes()) for p in place.rglob("*"))))
+                results.append(
+                    repr(sorted((str(p.relative_to(place)), p.is_file() and p.read_bytes()) for p in place.rglob("*")))
+                )
         assert results[0] == results[1], (source, target, recursive)
 
 
@@ -325,11 +328,13 @@ def test_a_copy_that_fails_leaves_nothing(fs: ErofsFileSystem, tmp_path: Path) -
     assert target.read_bytes() == b"old" and os.listdir(tmp_path) == ["big"]
 
 
-def test_times_sums_and_sizes(fs: ErofsFileSystem, image: str) -> None:
+def test_times_sums_and_sizes(fs: ErofsFileSystem, fs_image: str) -> None:
     assert fs.modified("a/x.txt") == fs.created("a/x.txt") == datetime.fromtimestamp(MTIME, UTC)
     assert fs.size("a/b/y.txt") == 3000 and fs.sizes(["a/x.txt", "a/b/empty"]) == [10, 0]
     assert fs.du("a") == 3010 and fs.du("a", total=False) == {"a/x.txt": 10, "a/b/y.txt": 3000, "a/b/empty": 0}
-    assert fs.checksum("a/x.txt") != fs.checksum("a-b") and fs.ukey("a/x.txt") == ErofsFileSystem(image).ukey("a/x.txt")
+    assert fs.checksum("a/x.txt") != fs.checksum("a-b") and fs.ukey("a/x.txt") == ErofsFileSystem(fs_image).ukey(
+        "a/x.txt"
+    )
     assert in_child(lambda: fs.checksum("a/x.txt")) == repr(fs.checksum("a/x.txt")).encode()
     assert fs.fsid == f"erofs-{fs.image.uuid.hex()}"
 
@@ -367,140 +372,3 @@ def test_nothing_writes(fs: ErofsFileSystem, write: Any) -> None:
     with pytest.raises(OSError) as caught:
         write(fs)
     assert caught.value.errno == errno.EROFS and caught.value.filename2 == fs.image.name
-
-
-def test_all_paths_with_a_chained_url(image: str) -> None:
-    with fsspec.open(f"erofs://a/x.txt::file://{image}") as file:
-        assert file.read() == b"0123456789"
-    with fsspec.open(f"erofs://a/b/y.txt::{into_memory(image, 'chained.erofs')}", "rt") as file:
-        assert file.read(3) == "why"
-    fs, path = fsspec.url_to_fs(f"erofs://a::file://{image}")
-    assert isinstance(fs, ErofsFileSystem) and path == "a" and fs.isdir(path)
-    assert fsspec.open_files(f"erofs://a/**/*.txt::file://{image}")[0].path == "a/b/y.txt"
-
-
-def test_an_image_in_an_image(image: str, tmp_path: Path) -> None:
-    outer = make_image(tmp_path, {"in/ner.erofs": Path(image).read_bytes()}, "outer.erofs")
-    with fsspec.open(f"erofs://a/x.txt::erofs://in/ner.erofs::file://{outer}") as file:
-        assert file.read() == b"0123456789"
-
-
-def test_file_objects(image: str) -> None:
-    with open(image, "rb") as file:
-        fs = ErofsFileSystem(file, skip_instance_cache=True)
-        assert fs.cat_file("a/x.txt") == b"0123456789"
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(fs)
-    assert ErofsFileSystem(io.BytesIO(Path(image).read_bytes()), skip_instance_cache=True).isfile("link")
-
-
-def test_which_image() -> None:
-    with pytest.raises(ValueError, match="which image"):
-        ErofsFileSystem()
-    with pytest.raises(FileNotFoundError):
-        ErofsFileSystem("/nonexistent.erofs")
-
-
-def test_pickle(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fs = ErofsFileSystem(image)
-    again = pickle.loads(pickle.dumps(fs))
-    assert again == fs and again.image is fs.image and again.cat_file("a-b") == FILES["a-b"]
-    # A relative path is that of the process that pickled.
-    monkeypatch.chdir(Path(image).parent)
-    stored = pickle.dumps(ErofsFileSystem("image.erofs"))
-    monkeypatch.chdir(tmp_path)
-    assert pickle.loads(stored).isfile("a-b")
-    changing = make_image(tmp_path, {"x": b"1"}, "changing.erofs")
-    stored = pickle.dumps(ErofsFileSystem(changing))
-    make_image(tmp_path, {"y": b"2"}, "other.erofs")
-    os.replace(tmp_path / "other.erofs", changing)
-    ErofsFileSystem.clear_instance_cache()
-    with pytest.raises(OSError, match="has changed since it was pickled") as caught:
-        pickle.loads(stored)
-    assert caught.value.errno == errno.ESTALE
-
-
-def test_threads_share_one_image(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One that no other test has open.
-    image = shutil.copy(image, tmp_path)
-    made: list[Any] = []
-    constructor = _native.Image
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        made.append(args)
-        return constructor(*args, **kwargs)
-
-    monkeypatch.setattr(_fs_images._native, "Image", counted)
-    barrier = threading.Barrier(16)
-    systems: list[ErofsFileSystem] = []
-    wrong: list[object] = []
-
-    def work() -> None:
-        barrier.wait()
-        fs = ErofsFileSystem(image)
-        systems.append(fs)
-        for name, data in FILES.items():
-            if fs.cat_file(name) != data:
-                wrong.append(name)
-
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong and len(made) == 1
-    assert len({id(fs) for fs in systems}) == 16 and len({id(fs.image) for fs in systems}) == 1
-    # The table holds no image by itself.
-    import gc
-
-    ErofsFileSystem.clear_instance_cache()
-    systems.clear()
-    gc.collect()
-    ErofsFileSystem(image)
-    assert len(made) == 2
-
-
-def test_a_new_version_is_another_image(tmp_path: Path) -> None:
-    first = ErofsFileSystem(make_image(tmp_path, {"x": b"1"}))
-    other = make_image(tmp_path, {"x": b"22"}, "other.erofs")
-    os.replace(other, first.image.name)
-    second = ErofsFileSystem(first.image.name, skip_instance_cache=True)
-    assert (first.cat_file("x"), second.cat_file("x")) == (b"1", b"22")
-
-
-def test_forked_child(image: str) -> None:
-    local, remote = ErofsFileSystem(image), fsspec.filesystem("erofs", fo=into_memory(image, "forked.erofs"))
-    for fs in (local, remote):
-        file = fs.open("big.bin")
-        file.read(10)
-        assert in_child(lambda: (fs.cat_file("a-b"), file.read(5), fs.find("a"))) == repr(  # noqa: B023
-            (FILES["a-b"], FILES["big.bin"][10:15], ["a/b/empty", "a/b/y.txt", "a/x.txt"])
-        ).encode()
-        assert file.read(5) == FILES["big.bin"][10:15]
-
-
-@pytest.fixture
-def counting() -> Iterator[type[CountingFileSystem]]:
-    CountingFileSystem.reset()
-    yield CountingFileSystem
-    CountingFileSystem.reset()
-
-
-def test_a_hundred_files_are_few_requests(counting: type[CountingFileSystem], tmp_path: Path) -> None:
-    files = {f"{i:03}": noise(2000 + i, i) for i in range(100)}
-    counting().pipe("/x", Path(make_image(tmp_path, files)).read_bytes())
-    fs = ErofsFileSystem("counting://x")
-    opening = len(counting.calls)
-    assert fs.cat_ranges(list(files), 0, None) == list(files.values())
-    assert 1 <= len(counting.calls) <= 3 + opening and opening <= 3
-
-
-def test_the_entry_point_names_the_class() -> None:
-    import tomllib
-
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    module, _, name = project["entry-points"]["fsspec.specs"]["erofs"].partition(":")
-    from importlib import import_module
-
-    assert getattr(import_module(module), name) is ErofsFileSystem
-    assert name in ErofsFileSystem.__name__ and ErofsFileSystem.protocol == "erofs"

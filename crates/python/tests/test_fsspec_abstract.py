@@ -73,7 +73,9 @@ class ErofsFixtures(abstract.AbstractFixtures):  # type: ignore[misc, name-defin
 class TestGet(ErofsFixtures, abstract.AbstractGetTests):  # type: ignore[misc, name-defined]
     """All of fsspec's tests of `get`."""
 
-    def test_get_directory_recursive(self, fs: Any, fs_join: Any, fs_path: Any, local_fs: Any, local_join: Any, local_target: Any) -> None:
+    def test_get_directory_recursive(
+        self, fs: Any, fs_join: Any, fs_path: Any, local_fs: Any, local_join: Any, local_target: Any
+    ) -> None:
         class Prepared:
             """The filesystem, on which this test makes a directory and a file: they are in the image already."""
 

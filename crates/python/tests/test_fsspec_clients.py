@@ -25,7 +25,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_pandas_csv(tables: str, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    for url in (f"file://{tables}", into_memory(tables, "tables.erofs"), f"simplecache::{into_memory(tables, 'tables.erofs')}"):
+    for url in (
+        f"file://{tables}",
+        into_memory(tables, "tables.erofs"),
+        f"simplecache::{into_memory(tables, 'tables.erofs')}",
+    ):
         options = {"simplecache": {"cache_storage": str(tmp_path / "cache")}} if url.startswith("simplecache") else None
         frame = pandas.read_csv(f"erofs://t/a.csv::{url}", storage_options=options)
         assert frame.shape == (1000, 2) and int(frame["square"].sum()) == sum(i * i for i in range(1000))
@@ -42,7 +46,9 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
     files = {}
     for part in range(4):
         buffer = io.BytesIO()
-        written.write_table(pyarrow.table({"n": list(range(part * 1000, part * 1000 + 1000)), "part": [part] * 1000}), buffer)
+        written.write_table(
+            pyarrow.table({"n": list(range(part * 1000, part * 1000 + 1000)), "part": [part] * 1000}), buffer
+        )
         files[f"set/year={2020 + part}/p.parquet"] = buffer.getvalue()
     return make_image(tmp_path_factory.mktemp("parquet"), files)
 
@@ -51,7 +57,9 @@ def test_pandas_parquet(parquet: str) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_parquet(f"erofs://set/year=2021/p.parquet::file://{parquet}")
     assert frame["n"].tolist() == list(range(1000, 2000))
-    some = pandas.read_parquet(f"erofs://set/year=2022/p.parquet::{into_memory(parquet, 'parquet.erofs')}", columns=["part"])
+    some = pandas.read_parquet(
+        f"erofs://set/year=2022/p.parquet::{into_memory(parquet, 'parquet.erofs')}", columns=["part"]
+    )
     assert some["part"].tolist() == [2] * 1000 and list(some.columns) == ["part"]
 
 
@@ -60,7 +68,9 @@ def test_pyarrow_filesystem_and_dataset(parquet: str) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
     fs = arrow.PyFileSystem(arrow.FSSpecHandler(ErofsFileSystem(parquet)))
     found = fs.get_file_info(arrow.FileSelector("set", recursive=True))
-    assert sorted(info.path for info in found if info.type == arrow.FileType.File) == [f"set/year={2020 + i}/p.parquet" for i in range(4)]
+    assert sorted(info.path for info in found if info.type == arrow.FileType.File) == [
+        f"set/year={2020 + i}/p.parquet" for i in range(4)
+    ]
     one = fs.get_file_info("set/year=2020/p.parquet")
     assert one.size == ErofsFileSystem(parquet).size("set/year=2020/p.parquet") and one.mtime is not None
     assert fs.get_file_info("nope").type == arrow.FileType.NotFound
@@ -99,10 +109,14 @@ def test_datasets_imagefolder(pictures: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(socket.socket, "connect", no_network)
     datasets = pytest.importorskip("datasets")
     files = {split: f"erofs://{split}/**::{pictures}" for split in ("train", "test")}
-    found: Any = datasets.load_dataset("imagefolder", data_files=files, streaming=streaming, cache_dir=str(tmp_path / "cache"))
+    found: Any = datasets.load_dataset(
+        "imagefolder", data_files=files, streaming=streaming, cache_dir=str(tmp_path / "cache")
+    )
     train = list(found["train"])
     assert len(train) == 12 and len(list(found["test"])) == 4
-    assert sorted((row["label"], row["image"].size) for row in train) == sorted((label, (8 + i, 8)) for label in (0, 1) for i in range(6))
+    assert sorted((row["label"], row["image"].size) for row in train) == sorted(
+        (label, (8 + i, 8)) for label in (0, 1) for i in range(6)
+    )
     assert found["train"].features["label"].names == ["cat", "dog"]
 
 

@@ -20,7 +20,6 @@ pytest.importorskip("fsspec")
 
 from fsspec_support import CountingFileSystem, in_child, noise, range_server  # noqa: E402
 from kilnfs import _source  # noqa: E402
-from kilnfs._block_cache import BlockCache, merge  # noqa: E402
 from kilnfs._fsspec_source import FsspecSource, Target  # noqa: E402
 from kilnfs._source import FileObjectSource, is_url, open_url  # noqa: E402
 
@@ -48,7 +47,11 @@ def test_plain_file_is_not_seeked(file: Path, buffering: int) -> None:
         source = FileObjectSource(fileobj)
         assert source.length() == len(DATA)
         source.will_need(0, 1000)
-        assert joined(source.read_ranges([(5, 10), (0, 0), (3_000_000, 500_000)])) == [DATA[5:15], b"", DATA[3_000_000:]]
+        assert joined(source.read_ranges([(5, 10), (0, 0), (3_000_000, 500_000)])) == [
+            DATA[5:15],
+            b"",
+            DATA[3_000_000:],
+        ]
         assert fileobj.tell() == 17
     # It has a descriptor of its own.
     assert source.read_ranges([(1, 2)]) == [DATA[1:3]]
@@ -58,7 +61,7 @@ def test_plain_file_is_not_seeked(file: Path, buffering: int) -> None:
 def test_named_temporary_file_is_plain() -> None:
     with tempfile.NamedTemporaryFile() as fileobj:
         fileobj.write(DATA)
-        source = FileObjectSource(fileobj)  # type: ignore[arg-type]
+        source = FileObjectSource(fileobj)
         assert source.length() == len(DATA)
         assert source._fd is not None
         assert source.read_ranges([(9, 4)]) == [DATA[9:13]]
@@ -79,7 +82,7 @@ def test_compressed_file_is_read_through_its_object(tmp_path: Path) -> None:
     path = tmp_path / "data.gz"
     path.write_bytes(gzip.compress(DATA))
     with gzip.open(path) as fileobj:
-        source = FileObjectSource(fileobj)  # type: ignore[arg-type]
+        source = FileObjectSource(fileobj)
         assert source.length() == len(DATA)
         assert source.read_ranges([(70_000, 5), (3, 4)]) == [DATA[70_000:70_005], DATA[3:7]]
 
@@ -108,7 +111,7 @@ def test_seekable_object_in_threads() -> None:
             self.position = at + len(data)
             return data
 
-    source = FileObjectSource(Slow())  # type: ignore[arg-type]
+    source = FileObjectSource(Slow())
     wrong: list[int] = []
 
     def reads(seed: int) -> None:
@@ -131,14 +134,15 @@ def test_memory_survives_a_fork_and_other_objects_refuse() -> None:
     assert in_child(lambda: memory.read_ranges([(3, 4)])) == repr([DATA[3:7]]).encode()
     with tempfile.SpooledTemporaryFile() as spooled:
         spooled.write(DATA)
-        other = FileObjectSource(spooled)  # type: ignore[arg-type]
+        other = FileObjectSource(spooled)
         assert other.read_ranges([(3, 4)]) == [DATA[3:7]]
         answer = in_child(lambda: other.read_ranges([(3, 4)]))
     assert b"belongs to process" in answer and b"bytes 3..7" in answer
 
 
 def test_truncated_file_is_an_error_with_range_and_name(file: Path) -> None:
-    source = FileObjectSource(open(file, "rb"))
+    with open(file, "rb") as fileobj:
+        source = FileObjectSource(fileobj)
     os.truncate(file, 1000)
     with pytest.raises(OSError, match=r"bytes 900\.\.1100: the file ends after 100 of 200 bytes") as caught:
         source.read_ranges([(900, 200)])
@@ -147,7 +151,7 @@ def test_truncated_file_is_an_error_with_range_and_name(file: Path) -> None:
 
 def test_refused_file_objects(file: Path) -> None:
     with open(file) as text, pytest.raises(TypeError, match="binary mode"):
-        FileObjectSource(text)  # type: ignore[arg-type]
+        FileObjectSource(text)
     with open(file, "ab") as writing, pytest.raises(io.UnsupportedOperation, match="not open for reading"):
         FileObjectSource(writing)
     reading, written = os.pipe()
@@ -160,159 +164,14 @@ def test_refused_file_objects(file: Path) -> None:
 
 def test_what_is_a_url() -> None:
     assert open_url("file:///data/a b.erofs") == b"/data/a b.erofs"
-    assert [is_url(text) for text in ("s3://a", "simplecache::s3://a", "x", "1://x", "a::b", "://")] == [True, True, False, False, False, False]
-
-
-# the cache
-
-
-class Counted:
-    """A source in memory that notes each call."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[tuple[int, int]]] = []
-
-    def __call__(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        self.calls.append(ranges)
-        return [DATA[start : start + length] for start, length in ranges]
-
-
-def test_random_reads_are_right_and_bounded() -> None:
-    fetch = Counted()
-    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
-    places = random.Random(5)
-    for _ in range(300):
-        ranges = [(start := places.randrange(len(DATA)), min(places.choice([0, 1, 999, 5000, 90_000]), len(DATA) - start)) for _ in range(3)]
-        if places.random() < 0.3:
-            cache.announce(places.randrange(len(DATA)), places.choice([100, 5000, 10**9]))
-        before = len(fetch.calls)
-        assert joined(cache.read(ranges)) == [DATA[start : start + length] for start, length in ranges]
-        assert len(fetch.calls) - before <= 1
-        assert len(cache._blocks) <= 64
-
-
-def test_adjacent_blocks_are_one_range_and_cached_ones_none() -> None:
-    fetch = Counted()
-    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
-    cache.read([(500, 1), (1500, 10), (5000, 1001)])
-    assert fetch.calls == [[(0, 2000), (5000, 2000)]]
-    cache.read([(0, 2000), (6999, 1)])
-    assert len(fetch.calls) == 1
-    # The last block is short.
-    cache.read([(len(DATA) - 1, 1)])
-    assert fetch.calls[-1] == [(len(DATA) - 1000, 1000)]
-
-
-def test_many_scattered_ranges_go_past_the_cache() -> None:
-    fetch = Counted()
-    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
-    ranges = [(start, 10) for start in range(0, len(DATA) - 10, 70_000)]
-    assert joined(cache.read(ranges)) == [DATA[start : start + 10] for start, _ in ranges]
-    assert fetch.calls == [[(start, 10) for start, _ in ranges]]
-    assert not cache._blocks
-
-
-def test_announced_blocks_ride_along() -> None:
-    fetch = Counted()
-    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
-    cache.announce(2000, 1500)
-    assert not fetch.calls
-    cache.read([(0, 10)])
-    assert fetch.calls == [[(0, 1000), (2000, 2000)]]
-    cache.announce(0, len(DATA))
-    cache.read([(50_000, 10)])
-    assert fetch.calls[1:] == [[(50_000, 1000)]]
-
-
-def test_single_flight() -> None:
-    """16 threads that want the same block make one call, and all get its bytes."""
-    entered, leave = threading.Event(), threading.Event()
-    calls: list[Any] = []
-
-    def fetch(ranges: list[tuple[int, int]]) -> list[bytes]:
-        calls.append(ranges)
-        entered.set()
-        assert leave.wait(60)
-        return [DATA[start : start + length] for start, length in ranges]
-
-    cache = BlockCache(fetch, len(DATA), block_len=1000)
-    answers: list[list[bytes]] = []
-    threads = [threading.Thread(target=lambda: answers.append(joined(cache.read([(10, 20)])))) for _ in range(16)]
-    threads[0].start()
-    assert entered.wait(60)
-    for thread in threads[1:]:
-        thread.start()
-    leave.set()
-    for thread in threads:
-        thread.join()
-    assert answers == [[DATA[10:30]]] * 16
-    assert calls == [[(0, 1000)]]
-
-
-def test_a_failed_fetch_is_told_to_those_who_wait_and_tried_again_later() -> None:
-    entered, leave = threading.Event(), threading.Event()
-    failing = [True]
-
-    def fetch(ranges: list[tuple[int, int]]) -> list[bytes]:
-        if not failing[0]:
-            return [DATA[start : start + length] for start, length in ranges]
-        entered.set()
-        assert leave.wait(60)
-        raise OSError(errno.EIO, "lost", "memory://x")
-
-    cache = BlockCache(fetch, len(DATA), block_len=1000)
-    errors: list[OSError] = []
-
-    def reads() -> None:
-        try:
-            cache.read([(0, 5)])
-        except OSError as error:
-            errors.append(error)
-
-    first = threading.Thread(target=reads)
-    first.start()
-    assert entered.wait(60)
-    flight = cache._flights[0]
-    second = threading.Thread(target=reads)
-    second.start()
-    leave.set()
-    first.join()
-    second.join()
-    assert flight.error is not None
-    assert [str(error) for error in errors] == ["[Errno 5] lost: 'memory://x'"] * 2
-    assert errors[0] is not errors[1]
-    failing[0] = False
-    assert joined(cache.read([(0, 5)])) == [DATA[:5]]
-
-
-def test_an_interrupted_fetch_leaves_no_claim() -> None:
-    failing = [True]
-
-    def fetch(ranges: list[tuple[int, int]]) -> list[bytes]:
-        if failing.pop() if failing else False:
-            raise KeyboardInterrupt
-        return [DATA[start : start + length] for start, length in ranges]
-
-    cache = BlockCache(fetch, len(DATA), block_len=1000)
-    with pytest.raises(KeyboardInterrupt):
-        cache.read([(0, 5)])
-    assert not cache._flights
-    assert joined(cache.read([(0, 5)])) == [DATA[:5]]
-
-
-def test_ranges_outside_are_refused() -> None:
-    cache = BlockCache(Counted(), 100)
-    for start, length in ((90, 11), (-1, 5), (0, 101)):
-        with pytest.raises(OSError, match="of a source of 100"):
-            cache.read([(start, length)])
-
-
-def test_merge_covers_all() -> None:
-    places = random.Random(3)
-    ranges = [(places.randrange(10**8), places.randrange(1, 10**6)) for _ in range(500)]
-    merged = list(merge(ranges))
-    assert all(any(first <= start and start + length <= first + n for first, n in merged) for start, length in ranges)
-    assert all(a + n <= b for (a, n), (b, _) in zip(merged, merged[1:], strict=False))
+    assert [is_url(text) for text in ("s3://a", "simplecache::s3://a", "x", "1://x", "a::b", "://")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 # fsspec
@@ -376,7 +235,7 @@ def test_child_that_is_forked_during_a_read(counting: type[CountingFileSystem]) 
             assert leave.wait(60)
         return data
 
-    counting.tamper = hold  # type: ignore[assignment]
+    counting.tamper = hold
     thread = threading.Thread(target=lambda: source.read_ranges([(0, 10)]))
     thread.start()
     assert entered.wait(60)
@@ -432,7 +291,9 @@ def test_what_a_target_does_wrong_names_url_and_range(
     assert joined(source.read_ranges([(1 << 20, 5)])) == [DATA[1 << 20 : (1 << 20) + 5]]
 
 
-def test_a_target_that_raises_from_the_call(counting: type[CountingFileSystem], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_raises_from_the_call(
+    counting: type[CountingFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = open_url("counting://x")
     assert isinstance(source, FsspecSource)
 
@@ -477,7 +338,10 @@ def test_web_server(tmp_path: Path) -> None:
         assert source.identity == (len(DATA), 'ETag "/x-1"')
         server.requests.clear()
         assert joined(source.read_ranges([(5, 5), (3_400_000, 7)])) == [DATA[5:10], DATA[3_400_000:3_400_007]]
-        assert sorted(ranges or "" for _, _, ranges in server.requests) == ["bytes=0-1048575", f"bytes=3145728-{len(DATA) - 1}"]
+        assert sorted(ranges or "" for _, _, ranges in server.requests) == [
+            "bytes=0-1048575",
+            f"bytes=3145728-{len(DATA) - 1}",
+        ]
         assert in_child(lambda: joined(source.read_ranges([(9, 3)])) == [DATA[9:12]]) == b"True"
         server.version = 2
         assert b"has changed since it was opened" in in_child(lambda: source.read_ranges([(9, 3)]))
@@ -495,7 +359,4 @@ def test_web_server(tmp_path: Path) -> None:
 def test_doctests() -> None:
     import doctest
 
-    from kilnfs import _block_cache
-
-    for module in (_source, _block_cache):
-        assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(_source).failed == 0

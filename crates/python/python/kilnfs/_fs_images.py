@@ -6,24 +6,55 @@ closed when the last object that uses it is gone.
 
 from __future__ import annotations
 
+import errno
 import os
-from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from . import _native
 from ._fsspec_source import Target
+from ._fsspec_types import tokenize
+from ._image import Image
 from ._source import FileObjectSource
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
+    from typing import Self
+
+
+class FsImage(Image):
+    """A `kilnfs.Image` that is reached as fsspec says: by protocol, path and options, which not every URL can express."""
+
+    _target: Target | None
+
+    def __new__(cls, source: bytes | _native.Source, name: str, target: Target | None, options: dict[str, Any]) -> Self:
+        self = _native.Image.__new__(cls, source, name, **options)
+        self._reopen_as = None if target is None else name
+        self._options = options
+        self._identity = (id(self) if target is None else name, self.uuid)
+        self._target = target
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        if self._target is None or self.closed:
+            return super().__reduce__()
+        return _reopened, (type(self), self._target, self._options, self.uuid, self.source_length)
+
+
+def _reopened(cls: type[FsImage], target: Target, options: dict[str, Any], uuid: bytes, length: int) -> FsImage:
+    image = cls(target.open(), target.name, target, options)
+    if (image.uuid, image.source_length) != (uuid, length):
+        raise OSError(
+            errno.ESTALE, f"another image now: {image.source_length} bytes, not {length}, or another UUID", target.name
+        )
+    return image
 
 
 class Opened:
     """An open image, and which version of which file it is."""
 
-    def __init__(self, image: _native.Image, identity: tuple[Hashable, ...], target: Target | None) -> None:
+    def __init__(self, image: FsImage, identity: tuple[Hashable, ...], target: Target | None) -> None:
         self.image = image
         self.identity = identity
         """Length, version (ETag or time of modification; `None` for local files) and UUID: the same in all processes."""
@@ -42,14 +73,16 @@ _tables: dict[int, _Table] = {}
 """By process id: a forked child may not wait for a lock that a thread of its parent held."""
 
 
-def opened(fo: Any, protocol: str | None, target_options: Mapping[str, Any] | None, image_options: Mapping[str, Any]) -> Opened:
+def opened(
+    fo: Any, protocol: str | None, target_options: Mapping[str, Any] | None, image_options: dict[str, Any]
+) -> Opened:
     """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same file.
 
     The same file has the same URL and options, and length and ETag (or time of modification) as they are now.
     """
     if not isinstance(fo, (str, os.PathLike)):
         source = FileObjectSource(fo)
-        image = _native.Image(source, source.name, **image_options)
+        image = FsImage(source, source.name, None, image_options)
         return Opened(image, (source.length(), None, image.uuid), None)
     target = Target(protocol, os.fspath(fo), target_options)
     where = target.open()
@@ -63,8 +96,7 @@ def opened(fo: Any, protocol: str | None, target_options: Mapping[str, Any] | No
     else:
         name = where.name
         stamp = length, version = where.identity
-    tokenize = import_module("fsspec.utils").tokenize
-    key = (stamp, tokenize(target.protocol, target.path, target.options, dict(image_options)))
+    key = (stamp, tokenize(target.protocol, target.path, target.options, image_options))
     table = _tables.get(os.getpid())
     if table is None:
         table = _tables.setdefault(os.getpid(), _Table())
@@ -75,7 +107,7 @@ def opened(fo: Any, protocol: str | None, target_options: Mapping[str, Any] | No
         with table.lock:
             entry = table.images.get(key)
         if entry is None:
-            image = _native.Image(where, name, **image_options)
+            image = FsImage(where, name, target, image_options)
             entry = Opened(image, (length, version, image.uuid), target)
         with table.lock:
             table.images[key] = entry

@@ -160,15 +160,15 @@ class FoundInfo(dict[str, Any]):
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
         self._whole()
-        return super().keys()  # type: ignore[return-value]
+        return super().keys()
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         self._whole()
-        return super().values()  # type: ignore[return-value]
+        return super().values()
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         self._whole()
-        return super().items()  # type: ignore[return-value]
+        return super().items()
 
     def pop(self, *args: Any) -> Any:
         self._whole()

@@ -10,7 +10,7 @@ import io
 import os
 import stat
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class FileObjectSource:
     [b'234', b'89']
     """
 
-    def __init__(self, fileobj: BinaryIO) -> None:
+    def __init__(self, fileobj: Any) -> None:
         if isinstance(fileobj, io.TextIOBase):
             raise TypeError(f"a file object opened in binary mode is needed, not {fileobj!r}")
         readable = getattr(fileobj, "readable", None)
@@ -79,6 +79,7 @@ class FileObjectSource:
     def __reduce__(self) -> NoReturn:
         raise TypeError("an image that was opened from a file object cannot be pickled; open it by its path or URL")
 
+
 class _PreadReader:
     """Reads a descriptor without moving its position."""
 
@@ -113,7 +114,7 @@ class _PreadReader:
 class _SeekReader:
     """Reads an object by `seek` and `read`, one thread at a time."""
 
-    def __init__(self, fileobj: BinaryIO) -> None:
+    def __init__(self, fileobj: Any) -> None:
         self._file = fileobj
         # Memory is nobody else's after a fork; what lies below another object is not known.
         self._pid = None if type(fileobj) is io.BytesIO else os.getpid()
@@ -125,7 +126,10 @@ class _SeekReader:
             return self._memory().nbytes
         with self._lock:
             self._file.seek(0, os.SEEK_END)
-            return self._file.tell()
+            end = self._file.tell()
+        if not isinstance(end, int):
+            raise TypeError(f"tell() of {self._file!r} gave {type(end).__name__}, not int")
+        return end
 
     def _memory(self) -> memoryview:
         assert isinstance(self._file, io.BytesIO)
@@ -139,7 +143,8 @@ class _SeekReader:
             return data
         if self._pid != os.getpid():
             raise OSError(
-                errno.EBADF, f"the file object belongs to process {self._pid}; open the image by its path or URL instead"
+                errno.EBADF,
+                f"the file object belongs to process {self._pid}; open the image by its path or URL instead",
             )
         with self._lock:
             self._file.seek(start)

@@ -16,36 +16,18 @@ import os
 import stat
 from datetime import UTC, datetime
 from glob import has_magic
-from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, overload
 
-from ._errors import CorruptImageError
 from ._file import BufferedFile, File
+from ._fs_get import appearing
 from ._fs_images import opened
 from ._fs_info import FoundInfo, Sizes, followed_info_of, info_of
+from ._fs_walk import levels, walk
+from ._fsspec_types import AbstractFileSystem, isfilelike, tokenize
 from ._names import decode, is_absence, joined, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    class AbstractFileSystem:
-        """What this module uses of fsspec's class: fsspec has no annotations."""
-
-        blocksize: int
-        storage_args: tuple[Any, ...]
-        storage_options: dict[str, Any]
-
-        def __init__(self, *args: Any, **storage_options: Any) -> None: ...
-        @classmethod
-        def _strip_protocol(cls, path: Any) -> Any: ...
-        def get(self, rpath: Any, lpath: Any, recursive: bool = False, *, maxdepth: int | None = None, **kwargs: Any) -> None: ...
-        def expand_path(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> list[str]: ...
-
-    def isfilelike(f: object) -> bool: ...
-    def tokenize(*args: object) -> str: ...
-else:
-    from fsspec import AbstractFileSystem
-    from fsspec.utils import isfilelike, tokenize
 
 _FAR = (1 << 63) - 1
 """The end of a range that ends where the file ends."""
@@ -111,7 +93,9 @@ class ErofsFileSystem(AbstractFileSystem):
     ) -> None:
         super().__init__(**kwargs)
         if isinstance(fo, str) and not fo:
-            raise ValueError("which image? ErofsFileSystem(fo=PATH or URL), or a chained URL: erofs://path::file:///image.erofs")
+            raise ValueError(
+                "which image? ErofsFileSystem(fo=PATH or URL), or a chained URL: erofs://path::file:///image.erofs"
+            )
         options = {
             "offset": offset,
             "devices": [os.fsencode(device) for device in devices],
@@ -135,7 +119,9 @@ class ErofsFileSystem(AbstractFileSystem):
     def __reduce__(self) -> tuple[object, ...]:
         target = self._opened.target
         if target is None:
-            raise TypeError("a filesystem that was made from a file object cannot be pickled; make it from a path or URL")
+            raise TypeError(
+                "a filesystem that was made from a file object cannot be pickled; make it from a path or URL"
+            )
         args, options = list(self.storage_args), dict(self.storage_options)
         # The other process may have another working directory.
         fo = os.fspath(args[0] if args else options["fo"])
@@ -193,6 +179,19 @@ class ErofsFileSystem(AbstractFileSystem):
                 return None
             raise
 
+    @overload
+    def find(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        withdirs: bool = False,
+        detail: Literal[False] = False,
+        **kwargs: Any,
+    ) -> list[str]: ...
+    @overload
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, *, detail: Literal[True], **kwargs: Any
+    ) -> dict[str, dict[str, Any]]: ...
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> list[str] | dict[str, Any]:
@@ -207,7 +206,7 @@ class ErofsFileSystem(AbstractFileSystem):
             return {path: self.info(path)} if detail else [path]
         found: dict[str, Any] = {path: self.info(path)} if withdirs and path else {}
         sizes = Sizes(self.image, path) if maxdepth is None else None
-        for _, _, entries in self._levels(path, maxdepth):
+        for _, _, entries in levels(self.image, path, maxdepth):
             for name, nid, kind in entries:
                 if withdirs or not stat.S_ISDIR(kind):
                     found[name] = FoundInfo(self.image, name, nid, kind, sizes) if detail else None
@@ -225,59 +224,7 @@ class ErofsFileSystem(AbstractFileSystem):
         """As `os.walk`: path, directories, files; with `detail=True` dictionaries of `info` by name. Links are among the files."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
-        path = self._strip_protocol(path)
-        detail = kwargs.get("detail", False)
-        try:
-            levels = self._levels(path, maxdepth)
-            first = next(levels)
-        except OSError as error:
-            if on_error == "raise" or not (is_absence(error) or error.errno == errno.EUCLEAN):
-                raise
-            if callable(on_error):
-                on_error(error)
-            return
-
-        def shown(level: _Level) -> tuple[str, Any, Any]:
-            above, _, entries = level
-            infos = {name: FoundInfo(self.image, name, nid, kind, None) for name, nid, kind in entries}
-            dirs = {_last(name): info for name, info in infos.items() if info["type"] == "directory"}
-            files = {_last(name): info for name, info in infos.items() if info["type"] != "directory"}
-            return above, dirs if detail else list(dirs), files if detail else list(files)
-
-        if not topdown:
-            # What is above comes after what is below: the whole tree in reverse, and its directories, too.
-            order = [first]
-            first[1].reverse()
-            for level in levels:
-                level[1].reverse()
-                order.append(level)
-            yield from map(shown, reversed(order))
-            return
-        for level in chain([first], levels):
-            answer = shown(level)
-            yield answer
-            # The caller may have taken directories out, or put them into another order.
-            by_name = {_last(name): (name, nid) for name, nid in level[1]}
-            level[1][:] = [by_name[name] for name in answer[1] if name in by_name]
-
-    def _levels(self, top: str, maxdepth: int | None) -> Iterator[_Level]:
-        """Directories from the top: path, those below (path, nid) that will come next, which the caller may change, and all entries."""
-        nid = self.image._lookup(top, True)
-        seen = {nid}
-        stack = [(top, nid, 1)]
-        while stack:
-            path, nid, depth = stack.pop()
-            entries = [(joined(path, decode(name)), below, kind) for name, below, kind in self.image._listdir(nid)]
-            entries.sort()
-            below = [(name, nid) for name, nid, kind in entries if stat.S_ISDIR(kind)]
-            yield path, below, entries
-            if maxdepth is not None and depth >= maxdepth:
-                continue
-            for name, nid in reversed(below):
-                if nid in seen:
-                    raise CorruptImageError(errno.EUCLEAN, f"directory {nid} is in two places", name, None, self.image.name)
-                seen.add(nid)
-                stack.append((name, nid, depth + 1))
+        return walk(self.image, self._strip_protocol(path), maxdepth, topdown, on_error, bool(kwargs.get("detail")))
 
     # contents
 
@@ -357,22 +304,35 @@ class ErofsFileSystem(AbstractFileSystem):
         return start, max(start, end)
 
     def get(
-        self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = None, maxdepth: int | None = None, **kwargs: Any
+        self,
+        rpath: Any,
+        lpath: Any,
+        recursive: bool = False,
+        callback: Any = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
     ) -> None:
         """Copy files, or with `recursive` directories, to local paths, as fsspec describes it."""
-        if isinstance(rpath, str) and isinstance(lpath, str):
-            name = self._strip_protocol(rpath)
-            # fsspec finds no parent in a name of the root directory, and would copy "a" as `lpath` where it copies "b/a" as `lpath`/a.
-            if name and "/" not in name:
-                if has_magic(name):
-                    found = self.expand_path(name, recursive=recursive, maxdepth=maxdepth)
-                    found = [path for path in found if recursive or not self.isdir(path)]
-                    if len(found) == 1:
-                        rpath, lpath = found[0] + "/", os.path.join(lpath, found[0])
-                elif (lpath.endswith("/") or os.path.isdir(lpath)) and not rpath.endswith("/"):
-                    rpath, lpath = name + "/", os.path.join(lpath, name)
+        rpath, lpath = self._beside_root(rpath, lpath, recursive, maxdepth)
         options = kwargs if callback is None else {**kwargs, "callback": callback}
         super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **options)
+
+    def _beside_root(self, rpath: Any, lpath: Any, recursive: bool, maxdepth: int | None) -> tuple[Any, Any]:
+        """Arguments by which fsspec copies names of the root directory as it copies those of others.
+
+        It finds no parent in such a name: to a directory `lpath` it would copy "a" as `lpath`, but "b/a" as `lpath`/a.
+        """
+        name = self._strip_protocol(rpath) if isinstance(rpath, str) and isinstance(lpath, str) else ""
+        if not name or "/" in name:
+            return rpath, lpath
+        if has_magic(name):
+            found = self.expand_path(name, recursive=recursive, maxdepth=maxdepth)
+            found = [path for path in found if recursive or not self.isdir(path)]
+            if len(found) == 1:
+                return found[0] + "/", os.path.join(lpath, found[0])
+        elif (lpath.endswith("/") or os.path.isdir(lpath)) and not rpath.endswith("/"):
+            return name + "/", os.path.join(lpath, name)
+        return rpath, lpath
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **kwargs: Any) -> None:
         """Copy a file to a local path, where it appears when it is complete, or to an open file."""
@@ -386,23 +346,9 @@ class ErofsFileSystem(AbstractFileSystem):
                 callback.set_size(source.size)
             if outfile is not None:
                 self._copy(source, outfile, callback)
-                return
-            if os.path.lexists(lpath) and not os.path.isfile(lpath):
-                # A device or a FIFO is written to, not replaced.
-                with open(lpath, "wb") as device:
-                    self._copy(source, device, callback)
-                return
-            target = os.path.realpath(lpath)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            half = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.part"
-            try:
-                with open(half, "xb") as file:
+            else:
+                with appearing(lpath) as file:
                     self._copy(source, file, callback)
-                os.replace(half, target)
-            except BaseException:
-                if os.path.exists(half):
-                    os.unlink(half)
-                raise
 
     def _copy(self, source: ErofsFile, target: Any, callback: Any) -> None:
         while data := source.read(self.blocksize):
@@ -426,7 +372,6 @@ class ErofsFileSystem(AbstractFileSystem):
     ) -> int | dict[str, int]:
         """Bytes of all files below a directory, or, without `total`, of each."""
         found = self.find(path, maxdepth=maxdepth, withdirs=withdirs, detail=True)
-        assert isinstance(found, dict)
         sizes = {name: info["size"] for name, info in found.items()}
         return sum(sizes.values()) if total else sizes
 
@@ -465,18 +410,13 @@ class ErofsFileSystem(AbstractFileSystem):
     upload = put
 
 
-_Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
 def _reopened(
     cls: type[ErofsFileSystem], args: list[Any], options: dict[str, Any], identity: tuple[object, ...]
 ) -> ErofsFileSystem:
     fs = cls(*args, **options)
     if fs._opened.identity != identity:
         now = fs._opened.identity
-        raise OSError(errno.ESTALE, f"the image has changed since it was pickled: {identity} then, {now} now", fs.image.name)
+        raise OSError(
+            errno.ESTALE, f"the image has changed since it was pickled: {identity} then, {now} now", fs.image.name
+        )
     return fs

@@ -1,0 +1,92 @@
+"""Walks over the directories of an image, for `kilnfs.fs`: one call of the image for each directory, none for files."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._errors import CorruptImageError
+from ._fs_info import FoundInfo
+from ._names import decode, is_absence, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from . import _native
+
+    Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
+
+
+def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Level]:
+    """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may change; and all
+    entries (path, nid, type as in `st_mode`), by name."""
+    nid = image._lookup(top, True)
+    seen = {nid}
+    stack = [(top, nid, 1)]
+    while stack:
+        path, nid, depth = stack.pop()
+        entries = sorted((joined(path, decode(name)), below, kind) for name, below, kind in image._listdir(nid))
+        dirs = [(name, nid) for name, nid, kind in entries if stat.S_ISDIR(kind)]
+        yield path, dirs, entries
+        if maxdepth is not None and depth >= maxdepth:
+            continue
+        for name, nid in reversed(dirs):
+            # A hostile image may have a directory in itself: the walk would not end.
+            if nid in seen:
+                raise CorruptImageError(errno.EUCLEAN, f"directory {nid} is in two places", name, None, image.name)
+            seen.add(nid)
+            stack.append((name, nid, depth + 1))
+
+
+def walk(
+    image: _native.Image,
+    top: str,
+    maxdepth: int | None,
+    topdown: bool,
+    on_error: Literal["omit", "raise"] | Callable[[OSError], object],
+    detail: bool,
+) -> Iterator[tuple[str, Any, Any]]:
+    """fsspec's `walk`. `on_error` decides about what is not there; an image that cannot be read is always an error."""
+    below = levels(image, top, maxdepth)
+    try:
+        first = next(below)
+    except OSError as error:
+        if on_error == "raise" or not is_absence(error):
+            raise
+        if callable(on_error):
+            on_error(error)
+        return
+    if not topdown:
+        # What is above comes after what is below: the whole tree in reverse, and its directories, too.
+        order = []
+        for level in chain([first], below):
+            level[1].reverse()
+            order.append(level)
+        for level in reversed(order):
+            yield _shown(image, level, detail)
+        return
+    for level in chain([first], below):
+        path, dirs, files = _shown(image, level, detail)
+        yield path, dirs, files
+        # The caller may have taken directories out, or put them into another order.
+        places = {_last(name): (name, nid) for name, nid in level[1]}
+        level[1][:] = [places[name] for name in dirs if name in places]
+
+
+def _shown(image: _native.Image, level: Level, detail: bool) -> tuple[str, Any, Any]:
+    path, _, entries = level
+    if not detail:
+        dirs = [_last(name) for name, _, kind in entries if stat.S_ISDIR(kind)]
+        return path, dirs, [_last(name) for name, _, kind in entries if not stat.S_ISDIR(kind)]
+    infos = [(FoundInfo(image, name, nid, kind, None), stat.S_ISDIR(kind)) for name, nid, kind in entries]
+    return (
+        path,
+        {_last(i["name"]): i for i, is_dir in infos if is_dir},
+        {_last(i["name"]): i for i, is_dir in infos if not is_dir},
+    )
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
