@@ -6,8 +6,10 @@ import errno
 import io
 import os
 import pickle
+import re
 import shutil
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +91,7 @@ def test_pickle(fs_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_threads_share_one_image(fs_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One that no other test has open.
-    image = str(shutil.copy(fs_image, tmp_path / "shared.erofs"))
+    fs_image = str(shutil.copy(fs_image, tmp_path / "shared.erofs"))
     made: list[Any] = []
     constructor = _fs_images.FsImage
 
@@ -170,3 +172,68 @@ def test_the_entry_point_names_the_class() -> None:
 
     assert getattr(import_module(module), name) is ErofsFileSystem
     assert name in ErofsFileSystem.__name__ and ErofsFileSystem.protocol == "erofs"
+
+
+def told(error: BaseException) -> str:
+    """An error with all that it says about its causes."""
+    return "".join(traceback.format_exception(error))
+
+
+def lost(start: int, end: int, data: Any) -> Any:
+    return ConnectionResetError("lost")
+
+
+def short(start: int, end: int, data: Any) -> Any:
+    return data[:100]
+
+
+def gone(start: int, end: int, data: Any) -> Any:
+    return FileNotFoundError("x")
+
+
+@pytest.mark.parametrize("tamper", [lost, short, gone])
+def test_a_target_that_fails(counting: type[CountingFileSystem], tmp_path: Path, tamper: Any) -> None:
+    """Every way to read tells URL and range, none takes it for a file that is not there, and all works again afterwards."""
+    files = {f"{i}": noise(3_000_000, i) for i in range(3)}
+    counting().pipe("/x", Path(make_image(tmp_path, files, "image.erofs", "--preset", "plain")).read_bytes())
+    fs = ErofsFileSystem("counting://x", cache_bytes=0)
+    assert fs.cat_file("0", 0, 10) == files["0"][:10]
+    counting.tamper = tamper
+    for read in (
+        lambda: fs.cat_file("1"),
+        lambda: fs.open("1").read(),
+        lambda: fs.cat_ranges(["1", "2"], 0, None, on_error="raise"),
+        lambda: fs.image.read("2"),
+        lambda: fs.get_file("1", str(tmp_path / "copy")),
+    ):
+        with pytest.raises(OSError) as caught:
+            read()
+        assert not isinstance(caught.value, FileNotFoundError)
+        assert re.search(r"bytes \d+\.\.\d+", told(caught.value)) and "counting://x" in told(caught.value)
+    answers = fs.cat_ranges(["1", "2"], 0, None)
+    assert all(isinstance(answer, OSError) and "counting://x" in told(answer) for answer in answers)
+    assert not (tmp_path / "copy").exists()
+    counting.tamper = None
+    assert fs.cat_file("1") == files["1"]
+
+
+def test_a_target_that_is_cut_short(counting: type[CountingFileSystem], tmp_path: Path) -> None:
+    image = Path(make_image(tmp_path, {"a": noise(3_000_000)}, "image.erofs", "--preset", "plain")).read_bytes()
+    counting().pipe("/x", image)
+    fs = ErofsFileSystem("counting://x")
+    counting().pipe("/x", image[: len(image) // 2])
+    with pytest.raises(OSError) as caught:
+        fs.cat_file("a")
+    assert "it is shorter than when it was opened" in told(caught.value) and "counting://x" in told(caught.value)
+    assert b"has changed since it was opened" in in_child(lambda: fs.cat_file("a"))
+    # An image that was cut before it is opened: refused, or read up to the cut.
+    with pytest.raises(OSError):
+        ErofsFileSystem("counting://x", skip_instance_cache=True).cat_file("a")
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(4096), noise(100_000)])
+def test_targets_that_are_no_images(counting: type[CountingFileSystem], data: bytes) -> None:
+    counting().pipe("/x", data)
+    with pytest.raises(OSError) as caught:
+        ErofsFileSystem("counting://x")
+    assert "counting://x" in told(caught.value)
