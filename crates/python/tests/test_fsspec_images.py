@@ -35,6 +35,25 @@ def test_all_paths_with_a_chained_url(fs_image: str) -> None:
     assert fsspec.open_files(f"erofs://a/**/*.txt::file://{fs_image}")[0].path == "a/b/y.txt"
 
 
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_caches_above(fs_image: str, tmp_path: Path, cache: str) -> None:
+    options = {cache: {"cache_storage": str(tmp_path)}}
+    for _ in range(2):
+        with fsspec.open(f"{cache}::erofs://big.bin::file://{fs_image}", **options) as file:
+            assert file.read() == FILES["big.bin"]
+        assert os.listdir(tmp_path)
+
+
+def test_mapper(fs_image: str) -> None:
+    mapper = fsspec.get_mapper(f"erofs://a::file://{fs_image}")
+    assert dict(mapper) == {name.removeprefix("a/"): data for name, data in FILES.items() if name.startswith("a/")}
+    assert mapper.getitems(["x.txt", "nope"], on_error="omit") == {"x.txt": FILES["a/x.txt"]}
+    with pytest.raises(KeyError):
+        mapper["nope"]
+    with pytest.raises(OSError, match="Read-only"):
+        mapper["new"] = b""
+
+
 def test_an_image_in_an_image(fs_image: str, tmp_path: Path) -> None:
     outer = make_image(tmp_path, {"in/ner.erofs": Path(fs_image).read_bytes()}, "outer.erofs")
     with fsspec.open(f"erofs://a/x.txt::erofs://in/ner.erofs::file://{outer}") as file:
@@ -150,6 +169,8 @@ def test_forked_child(fs_image: str, where: str) -> None:
 @pytest.fixture
 def counting() -> Iterator[type[CountingFileSystem]]:
     CountingFileSystem.reset()
+    # fsspec would give the filesystem of the test before.
+    ErofsFileSystem.clear_instance_cache()
     yield CountingFileSystem
     CountingFileSystem.reset()
 
