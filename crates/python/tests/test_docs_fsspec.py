@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import io
 import re
 from collections.abc import Iterator
@@ -20,6 +21,14 @@ SITE = "https://example.org"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 
 
+def optional(module: str) -> Any:
+    """A module, or `None` where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with set.erofs. Files that need a package which is missing are left out, as the examples about them are skipped."""
@@ -31,30 +40,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train/dog/0.png": b"",
         "arrays.zarr/none": b"",
     }
-    try:
-        import pyarrow
-        import pyarrow.parquet
-
+    pyarrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
+    if parquet:
         for year in (2024, 2025):
             buffer = io.BytesIO()
-            pyarrow.parquet.write_table(pyarrow.table({"n": list(range(10))}), buffer)
+            parquet.write_table(pyarrow.table({"n": list(range(10))}), buffer)
             files[f"tables/year={year}/p.parquet"] = buffer.getvalue()
-    except ImportError:
-        pass
-    try:
-        import PIL.Image
-
+    pillow = optional("PIL.Image")
+    if pillow:
         for label in ("cat", "dog"):
             buffer = io.BytesIO()
-            PIL.Image.new("RGB", (8, 8)).save(buffer, "PNG")
+            pillow.new("RGB", (8, 8)).save(buffer, "PNG")
             files[f"train/{label}/0.png"] = buffer.getvalue()
-    except ImportError:
-        pass
     image = make_image(directory, files, "set.erofs")
-    try:
-        import numpy
-        import zarr
-    except ImportError:
+    numpy, zarr = optional("numpy"), optional("zarr")
+    if not zarr:
         return directory
     tree = directory / "set.erofs.tree"
     (tree / "arrays.zarr" / "none").unlink()

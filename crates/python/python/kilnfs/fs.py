@@ -284,11 +284,15 @@ class ErofsFileSystem(AbstractFileSystem):
         **kwargs: Any,
     ) -> bytes | dict[str, Any]:
         """The bytes of a file; of several, or of all below directories (`recursive`), a dictionary by path, read by one call."""
-        paths = self.expand_path(path, recursive=recursive)
+        paths = self.expand_path(path)
         if isinstance(path, str) and paths == [self._strip_protocol(path)] and not (recursive and self.isdir(path)):
             return self.cat_file(paths[0], **kwargs)
         if recursive:
-            paths = [name for name in paths if not self.isdir(name)]
+            found: dict[str, dict[str, Any]] = {}
+            for top in paths:
+                found.update(self.find(top, detail=True))
+            types = ((name, found[name]["type"]) for name in sorted(found))
+            paths = [name for name, kind in types if kind == "file" or (kind == "link" and not self.isdir(name))]
         starts, ends = kwargs.get("start"), kwargs.get("end")
         answers = self.cat_ranges(paths, starts, ends, on_error="raise" if on_error == "raise" else "return")
         both = zip(paths, answers, strict=True)
