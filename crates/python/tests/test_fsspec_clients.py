@@ -99,24 +99,33 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_image(tmp_path_factory.mktemp("pictures"), files)
 
 
-def no_network(self: socket.socket, address: Any) -> None:
-    raise OSError(f"a connection to {address}: this test needs no network")
+def only_this_machine(self: socket.socket, address: Any) -> None:
+    if self.family != socket.AF_UNIX and address[0] != "127.0.0.1":
+        raise OSError(f"a connection to {address}: this test needs no network")
+    connect(self, address)
+
+
+connect = socket.socket.connect
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_datasets_imagefolder(pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming: bool) -> None:
+@pytest.mark.parametrize("remote", [False, True])
+def test_datasets_imagefolder(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming: bool, remote: bool
+) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket.socket, "connect", only_this_machine)
     datasets = pytest.importorskip("datasets")
-    files = {split: f"erofs://{split}/**::{pictures}" for split in ("train", "test")}
-    found: Any = datasets.load_dataset(
-        "imagefolder", data_files=files, streaming=streaming, cache_dir=str(tmp_path / "cache")
-    )
-    train = list(found["train"])
-    assert len(train) == 12 and len(list(found["test"])) == 4
-    assert sorted((row["label"], row["image"].size) for row in train) == sorted(
-        (label, (8 + i, 8)) for label in (0, 1) for i in range(6)
-    )
+    with range_server() as server:
+        image = server.put(pictures, "/pictures.erofs") if remote else pictures
+        files = {split: f"erofs://{split}/**::{image}" for split in ("train", "test")}
+        found: Any = datasets.load_dataset(
+            "imagefolder", data_files=files, streaming=streaming, cache_dir=str(tmp_path / "cache")
+        )
+        train = list(found["train"])
+        assert len(train) == 12 and len(list(found["test"])) == 4
+    sizes = sorted((row["label"], row["image"].size) for row in train)
+    assert sizes == [(label, (8 + i, 8)) for label in (0, 1) for i in range(6)]
     assert found["train"].features["label"].names == ["cat", "dog"]
 
 
