@@ -1,0 +1,395 @@
+"""The block-window shuffle as a sampler, without PyTorch: which samples make up a batch, how far an epoch was read, and how it goes on.
+
+`kilnfs.torch` makes samplers of PyTorch of it, by another base class each.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from . import _storage
+
+if TYPE_CHECKING:
+    from ._native import Image, Index, LocalityOrder
+
+ALGORITHM = 1
+"""Which order follows from given blocks and choices. Another order is another number."""
+
+_Item = TypeVar("_Item")
+
+
+class Locality(Generic[_Item]):
+    """Batches of a dataset in an order that is random for training and local for storage: the block-window shuffle.
+
+    Samples are read by blocks that lie beside each other; blocks are in random order, and samples of `window_blocks` blocks are mixed. The order of
+    an epoch is a function of the arguments. It does not depend on the number of ranks (as long as `batch_size * world_size` stays the same), of
+    workers, nor on what was read before: an epoch goes on at any batch at once.
+
+    * `dataset`: a `kilnfs.Samples` or what is derived from it, a `torch.utils.data.Subset` of one, or a `kilnfs.Index` that has its image.
+    * `batch_size`: samples of a rank in each step. `rank` of `world_size` processes.
+    * `lanes`: parts of the dataset from which each step takes equally many samples. 1 for local images; where each node fetches what it reads, as
+      many as there are nodes.
+    * `block_bytes`, `window_blocks`: "auto", or numbers. By default blocks have 256 KiB on an SSD, 4 MiB on other local storage, 16 MiB behind a
+      network; windows have 64 blocks where data is stored in random order, else 256 or 4 for each sample of a step, if that is more.
+      `window_bytes` is their limit: 1 GiB, or a quarter of the memory.
+    * `subset`: only these samples, by their number in the dataset.
+    * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left out; otherwise samples from the
+      start of the epoch fill it. All ranks have equally many batches.
+    * `prefetch`: whether the system is told which blocks follow.
+
+    Each iteration is an epoch: the one that was set, and the next one after each iteration that handed out batches.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        lanes: int | None = None,
+        block_bytes: int | str = "auto",
+        window_blocks: int | str = "auto",
+        window_bytes: int | None = None,
+        subset: Sequence[int] | None = None,
+        shuffle: bool = True,
+        drop_last: bool = True,
+        prefetch: bool = True,
+    ) -> None:
+        here = self._world()
+        self.rank = _whole("rank", here[0] if rank is None else rank, 0)
+        self.world_size = _whole("world_size", here[1] if world_size is None else world_size, 1)
+        if self.rank >= self.world_size:
+            raise ValueError(f"rank is {rank}, but must be below world_size, which is {world_size}")
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.seed = _whole("seed", seed, 0)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        self._prefetch = bool(prefetch)
+        self._dataset = dataset
+        self._index, self._rows, self._places = _chosen(dataset, subset)
+        name = self._image.name
+        self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
+        self.block_bytes = _storage.block_bytes(name) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
+        self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
+        self.window_bytes = _storage.window_bytes() if window_bytes is None else _whole("window_bytes", window_bytes, 1)
+        self._order = self._new_order()
+        if self._order.window_capped:
+            warnings.warn(
+                f"the window is limited to {self._order.window_blocks} blocks by window_bytes, {self.window_bytes}: report() says what that costs",
+                stacklevel=2,
+            )
+        if len(self._index) and not self._order.steps:
+            raise ValueError(
+                f"{len(self._index)} samples are no batch of {self.batch_global}, which all ranks take together: drop_last=False fills it"
+            )
+        # Where the next iteration begins, if that was chosen; otherwise in the epoch behind the last one.
+        self._start: tuple[int, int] | None = (0, 0)
+        # Where the epoch stands, as batches were handed out: epoch, step.
+        self._at = (0, 0)
+        self._forget_iterations()
+
+    # What was drawn last; where the iteration begins again that a loader starts, drops and starts once more.
+    def _forget_iterations(self, again: tuple[int, int] | None = None) -> None:
+        self._last: _Iteration | None = None
+        self._again = again
+
+    def _new_order(self) -> LocalityOrder:
+        from ._native import LocalityOrder
+
+        return LocalityOrder(
+            self._index,
+            self.batch_global,
+            seed=self.seed,
+            lanes=self.lanes,
+            block_bytes=self.block_bytes,
+            window_blocks=self._window_blocks,
+            window_bytes=self.window_bytes,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+        )
+
+    def _world(self) -> tuple[int, int]:
+        """Rank and world size where none are given."""
+        return 0, 1
+
+    @property
+    def _image(self) -> Image:
+        image = self._index.image
+        if image is None:
+            raise ValueError("the index has no image: `bind` gives it one")
+        return image
+
+    @property
+    def batch_global(self) -> int:
+        """Samples of a step, of all ranks together."""
+        return self.batch_size * self.world_size
+
+    @property
+    def steps(self) -> int:
+        """Batches of each rank in an epoch."""
+        return self._order.steps
+
+    @property
+    def window_blocks(self) -> int:
+        """Blocks whose samples are mixed, in each lane."""
+        return self._order.window_blocks
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or will be by the next iteration if none was read so far."""
+        return self._at[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration reads. The place within an epoch that `load_state_dict` has restored is kept if it is this one."""
+        epoch = _whole("epoch", epoch, 0)
+        if self._start is not None and self._start[0] == epoch:
+            return
+        self._start = (epoch, 0)
+        if self._at[0] != epoch or self._at[1] >= self.steps:
+            # Iterations that are under way are not asked any more.
+            self._at = self._start
+            self._forget_iterations()
+
+    def order(self, epoch: int) -> memoryview:
+        """All samples of an epoch, of all ranks, in the order in which they are visited: 'I'."""
+        order = self._order.order(_whole("epoch", epoch, 0))
+        places = self._places
+        return order if places is None else memoryview(array("I", [places[row] for row in order]))
+
+    def report(self, labels: Sequence[int] | None = None) -> dict[str, float]:
+        """How well the order mixes, and what it reads: see `LocalityOrder.report`. `labels` of all samples of the dataset, by default those of
+        the index."""
+        chosen: Any = labels
+        if labels is None:
+            chosen = self._index.labels
+        elif self._rows is not None:
+            chosen = array("I", [labels[row] for row in self._rows])
+        elif not isinstance(labels, (memoryview, array, bytes, bytearray)):
+            chosen = array("I", labels)
+        return self._order.report(self.epoch, chosen)
+
+    # The state: what the order depends on, and how far it was read.
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "algorithm": ALGORITHM,
+            "image_uuid": self._index.uuid.hex(),
+            "index_digest": self._index.digest[:16].hex(),
+            "n_samples": len(self._index),
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "batch_global": self.batch_global,
+            "lanes": self.lanes,
+            "block_bytes": self.block_bytes,
+            "window_blocks": self.window_blocks,
+        }
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Where the epoch stands, for `load_state_dict`: numbers and text, about 300 bytes as JSON.
+
+        Loaders with workers ask for batches before training uses them. With them say how many `batches` training has used in this iteration:
+        `for i, batch in enumerate(loader): …; state = sampler.state_dict(batches=i + 1)`. `torchdata.stateful_dataloader` knows that by itself.
+        """
+        epoch, step = self._at
+        if batches is not None:
+            batches = _whole("batches", batches, 0)
+            drawn = 0
+            if self._last is not None:
+                epoch, step, drawn = self._last.epoch, self._last.first, self._last.step - self._last.first
+            if batches > drawn:
+                raise ValueError(f"batches is {batches}, but this iteration has handed out {drawn}")
+            step += batches
+        return {**self._identity(), "epoch": epoch, "position": step * self.batch_global}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called: the next iteration begins with the batch that was next, in the same epoch; in the next epoch if that one
+        was complete.
+
+        A state of another order is a ValueError that names the field.
+        """
+        for field, expected in self._identity().items():
+            found = state.get(field)
+            if found != expected or isinstance(found, bool) != isinstance(expected, bool):
+                raise ValueError(f"{field} of the saved state is {_shown(state, field)}, but that of this sampler is {expected!r}")
+        epoch, position = (state.get(field) for field in ("epoch", "position"))
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+            raise ValueError(f"epoch of the saved state is {_shown(state, 'epoch')}, but must be a whole number, 0 or more")
+        batch, end = self.batch_global, self.steps * self.batch_global
+        if not isinstance(position, int) or isinstance(position, bool) or not 0 <= position <= end or position % batch:
+            raise ValueError(
+                f"position of the saved state is {_shown(state, 'position')}, but must be a multiple of {batch} (batch_global) and {end} at most"
+            )
+        complete = position == end and end > 0
+        self._start = self._at = (epoch + 1, 0) if complete else (epoch, position // batch)
+        # StatefulDataLoader restores the end of an epoch in an iteration that it drops at once, after workers have asked for batches.
+        self._forget_iterations(again=self._start if complete else None)
+
+    # Iterations. Where they begin is decided when their first batch is asked for: loaders call `iter` more often than they iterate.
+
+    def _begin(self, iteration: _Iteration) -> None:
+        incomplete = self._last is not None and self._last.step < self.steps
+        if self._start is not None:
+            iteration.epoch, iteration.first = self._start
+        elif self._again is not None and incomplete:
+            iteration.epoch, iteration.first = self._again
+            self._again = None
+        else:
+            iteration.epoch, iteration.first = self._at[0] + 1, 0
+            self._again = None
+        self._start = None
+        iteration.step = iteration.first
+        self._last, self._at = iteration, (iteration.epoch, iteration.first)
+
+    def _draw(self, iteration: _Iteration) -> list[int]:
+        """The batch that comes next; `_done` says that it was handed out."""
+        if iteration.step < 0:
+            self._begin(iteration)
+        if iteration.step >= self.steps:
+            raise StopIteration
+        where = (iteration.epoch, iteration.step, self.rank, self.world_size)
+        if self._prefetch:
+            upcoming = self._order.upcoming(*where)
+            try:
+                if len(upcoming):
+                    self._image.prefetch(self._index, rows=upcoming)
+            except OSError:
+                pass  # only a hint: whoever reads will be told
+        batch = self._order.batch(*where)
+        places = self._places
+        return batch.tolist() if places is None else [places[row] for row in batch]
+
+    def _done(self, iteration: _Iteration) -> None:
+        iteration.step += 1
+        if self._last is iteration:
+            self._at = (iteration.epoch, iteration.step)
+
+    # A copy, and what another process gets, begins where this one stands.
+
+    def __getstate__(self) -> dict[str, Any]:
+        epoch, step = self._at
+        start = self._start or ((epoch + 1, 0) if step and step >= self.steps else (epoch, step))
+        left_out = ("_order", "_index", "_rows", "_places", "_last", "_again")
+        state = {name: value for name, value in self.__dict__.items() if name not in left_out}
+        return {**state, "_start": start, "_at": start, "_subset": self._places}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        subset = state.pop("_subset")
+        self.__dict__.update(state)
+        self._index, self._rows, self._places = _chosen(self._dataset, subset)
+        self._forget_iterations()
+        self._order = self._new_order()
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__module__}.{type(self).__qualname__} of {len(self._index)} samples, {self.steps} batches of {self.batch_size} "
+            f"for rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
+        )
+
+
+class LocalityBatches(Locality[list[int]]):
+    """Batches of a rank: lists of samples' numbers."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _Batches(self)
+
+    def __len__(self) -> int:
+        return self.steps
+
+
+class LocalityItems(Locality[int]):
+    """The same, sample by sample: for loaders that make batches of `batch_size` themselves."""
+
+    def __iter__(self) -> Iterator[int]:
+        return _Items(self)
+
+    def __len__(self) -> int:
+        return self.steps * self.batch_size
+
+
+class _Iteration:
+    """Where one iteration stands. It is no state of its own for loaders that keep states: the sampler has it."""
+
+    def __init__(self, sampler: Locality[Any]) -> None:
+        self.sampler = sampler
+        self.epoch = self.first = 0
+        self.step = -1  # not begun
+
+
+class _Batches(_Iteration, Iterator[list[int]]):
+    def __next__(self) -> list[int]:
+        batch = self.sampler._draw(self)
+        self.sampler._done(self)
+        return batch
+
+
+class _Items(_Iteration, Iterator[int]):
+    _left: Iterator[int] = iter(())
+    _count = 0
+
+    def __next__(self) -> int:
+        if not self._count:
+            batch = self.sampler._draw(self)
+            self._left, self._count = iter(batch), len(batch)
+        self._count -= 1
+        if not self._count:
+            # Only whole batches are positions.
+            self.sampler._done(self)
+        return next(self._left)
+
+
+def _chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[int] | None, Sequence[int] | None]:
+    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for (None: their rows in the
+    index that is returned)."""
+    chain = []
+    while not hasattr(dataset, "files") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        chain.append(dataset.indices)
+        dataset = dataset.dataset
+    index: Index = getattr(dataset, "files", dataset)
+    if not hasattr(index, "nids"):
+        raise TypeError(f"{dataset!r} is neither a dataset of kilnfs nor an index")
+    rows: Sequence[int] | None = None
+    for indices in reversed(chain):
+        rows = [int(row) for row in indices] if rows is None else [rows[row] for row in indices]
+    places: Sequence[int] | None = None
+    if subset is not None:
+        places = array("Q", [int(place) for place in subset])
+        rows = places if rows is None else [rows[place] for place in places]
+    if rows is None:
+        return index, None, None
+    image = index.image
+    rows = array("Q", rows)
+    chosen = index.subset(rows)
+    if chosen.image is None and image is not None:
+        chosen = chosen.bind(image)
+    return chosen, rows, places
+
+
+def _lanes(name: str, world_size: int) -> int:
+    """As many as there are nodes, as torchrun tells, if nodes fetch for themselves."""
+    if not _storage.is_remote(name):
+        return 1
+    try:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", ""))
+    except ValueError:
+        return 1
+    return world_size // local if local > 0 and world_size % local == 0 else 1
+
+
+def _whole(field: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{field} is {value!r}, but must be a whole number")
+    number = int(value.__index__())
+    if number < least:
+        raise ValueError(f"{field} is {number}, but must be {least} or more")
+    return number
+
+
+def _shown(state: dict[str, Any], field: str) -> str:
+    return repr(state[field]) if field in state else "missing"

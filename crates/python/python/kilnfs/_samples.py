@@ -1,0 +1,276 @@
+"""Datasets of samples, for any framework: an image, an index of its files, and how a file becomes a sample."""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+if TYPE_CHECKING:
+    from ._native import Batch, Image, Index
+
+    Source = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Image
+
+
+class Samples(Sequence[Any]):
+    """The files below a directory of an image as samples, in path order: `samples[i]` is (data, label), or data where there are no classes.
+
+    A class is a directory in `root`, and a label the class's place in `classes`. `image` is the path or URL of an image, or an open one.
+
+    * `extensions` (such as `".jpg"`) and `glob` choose files. `index` replaces both and `root`: a `kilnfs.Index`, or the path of a saved one,
+      which all processes then share.
+    * `decode` makes data of a file's contents: "bytes", "buffer" (a writable memoryview), or a function of such a memoryview. `transform` and
+      `target_transform` are applied to data and label.
+    * `threads` that read a batch: by default 1 in a child process, such as a worker of a loader, and elsewhere up to 4.
+    * Other arguments are those of `kilnfs.open`.
+
+    Slices and `samples.__getitems__(indices)` are lists, read at once: in stored order by one call, answered in the order of the question.
+    Objects can be pickled, and used after a fork: each process opens the image for itself when it reads for the first time.
+
+    JAX's grain takes it as a data source, Keras's PyDataset by its methods; `kilnfs.torch.Dataset` is the same for PyTorch.
+    """
+
+    def __init__(
+        self,
+        image: Source,
+        root: str | bytes = "/",
+        *,
+        extensions: str | Iterable[str] | None = None,
+        glob: str | None = None,
+        index: Index | str | os.PathLike[str] | None = None,
+        decode: str | Callable[[memoryview], Any] = "bytes",
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        if not callable(decode) and decode not in self._decoders:
+            names = ", ".join(repr(name) for name in self._decoders)
+            raise ValueError(f"decode is {decode!r}, but must be {names} or a function")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads is {threads}, but must be 1 or more")
+        self.decode = decode
+        self.transform = transform
+        self.target_transform = target_transform
+        self.threads = threads
+        self._options = options
+        self._image: Image | None = None
+        self._index: Index | None = None
+        self._index_path: str | None = None
+        self._expected_digest: bytes | None = None
+        self._source: Source
+        if isinstance(image, (str, bytes)) or hasattr(image, "__fspath__"):
+            self._source = _absolute(image)
+        else:
+            if options:
+                raise TypeError(f"image is open already: {', '.join(options)} cannot be given")
+            self._source = self._image = image
+        if index is None:
+            self._index = self.image._index(
+                root, extensions=_extensions(extensions), glob=None if glob is None else os.fsencode(glob), depth=1, threads=threads
+            )
+            return
+        if extensions is not None or glob is not None or root not in ("/", b"/", "", b""):
+            raise TypeError("index chooses the files: root, extensions and glob cannot be given")
+        if isinstance(index, (str, os.PathLike)):
+            self._index_path = os.path.abspath(index)
+            self._expected_digest = self.files.digest
+        else:
+            self._index = index.bind(self.image)
+
+    _decoders: tuple[str, ...] = ("bytes", "buffer")
+
+    @property
+    def image(self) -> Image:
+        """The open image, of this process."""
+        if self._image is None:
+            source = self._source
+            if not isinstance(source, (str, bytes)):
+                raise TypeError(f"{source!r} is no path")
+            import kilnfs
+
+            self._image = kilnfs.open(source, **self._options)
+        return self._image
+
+    @property
+    def files(self) -> Index:
+        """The index: paths, nids, sizes and labels of the files."""
+        if self._index is None:
+            if self._index_path is None:
+                raise TypeError("neither an index nor the path of one")
+            from ._native import Index
+
+            index = Index.load(self._index_path, self.image)
+            if self._expected_digest not in (None, index.digest):
+                import errno
+
+                raise OSError(errno.ESTALE, "the index is no longer the one of this dataset", self._index_path)
+            self._index = index
+        elif self._index.image is None:
+            self._index = self._index.bind(self.image)
+        return self._index
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, sorted by their bytes; a label is a place in this list."""
+        return self.files.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> memoryview | None:
+        """The label of each sample, as a buffer of unsigned integers of 32 bits; None where there are no classes."""
+        return self.files.labels if self.files.classes else None
+
+    @property
+    def samples(self) -> PathLabels:
+        """(path in the image, label) of each sample, made as they are asked for. The label is -1 where there are no classes."""
+        return PathLabels(self.files, self.targets)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        if isinstance(index, slice):
+            return self.__getitems__(range(len(self))[index])
+        row = _row(index, len(self))
+        if self.decode == "bytes":
+            data: Any = self.image.read(self.files.nids[row])
+        else:
+            data = self._decoded(self.contents([row])[0][0])
+        labels = self.targets
+        return self._finished(data) if labels is None else self._finished(data, labels[row])
+
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
+        """These samples, read at once."""
+        if type(self).__getitem__ is not type(self)._own_getitem:
+            # A subclass has another notion of a sample.
+            return [self[index] for index in indices]
+        batch, rows = self.contents(indices)
+        if self.decode == "bytes":
+            data: Iterator[Any] = map(batch.tobytes, range(len(rows)))
+        else:
+            data = map(self._decoded, map(batch.__getitem__, range(len(rows))))
+        labels = self.targets
+        picked = None if labels is None else array("q", [labels[row] for row in rows])
+        finished = map(self._finished, data) if picked is None else map(self._finished, data, picked)
+        if callable(self.decode) or self.transform is not None or self.target_transform is not None:
+            return list(finished)
+        samples = SampleList(finished)
+        samples.batch, samples.labels = batch, picked
+        return samples
+
+    def __iter__(self) -> Iterator[Any]:
+        # By batches, and with each sample's memory freed when its batch is done.
+        for start in range(0, len(self), 64):
+            yield from self.__getitems__(range(start, min(start + 64, len(self))))
+
+    _own_getitem = __getitem__
+
+    def contents(self, indices: Iterable[SupportsIndex]) -> tuple[Batch, array[int]]:
+        """The contents of these samples' files, as they are, and their rows in the index."""
+        count = len(self)
+        rows = array("Q", [_row(index, count) for index in indices])
+        threads = self.threads
+        if threads is None and _in_child():
+            threads = 1
+        return self.image.read_many(self.files, rows=rows, threads=threads), rows
+
+    def replace_index(self, index: Index) -> None:
+        """Other samples of the same image."""
+        self._index, self._index_path, self._expected_digest = index.bind(self.image), None, None
+
+    def _decoded(self, contents: memoryview) -> Any:
+        return self.decode(contents) if callable(self.decode) else contents
+
+    def _finished(self, data: Any, label: int | None = None) -> Any:
+        if self.transform is not None:
+            data = self.transform(data)
+        if label is None:
+            return data
+        return data, label if self.target_transform is None else self.target_transform(label)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if self._image is not self._source:
+            state["_image"] = None
+        if self._index_path is not None:
+            state["_index"] = None
+        return state
+
+    def __repr__(self) -> str:
+        name = self._source if isinstance(self._source, (str, bytes)) else self.image.name
+        return f"<{type(self).__module__}.{type(self).__qualname__} of {name!r}, {len(self)} samples, {len(self.classes)} classes>"
+
+
+class SampleList(list[Any]):
+    """Samples as they were stored, and the one buffer that holds them: collate functions need no copy of each."""
+
+    batch: Batch | None = None
+    """The contents of all samples, in their order."""
+    labels: array[int] | None = None
+    """Their labels, 'q'; None where there are no classes."""
+
+
+class PathLabels(Sequence[tuple[str, int]]):
+    """(path, label) of each file of an index, made as they are asked for: no memory for each file."""
+
+    def __init__(self, files: Index, labels: Sequence[int] | memoryview | None) -> None:
+        self.files = files
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> tuple[str, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> tuple[str, int] | list[tuple[str, int]]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
+        row = _row(index, len(self))
+        return self.files.path(row), -1 if self.labels is None else self.labels[row]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A memoryview cannot be pickled.
+        labels = array("I", self.labels) if isinstance(self.labels, memoryview) else self.labels
+        return {"files": self.files, "labels": labels}
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} paths and labels>"
+
+
+def _row(index: SupportsIndex, count: int) -> int:
+    row = operator.index(index)
+    if not -count <= row < count:
+        raise IndexError(f"sample {row} of {count}")
+    return row + count if row < 0 else row
+
+
+def _absolute(image: Any) -> str | bytes:
+    # Workers may run in another directory.
+    path: str | bytes = os.fspath(image)
+    return path if (b"://" if isinstance(path, bytes) else "://") in path else os.path.abspath(path)  # type: ignore[operator]
+
+
+def _extensions(extensions: str | Iterable[str] | None) -> list[bytes]:
+    if extensions is None:
+        return []
+    return [os.fsencode(each) for each in ([extensions] if isinstance(extensions, str) else extensions)]
+
+
+def _in_child() -> bool:
+    """Whether this process was started by multiprocessing, as workers of loaders are."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None

@@ -1,0 +1,75 @@
+"""What an image is read from, and how much memory there is: choices for those who make none."""
+
+from __future__ import annotations
+
+import os
+
+FLASH, DISK, REMOTE = 256 << 10, 4 << 20, 16 << 20
+"""Stored bytes of a block on a local SSD or in memory, on anything else that is local, and behind a network: a block costs one seek or request,
+whose time its transfer must outweigh."""
+
+_LARGEST_WINDOW = 1 << 30
+
+
+def is_remote(name: str) -> bool:
+    """Whether the image of this name is fetched by URL."""
+    return "://" in name
+
+
+def block_bytes(name: str) -> int:
+    """Stored bytes of a block, by where the image of this name is stored."""
+    if is_remote(name):
+        return REMOTE
+    try:
+        device = os.stat(name).st_dev
+        return FLASH if _in_memory(device) or _is_flash(_block_device(device)) else DISK
+    except (OSError, ValueError):
+        return DISK
+
+
+def window_bytes() -> int:
+    """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is less."""
+    memory = _LARGEST_WINDOW * 4
+    try:
+        memory = min(memory, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError):
+        pass
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as limit:
+                memory = min(memory, int(limit.read()))
+        except (OSError, ValueError):
+            pass
+    return memory // 4
+
+
+def _mount(device: int) -> tuple[str, str]:
+    """Type and source of the filesystem with this number."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", errors="surrogateescape") as mounts:
+        for line in mounts:
+            fields, _, rest = line.partition(" - ")
+            if fields.split()[2] == number:
+                kind, source = rest.split()[:2]
+                return kind, source
+    raise ValueError(f"device {number} is not mounted")
+
+
+def _in_memory(device: int) -> bool:
+    return os.major(device) == 0 and _mount(device)[0] in ("tmpfs", "ramfs")
+
+
+def _block_device(device: int) -> int:
+    """The disk below a filesystem: itself, or for filesystems that number themselves (btrfs, zfs) what they were mounted from."""
+    return device if os.major(device) else os.stat(_mount(device)[1]).st_rdev
+
+
+def _is_flash(device: int) -> bool:
+    directory = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"
+    for queue in ("queue", "../queue"):  # of a disk, of the disk of a partition
+        try:
+            with open(f"{directory}/{queue}/rotational") as rotational:
+                return rotational.read().strip() == "0"
+        except OSError:
+            continue
+    return False
