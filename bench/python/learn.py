@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Does a model learn from batches in the block-window order as from batches in random order? A small CNN on a generated set, on a CPU.
+
+    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning     # about ten minutes
+    bench/python/learn.py --draw learn.json --svg docs/learning                                                   # the charts alone
+
+The set is sorted by class, as directories are: ten classes of patterns of 16×16 pixels, shifted, scaled and covered by noise, 256 bytes a file.
+It is packed twice, by path and in a shuffled order. Orders:
+
+  uniform            every sample at random: what a directory gives with shuffle=True
+  packed shuffled    LocalityBatchSampler with windows of 64 blocks, of the image whose data lies in shuffled order
+  by class           LocalityBatchSampler with its default window, of the image whose data lies class by class
+  by class, narrow   the same with windows of 16 blocks: a mistake that `report()` tells
+  sequential         no shuffling
+
+Writes accuracies on a test set after so many samples, for each seed, and the dispersion of classes in batches (1: as at random).
+Needs `kilnfs` in PYTHONPATH, PyTorch, and nothing else. Charts are written for light and dark pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+SIDE, CLASSES = 16, 10
+BATCH = 128
+BLOCK_BYTES = 64 << 10
+"""A sample of 256 bytes takes a block of 4 KiB in the image, so a block of the order has 16 samples: 0.08 % of 20,000, as 4 MiB have of ImageNet
+0.003 %."""
+ORDERS = ("uniform", "packed shuffled", "by class", "by class, narrow", "sequential")
+COLOURS = {
+    "light": {"text": "#1f2328", "quiet": "#59636e", "grid": "#d1d9e0", "lines": ("#59636e", "#bc4c00", "#0969da", "#8250df", "#cf222e")},
+    "dark": {"text": "#f0f6fc", "quiet": "#9198a1", "grid": "#3d444d", "lines": ("#9198a1", "#f0883e", "#58a6ff", "#bc8cff", "#ff7b72")},
+}
+DASHES = ("", "", "6 3", "2 3", "8 3 2 3")
+
+
+def patterns(seed: int) -> torch.Tensor:
+    """A smooth pattern for each class, (CLASSES, 1, SIDE, SIDE), from −1 to 1."""
+    import torch
+
+    noise = torch.rand(CLASSES, 1, 5, 5, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    return torch.nn.functional.interpolate(noise, size=(SIDE, SIDE), mode="bicubic", align_corners=True).clamp(-1, 1)
+
+
+def draw_samples(of: torch.Tensor, count: int, noise: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`count` pictures (count, SIDE, SIDE) of uint8, sorted by class, and their labels."""
+    import torch
+
+    numbers = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) * CLASSES // count
+    pictures = of[labels, 0]
+    shifts = torch.randint(-3, 4, (count, 2), generator=numbers).tolist()
+    pictures = torch.stack([picture.roll(shift, (0, 1)) for picture, shift in zip(pictures, shifts, strict=True)])
+    scale = 0.4 + 0.6 * torch.rand(count, 1, 1, generator=numbers)
+    noisy = pictures * scale + noise * torch.randn(count, SIDE, SIDE, generator=numbers)
+    return ((noisy * 42).clamp(-128, 127) + 128).to(torch.uint8), labels
+
+
+def write_set(directory: Path, pictures: torch.Tensor, labels: torch.Tensor) -> list[str]:
+    """A file for each picture, in a directory for each class; their paths."""
+    paths = []
+    for number, (picture, label) in enumerate(zip(pictures, labels.tolist(), strict=True)):
+        path = f"{label}/{number:06}"
+        (directory / str(label)).mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(picture.numpy().tobytes())
+        paths.append(path)
+    return paths
+
+
+def pack(source: Path, image: Path, order: Path | None = None) -> Path:
+    """The set as an image, each file in blocks of its own; data in the order of the list, if there is one."""
+    from kilnfs import _native
+
+    listed = [] if order is None else ["--order", str(order)]
+    arguments = ["kiln", "pack", "--quiet", "--preset", "plain", "--no-inline-data", *listed, str(source), str(image)]
+    if _native.main(arguments, [sys.executable, "-m", "kilnfs"]):
+        raise SystemExit(f"{image}: kiln pack has failed")
+    return image
+
+
+class Uniform:
+    """Batches of a random permutation, another one for each epoch."""
+
+    def __init__(self, count: int, seed: int, shuffle: bool) -> None:
+        self.count, self.numbers, self.shuffle = count, random.Random(seed), shuffle
+
+    def __iter__(self) -> Any:
+        rows = list(range(self.count))
+        if self.shuffle:
+            self.numbers.shuffle(rows)
+        for start in range(0, self.count - BATCH + 1, BATCH):
+            yield rows[start : start + BATCH]
+
+
+def sampler_of(order: str, images: dict[str, Any], seed: int) -> tuple[Any, Any]:
+    """The dataset and the sampler of an order."""
+    from kilnfs.torch import LocalityBatchSampler
+
+    dataset = images["shuffled" if order == "packed shuffled" else "by class"]
+    if order in ("uniform", "sequential"):
+        return dataset, Uniform(len(dataset), seed, order == "uniform")
+    windows: dict[str, int | str] = {"packed shuffled": 64, "by class": "auto", "by class, narrow": 16}
+    return dataset, LocalityBatchSampler(dataset, BATCH, seed=seed, block_bytes=BLOCK_BYTES, window_blocks=windows[order])
+
+
+def dispersion(batches: list[list[int]], labels: Any) -> float:
+    """χ² of the counts of classes in batches by its degrees of freedom: 1 if samples come at random."""
+    shares = [0.0] * CLASSES
+    for label in labels:
+        shares[label] += 1 / len(labels)
+    total = 0.0
+    for batch in batches:
+        counts = [0] * CLASSES
+        for row in batch:
+            counts[labels[row]] += 1
+        total += sum((count - len(batch) * share) ** 2 / (len(batch) * share) for count, share in zip(counts, shares, strict=True))
+    return total / (len(batches) * (CLASSES - 1))
+
+
+def model_of(seed: int) -> nn.Module:
+    """A small CNN with batch normalisation, which suffers from batches of few classes as larger models do."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(12, 24, 3, padding=1),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(24 * 16, CLASSES),
+    )
+
+
+def pictures_of(data: torch.Tensor) -> torch.Tensor:
+    """Bytes of pictures of equal length as the model takes them."""
+    return data.view(-1, 1, SIDE, SIDE).float().sub(128).div(64)
+
+
+def train(order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor], seed: int, epochs: int, points: int) -> dict[str, Any]:
+    """Accuracies on the test set, `points` times an epoch, with how many samples were seen before."""
+    import torch
+    from kilnfs.torch import collate
+
+    dataset, sampler = sampler_of(order, images, seed)
+    labels = dataset.targets.tolist()
+    model = model_of(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
+    steps = len(dataset) // BATCH
+    wanted = {round(steps * (point + 1) / points) for point in range(points)}
+    seen, accuracies, spread = [], [], []
+    for epoch in range(epochs):
+        visited: list[list[int]] = []
+        if hasattr(sampler, "order"):
+            rows = sampler.order(epoch).tolist()
+            visited = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+        elif order == "sequential":
+            visited = list(sampler)
+        spread.append(dispersion(visited, labels) if visited else 1.0)
+        for step, batch in enumerate(loader, 1):
+            model.train()
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(pictures_of(batch.data)), batch.labels).backward()
+            optimizer.step()
+            if step in wanted:
+                seen.append((epoch * steps + step) * BATCH)
+                accuracies.append(accuracy(model, test))
+    return {"order": order, "seed": seed, "dispersion": round(statistics.mean(spread), 3), "samples": seen, "accuracy": accuracies}
+
+
+def accuracy(model: nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> float:
+    import torch
+
+    model.eval()
+    with torch.no_grad():
+        return round(float((model(pictures_of(test[0])).argmax(1) == test[1]).float().mean()), 4)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    import torch
+    from kilnfs.torch import Dataset
+
+    torch.use_deterministic_algorithms(True)
+    began = time.time()
+    results = []
+    with tempfile.TemporaryDirectory(dir=args.tmp, prefix="kiln-learn-") as scratch:
+        work = Path(scratch)
+        of = patterns(7)
+        paths = write_set(work / "set", *draw_samples(of, args.samples, args.noise, 1))
+        random.Random(2).shuffle(paths)
+        (work / "order").write_text("".join(f"{path}\n" for path in paths))
+        images = {
+            "by class": Dataset(pack(work / "set", work / "by-class.erofs")),
+            "shuffled": Dataset(pack(work / "set", work / "shuffled.erofs", work / "order")),
+        }
+        pictures, labels = draw_samples(of, args.samples // 10, args.noise, 3)
+        for seed in range(args.seeds):
+            for order in args.orders:
+                results.append(train(order, images, (pictures.flatten(), labels), seed, args.epochs, args.points))
+                last = results[-1]
+                print(f"seed {seed}  {order:18} dispersion {last['dispersion']:7.2f}  accuracy {last['accuracy'][-1]:.3f}", file=sys.stderr)
+        window = sampler_of("by class", images, 0)[1].window_blocks
+    return {
+        "schema": 1,
+        "what": "accuracy on a test set by order of training samples",
+        "samples": args.samples,
+        "classes": CLASSES,
+        "noise": args.noise,
+        "batch": BATCH,
+        "block_bytes": BLOCK_BYTES,
+        "default_window_blocks": window,
+        "torch": torch.__version__,
+        "seconds": round(time.time() - began),
+        "results": results,
+    }
+
+
+def curves(document: dict[str, Any]) -> list[tuple[str, list[int], list[list[float]]]]:
+    """Of each order: its name, the samples seen, the accuracies of all seeds."""
+    found = []
+    for order in ORDERS:
+        runs = [one for one in document["results"] if one["order"] == order]
+        if runs:
+            found.append((order, runs[0]["samples"], [one["accuracy"] for one in runs]))
+    return found
+
+
+def chart(document: dict[str, Any], colours: dict[str, Any]) -> str:
+    """Mean accuracy by epoch as lines, with the range of all seeds behind."""
+    width, height, left, right, top, bottom = 840, 330, 52, 190, 20, 42
+    drawn = curves(document)
+    most = max(samples[-1] for _, samples, _ in drawn)
+    names = {order: statistics.mean(one["dispersion"] for one in document["results"] if one["order"] == order) for order, _, _ in drawn}
+
+    def x(samples: float) -> float:
+        return left + (width - left - right) * samples / most
+
+    def y(value: float) -> float:
+        return top + (height - top - bottom) * (1 - value)
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="system-ui, sans-serif" font-size="13" role="img">',
+        f"<title>Accuracy on a test set while a small CNN is trained, by order of samples: {escape(', '.join(names))}</title>",
+    ]
+    for percent in range(0, 101, 20):
+        at = y(percent / 100)
+        lines.append(f'<line x1="{left}" y1="{at:.1f}" x2="{width - right}" y2="{at:.1f}" stroke="{colours["grid"]}"/>')
+        lines.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end" fill="{colours["quiet"]}">{percent} %</text>')
+    for epoch in range(round(most / document["samples"]) + 1):
+        at = x(min(most, epoch * document["samples"]))
+        lines.append(f'<text x="{at:.1f}" y="{height - 22}" text-anchor="middle" fill="{colours["quiet"]}">{epoch}</text>')
+    lines.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 4}" text-anchor="middle" fill="{colours["quiet"]}">epochs</text>')
+    # Names beside the ends of lines, from the best to the worst, not over each other.
+    ends = sorted(((statistics.mean(one[-1] for one in seeds), order) for order, _, seeds in drawn), reverse=True)
+    places: dict[str, float] = {}
+    for value, order in ends:
+        places[order] = max(y(value), max(places.values(), default=top - 34) + 34)
+    overflow = max(0.0, max(places.values()) + 16 - (height - bottom))
+    for number, (order, samples, seeds) in enumerate(drawn):
+        colour, dash = colours["lines"][ORDERS.index(order)], DASHES[ORDERS.index(order)]
+        columns = list(zip(*seeds, strict=True))
+        if len(seeds) > 1:
+            upper = [f"{x(s):.1f},{y(max(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
+            lower = [f"{x(s):.1f},{y(min(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
+            lines.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}" fill-opacity="0.15"/>')
+        points = " ".join(f"{x(s):.1f},{y(statistics.mean(values)):.1f}" for s, values in zip(samples, columns, strict=True))
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
+        at = places[order] - overflow
+        lines.append(f'<text x="{width - right + 10}" y="{at:.1f}" fill="{colour}">{escape(order)}</text>')
+        final = statistics.mean(one[-1] for one in seeds)
+        lines.append(
+            f'<text x="{width - right + 10}" y="{at + 15:.1f}" font-size="11" fill="{colours["quiet"]}">'
+            f"{final * 100:.1f} %, dispersion {names[order]:.2f}</text>"
+        )
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """The file appears when it is complete."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--samples", type=int, default=20_000, help="of training; a tenth more are the test set (default %(default)s)")
+    parser.add_argument("--noise", type=float, default=0.9, help="standard deviation of the noise; patterns reach from -1 to 1")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--points", type=int, default=4, help="accuracies an epoch (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each order (default %(default)s)")
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    parser.add_argument("--tmp", help="directory of the set and its images: 200 MB")
+    parser.add_argument("--out", type=Path, help="JSON")
+    parser.add_argument("--svg", type=Path, help="charts: this path with -light.svg and -dark.svg")
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="draw the charts of an earlier run")
+    args = parser.parse_args()
+    document = json.loads(args.draw.read_text()) if args.draw else run(args)
+    if args.out:
+        write(args.out, json.dumps(document, indent=1) + "\n")
+    elif not args.draw:
+        print(json.dumps(document))
+    if args.svg:
+        for name, colours in COLOURS.items():
+            write(args.svg.with_name(f"{args.svg.name}-{name}.svg"), chart(document, colours))
+
+
+if __name__ == "__main__":
+    main()
