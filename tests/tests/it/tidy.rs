@@ -22,6 +22,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "kiln-mount",
         ],
     ),
+    ("shuffle", &["kiln"]),
     ("format", &["kiln-codec", "kiln-read", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
     ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
     ("read", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),

@@ -1,0 +1,101 @@
+//! Choices for those who make none.
+
+/// What is known about the order in which samples are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StoredOrder {
+    /// Neighbours may be alike: a directory for each class, for example.
+    #[default]
+    Unknown,
+    /// Stored in random order, or found to be so: the [`dispersion`](crate::report::dispersion()) of batches in stored order is
+    /// [`SHUFFLED_DISPERSION`] at most.
+    Shuffled,
+}
+
+/// Up to this dispersion a stored order counts as shuffled.
+pub const SHUFFLED_DISPERSION: f64 = 1.25;
+
+/// What blocks are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SourceKind {
+    /// A local SSD.
+    LocalFlash,
+    /// A rotating disk, NFS, Lustre and their like; what is not known.
+    #[default]
+    Disk,
+    /// HTTP, an object store.
+    Remote,
+}
+
+/// Stored bytes at which blocks are cut: 256 KiB, 4 MiB, 16 MiB. A block costs one seek or request, whose time it must outweigh.
+pub fn block_bytes(kind: SourceKind) -> u64 {
+    match kind {
+        SourceKind::LocalFlash => 256 << 10,
+        SourceKind::Disk => 4 << 20,
+        SourceKind::Remote => 16 << 20,
+    }
+}
+
+/// Stored bytes that the window of a lane takes at most: 1 GiB, or a quarter of the memory if that is less. Two windows are in the page
+/// cache at once, or in another cache of the reader.
+pub fn window_bytes(memory_bytes: Option<u64>) -> u64 {
+    memory_bytes.map_or(1 << 30, |bytes| (bytes / 4).min(1 << 30))
+}
+
+/// How large windows should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowChoice {
+    /// For [`Choices::window_blocks`](crate::Choices::window_blocks).
+    pub blocks: u32,
+    /// What it would be without the limit of bytes: more than `blocks` if that limit decided.
+    pub wanted: u32,
+}
+
+/// Blocks in the window of a lane: 64 if data lies in random order; else 4 for each sample that a batch takes from the lane, so that samples of a
+/// batch seldom share a block, and 256 at least. Not more than have `window_bytes` stored bytes, of blocks with `block_bytes` each, but 1 at least.
+/// `batch_global` and `lanes` are those of [`Choices`](crate::Choices).
+///
+/// ```
+/// use kiln_shuffle::defaults::{StoredOrder, window_blocks};
+///
+/// assert_eq!(window_blocks(StoredOrder::Unknown, (1024, 8), 4 << 20, 1 << 40).blocks, 512);
+/// let choice = window_blocks(StoredOrder::Unknown, (256, 1), 4 << 20, 1 << 30);
+/// assert_eq!((choice.blocks, choice.wanted), (256, 1024));
+/// ```
+pub fn window_blocks(
+    order: StoredOrder,
+    (batch_global, lanes): (u32, u32),
+    block_bytes: u64,
+    window_bytes: u64,
+) -> WindowChoice {
+    let wanted = match order {
+        StoredOrder::Shuffled => 64,
+        StoredOrder::Unknown => (batch_global / lanes.max(1)).saturating_mul(4).max(256),
+    };
+    let cap = (window_bytes / block_bytes.max(1)).clamp(1, u64::from(u32::MAX)) as u32;
+    WindowChoice { blocks: wanted.min(cap), wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_capped_by_bytes_and_never_empty() {
+        let unlimited = u64::MAX;
+        for (order, batch_global, lanes, block_bytes, window_bytes, blocks, wanted) in [
+            (StoredOrder::Unknown, 64, 1, 4 << 20, unlimited, 256, 256),
+            (StoredOrder::Unknown, 256, 1, 4 << 20, unlimited, 1024, 1024),
+            (StoredOrder::Unknown, 8192, 8, 16 << 20, 1 << 30, 64, 4096),
+            (StoredOrder::Shuffled, 8192, 8, 16 << 20, unlimited, 64, 64),
+            (StoredOrder::Shuffled, 8192, 8, 16 << 20, 1 << 20, 1, 64),
+            (StoredOrder::Unknown, u32::MAX, 0, 0, unlimited, u32::MAX, u32::MAX),
+        ] {
+            let choice = window_blocks(order, (batch_global, lanes), block_bytes, window_bytes);
+            assert_eq!(choice, WindowChoice { blocks, wanted }, "{order:?} {batch_global} {lanes}");
+        }
+        assert_eq!(window_bytes(None), 1 << 30);
+        assert_eq!(window_bytes(Some(2 << 30)), 512 << 20);
+        assert_eq!(window_bytes(Some(64 << 30)), 1 << 30);
+        assert_eq!(block_bytes(SourceKind::default()), 4 << 20);
+    }
+}

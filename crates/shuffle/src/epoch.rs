@@ -1,0 +1,202 @@
+//! One epoch, read batch by batch from any step on.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::blocks::Blocks;
+use crate::lanes::{Lane, deal};
+use crate::order::{Choices, Order, Share};
+use crate::rng::{Key, Purpose};
+
+/// The order of one epoch, and a place in it. Keeps the order of the blocks, and of samples only that of the window of each lane that is being
+/// read.
+///
+/// ```
+/// use kiln_shuffle::{Blocks, Choices, Order, Stored};
+///
+/// let stored = (0..1000).map(|sample| Stored { sample, device: 0, address: u64::from(sample) * 100, stored_len: 100 });
+/// let choices = Choices { batch_global: 64, window_blocks: 4, ..Choices::default() };
+/// let order = Order::new(Blocks::cut(stored, 3800)?, choices)?;
+///
+/// // A second process of four, after seven steps of the third epoch.
+/// let share = order.share(1, 4)?;
+/// let mut epoch = order.epoch(2);
+/// epoch.seek(7);
+/// let batch = epoch.next_batch(&share).unwrap();
+/// assert_eq!(batch, order.order(2)[7 * 64 + 16..][..16]);
+/// assert_eq!(order.steps(), 15);
+/// # Ok::<(), kiln_shuffle::Invalid>(())
+/// ```
+#[derive(Debug)]
+pub struct Epoch {
+    blocks: Arc<Blocks>,
+    choices: Choices,
+    epoch: u64,
+    steps: u64,
+    step: u64,
+    lanes: Vec<Lane>,
+    /// The window of each lane that was read last; empty before.
+    windows: Vec<Window>,
+    permuted: u64,
+}
+
+/// Samples of a window in the order in which they are visited.
+#[derive(Debug, Default)]
+struct Window {
+    /// Their places in the lane.
+    range: Range<u32>,
+    samples: Vec<u32>,
+}
+
+impl Order {
+    /// An epoch, at its start. Takes time and 8 bytes for each block; of samples only the windows that are read take any.
+    pub fn epoch(&self, epoch: u64) -> Epoch {
+        Epoch::new(self, epoch)
+    }
+
+    /// All batches of an epoch, one behind the other. Takes 4 bytes a sample.
+    pub fn order(&self, epoch: u64) -> Vec<u32> {
+        let (mut epoch, whole) = (self.epoch(epoch), self.whole());
+        let mut order = Vec::new();
+        while let Some(batch) = epoch.next_batch(&whole) {
+            order.extend(batch);
+        }
+        order
+    }
+}
+
+impl Epoch {
+    fn new(order: &Order, epoch: u64) -> Self {
+        let (blocks, choices, steps) = (order.shared_blocks(), *order.choices(), order.steps());
+        let lanes = deal(&blocks, &choices, epoch);
+        let windows = lanes.iter().map(|_| Window::default()).collect();
+        Self { blocks, choices, epoch, steps, step: 0, lanes, windows, permuted: 0 }
+    }
+
+    /// Which epoch it is.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// How many batches there are.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The batch that comes next, counted from 0; [`Epoch::steps`] at the end.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Go to a batch, or to the end if there are fewer. Takes no time: what lies between is not looked at.
+    pub fn seek(&mut self, step: u64) {
+        self.step = step.min(self.steps);
+    }
+
+    /// The samples of the next batch that are in `share`, in the order in which they are visited; `None` at the end.
+    pub fn next_batch(&mut self, share: &Share) -> Option<Vec<u32>> {
+        let batch = self.batch(share)?;
+        self.step += 1;
+        Some(batch)
+    }
+
+    /// What [`Epoch::next_batch`] will give, without going on.
+    pub fn batch(&mut self, share: &Share) -> Option<Vec<u32>> {
+        let mut batch = Vec::with_capacity(share.0.len());
+        for (lane, wanted) in self.wanted(share)? {
+            let mut from = wanted.start;
+            while from < wanted.end {
+                let at = self.place(lane, from);
+                let window = self.window(lane, at);
+                let skipped = (at - window.range.start) as usize;
+                let len = ((window.range.end - at) as u64).min(wanted.end - from);
+                batch.extend_from_slice(&window.samples[skipped..skipped + len as usize]);
+                from += len;
+            }
+        }
+        Some(batch)
+    }
+
+    /// Samples of the windows that follow, to be announced to the storage with the next batch, in stored order within each block. Announced with
+    /// each batch of the share, they are the whole following window by the time that a batch needs it: evenly, not all at once. The first window of
+    /// an epoch, and the one that a seek leads to, are not among them.
+    pub fn upcoming(&self, share: &Share) -> Vec<u32> {
+        let per_lane = u64::from(self.choices.batch_global / self.choices.lanes);
+        let mut samples = Vec::new();
+        for (lane, wanted) in self.wanted(share).into_iter().flatten() {
+            let lane = &self.lanes[lane];
+            let mut from = wanted.start;
+            while from < wanted.end.min(u64::from(lane.len())) {
+                let window = lane.window_at(from as u32);
+                let this = lane.window_range(window);
+                let end = wanted.end.min(u64::from(this.end));
+                if window + 1 < lane.window_count() {
+                    let next = lane.window_range(window + 1);
+                    // Whole one batch before the end: the batch that reaches into the next window finds it announced.
+                    let span = u64::from(this.end - this.start).saturating_sub(per_lane).max(1);
+                    let scale = |at: u64| {
+                        let (done, len) = (at - u64::from(this.start), u64::from(next.end - next.start));
+                        next.start + (done * len / span).min(len) as u32
+                    };
+                    let places = lane.stored_places(scale(from)..scale(end)).flatten();
+                    samples.extend(places.map(|place| self.blocks.samples()[place as usize]));
+                }
+                from = end;
+            }
+        }
+        samples
+    }
+
+    /// How many samples were permuted so far: what reading and seeking cost, beside the blocks.
+    pub fn permuted(&self) -> u64 {
+        self.permuted
+    }
+
+    /// Blocks, or parts of them, in each window of each lane.
+    pub fn window_lens(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().flat_map(|lane| (0..lane.window_count()).map(|window| lane.window_pieces(window).len()))
+    }
+
+    /// Which samples of which lanes are the next batch's part in `share`; those beyond the end of a lane stand for its first ones.
+    fn wanted(&self, share: &Share) -> Option<impl Iterator<Item = (usize, Range<u64>)> + use<>> {
+        let per_lane = self.choices.batch_global / self.choices.lanes;
+        let start = self.step * u64::from(per_lane);
+        // Shares of another order may reach further.
+        let bound = |at: u32| at.min(self.choices.batch_global);
+        let (first, end) = (bound(share.0.start), bound(share.0.end));
+        (self.step < self.steps).then(|| {
+            (first / per_lane..end.div_ceil(per_lane)).map(move |lane| {
+                let slot = |at: u32| u64::from(at.saturating_sub(lane * per_lane).min(per_lane));
+                (lane as usize, start + slot(first)..start + slot(end))
+            })
+        })
+    }
+
+    /// The place in a lane that `at` stands for.
+    fn place(&self, lane: usize, at: u64) -> u32 {
+        // Below the lane's length, which is not 0 where there are batches.
+        (at % u64::from(self.lanes[lane].len())) as u32
+    }
+
+    /// The window that holds sample `at` of a lane.
+    fn window(&mut self, lane: usize, at: u32) -> &Window {
+        if !self.windows[lane].range.contains(&at) {
+            let number = self.lanes[lane].window_at(at);
+            let range = self.lanes[lane].window_range(number);
+            // The memory of the window before is used again.
+            let mut samples = std::mem::take(&mut self.windows[lane].samples);
+            samples.clear();
+            for places in self.lanes[lane].stored_places(range.clone()) {
+                samples.extend_from_slice(&self.blocks.samples()[places.start as usize..places.end as usize]);
+            }
+            if self.choices.shuffle {
+                let Choices { seed, .. } = self.choices;
+                let key = Key { seed, epoch: self.epoch, purpose: Purpose::Window, lane: lane as u64, window: number };
+                key.rng().permute(&mut samples);
+            }
+            self.permuted += samples.len() as u64;
+            self.windows[lane] = Window { range, samples };
+        }
+        &self.windows[lane]
+    }
+}

@@ -1,0 +1,124 @@
+//! The choices that make an order, and what follows from them for every epoch.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::blocks::Blocks;
+use crate::error::Invalid;
+
+/// The choices that make an order of given blocks. Two orders with the same blocks and choices are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// Chooses among all orders.
+    pub seed: u64,
+    /// Samples in a global batch: what all ranks take together in a step.
+    pub batch_global: u32,
+    /// Parts of the dataset from which each batch takes equally many samples: 1 for local data; where each node fetches its own data, as many as
+    /// there are nodes. Divides `batch_global`.
+    pub lanes: u32,
+    /// Blocks whose samples are mixed, in each lane. See [`defaults`](crate::defaults::window_blocks).
+    pub window_blocks: u32,
+    /// Otherwise samples come in stored order: each lane is a contiguous part of it.
+    pub shuffle: bool,
+    /// Whether samples that do not fill a batch are left out in this epoch. Otherwise the last batch is filled with samples from the
+    /// start of the epoch, those of a lane with those of the same lane.
+    pub drop_last: bool,
+}
+
+impl Default for Choices {
+    /// Seed 0, batches of 256 from one lane, 256 blocks, shuffled, what is left over dropped.
+    fn default() -> Self {
+        Self { seed: 0, batch_global: 256, lanes: 1, window_blocks: 256, shuffle: true, drop_last: true }
+    }
+}
+
+impl Choices {
+    /// How many batches an epoch of so many samples has.
+    pub fn steps(&self, sample_count: u32) -> u64 {
+        let (count, batch) = (u64::from(sample_count), u64::from(self.batch_global.max(1)));
+        if self.drop_last { count / batch } else { count.div_ceil(batch) }
+    }
+}
+
+/// The orders of all epochs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Order {
+    blocks: Arc<Blocks>,
+    choices: Choices,
+}
+
+/// The part of each global batch that one rank takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share(pub(crate) Range<u32>);
+
+impl Share {
+    /// Samples of the rank in each batch.
+    pub fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+}
+
+impl Order {
+    /// The orders that `choices` make of `blocks`.
+    ///
+    /// # Errors
+    /// Choices of which one is 0 or does not fit another one.
+    pub fn new(blocks: impl Into<Arc<Blocks>>, choices: Choices) -> Result<Self, Invalid> {
+        let blocks = blocks.into();
+        let Choices { batch_global, lanes, window_blocks, drop_last, .. } = choices;
+        for (field, value) in [("batch_global", batch_global), ("lanes", lanes), ("window_blocks", window_blocks)] {
+            if value == 0 {
+                return Err(Invalid::new(field, 0_u32, "1 or more"));
+            }
+        }
+        if !batch_global.is_multiple_of(lanes) {
+            return Err(Invalid::new("lanes", lanes, format!("a divisor of batch_global, which is {batch_global}")));
+        }
+        let count = blocks.sample_count();
+        if !drop_last && count > 0 && count < lanes {
+            return Err(Invalid::new("lanes", lanes, format!("{count} at most: there are no more samples")));
+        }
+        Ok(Self { blocks, choices })
+    }
+
+    /// The choices.
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    pub(crate) fn shared_blocks(&self) -> Arc<Blocks> {
+        self.blocks.clone()
+    }
+
+    /// How many batches each epoch has.
+    pub fn steps(&self) -> u64 {
+        self.choices.steps(self.blocks.sample_count())
+    }
+
+    /// What `rank` of `world_size` takes of each batch: the ranks' parts in their order are the global batch.
+    ///
+    /// # Errors
+    /// A `world_size` that does not divide the global batch; a rank that is not below it.
+    pub fn share(&self, rank: u32, world_size: u32) -> Result<Share, Invalid> {
+        let batch = self.choices.batch_global;
+        if world_size == 0 || !batch.is_multiple_of(world_size) {
+            let expected = format!("a divisor of batch_global, which is {batch}");
+            return Err(Invalid::new("world_size", world_size, expected));
+        }
+        if rank >= world_size {
+            return Err(Invalid::new("rank", rank, format!("below world_size, which is {world_size}")));
+        }
+        let len = batch / world_size;
+        Ok(Share(rank * len..(rank + 1) * len))
+    }
+
+    /// The whole of each batch.
+    pub fn whole(&self) -> Share {
+        Share(0..self.choices.batch_global)
+    }
+}

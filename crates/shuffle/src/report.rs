@@ -1,0 +1,233 @@
+//! How good an order is, and what it costs: figures, not promises.
+
+use std::collections::VecDeque;
+
+use crate::blocks::Blocks;
+use crate::error::Invalid;
+use crate::order::Order;
+
+/// How well batches are mixed, by the classes of their samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mixing {
+    /// Pearson's χ² of the counts of classes in a batch against those of the whole dataset, divided by its degrees of freedom, mean over all
+    /// batches. 1 if each batch is drawn uniformly, more if samples of a class come together.
+    pub dispersion: f64,
+    /// Different classes in a batch, mean over all batches.
+    pub classes: f64,
+    /// The same for batches that are drawn uniformly, with replacement.
+    pub uniform_classes: f64,
+}
+
+/// How often two samples of one block come in one batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pairs {
+    /// The share of all pairs within blocks that are in one batch.
+    pub share: f64,
+    /// The same share for all pairs of samples: what every order has that is 2-wise independent, a uniform one among them.
+    pub uniform: f64,
+}
+
+/// The classes of samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a>(&'a [u32]);
+
+impl<'a> Labels<'a> {
+    /// The class of each sample, by sample number, for an index whose samples are these. Classes are numbered from 0.
+    ///
+    /// # Errors
+    /// A sample without label; a class whose number is not below the count of labels, as counts are kept for each number.
+    pub fn new(labels: &'a [u32], samples: &[u32]) -> Result<Self, Invalid> {
+        let count = labels.len() as u64;
+        if let Some(&sample) = samples.iter().find(|&&sample| u64::from(sample) >= count) {
+            return Err(Invalid::new("count of labels", count, format!("above {sample}, which is a sample's number")));
+        }
+        match labels.iter().find(|&&class| u64::from(class) >= count) {
+            Some(&class) => Err(Invalid::new("label", class, format!("below {count}, the count of labels"))),
+            None => Ok(Self(labels)),
+        }
+    }
+
+    /// Of samples that the labels were not made for, those without label are of class 0.
+    fn of(&self, sample: u32) -> usize {
+        self.0.get(sample as usize).map_or(0, |&class| class as usize)
+    }
+
+    fn counts(&self, samples: &[u32]) -> Vec<u64> {
+        let mut counts = vec![0; self.0.iter().max().map_or(1, |&class| class as usize + 1)];
+        samples.iter().for_each(|&sample| counts[self.of(sample)] += 1);
+        counts
+    }
+}
+
+/// Classes that occur.
+fn occurring(counts: &[u64]) -> usize {
+    counts.iter().filter(|&&count| count > 0).count()
+}
+
+/// How well the batches of `order` are mixed: whole batches of `batch_len` samples. A last batch that is shorter is left out.
+pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
+    let counts = labels.counts(order);
+    let (total, freedom) = (order.len() as f64, occurring(&counts).saturating_sub(1).max(1) as f64);
+    let share = |class: usize| counts[class] as f64 / total;
+    let mut in_batch = vec![0_u32; counts.len()];
+    let (mut batches, mut chi, mut classes) = (0_u64, 0.0, 0_u64);
+    for batch in order.chunks_exact(batch_len.max(1)) {
+        batch.iter().for_each(|&sample| in_batch[labels.of(sample)] += 1);
+        // Σ (o − e)² / e = Σ o² / e − batch length, over the classes that occur in the batch alone.
+        let mut sum = 0.0;
+        for &sample in batch {
+            let class = labels.of(sample);
+            let count = std::mem::take(&mut in_batch[class]);
+            if count > 0 {
+                sum += f64::from(count).powi(2) / (share(class) * batch_len as f64);
+                classes += 1;
+            }
+        }
+        chi += sum - batch_len as f64;
+        batches += 1;
+    }
+    let misses = |class: usize| (1.0 - share(class)).powi(i32::try_from(batch_len).unwrap_or(i32::MAX));
+    let uniform_classes = (0..counts.len()).map(|class| 1.0 - misses(class)).sum();
+    let batches = batches.max(1) as f64;
+    Mixing { dispersion: chi / batches / freedom, classes: classes as f64 / batches, uniform_classes }
+}
+
+/// As [`Mixing::dispersion`]; of the samples in stored order, it says whether they lie shuffled.
+pub fn dispersion(order: &[u32], labels: Labels<'_>, batch_len: usize) -> f64 {
+    mixing(order, labels, batch_len).dispersion
+}
+
+/// How alike the samples of a block are: 1 if each block has one class, 0 if classes do not show in blocks (it may then be slightly below 0).
+///
+/// With p the share of a class and q the share of pairs within blocks of which both are of it, this is Σ (q − p²) / p over all classes,
+/// divided by their count less one: what the expectation of χ² takes of pairs from one block.
+pub fn likeness(blocks: &Blocks, labels: Labels<'_>) -> f64 {
+    let counts = labels.counts(blocks.samples());
+    let mut same = vec![0.0; counts.len()];
+    let mut in_block = vec![0_u32; counts.len()];
+    let mut pairs = 0.0;
+    for block in blocks.iter() {
+        block.iter().for_each(|&sample| in_block[labels.of(sample)] += 1);
+        for &sample in block {
+            let class = labels.of(sample);
+            same[class] += pair_count(u64::from(std::mem::take(&mut in_block[class])));
+        }
+        pairs += pair_count(block.len() as u64);
+    }
+    let total = f64::from(blocks.sample_count());
+    let classes = occurring(&counts);
+    if pairs == 0.0 || classes < 2 {
+        return 0.0;
+    }
+    let of_class = |class: usize| {
+        let count = counts[class] as f64;
+        // Pairs of all samples stand for p², as no sample is taken twice.
+        let all = count / total * (count - 1.0) / (total - 1.0);
+        (same[class] / pairs - all) / (count / total)
+    };
+    let sum: f64 = (0..counts.len()).filter(|&class| counts[class] > 0).map(of_class).sum();
+    sum / (classes - 1) as f64
+}
+
+/// The dispersion that an order will have whose blocks have this [`likeness`]: 1 + h (G/C − 1) / n, for the G/C samples that a batch takes of a lane
+/// and windows of n blocks.
+pub fn expected_dispersion(order: &Order, likeness: f64) -> f64 {
+    let lens: Vec<usize> = order.epoch(0).window_lens().collect();
+    let mean_len = lens.iter().sum::<usize>() as f64 / lens.len().max(1) as f64;
+    let per_lane = order.choices().batch_global / order.choices().lanes;
+    if mean_len == 0.0 { 1.0 } else { 1.0 + likeness * f64::from(per_lane - 1) / mean_len }
+}
+
+fn pair_count(len: u64) -> f64 {
+    len as f64 * len.saturating_sub(1) as f64 / 2.0
+}
+
+/// The block of each sample, by sample number.
+fn block_of(blocks: &Blocks) -> Vec<u32> {
+    let len = blocks.samples().iter().max().map_or(0, |&sample| sample as usize + 1);
+    let mut block_of = vec![0; len];
+    for (block, samples) in blocks.iter().enumerate() {
+        samples.iter().for_each(|&sample| block_of[sample as usize] = block as u32);
+    }
+    block_of
+}
+
+/// How often samples of one block come in one batch of an epoch of `order`.
+pub fn pairs(order: &Order, epoch: u64) -> Pairs {
+    let blocks = order.blocks();
+    let (block_of, mut in_batch) = (block_of(blocks), vec![0_u32; blocks.block_count()]);
+    let mut together = 0.0;
+    let (mut epoch, whole) = (order.epoch(epoch), order.whole());
+    while let Some(batch) = epoch.next_batch(&whole) {
+        let block = |sample: u32| block_of[sample as usize] as usize;
+        batch.iter().for_each(|&sample| in_batch[block(sample)] += 1);
+        for &sample in &batch {
+            together += pair_count(u64::from(std::mem::take(&mut in_batch[block(sample)])));
+        }
+    }
+    let all: f64 = blocks.iter().map(|samples| pair_count(samples.len() as u64)).sum();
+    let (batch, count) = (f64::from(order.choices().batch_global), f64::from(blocks.sample_count()));
+    Pairs { share: together / all.max(1.0), uniform: (batch - 1.0) / (count - 1.0).max(1.0) }
+}
+
+/// Stored bytes that are fetched in an epoch, for each stored byte of the dataset, by readers that fetch whole blocks and keep those that were
+/// used last: each lane has a reader of its own, whose cache holds as many bytes as `windows` of its windows.
+pub fn fetched(order: &Order, epoch: u64, windows: f64) -> f64 {
+    let blocks = order.blocks();
+    let block_of = block_of(blocks);
+    let lanes = order.choices().lanes;
+    let mut fetched = 0_u64;
+    for lane in 0..lanes {
+        // As many ranks as lanes: each has a lane for itself.
+        let Ok(share) = order.share(lane, lanes) else { continue };
+        let mut epoch = order.epoch(epoch);
+        let window_count = epoch.window_lens().count().max(1) as f64;
+        let capacity = (windows * blocks.stored_len() as f64 / window_count) as u64;
+        let mut cache = RecentBlocks { capacity, ..RecentBlocks::new(blocks) };
+        while let Some(batch) = epoch.next_batch(&share) {
+            batch.iter().for_each(|&sample| cache.read(block_of[sample as usize], blocks));
+        }
+        fetched += cache.fetched;
+    }
+    fetched as f64 / blocks.stored_len().max(1) as f64
+}
+
+/// A cache of blocks that forgets those that were used least recently.
+struct RecentBlocks {
+    capacity: u64,
+    held: u64,
+    fetched: u64,
+    /// When each block was used last; 0 if it is not held.
+    used: Vec<u64>,
+    /// Uses in their order; those that are no block's last one are skipped.
+    uses: VecDeque<(u32, u64)>,
+    now: u64,
+}
+
+impl RecentBlocks {
+    fn new(blocks: &Blocks) -> Self {
+        let used = vec![0; blocks.block_count()];
+        Self { capacity: 0, held: 0, fetched: 0, used, uses: VecDeque::new(), now: 0 }
+    }
+
+    fn read(&mut self, block: u32, blocks: &Blocks) {
+        self.now += 1;
+        if std::mem::replace(&mut self.used[block as usize], self.now) == 0 {
+            let len = blocks.block_stored_len(block as usize);
+            self.fetched += len;
+            self.held += len;
+        }
+        self.uses.push_back((block, self.now));
+        while let Some(&(oldest, time)) = self.uses.front() {
+            let is_last = self.used[oldest as usize] == time;
+            if is_last && (self.held <= self.capacity || time == self.now) {
+                break;
+            }
+            if is_last {
+                self.used[oldest as usize] = 0;
+                self.held -= blocks.block_stored_len(oldest as usize);
+            }
+            self.uses.pop_front();
+        }
+    }
+}

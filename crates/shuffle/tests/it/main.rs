@@ -1,0 +1,20 @@
+//! Orders as their users see them.
+
+mod golden;
+mod laws;
+mod simulation;
+
+use kiln_shuffle::{Blocks, Stored};
+
+/// Blocks of `block_len` samples, which are stored in this order, each as long as the others.
+fn blocks(stored_order: impl IntoIterator<Item = u32>, block_len: u64) -> Blocks {
+    const SAMPLE_LEN: u64 = 100;
+    let places = stored_order.into_iter().enumerate();
+    let stored = places.map(|(at, sample)| Stored {
+        sample,
+        device: 0,
+        address: at as u64 * SAMPLE_LEN,
+        stored_len: SAMPLE_LEN,
+    });
+    Blocks::cut(stored, block_len * SAMPLE_LEN).unwrap()
+}
