@@ -146,7 +146,7 @@ fn resuming_looks_at_one_window() {
     let mut epoch = order.epoch(1);
     epoch.seek(order.steps() / 2);
     assert_eq!(epoch.permuted(), 0);
-    let window_len = 38 * (64 + 64 / 100 + 2);
+    let window_len = 38 * 66;
     epoch.next_batch(&order.share(2, 8).unwrap()).unwrap();
     assert!((64 * 38 - 38..=window_len).contains(&epoch.permuted()), "{}", epoch.permuted());
     epoch.batch(&order.whole()).unwrap();
