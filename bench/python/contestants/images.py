@@ -1,0 +1,189 @@
+"""kilnfs: an EROFS image read as it lies, without a mount. All use of the package `kilnfs` by this benchmark is
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from contestants.base import Buffer, Contestant, Missing, first_line, program, run
+from packers import kiln_path
+from sets import Tree
+
+# How images are packed: options of `kiln pack`, by the name of the form and, where it differs, of the set.
+# In set S, whose files are smaller than a page, small files share pclusters.
+PACK: dict[str, tuple[str, ...]] = {
+    "stored": ("-z", "none"),
+    "lz4": ("-z", "lz4", "-C", "64k", "--fragments", "off"),
+    "zstd": ("-z", "zstd,3", "-C", "64k", "--fragments", "off"),
+    "lz4 S": ("-z", "lz4", "-C", "16k", "--fragments", "all"),
+    "zstd S": ("-z", "zstd,3", "-C", "16k", "--fragments", "all"),
+}
+METHODS = ("lz4", "zstd")
+
+
+def pack_options(form: str, of_set: str) -> tuple[str, ...]:
+    """Options of `kiln pack` for a form of image and a set."""
+    return PACK.get(f"{form} {of_set}", PACK[form])
+
+
+def kiln() -> Path:
+    """The command. Raises Missing."""
+    return program(kiln_path(), "kiln", "set KILN, or build it with `cargo build --release`")
+
+
+def make_image(tree: Tree, image: Path, form: str) -> None:
+    """Pack the set."""
+    run([kiln(), "pack", *pack_options(form, tree.about.name), "--quiet", tree.root, image], "kiln pack")
+
+
+def kiln_version() -> str:
+    """Raises Missing if there is no command `kiln`."""
+    return first_line([kiln(), "--version"])
+
+
+def recipe(form: str, tree: Tree) -> str:
+    """The program and its options. Raises Missing."""
+    return f"{kiln_version()} pack {' '.join(pack_options(form, tree.about.name))}"
+
+
+def kilnfs() -> Any:
+    """The package. Raises Missing."""
+    try:
+        import kilnfs as package
+    except ImportError as error:
+        raise Missing(f"kilnfs not installed: {error}") from error
+    return package
+
+
+class Kilnfs(Contestant):
+    """An image and one of the calls that read many samples or one."""
+
+    form: ClassVar[str]  # key of `PACK`
+    mapped: ClassVar[bool] = False
+
+    @property
+    def file(self) -> Path:
+        """The container."""
+        return self.place / "set.erofs"
+
+    def version(self) -> str:
+        return f"kilnfs {kilnfs().__version__}; {recipe(self.form, self.tree)}"
+
+    def recipe(self) -> str:
+        return recipe(self.form, self.tree)
+
+    def build(self) -> None:
+        make_image(self.tree, self.file, self.form)
+
+    def open(self, order: str) -> None:
+        self.image: Any = self.open_image()
+        self.index: Any = self.image.index("/")
+        if len(self.index) != len(self.tree):
+            raise RuntimeError(f"kilnfs: index has {len(self.index)} rows, the set has {len(self.tree)} files")
+
+    def open_image(self) -> Any:
+        """The image, opened as this contestant opens it."""
+        if self.open_file:
+            return kilnfs().open(self.open_file(self.file))
+        return kilnfs().open(str(self.file), mmap=True) if self.mapped else kilnfs().open(str(self.file))
+
+    def close(self) -> None:
+        self.image.close()
+
+    def local_order(self, batch: int, seed: int) -> list[list[int]]:
+        package = kilnfs()
+        sampler = getattr(package, "LocalityBatchSampler", None)
+        if sampler is None:
+            try:
+                import kilnfs.torch as torch_part
+
+                sampler = torch_part.LocalityBatchSampler
+            except ImportError as error:
+                raise Missing(f"no LocalityBatchSampler: {error}") from error
+        with package.open(str(self.file)) as image:
+            return [list(rows) for rows in sampler(image.index("/"), batch, seed=seed, drop_last=False)]
+
+
+class Read(Kilnfs):
+    """`Image.read(nid)`: one call for each sample, which gives `bytes`."""
+
+    takes_file_object = True
+
+    def open(self, order: str) -> None:
+        super().open(order)
+        self.nids = list(self.index.nids)
+
+    def read(self, ids: Sequence[int]) -> Sequence[Buffer]:
+        read, nids = self.image.read, self.nids
+        return [read(nids[i]) for i in ids]
+
+
+class ReadMany(Kilnfs):
+    """`Image.read_many(index, rows)`: one buffer for a batch."""
+
+    uses_threads = True
+    takes_file_object = True
+
+    def read(self, ids: Sequence[int]) -> Sequence[Buffer]:
+        batch: Sequence[Buffer] = self.image.read_many(self.index, rows=ids, threads=self.threads)
+        return batch
+
+
+class Views(Kilnfs):
+    """`Image.views(index, rows)` of an image that is mapped: no copy of what is stored plain."""
+
+    mapped = True
+
+    def read(self, ids: Sequence[int]) -> Sequence[Buffer]:
+        views: Sequence[Buffer] = self.image.views(self.index, rows=ids)
+        return views
+
+
+CALLS: dict[str, type[Kilnfs]] = {"read": Read, "read_many": ReadMany, "views, mmap": Views}
+
+
+def label(form: str, call: str) -> str:
+    """The label of a contestant of this module: `kilnfs stored, read_many`."""
+    return f"kilnfs {form}, {call}"
+
+
+def variants() -> list[type[Kilnfs]]:
+    """Each form of image with each call."""
+    made = []
+    for form in ("stored", *METHODS):
+        for call, base in CALLS.items():
+            names = {"label": label(form, call), "container": f"kiln-{form}", "form": form, "__doc__": base.__doc__}
+            made.append(type(f"{base.__name__}_{form}", (base,), names))
+    return made
+
+
+# What the cases of `special.py` measure of the package.
+
+
+def open_image(file: Path) -> Any:
+    """`kilnfs.open` with its defaults."""
+    return kilnfs().open(str(file))
+
+
+class IndexedSamples:
+    """A dataset of the map style over an image: opened in each process at first use, pickled as path and index."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with open_image(file) as image:
+            self.index: Any = image.index("/")
+        self.image: Any = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitems__(self, ids: list[int]) -> Sequence[Buffer]:
+        if self.image is None:
+            self.image = open_image(self.file)
+        samples: Sequence[Buffer] = self.image.read_many(self.index, rows=ids, threads=1)
+        return samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "index": self.index, "image": None}
