@@ -51,6 +51,8 @@ mod mounted;
 pub mod oci;
 mod packer;
 mod request;
+mod sources;
+mod way;
 
 pub use error::Error;
 pub use kiln_builder as builder;
@@ -66,8 +68,10 @@ pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
 pub use kiln_source as source;
 pub use mounted::{MountVia, MountedImage, mount};
-pub use packer::{Packed, Packer};
+pub use packer::{Estimated, Packed, Packer};
 pub use request::{ByPath, PackRequest, Unmatched};
+pub use sources::{SourceAt, open_sources};
+pub use way::{WayError, hint_way};
 
 use kiln_builder::AtomicFile;
 use kiln_read::ImageOptions;

@@ -1,15 +1,18 @@
 //! Packing with choices.
 
-use kiln_builder::{AtomicFile, BuildOptions, Choices, Existing, Out, Output, Preset, Progress, Summary};
+use kiln_builder::{
+    AtomicFile, BuildError, BuildOptions, Choices, Estimate, Existing, Interval, OptionError, Out, Output, PhaseClock,
+    Preset, Progress, Summary,
+};
 use kiln_format::KernelVersion;
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{Filter, HintRules, PathOrder, Policy};
-use kiln_source::{SourceOptions, Unreadable};
+use kiln_source::{Source, SourceOptions, Unreadable};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 use crate::request::{ByPath, PackRequest, Unmatched};
@@ -39,6 +42,7 @@ pub struct Packer {
     keep_going: bool,
     source_date_epoch: Option<i64>,
     existing: Existing,
+    dry_run: bool,
     filter: Filter,
     policy: Policy,
     by_path: ByPath,
@@ -62,6 +66,9 @@ pub struct Packed {
     /// Hints and paths of the order that are about nothing in the source.
     pub unmatched: Unmatched,
 }
+
+/// What an image will be, or why options cannot be had together.
+pub type Estimated = Result<Estimate, OptionError>;
 
 impl Packer {
     /// The preset [`Preset::Balanced`] for any kernel, on all processors, to a file that does not exist.
@@ -135,7 +142,13 @@ impl Packer {
         self
     }
 
-    /// End the work with an error once this is set.
+    /// Do everything but keep the image, which needs its room until the end.
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// End the work with an error once this is set: nothing is there under the image's name then.
     pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = stop;
         self
@@ -152,13 +165,59 @@ impl Packer {
     /// # Errors
     /// Options that cannot be had, a source that cannot be read, a file that exists, an output that cannot be written.
     pub fn pack(&self, source: impl AsRef<Path>, image: impl AsRef<Path>) -> Result<Packed, Error> {
+        // What cannot be had shows before the source is looked at.
         let file = AtomicFile::create(image.as_ref(), self.existing)?;
-        let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
-        let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
-        let options = BuildOptions { scratch_dir: file.dir_path().to_owned(), ..self.options()? };
-        let packed = self.pack_into(source.as_ref(), Out::from(&file), &outputs, options)?;
-        file.commit()?;
-        Ok(packed)
+        let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
+        self.pack_file(&*source, file)
+    }
+
+    /// As [`Packer::pack`], of any source: several as one ([`open_sources`](crate::open_sources)), what is in memory
+    /// ([`kiln_source::open_bytes`]), a tree that a program makes ([`DraftSource`](kiln_source::merge::DraftSource)).
+    ///
+    /// # Errors
+    /// As [`Packer::pack`].
+    pub fn pack_source(&self, source: &dyn Source, image: impl AsRef<Path>) -> Result<Packed, Error> {
+        self.pack_file(source, AtomicFile::create(image.as_ref(), self.existing)?)
+    }
+
+    /// What images of `source` will be, one for each of `presets`, with the other choices as they are; or why they cannot be had together.
+    ///
+    /// # Errors
+    /// A source that cannot be read; as [`kiln_builder::estimate()`].
+    pub fn estimate(&self, source: &dyn Source, presets: &[Preset]) -> Result<Vec<Estimated>, Error> {
+        let of_preset = |&preset| self.options_of(preset);
+        let all: Vec<_> = presets.iter().map(of_preset).collect();
+        // The scan asks for nothing that presets decide.
+        let Some(first) = all.iter().find_map(|options| options.as_ref().ok().cloned()) else {
+            return Ok(all.into_iter().filter_map(Result::err).map(Err).collect());
+        };
+        let request = self.request(source, &[]);
+        let clock = PhaseClock::start();
+        let scan = request.scan(&first)?;
+        clock.finish("scan");
+        let scanned = clock.phases()[0];
+        let mut estimates = Vec::new();
+        for options in all {
+            estimates.push(match options {
+                Err(refused) => Err(refused),
+                Ok(mut options) => {
+                    self.by_path.resolve(&scan.tree, &mut options);
+                    let mut estimate = request.estimate(&scan.tree, false, &options)?;
+                    estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
+                    estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
+                    Ok(estimate)
+                }
+            });
+        }
+        Ok(estimates)
+    }
+
+    /// The options of a build that all choices make together, without those by path.
+    ///
+    /// # Errors
+    /// Choices that cannot be had together.
+    pub fn build_options(&self) -> Result<BuildOptions, OptionError> {
+        self.options_of(self.choices.preset)
     }
 
     /// Pack the directory or image `source` into `output`, which is empty. On an error it holds rubbish.
@@ -166,29 +225,54 @@ impl Packer {
     /// # Errors
     /// As [`Packer::pack`].
     pub fn pack_to(&self, source: impl AsRef<Path>, output: &dyn Output) -> Result<Packed, Error> {
-        let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.options()? };
-        self.pack_into(source.as_ref(), Out { image: output, offset: 0, blob: None }, &[], options)
+        let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.build_options()? };
+        let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
+        self.pack_into(&*source, Out { image: output, offset: 0, blob: None }, &[], options)
     }
 
-    fn options(&self) -> Result<BuildOptions, Error> {
+    fn options_of(&self, preset: Preset) -> Result<BuildOptions, OptionError> {
         let Self { threads, keep_going, source_date_epoch, .. } = *self;
-        Ok(BuildOptions { threads, keep_going, source_date_epoch, ..self.choices.build_options()? })
+        let choices = Choices { preset, ..self.choices.clone() };
+        Ok(BuildOptions { threads, keep_going, source_date_epoch, ..choices.build_options()? })
+    }
+
+    fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
+        let Self { filter, policy, stop, .. } = self;
+        PackRequest { source, filter, policy, outputs, stop }
+    }
+
+    fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {
+        let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
+        let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
+        let options = BuildOptions { scratch_dir: file.dir_path().to_owned(), ..self.build_options()? };
+        let mut packed = self.pack_into(source, Out::from(&file), &outputs, options)?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(BuildError::Interrupted.into());
+        }
+        if !self.dry_run {
+            let clock = PhaseClock::start();
+            file.commit()?;
+            clock.finish("sync");
+            packed.summary.phases.extend(clock.phases());
+        }
+        Ok(packed)
     }
 
     fn pack_into(
         &self,
-        source: &Path,
+        source: &dyn Source,
         out: Out<'_>,
         outputs: &[FileId],
         mut options: BuildOptions,
     ) -> Result<Packed, Error> {
-        let source = kiln_source::open(source, &SourceOptions::default())?;
-        let Self { filter, policy, stop, .. } = self;
-        let request = PackRequest { source: &*source, filter, policy, outputs, stop };
+        let request = self.request(source, outputs);
+        let clock = PhaseClock::start();
         let scan = request.scan(&options)?;
         let unmatched = self.by_path.resolve(&scan.tree, &mut options);
+        clock.finish("scan");
         let progress = |progress| self.progress.iter().for_each(|tell| tell(progress));
-        let (summary, _) = request.build(&scan.tree, out, &options, &progress)?;
+        let (mut summary, _) = request.build(&scan.tree, out, &options, &progress)?;
+        summary.phases.splice(0..0, clock.phases());
         Ok(Packed { summary, skipped: scan.skipped, unmatched })
     }
 }

@@ -33,6 +33,6 @@ pub use input::stream_format::StreamFormat;
 pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
-pub use open::{KINDS, open, open_as};
+pub use open::{KINDS, open, open_as, open_bytes};
 pub use source::{Scan, ScanOptions, Scanned, Source};
 pub use stored::{Run, StoredFiles};

@@ -1,7 +1,12 @@
 //! Several sources as one: later ones over earlier ones, as overlayfs shows its layers, or below a directory of their own.
 
 pub(crate) mod contents;
+mod draft;
+mod draft_source;
 pub(crate) mod overlay;
+
+pub use draft::Draft;
+pub use draft_source::DraftSource;
 
 use kiln_builder::tree::{Builder, Metadata};
 use kiln_format::BlockBits;

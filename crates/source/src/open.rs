@@ -1,6 +1,8 @@
 //! The door for sources.
 
+use kiln_read::ReadAt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::archive::cpio::source as cpio;
 use crate::archive::tar::source as tar;
@@ -53,4 +55,16 @@ pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Re
         return Err(SourceError::Options { path: what.to_owned(), reason });
     }
     open_candidate(kinds, if kinds.len() == 1 { candidate.of_given_kind() } else { candidate })
+}
+
+/// What `bytes` are, by their content: an archive or an image, compressed or not, which errors call `name`.
+///
+/// # Errors
+/// No kind recognises them; those of the kind.
+pub fn open_bytes(
+    bytes: Arc<dyn ReadAt>,
+    name: &Path,
+    options: &SourceOptions,
+) -> Result<Box<dyn Source>, SourceError> {
+    open_candidate(KINDS, Candidate::of_bytes(name, options, bytes)?)
 }

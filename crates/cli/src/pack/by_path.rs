@@ -1,18 +1,14 @@
 //! Options about single files, by their paths.
 
 use super::tree_args::{named, read, read_or_stdin, usage};
-use crate::console::size;
 use crate::exit::Failure;
 use kiln::ByPath;
-use kiln_builder::{BuildOptions, OptionProblem, PclusterLimits, check_method};
+use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
 use kiln_source::filter::{Hint, HintRules, PathOrder, lines};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// Pclusters where neither the hint nor anything else says how large they are.
-const PCLUSTER_LEN: u32 = 64 << 10;
 
 #[derive(clap::Args)]
 pub struct ByPathArgs {
@@ -88,23 +84,7 @@ impl Base<'_> {
 
     /// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
-        if text == "none" {
-            return Ok(None);
-        }
-        let refuse = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{text}: {reason}"));
-        let (algorithm, len) = text.split_once(':').map_or((text, None), |(algorithm, len)| (algorithm, Some(len)));
-        let asked = len.map(|len| size::parse(len).map_err(|error| refuse(&error))).transpose()?;
-        let default_len = self.options.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
-        let spec = match (algorithm, self.options.compression) {
-            ("", Some(spec)) => spec,
-            ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
-            _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
-        };
-        let limits = PclusterLimits::new(spec.method, self.options);
-        let refuse = |problem: OptionProblem| Failure::Usage(problem.message(text));
-        let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(len)).map_err(refuse)?;
-        check_method(spec.method, self.options.kernel).map_err(refuse)?;
-        Ok(Some(Spec { pcluster_len, ..spec }))
+        kiln::hint_way(text, self.options).map_err(usage)
     }
 }
 

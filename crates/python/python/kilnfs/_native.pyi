@@ -1,7 +1,7 @@
 """What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, Self, final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypedDict, final
 
 from typing_extensions import Buffer
 
@@ -194,3 +194,48 @@ class LocalityOrder:
     def order(self, epoch: int) -> memoryview: ...  # 'I', all batches of all ranks
     def upcoming(self, epoch: int, step: int) -> memoryview: ...  # 'I', rows of the window behind that of `step`, in stored order
     def report(self, epoch: int, labels: Buffer | None = None) -> dict[str, float]: ...
+
+class PackOptions(TypedDict):
+    """Options of an image, all of them. Paths and globs are bytes."""
+
+    preset: str
+    compress: str | None
+    unit: int | None  # bytes
+    kernel: str | None
+    order: str | None  # path, shuffle or list; None: shuffle where files are stored by themselves, else path
+    order_list: bytes  # of the order `list`: paths with a zero byte behind each
+    seed: int
+    exclude: list[bytes]
+    hints: list[tuple[bytes, str]]
+    owner: tuple[int, int] | None
+    mtime: str | None  # keep, clamp:SECS or SECS
+    dedupe: str | None  # parts, files or off
+    threads: int | None
+    overwrite: bool
+    dry_run: bool
+
+def pack(
+    sources: list[tuple[bytes, bytes]],  # path, and the directory that its root becomes
+    image: bytes,
+    options: PackOptions,
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]:
+    """Pack sources as one into a new file, on threads that end with the call. Signals are handled meanwhile."""
+
+def estimate(sources: list[tuple[bytes, bytes]], presets: list[str], options: PackOptions) -> list[dict[str, Any]]: ...
+@final
+class Builder:
+    """A tree in the making. Methods may be called from any thread. `meta` is (permissions, uid, gid, mtime in nanoseconds)."""
+
+    def __new__(cls, spool_dir: bytes | None = None) -> Self: ...
+    def close(self) -> None: ...
+    def add_bytes(self, at: bytes, data: bytes, meta: tuple[int, int, int, int]) -> None: ...
+    def add_many(self, files: Iterable[tuple[bytes, bytes]], meta: tuple[int, int, int, int]) -> int: ...
+    def add_file(self, host: bytes, at: bytes) -> None: ...
+    def add_tree(self, source: bytes, at: bytes) -> None: ...
+    def from_tar(self, file: Any, at: bytes, name: bytes) -> None: ...
+    def mkdir(self, at: bytes, meta: tuple[int, int, int, int]) -> None: ...
+    def symlink(self, target: bytes, at: bytes, meta: tuple[int, int, int, int]) -> None: ...
+    def link(self, existing: bytes, at: bytes) -> None: ...
+    def setxattr(self, at: bytes, name: bytes, value: bytes) -> None: ...
+    def write(self, image: bytes, options: PackOptions, progress: Callable[[int, int], object] | None) -> dict[str, Any]: ...

@@ -29,10 +29,26 @@ impl MergedContents {
     /// # Errors
     /// More files than a tree can have.
     pub(super) fn next_id(&mut self, tree: &Tree) -> Result<u32, TreeError> {
+        self.take(content_count(tree))
+    }
+
+    /// The first of `count` numbers that follow each other.
+    ///
+    /// # Errors
+    /// More files than a tree can have.
+    pub(super) fn take(&mut self, count: u32) -> Result<u32, TreeError> {
         let first = self.next;
-        let next = first.checked_add(content_count(tree));
+        let next = first.checked_add(count);
         self.next = next.ok_or(TreeError { path: Vec::new(), problem: TreeProblem::TooManyNodes })?;
         Ok(first)
+    }
+
+    /// Add the contents that have the last `count` numbers that were taken, if any, and are on no device. They are not opened by path.
+    pub(super) fn add_last(&mut self, count: u32, contents: Box<dyn Contents>) {
+        if count > 0 {
+            let (first, first_device) = (self.next - count, self.devices.len());
+            self.parts.push(PartContents { first, contents, prefix_len: 0, first_device });
+        }
     }
 
     /// Add the contents of a tree, whose numbers begin where [`MergedContents::next_id`] said, and whose root lies at `at`.

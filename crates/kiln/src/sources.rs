@@ -1,0 +1,45 @@
+//! Several sources as one.
+
+use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::{Source, SourceError, SourceOptions};
+use std::path::PathBuf;
+
+/// A source, and where in the tree its root lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceAt {
+    /// What is packed: a directory, an archive, an image, by its content.
+    pub path: PathBuf,
+    /// The directory that its root becomes; empty: the root itself.
+    pub at: Vec<u8>,
+}
+
+/// Open sources as one: later ones lie over earlier ones, as overlayfs shows its layers.
+///
+/// # Errors
+/// No sources; one that cannot be read, or is none.
+///
+/// ```
+/// use kiln::{Packer, SourceAt, source::SourceOptions};
+///
+/// # let tmp = tempfile::tempdir().unwrap();
+/// # let (base, tool, image) = (tmp.path().join("base"), tmp.path().join("tool"), tmp.path().join("image.erofs"));
+/// # for dir in [&base, &tool] { std::fs::create_dir(dir).unwrap(); std::fs::write(dir.join("file"), "text").unwrap(); }
+/// let parts = [SourceAt { path: base, at: b"".to_vec() }, SourceAt { path: tool, at: b"opt/tool".to_vec() }];
+/// let source = kiln::open_sources(&parts, &SourceOptions::default())?;
+/// assert_eq!(Packer::new().pack_source(&*source, &image)?.summary.files, 2);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+pub fn open_sources(parts: &[SourceAt], options: &SourceOptions) -> Result<Box<dyn Source>, crate::Error> {
+    if let [SourceAt { path, at }] = parts
+        && at.iter().all(|&b| b == b'/')
+    {
+        return Ok(kiln_source::open(path, options)?);
+    }
+    if parts.is_empty() {
+        let reason = "name one source at least";
+        return Err(SourceError::Options { path: PathBuf::new(), reason }.into());
+    }
+    let part = |part: &SourceAt| Ok(Part::new(kiln_source::open(&part.path, options)?, &part.at));
+    let parts = parts.iter().map(part).collect::<Result<_, SourceError>>()?;
+    Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
+}

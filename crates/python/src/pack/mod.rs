@@ -1,0 +1,75 @@
+//! Packing: `pack`, `estimate`, and the native side of `Builder`.
+
+mod builder;
+mod errors;
+pub(crate) mod interrupt;
+mod options;
+mod result;
+
+use kiln::source::SourceOptions;
+use kiln::{Preset, SourceAt};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use errors::to_py;
+use interrupt::Meter;
+use options::Options;
+
+/// Put all of it into the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<builder::Builder>()?;
+    module.add_function(wrap_pyfunction!(pack, module)?)?;
+    module.add_function(wrap_pyfunction!(estimate, module)?)
+}
+
+/// Pack sources, (path, directory of the image), into a new file.
+#[pyfunction]
+fn pack<'py>(
+    py: Python<'py>,
+    sources: Vec<(Vec<u8>, Vec<u8>)>,
+    image: Vec<u8>,
+    options: Options,
+    progress: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (sources, image) = (parts(sources), path(image));
+    let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
+    let plan = options.plan(Arc::clone(&stop), &meter)?;
+    let packed = interrupt::run(py, &stop, &mut meter.reporter(progress), || {
+        let source = kiln::open_sources(&sources, &SourceOptions::default())?;
+        plan.packer.pack_source(&*source, &image)
+    })?;
+    let packed = packed.map_err(|error| to_py(py, error, Some(&image)))?;
+    result::packed(py, &packed, plan.order)
+}
+
+/// What images of the sources will be, one for each preset.
+#[pyfunction]
+fn estimate<'py>(
+    py: Python<'py>,
+    sources: Vec<(Vec<u8>, Vec<u8>)>,
+    presets: Vec<String>,
+    options: Options,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let sources = parts(sources);
+    let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
+    let packer = options.plan(Arc::clone(&stop), &meter)?.packer;
+    let kinds = presets.iter().map(|name| options::preset(name)).collect::<PyResult<Vec<Preset>>>()?;
+    let estimates = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
+        let source = kiln::open_sources(&sources, &SourceOptions::default())?;
+        packer.estimate(&*source, &kinds)
+    })?;
+    let estimates = estimates.map_err(|error| to_py(py, error, None))?;
+    presets.iter().zip(&estimates).map(|(preset, estimate)| result::estimated(py, preset, estimate)).collect()
+}
+
+fn parts(sources: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<SourceAt> {
+    sources.into_iter().map(|(source, at)| SourceAt { path: path(source), at }).collect()
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}

@@ -1,0 +1,120 @@
+//! Contents of a draft that are not in its spool.
+
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use rustix::fs::{Mode, OFlags, open};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::dir::contents::{Stamp, open_beneath, open_changed_beneath, open_stamped_beneath};
+use crate::dir::entry::{Entry, look};
+use crate::merge::contents::MergedContents;
+
+/// What is somewhere on this system.
+pub(super) struct HostEntry {
+    /// Its path without symbolic links and the slash in front: it leads to the same file, whatever happens to the links.
+    pub(super) path: Box<[u8]>,
+    pub(super) entry: Entry,
+}
+
+/// What `path` leads to.
+///
+/// # Errors
+/// Errors of the system.
+pub(super) fn look_at(path: &Path) -> io::Result<HostEntry> {
+    let real = fs::canonicalize(path)?;
+    let real = real.as_os_str().as_bytes().strip_prefix(b"/").ok_or(io::ErrorKind::InvalidInput)?;
+    let (dir, name) = match real.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&real[..at], &real[at + 1..]),
+        None => (&b""[..], real),
+    };
+    let dir = open_beneath(open_root()?.as_fd(), dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    Ok(HostEntry { entry: look(dir.as_fd(), &CString::new(name)?)?, path: real.into() })
+}
+
+fn open_root() -> io::Result<OwnedFd> {
+    Ok(open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Regular files of this system that were added one behind the other.
+#[derive(Default)]
+pub(super) struct HostFiles {
+    /// The system's root directory: opened once for all files of a draft.
+    root: Option<Arc<OwnedFd>>,
+    files: Vec<(Box<[u8]>, Stamp)>,
+}
+
+impl HostFiles {
+    /// Add the file at a path as [`HostEntry`] has it, with this stamp.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(super) fn add(&mut self, path: Box<[u8]>, stamp: Stamp) -> io::Result<()> {
+        if self.root.is_none() {
+            self.root = Some(Arc::new(open_root()?));
+        }
+        self.files.push((path, stamp));
+        Ok(())
+    }
+
+    /// How many there are since the last call, and their contents.
+    pub(super) fn take(&mut self) -> (u32, Box<dyn Contents>) {
+        let files = Self { root: self.root.clone(), files: std::mem::take(&mut self.files) };
+        (files.files.len() as u32, Box::new(files))
+    }
+
+    fn file(&self, id: ContentId) -> io::Result<(&OwnedFd, &[u8], Stamp)> {
+        let (path, stamp) = &self.files[id.0 as usize];
+        // It is opened before the first file is added.
+        let root = self.root.as_deref().ok_or(io::ErrorKind::NotFound)?;
+        Ok((root, path, *stamp))
+    }
+}
+
+impl Contents for HostFiles {
+    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (root, path, stamp) = self.file(id)?;
+        open_stamped_beneath(root.as_fd(), path, stamp)
+    }
+
+    fn open_changed(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (root, path, stamp) = self.file(id)?;
+        open_changed_beneath(root.as_fd(), path, stamp)
+    }
+}
+
+/// The contents of a draft.
+pub(super) struct DraftContents {
+    pub(super) base: MergedContents,
+    /// Paths at which the base knows contents whose files have further names.
+    pub(super) moved: HashMap<u32, Box<[u8]>>,
+}
+
+impl DraftContents {
+    fn path<'p>(&'p self, id: ContentId, path: &'p [u8]) -> &'p [u8] {
+        self.moved.get(&id.0).map_or(path, |path| path)
+    }
+}
+
+impl Contents for DraftContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.base.open(id, self.path(id, path))
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.base.open_changed(id, self.path(id, path))
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.base.devices()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        self.base.placed(id, len)
+    }
+}

@@ -1,0 +1,118 @@
+//! Files of a draft that were given as bytes: one behind the other in a nameless file.
+
+use kiln_builder::tree::Contents;
+use kiln_read::{RangeMut, ReadAt};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
+
+use crate::input::spool::SpoolPlace;
+use crate::stored::StoredFiles;
+
+/// Bytes that wait in memory until they are written together.
+const BUFFER_LEN: usize = 1 << 20;
+
+/// Files in the spool.
+pub(super) struct SpooledFiles {
+    place: SpoolPlace,
+    bytes: Arc<SpooledBytes>,
+    /// What is to be written at `written_len`.
+    buffer: Vec<u8>,
+    written_len: u64,
+    /// Files that were added one behind the other.
+    files: StoredFiles,
+    count: u32,
+}
+
+/// The nameless file, once there is one.
+#[derive(Default)]
+struct SpooledBytes(OnceLock<File>);
+
+impl SpooledFiles {
+    /// No files. They will be kept in `place`.
+    pub(super) fn new(place: SpoolPlace) -> Self {
+        let (bytes, buffer, files) = (Arc::default(), Vec::new(), StoredFiles::default());
+        Self { place, bytes, buffer, written_len: 0, files, count: 0 }
+    }
+
+    /// Add a file that holds `bytes`.
+    ///
+    /// # Errors
+    /// More than may be kept; errors of the system.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.place.take(bytes.len() as u64)?;
+        if self.buffer.len() + bytes.len() > BUFFER_LEN {
+            self.write_out()?;
+        }
+        let start = self.written_len + self.buffer.len() as u64;
+        match bytes.len() > BUFFER_LEN {
+            true => self.write(bytes)?,
+            false => self.buffer.extend_from_slice(bytes),
+        }
+        self.files.whole(start..start + bytes.len() as u64);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// How many files were added since the last call, and their contents, which can be read after [`SpooledFiles::write_out`].
+    pub(super) fn take(&mut self) -> (u32, Box<dyn Contents>) {
+        let files = Arc::new(std::mem::take(&mut self.files));
+        (std::mem::take(&mut self.count), Box::new(files.in_archive(Arc::clone(&self.bytes) as Arc<dyn ReadAt>)))
+    }
+
+    /// Write what waits in memory.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(super) fn write_out(&mut self) -> io::Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let written = if buffer.is_empty() { Ok(()) } else { self.write(&buffer) };
+        // What could not be written stays: files that were added have their places in it.
+        self.buffer = buffer;
+        written?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = match self.bytes.0.get() {
+            Some(file) => file,
+            None => {
+                let file = self.place.create()?.into_file();
+                self.bytes.0.get_or_init(|| file)
+            }
+        };
+        let written = file.write_all_at(bytes, self.written_len);
+        written.map_err(|error| self.place.write_error("what was added", &error))?;
+        self.written_len += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl SpooledBytes {
+    fn file(&self) -> io::Result<&File> {
+        // Empty files alone need none.
+        self.0.get().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl ReadAt for SpooledBytes {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file()?.metadata()?.len())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
+        self.file()?.read_exact_at(buf, off)
+    }
+
+    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
+    }
+
+    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn will_need(&self, _off: u64, _len: u64) {}
+}
