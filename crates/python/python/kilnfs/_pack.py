@@ -220,7 +220,7 @@ class Builder:
         """
         name = getattr(fileobj, "name", None)
         label = os.fsencode(name) if isinstance(name, (str, bytes)) else b"<archive>"
-        self._native.from_tar(fileobj, tree_path(at), label)
+        self._native.add_archive(fileobj, tree_path(at), label)
 
     def mkdir(self, at: TreePath, *, mode: int = 0o755, mtime: float | None = None, owner: tuple[int, int] = (0, 0)) -> None:
         """A directory, or other metadata for the one that is there. Parents that are missing are made."""
@@ -278,6 +278,7 @@ def pack_options(
     order: str | Iterable[TreePath] | None = None,
     seed: int = 0,
     exclude: Iterable[str | bytes] = (),
+    only: bytes | None = None,
     hints: Hints | None = None,
     owner: tuple[int, int] | None = None,
     mtime: int | str | None = None,
@@ -286,7 +287,7 @@ def pack_options(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> _native.PackOptions:
-    """The options as the native module takes them."""
+    """The options as the native module takes them. `only`: the only paths that are packed, with a zero byte behind each."""
     if isinstance(exclude, (str, bytes)):
         raise TypeError(f"exclude={exclude!r}: a list of globs is wanted, not one")
     if not 0 <= seed < 1 << 64:
@@ -311,6 +312,7 @@ def pack_options(
         "order_list": listed,
         "seed": seed,
         "exclude": [tree_path(glob) for glob in exclude],
+        "only": only,
         "hints": [(tree_path(glob), "none" if way is None else way) for glob, way in ways],
         "owner": owner,
         "mtime": None if mtime is None else str(mtime),

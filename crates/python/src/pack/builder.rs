@@ -95,7 +95,7 @@ impl Builder {
     }
 
     /// Lay an archive, which `read(size)` of a file object gives, over what lies at `at`.
-    fn from_tar(&self, py: Python<'_>, file: &Bound<'_, PyAny>, at: &[u8], name: Vec<u8>) -> PyResult<()> {
+    fn add_archive(&self, py: Python<'_>, file: &Bound<'_, PyAny>, at: &[u8], name: Vec<u8>) -> PyResult<()> {
         self.with(py, |_| Ok(()))?;
         let (name, options) = (path(name), &self.options);
         let dir = options.spool_dir.clone().unwrap_or_else(Spool::default_dir);

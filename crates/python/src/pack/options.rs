@@ -2,7 +2,7 @@
 
 use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
-use kiln::source::filter::{Filter, Hint, HintRules, IdBase, IdPolicy, PathOrder, Policy, Rule, Rules};
+use kiln::source::filter::{Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules};
 use kiln::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -28,6 +28,8 @@ pub(super) struct Options {
     order_list: Vec<u8>,
     seed: u64,
     exclude: Vec<Vec<u8>>,
+    /// Only these paths and their parents, with a zero byte behind each.
+    only: Option<Vec<u8>>,
     hints: Vec<(Vec<u8>, String)>,
     owner: Option<(u32, u32)>,
     mtime: Option<String>,
@@ -126,7 +128,9 @@ impl Options {
     fn filter(&self) -> PyResult<Filter> {
         let refuse = |error| refusal_of("exclude", error);
         let rules = self.exclude.iter().map(|glob| Rule::new(glob)).collect::<Result<_, _>>().map_err(refuse)?;
-        Ok(Filter { rules: vec![Rules::new(rules).map_err(refuse)?], ..Filter::default() })
+        let only = self.only.as_deref().map(|paths| PathList::parse(paths, "only"));
+        let only = only.transpose().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Filter { rules: vec![Rules::new(rules).map_err(refuse)?], only, ..Filter::default() })
     }
 
     fn policy(&self) -> PyResult<Policy> {

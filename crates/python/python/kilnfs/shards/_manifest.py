@@ -1,0 +1,210 @@
+"""What a set of shards consists of: `manifest.json`, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ._pack import RECORD_MAX_LEN, _record_name, uuid_of
+from ._plan import DIRECTORIES, PLAN_DIR, _digest
+from ._store import is_remote, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ._plan import PlanEntry
+    from ._store import Store
+
+FORMAT = "kilnfs-shards"
+VERSION = 1
+NAME = "manifest.json"
+MANIFEST_MAX_LEN = 256 << 20
+DIRECTORIES_MAX_LEN = 1 << 30
+SHARDS_MAX = 1 << 22
+_COUNT_MAX = (1 << 63) - 1
+
+
+class ManifestError(ValueError):
+    """A manifest is not what it should be. The message names the file, the record, the field and the value."""
+
+
+class Manifest:
+    """Names and counts of all shards, in columns: some 200 bytes a shard."""
+
+    __slots__ = ("by", "directories", "directories_digest", "first", "names", "sample_ends", "seed", "sizes", "url", "uuids")
+
+    def __init__(self, url: str, fields: dict[str, Any], *, absolute: bool = False) -> None:
+        self.url = url
+        """The directory of the manifest."""
+        check = _Checker(f"{url}/{NAME}")
+        if check.text(fields, "", "format") != FORMAT:
+            raise check.error("", "format", fields["format"], f"not {FORMAT!r}")
+        if check.count(fields, "", "version") != VERSION:
+            raise check.error("", "version", fields["version"], f"this kilnfs reads version {VERSION}")
+        self.by = check.text(fields, "", "by")
+        if self.by not in ("hash", "path"):
+            raise check.error("", "by", self.by, "neither 'hash' nor 'path'")
+        self.seed = check.count(fields, "", "seed", maximum=(1 << 64) - 1)
+        self.directories = _place(check.text(fields, "", "directories"), url, absolute, check, "", "directories")
+        self.directories_digest = check.text(fields, "", "directories_digest")
+        shards = fields.get("shards")
+        if not isinstance(shards, list) or not 0 < len(shards) <= SHARDS_MAX:
+            what = f"a list of {len(shards)}" if isinstance(shards, list) else shards
+            raise check.error("", "shards", what, f"not a list of 1 to {SHARDS_MAX} records")
+        self.names: list[str] = []
+        self.uuids: list[str] = []
+        self.first: list[bytes] = []
+        self.sizes = array("Q")
+        samples = array("Q")
+        for number, shard in enumerate(shards):
+            record = f"shards[{number}]"
+            if not isinstance(shard, dict):
+                raise check.error(record, "", shard, "no object")
+            self.names.append(_place(check.text(shard, record, "name"), url, absolute, check, record, "name"))
+            self.uuids.append(check.uuid(shard, record, "uuid"))
+            self.sizes.append(check.count(shard, record, "image_bytes"))
+            samples.append(check.count(shard, record, "samples"))
+            if self.by == "path":
+                self.first.append(check.text(shard, record, "first").encode("utf-8", "surrogateescape"))
+        total = sum(samples)
+        if check.count(fields, "", "samples") != total:
+            raise check.error("", "samples", fields["samples"], f"the shards have {total}")
+        if total > _COUNT_MAX:
+            raise check.error("", "samples", total, f"more than {_COUNT_MAX}")
+        self.sample_ends = array("Q", accumulate(samples))
+        """Samples of each shard and of those before it."""
+
+    @property
+    def samples(self) -> int:
+        """Regular files of all shards."""
+        return self.sample_ends[-1]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
+    """Write `manifest.json` beside the shards, from the plan and what `pack` has returned for each entry. Returns its path or URL.
+
+    Raises ValueError that names the shard where one is missing, was packed by another plan, or is not what its record says.
+    """
+    if not plan:
+        raise ValueError("plan: it has no shards")
+    first = plan[0]
+    store = store_of(first.into)
+    numbers = [entry.number for entry in plan]
+    if numbers != list(range(first.count)) or any(entry.into != first.into for entry in plan):
+        raise ValueError(f"plan: {len(plan)} entries, which are not the {first.count} of one plan in their order")
+    records = {record["name"]: record for record in done}
+    shards = []
+    for entry in plan:
+        record = records.pop(entry.name, None)
+        if record is None:
+            raise ValueError(f"{entry.into}/{entry.name}: missing: no record of it was given")
+        _check_shard(store, entry, record)
+        shard = {key: record[key] for key in ("name", "uuid", "files", "samples", "bytes", "image_bytes")}
+        shards.append({**shard, "first": entry.first} if entry.by == "path" else shard)
+    if records:
+        raise ValueError(f"{next(iter(records))}: not a shard of this plan")
+    directories = store.read(f"{PLAN_DIR}/{DIRECTORIES}", DIRECTORIES_MAX_LEN)
+    if _digest(directories) != first.directories_digest:
+        raise ValueError(f"{first.into}/{PLAN_DIR}/{DIRECTORIES}: not the list of this plan")
+    store.write(DIRECTORIES, directories)
+    fields = {
+        "format": FORMAT,
+        "version": VERSION,
+        "by": first.by,
+        "seed": first.seed,
+        "samples": sum(shard["samples"] for shard in shards),
+        "files": sum(shard["files"] for shard in shards),
+        "bytes": sum(shard["bytes"] for shard in shards),
+        "directories": DIRECTORIES,
+        "directories_digest": first.directories_digest,
+        "shards": shards,
+    }
+    # What a reader would refuse is not written.
+    Manifest(store.url, fields)
+    store.write(NAME, json.dumps(fields, indent=1).encode())
+    return f"{store.url}/{NAME}"
+
+
+def read_manifest(place: str, *, absolute: bool = False) -> Manifest:
+    """The manifest at a path or URL. Names that lead out of its directory are refused; absolute ones are, too, unless asked for."""
+    url, _, name = place.rpartition("/")
+    store = store_of(url if url else ("/" if place.startswith("/") else "."))
+    try:
+        fields = json.loads(store.read(name, MANIFEST_MAX_LEN))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ManifestError(f"{place}: no JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ManifestError(f"{place}: no JSON object")
+    return Manifest(store.url, fields, absolute=absolute)
+
+
+def _check_shard(store: Store, entry: PlanEntry, record: dict[str, Any]) -> None:
+    """Refuse a shard that is not what both its records say."""
+    place = f"{entry.into}/{entry.name}"
+    if record.get("entry") != entry.digest:
+        raise ValueError(f"{place}: packed by another plan: entry={record.get('entry')!r}, and this plan has {entry.digest!r}")
+    try:
+        stored = json.loads(store.read(_record_name(entry), RECORD_MAX_LEN))
+    except FileNotFoundError:
+        raise ValueError(f"{place}: missing: it has no record {_record_name(entry)}") from None
+    for field in ("entry", "uuid", "files", "samples", "bytes", "image_bytes"):
+        if stored.get(field) != record.get(field):
+            raise ValueError(f"{place}: differs: {field}={record.get(field)!r} was returned, {stored.get(field)!r} is recorded")
+    size = store.size(entry.name)
+    if size is None:
+        raise ValueError(f"{place}: missing")
+    if size != record["image_bytes"]:
+        raise ValueError(f"{place}: differs: it has {size} bytes, and its record says image_bytes={record['image_bytes']}")
+    uuid = uuid_of(store, entry.name)
+    if uuid != record["uuid"]:
+        raise ValueError(f"{place}: differs: its UUID is {uuid}, and its record says {record['uuid']}")
+
+
+def _place(name: str, url: str, absolute: bool, check: _Checker, record: str, field: str) -> str:
+    """A name in a manifest as a path or URL."""
+    if "\0" in name or not name:
+        raise check.error(record, field, name, "not a name")
+    if name.startswith("/") or "://" in name:
+        if absolute:
+            return name
+        raise check.error(record, field, name, "an absolute name: open the manifest with absolute=True if it is to be trusted")
+    if ".." in name.split("/"):
+        raise check.error(record, field, name, "leads out of the manifest's directory")
+    return f"{url}/{name}" if is_remote(url) else posixpath.join(url, name)
+
+
+class _Checker:
+    """Fields of JSON objects that have the right types."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def error(self, record: str, field: str, value: object, reason: str) -> ManifestError:
+        where = ".".join(part for part in (record, field) if part)
+        shown = repr(value)
+        return ManifestError(f"{self.place}: {where} = {shown if len(shown) <= 120 else shown[:117] + '...'}: {reason}")
+
+    def text(self, fields: dict[str, Any], record: str, field: str) -> str:
+        value = fields.get(field)
+        if not isinstance(value, str):
+            raise self.error(record, field, value, "no text")
+        return value
+
+    def uuid(self, fields: dict[str, Any], record: str, field: str) -> str:
+        value = self.text(fields, record, field)
+        parts = value.split("-")
+        if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not set("".join(parts)) <= set("0123456789abcdef"):
+            raise self.error(record, field, value, "no UUID")
+        return value
+
+    def count(self, fields: dict[str, Any], record: str, field: str, maximum: int = _COUNT_MAX) -> int:
+        value = fields.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
+            raise self.error(record, field, value, f"not a whole number from 0 to {maximum}")
+        return value

@@ -1,0 +1,339 @@
+"""kilnfs.pack and estimate."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import packing
+import pytest
+from kilnfs._pack import Estimate, estimate, pack
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return packing.tree(tmp_path / "source")
+
+
+def test_the_image_holds_the_tree(source: Path, tmp_path: Path) -> None:
+    result = pack(source, tmp_path / "image.erofs")
+    assert packing.contents(tmp_path / "image.erofs", tmp_path) == packing.files(source)
+    # The hard link is a name of a file that counts once.
+    assert result.files == 60
+    assert result.bytes == sum(len(data) for name, data in packing.files(source).items() if name != "hardlink")
+    assert result.image_bytes == os.path.getsize(tmp_path / "image.erofs")
+    assert result.order == "shuffle" and result.warnings == () and result.peak_bytes > 1 << 20
+    assert result.seconds > 0 and result.cpu_seconds > 0
+    assert pickle.loads(pickle.dumps(result)) == result and "files=60" in repr(result)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, threads: int) -> None:
+    packing.kiln("pack", "--preset", "balanced", "--kernel", "6.6", "--mtime", "7", "--exclude", "class-1/", source, tmp_path / "a")
+    pack(source, tmp_path / "b", preset="balanced", kernel="6.6", mtime=7, exclude=["class-1/"], threads=threads)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_every_option_shows(source: Path, tmp_path: Path) -> None:
+    def made(**options: object) -> bytes:
+        pack(source, tmp_path / "image", overwrite=True, **options)  # type: ignore[arg-type]
+        return (tmp_path / "image").read_bytes()
+
+    plain = made(order="path")
+    assert made(order="path") == plain
+    for options in [
+        {"compress": "none"}, {"compress": "lzma,6"}, {"unit": 4096}, {"exclude": ["*0.txt"]}, {"hints": {"*.txt": "lz4"}},
+        {"owner": (5, 6)}, {"mtime": 5}, {"preset": "fast"}, {"order": ["class-4/0059.txt", "class-3"]},
+    ]:  # fmt: skip
+        assert made(**{"order": "path", **options}) != plain, options
+    assert made(order=["class-4/0059.txt", b"nothing", "nor/this"])
+    result = pack(source, tmp_path / "image", order=["nothing", "nor/this"], hints={"*.nothing": "lz4"}, overwrite=True)
+    assert result.warnings == ("order: nothing is at 'nothing', nor 1 more", "hints: nothing matches '*.nothing'")
+
+
+def test_duplicates_are_stored_once_unless_told(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    noise = random.Random(3).randbytes(100_000)
+    for name in "ab":
+        (tmp_path / "source" / name).write_bytes(noise)
+    sizes = {way: pack(tmp_path / "source", tmp_path / way, dedupe=way).image_bytes for way in ("files", "off")}  # type: ignore[arg-type]
+    assert sizes["off"] - sizes["files"] > 90_000
+
+
+def test_shuffle_is_another_order_of_the_same_files(source: Path, tmp_path: Path) -> None:
+    images = {}
+    for name, options in {"path": {"order": "path"}, "one": {"seed": 1}, "two": {"seed": 2}, "again": {"seed": 1}}.items():
+        pack(source, tmp_path / name, compress="none", **options)  # type: ignore[arg-type]
+        images[name] = (tmp_path / name).read_bytes()
+        assert packing.contents(tmp_path / name, tmp_path) == packing.files(source)
+    assert images["one"] == images["again"]
+    assert len(set(images.values())) == 3
+
+
+def test_the_default_order_suits_the_preset(source: Path, tmp_path: Path) -> None:
+    orders = {preset: pack(source, tmp_path / preset, preset=preset).order for preset in ("plain", "fast", "balanced", "archive", "dataset")}  # type: ignore[arg-type]
+    assert orders == {"plain": "shuffle", "fast": "path", "balanced": "path", "archive": "path", "dataset": "shuffle"}
+    assert pack(source, tmp_path / "x", preset="fast", compress="none").order == "shuffle"
+
+
+def archives(source: Path, tmp: Path) -> dict[str, Path]:
+    """The tree as every kind of source that can be made here."""
+    made = {"directory": source}
+    for name, mode in {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz", "tar.bz2": "w:bz2"}.items():
+        made[name] = tmp / f"source.{name}"
+        with tarfile.open(made[name], mode) as tar:  # type: ignore[call-overload]
+            tar.add(source, ".")
+    made["zip"] = tmp / "source.zip"
+    with zipfile.ZipFile(made["zip"], "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in packing.files(source).items():
+            archive.writestr(name, data)
+    made["erofs"] = tmp / "source.erofs"
+    packing.kiln("pack", source, made["erofs"])
+    made["cpio"] = tmp / "source.cpio"
+    packing.kiln("export", made["erofs"], made["cpio"])
+    made["mtree"] = tmp / "source.mtree"
+    made["tar.zst"] = tmp / "source.tar.zst"
+    packing.kiln("export", made["erofs"], made["tar.zst"])
+    made.pop("mtree")
+    for name, command in {
+        "squashfs": ["mksquashfs", source, tmp / "source.squashfs", "-quiet", "-no-progress"],
+        "ext4": ["mke2fs", "-q", "-t", "ext4", "-d", source, tmp / "source.ext4", "8M"],
+    }.items():
+        if shutil.which(str(command[0])):
+            subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+            made[name] = tmp / f"source.{name}"
+    made["oci"] = tmp / "source.oci.tar"
+    oci_archive(made["tar"], made["oci"])
+    return made
+
+
+def oci_archive(layer: Path, path: Path) -> None:
+    """An archive as `docker save` writes it, of one layer."""
+    with tarfile.open(path, "w") as tar:
+        for name, data in {
+            "layer.tar": layer.read_bytes(),
+            "config.json": b'{"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}',
+            "manifest.json": b'[{"Config": "config.json", "RepoTags": ["test:1"], "Layers": ["layer.tar"]}]',
+        }.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def test_every_kind_of_source_is_taken(source: Path, tmp_path: Path) -> None:
+    expected = packing.files(source)
+    for kind, path in archives(source, tmp_path).items():
+        image = tmp_path / f"from-{kind}.erofs"
+        pack(path, image)
+        found = packing.contents(image, tmp_path)
+        # mke2fs makes a directory of its own.
+        found = {name: data for name, data in found.items() if not name.startswith("lost+found")}
+        assert found == expected, kind
+
+
+def test_several_sources_lie_over_each_other(source: Path, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    (over / "class-0").mkdir(parents=True)
+    (over / "class-0" / "0000.txt").write_text("over")
+    pack([source, over, (os.fsencode(over), "/opt/tool")], tmp_path / "image")
+    expected = packing.files(source) | {"class-0/0000.txt": b"over", "opt/tool/class-0/0000.txt": b"over"}
+    assert packing.contents(tmp_path / "image", tmp_path) == expected
+    pack([(over, "below")], tmp_path / "at")
+    assert packing.contents(tmp_path / "at", tmp_path) == {"below/class-0/0000.txt": b"over"}
+    with pytest.raises(ValueError, match="name one at least"):
+        pack([], tmp_path / "none")
+
+
+def test_a_dry_run_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    dry = pack(source, tmp_path / "image", dry_run=True)
+    assert sorted(tmp_path.iterdir()) == before
+    assert dry.uuid == pack(source, tmp_path / "image").uuid
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "small"}, "preset=small: use plain, fast"),
+        ({"compress": "gzip"}, "compress=gzip"),
+        ({"compress": "zstd,99"}, "compress=zstd,99"),
+        ({"preset": "plain", "unit": 4096}, "unit: nothing is compressed"),
+        ({"unit": 5000}, "unit 5000: use a multiple"),
+        ({"kernel": "six"}, "kernel=six"),
+        ({"kernel": "5.15", "compress": "zstd"}, "zstd came with Linux 6.10"),
+        ({"dedupe": "all"}, "dedupe=all: use parts, files or off"),
+        ({"dedupe": "parts", "compress": "none"}, "dedupe: nothing is compressed"),
+        ({"order": "size"}, "order=size"),
+        ({"order": "list"}, "give the list of paths itself"),
+        ({"order": ["a/../b"]}, "`..` has no meaning"),
+        ({"hints": {"*.x": "rar"}}, "hints: rar"),
+        ({"hints": {"[": "lz4"}}, "unclosed"),
+        ({"exclude": ["["]}, "exclude: glob"),
+        ({"owner": (1, 0xFFFFFFFF)}, "owner=(1, 4294967295)"),
+        ({"mtime": "now"}, "mtime: time `now`"),
+        ({"threads": 0}, "threads=0"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_options_that_cannot_be_had_are_value_errors(source: Path, tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        pack(source, tmp_path / "image", **options)  # type: ignore[arg-type]
+    assert message in str(error.value)
+    assert not (tmp_path / "image").exists()
+
+
+def test_one_glob_is_no_list_of_globs(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="a list of globs"):
+        pack(source, tmp_path / "image", exclude="*.txt")
+
+
+def test_errors_of_the_system_have_errno_and_name(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        pack(tmp_path / "nothing", tmp_path / "image")
+    assert error.value.filename == str(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError) as error:
+        pack(source, tmp_path / "nothing" / "image")
+    assert error.value.filename.startswith(str(tmp_path / "nothing"))
+    (tmp_path / "image").write_text("precious")
+    with pytest.raises(FileExistsError) as exists:
+        pack(source, tmp_path / "image")
+    assert exists.value.filename == str(tmp_path / "image") and (tmp_path / "image").read_text() == "precious"
+    (tmp_path / "noise").write_bytes(b"neither archive nor image")
+    with pytest.raises(OSError, match="neither a directory, nor an archive"):
+        pack(tmp_path / "noise", tmp_path / "new")
+    (tmp_path / "cut.tar").write_bytes(archive_of(b"x" * 5000)[:2000])
+    with pytest.raises(OSError) as cut:
+        pack(tmp_path / "cut.tar", tmp_path / "new")
+    assert cut.value.errno == 117 and cut.value.filename == str(tmp_path / "cut.tar") and "at byte" in str(cut.value)
+    assert not (tmp_path / "new").exists()
+
+
+def archive_of(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        info = tarfile.TarInfo("file")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def test_progress_is_told_on_the_calling_thread(source: Path, tmp_path: Path) -> None:
+    import threading
+
+    told: list[tuple[int, int]] = []
+    threads = set()
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+        threads.add(threading.get_ident())
+
+    result = pack(source, tmp_path / "image", progress=progress)
+    assert threads == {threading.get_ident()}
+    assert told == sorted(told) and told[-1][0] == told[-1][1] == result.bytes
+
+
+def test_an_exception_in_progress_ends_the_work(source: Path, tmp_path: Path) -> None:
+    def progress(done: int, total: int) -> None:
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        pack(source, tmp_path / "image", progress=progress, compress="lzma,9")
+
+
+def test_no_thread_outlives_the_call(source: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "image")
+    names = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
+    assert not [name for name in names if name.startswith(("kiln", "kilnfs"))]
+
+
+@pytest.mark.parametrize("by", ["signal", "progress"])
+def test_an_interrupted_pack_leaves_nothing(tmp_path: Path, by: str) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    noise = random.Random(1)
+    for number in range(40):
+        (source / str(number)).write_bytes(noise.randbytes(1 << 20))
+    code = """
+import os, signal, sys
+from kilnfs._pack import pack
+source, out, by = sys.argv[1:]
+def progress(done, total):
+    # The pack is in the middle of its work now.
+    print("working", flush=True)
+    if by == "progress":
+        signal.raise_signal(signal.SIGINT)
+try:
+    pack(source, os.path.join(out, "image"), compress="lzma,9", threads=1, progress=progress)
+except KeyboardInterrupt:
+    print("interrupted", threads := len(os.listdir("/proc/self/task")), flush=True)
+    sys.exit(17)
+"""
+    command = [sys.executable, "-c", code, str(source), str(out), by]
+    with subprocess.Popen(command, env=packing.environment(), stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "working\n"
+        if by == "signal":
+            child.send_signal(signal.SIGINT)
+        rest = child.stdout.read()
+    assert child.returncode == 17
+    assert rest.endswith("interrupted 1\n")
+    assert os.listdir(out) == []
+
+
+def test_packs_run_side_by_side_in_threads(source: Path, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: pack(source, tmp_path / str(number)), range(8)))
+    assert len({(tmp_path / str(number)).read_bytes() for number in range(8)}) == 1
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    noise = random.Random(2)
+    for number in range(20):
+        (source / f"{number:02}").write_bytes(noise.randbytes(1 << 20))
+
+    def progress(done: int, total: int) -> None:
+        if done < total:
+            (source / "19").write_bytes(b"another")
+            time.sleep(0)
+
+    with pytest.raises(OSError) as error:
+        pack(source, tmp_path / "image", compress="lzma,9", order="path", threads=1, progress=progress)
+    assert error.value.filename == "19" and error.value.errno == 116
+    assert not (tmp_path / "image").exists()
+
+
+def test_estimates_of_small_trees_are_exact(source: Path, tmp_path: Path) -> None:
+    estimates = {one.preset: one for one in estimate(source)}
+    assert list(estimates) == ["plain", "fast", "balanced", "archive", "dataset"]
+    for preset in ("plain", "balanced"):
+        result = pack(source, tmp_path / preset, preset=preset, order="path")  # type: ignore[arg-type]
+        one = estimates[preset]
+        assert isinstance(one, Estimate) and one.refused is None
+        assert (one.bytes, one.image_bytes, one.image_bytes_error) == (result.bytes, result.image_bytes, 0)
+        assert one.min_kernel == result.min_kernel
+    refused = estimate(source, presets=["plain", "dataset"], unit=65536)
+    assert refused[0].refused == "unit: nothing is compressed" and refused[1].refused is None
+
+
+def test_names_of_any_bytes_are_packed(tmp_path: Path) -> None:
+    source = os.fsencode(tmp_path / "source")
+    os.mkdir(source)
+    name = b"\xff\xfe \n\\x"
+    with open(os.path.join(source, name), "wb") as file:
+        file.write(b"1")
+    assert pack(source, tmp_path / "image", order=[name, name.decode("utf-8", "surrogateescape")]).warnings == ()
