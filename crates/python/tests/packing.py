@@ -25,6 +25,13 @@ def tree(root: Path, files: int = 60, seed: int = 0) -> Path:
     return root
 
 
+def text(length: int, seed: int = 0) -> bytes:
+    """Bytes that compress, and that a strong method takes its time for."""
+    rng = random.Random(seed)
+    words = [b"%x" % rng.getrandbits(rng.randrange(8, 60)) for _ in range(2000)]
+    return b" ".join(rng.choices(words, k=length // 5))[:length]
+
+
 def settle(root: Path) -> None:
     """Owners, modes and times that a Builder gives, too."""
     for directory, names, files in os.walk(root, topdown=False):
