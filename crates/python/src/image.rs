@@ -3,6 +3,7 @@
 use crate::arguments::buffer::{WritableBuffer, integers};
 use crate::arguments::{Name, What, threads};
 use crate::errors::{self, About};
+use crate::explain;
 use crate::index::Index;
 use crate::index::labels::LabelDepth;
 use crate::index::scan::{IndexFilter, scan};
@@ -14,6 +15,7 @@ use crate::many::read::{OnError, ReadMany};
 use crate::memory::{self, Pool};
 use crate::names;
 use crate::source::PythonSource;
+use crate::whole;
 use bytes::Bytes;
 use kiln_read::{
     FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, MemorySource, Nid, ReadAt, ReadError,
@@ -353,6 +355,46 @@ impl Image {
             scan(image, &root, &dir, &filter, depth.map(LabelDepth), threads)
         })?;
         Ok(Index::bound(columns, slf))
+    }
+
+    #[pyo3(signature = (members, target, *, policy, threads=None, progress=None))]
+    fn _extract<'py>(
+        &self,
+        py: Python<'py>,
+        members: Vec<Name>,
+        target: Name,
+        policy: &str,
+        threads: Option<usize>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let members = members.into_iter().map(|Name(member)| member).collect();
+        whole::extract_members(py, self, members, target.0, policy, self::threads(threads)?, progress)
+    }
+
+    #[pyo3(signature = (*, threads=None, progress=None))]
+    fn _check<'py>(
+        &self,
+        py: Python<'py>,
+        threads: Option<usize>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        whole::check(py, self, self::threads(threads)?, progress)
+    }
+
+    fn _extents<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
+        let extents = self.work(py, Some(&what), |image| {
+            image.extents(&inode_of(image, &what, FollowLast::Follow)?).collect::<Result<Vec<_>, _>>()
+        })?;
+        explain::extents(py, &extents)
+    }
+
+    #[pyo3(signature = (what, start=0, stop=None))]
+    fn _explain<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
+        let cost = self.work(py, Some(&what), |image| {
+            let inode = inode_of(image, &what, FollowLast::Follow)?;
+            image.explain(&inode, start..stop.unwrap_or(inode.size()))?.total()
+        })?;
+        explain::cost(py, &cost)
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

@@ -58,7 +58,8 @@ impl Index {
         Ok(self)
     }
 
-    fn image(&self, py: Python<'_>) -> PyResult<Py<Image>> {
+    /// The image that it is bound to.
+    pub(crate) fn image(&self, py: Python<'_>) -> PyResult<Py<Image>> {
         let unbound = || PyValueError::new_err("the index is bound to no image: names are there, see Index.bind");
         self.image.as_ref().map(|image| image.clone_ref(py)).ok_or_else(unbound)
     }

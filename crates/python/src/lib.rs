@@ -7,12 +7,16 @@
 
 mod arguments;
 mod errors;
+mod explain;
 mod image;
 mod index;
+mod locality;
 mod many;
 mod memory;
 mod names;
+mod pack;
 mod source;
+mod whole;
 
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -36,5 +40,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<many::iterate::IterMany>()?;
     module.add_class::<many::positions::Positions>()?;
     module.add_class::<index::Index>()?;
-    Ok(())
+    module.add_class::<locality::LocalityOrder>()?;
+    pack::register(module)
 }
