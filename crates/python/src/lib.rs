@@ -18,6 +18,7 @@ mod pack;
 mod source;
 mod whole;
 
+use arguments::Name;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -25,8 +26,8 @@ use std::os::unix::ffi::OsStringExt;
 /// Run the command `kiln` with these arguments, the first of which is its name, and return its exit code. `program` is what starts it
 /// once more, for mounts in the background.
 #[pyfunction]
-fn main(py: Python<'_>, args: Vec<Vec<u8>>, program: Vec<Vec<u8>>) -> u8 {
-    let words = |words: Vec<Vec<u8>>| words.into_iter().map(OsString::from_vec).collect::<Vec<_>>();
+fn main(py: Python<'_>, args: Vec<Name>, program: Vec<Name>) -> u8 {
+    let words = |words: Vec<Name>| words.into_iter().map(|Name(word)| OsString::from_vec(word)).collect::<Vec<_>>();
     kiln_command::set_program(words(program));
     py.detach(|| kiln_command::exit_code(&words(args)))
 }

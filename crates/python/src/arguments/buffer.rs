@@ -57,6 +57,10 @@ pub(crate) fn integers(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u6
                 buffer.dimensions()
             )));
         }
+        if buffer.item_count() == 0 {
+            // It may have no address, which is that of no type.
+            return Ok(Vec::new());
+        }
         if let Ok(buffer) = buffer.as_typed::<u64>() {
             return buffer.to_vec(py);
         }
