@@ -22,7 +22,8 @@ def example_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = base / "train" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert _native.main(["kiln", "pack", "--quiet", str(base / "train"), str(base / "train.erofs")], []) == 0
+    command = [b"kiln", b"pack", b"--quiet", bytes(base / "train"), bytes(base / "train.erofs")]
+    assert _native.main(command, []) == 0
     return base
 
 

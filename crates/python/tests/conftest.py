@@ -23,8 +23,8 @@ RAW_NAME = b"raw-\xff\xfe\x80"
 
 def pack(source: os.PathLike[str] | str, image: os.PathLike[str] | str, *options: str) -> None:
     """Make an image with the command that the package has in it."""
-    status = _native.main(["kiln", "pack", "--quiet", *options, os.fspath(source), os.fspath(image)], [])
-    assert status == 0
+    arguments = ["kiln", "pack", "--quiet", *options, source, image]
+    assert _native.main([os.fsencode(argument) for argument in arguments], []) == 0
 
 
 def make_tree(root: Path) -> None:

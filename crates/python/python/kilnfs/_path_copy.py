@@ -8,6 +8,7 @@ import pathlib
 import tempfile
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
 
+from ._errors import CorruptImageError
 from ._names import decode, encode, failure
 
 TYPE_CHECKING = False
@@ -44,22 +45,32 @@ class Copy:
 
     def copy(self, path: bytes, target: bytes) -> None:
         """Copy a file or a tree."""
-        # Directories whose names are made, with nids of those above them: a link may lead to one of these. A
-        # directory's time is set when everything is in it.
-        todo = [(path, target, frozenset[int]())]
+        # With each file, the nids of the directories above it, as a link may lead to one of these; and those that were
+        # seen since the last link, as no directory has two names in a sound image. A directory's time is set when
+        # everything is in it.
+        todo = [(path, target, frozenset[int](), set[int]())]
         made: list[tuple[int, bytes]] = []
         while todo:
-            path, target, above = todo.pop()
-            nid = self._image._lookup(path, self._follow)
+            path, target, above, seen = todo.pop()
+            nid = self._image._lookup(path, False)
             kind = S_IFMT(self._image._stat(nid, False)[0][0])
+            if kind == S_IFLNK and self._follow:
+                nid, seen = self._image._lookup(path, True), set()
+                kind = S_IFMT(self._image._stat(nid, False)[0][0])
             if kind == S_IFDIR:
                 if nid in above:
                     raise failure(errno.ELOOP, decode(path), self._image.name, "the directory is in itself")
+                if nid in seen:
+                    text = f"the directory of nid {nid} has two names"
+                    raise CorruptImageError(errno.EUCLEAN, text, decode(path), None, self._image.name)
+                seen.add(nid)
                 os.mkdir(target)
                 made.append((nid, target))
                 below = above | {nid}
                 names = [name for name, _, _ in self._image._listdir(nid)]
-                todo += [(path.rstrip(b"/") + b"/" + name, target + b"/" + name, below) for name in reversed(names)]
+                todo += [
+                    (path.rstrip(b"/") + b"/" + name, target + b"/" + name, below, seen) for name in reversed(names)
+                ]
             elif kind == S_IFLNK:
                 os.symlink(self._image._readlink(nid), target)
             elif kind == S_IFREG:
