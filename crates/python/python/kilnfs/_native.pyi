@@ -1,17 +1,18 @@
 """What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self, TypedDict, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self, TypedDict, final, type_check_only
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 __version__: str
 
-type_or_path = str | bytes | int | Any  # noqa: a path in the image, a nid, or an object with `__kilnfs_path__`
+_What = str | bytes | int | Any  # a path in the image, a nid, or an object with `__kilnfs_path__`
 
 def main(args: Sequence[str | bytes], program: Sequence[str | bytes]) -> int:
     """Run the command `kiln` with these arguments, the first of which is its name. `program` starts it anew in the background."""
 
+@type_check_only
 class Source(Protocol):
     """Bytes that are read at any position, from any thread."""
 
@@ -21,6 +22,7 @@ class Source(Protocol):
     def will_need(self, start: int, length: int) -> None:
         """These bytes will be read soon. Returns at once."""
 
+@disjoint_base
 class Image:
     """An open image. All methods may be called from any thread; each releases the interpreter while it reads or decodes.
 
@@ -34,7 +36,7 @@ class Image:
         name: str,
         *,
         offset: int = 0,
-        devices: Sequence[bytes] = (),
+        devices: Sequence[bytes] = ...,
         cache_bytes: int = 16 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
@@ -54,21 +56,21 @@ class Image:
     def stats(self) -> dict[str, int]: ...
 
     # names
-    def _lookup(self, what: type_or_path, follow: bool) -> int: ...  # nid
-    def _stat(self, what: type_or_path, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]: ...  # the arguments of os.stat_result
-    def _listdir(self, what: type_or_path) -> list[tuple[bytes, int, int]]: ...  # name, nid, S_IFMT of the type; . and .. left out; stored order
-    def _readlink(self, what: type_or_path) -> bytes: ...
-    def _listxattr(self, what: type_or_path, follow: bool) -> list[bytes]: ...
-    def _getxattr(self, what: type_or_path, name: bytes, follow: bool) -> bytes: ...  # ENODATA
+    def _lookup(self, what: _What, follow: bool) -> int: ...  # nid
+    def _stat(self, what: _What, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]: ...  # the arguments of os.stat_result
+    def _listdir(self, what: _What) -> list[tuple[bytes, int, int]]: ...  # name, nid, S_IFMT of the type; . and .. left out; stored order
+    def _readlink(self, what: _What) -> bytes: ...
+    def _listxattr(self, what: _What, follow: bool) -> list[bytes]: ...
+    def _getxattr(self, what: _What, name: bytes, follow: bool) -> bytes: ...  # ENODATA
 
     # contents; symbolic links are followed
-    def read(self, what: type_or_path, start: int = 0, stop: int | None = None) -> bytes: ...
-    def read_into(self, what: type_or_path, buffer: Buffer, *, start: int = 0) -> int: ...  # bytes read: fewer only at the end
-    def view(self, what: type_or_path, start: int = 0, stop: int | None = None) -> memoryview: ...  # read-only
-    def views(self, what: Index | Buffer | Sequence[type_or_path], *, rows: Buffer | Sequence[int] | None = None) -> list[memoryview]: ...
+    def read(self, what: _What, start: int = 0, stop: int | None = None) -> bytes: ...
+    def read_into(self, what: _What, buffer: Buffer, *, start: int = 0) -> int: ...  # bytes read: fewer only at the end
+    def view(self, what: _What, start: int = 0, stop: int | None = None) -> memoryview: ...  # read-only
+    def views(self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None) -> list[memoryview]: ...
     def read_many(
         self,
-        what: Index | Buffer | Sequence[type_or_path],  # an index, nids ('Q' or 'q'), or paths
+        what: Index | Buffer | Sequence[_What],  # an index, nids ('Q' or 'q'), or paths
         *,
         rows: Buffer | Sequence[int] | None = None,  # of an index or of nids: only these, in this order
         ranges: Sequence[tuple[int, int]] | None = None,  # first byte and the one behind the last, one for each file
@@ -78,21 +80,25 @@ class Image:
     ) -> Batch: ...
     def iter_many(
         self,
-        what: Index | Buffer | Sequence[type_or_path],
+        what: Index | Buffer | Sequence[_What],
         *,
         rows: Buffer | Sequence[int] | None = None,
         threads: int | None = None,
         window_bytes: int = 64 << 20,
-    ) -> Iterator[tuple[int, memoryview]]: ...  # place in `what` (or in `rows`), bytes; in stored order
-    def positions(self, what: Index | Buffer | Sequence[type_or_path]) -> Positions: ...
-    def physical_order(self, what: Index | Buffer | Sequence[type_or_path]) -> memoryview: ...  # 'Q'
-    def prefetch(self, what: Index | Buffer | Sequence[type_or_path], *, rows: Buffer | Sequence[int] | None = None) -> int: ...
+    ) -> IterMany: ...
+    def positions(
+        self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None
+    ) -> Positions: ...
+    def physical_order(
+        self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None
+    ) -> memoryview: ...  # 'Q'
+    def prefetch(self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None) -> int: ...
 
     def _index(
         self,
-        root: type_or_path,
+        root: _What,
         *,
-        extensions: Sequence[bytes] = (),
+        extensions: Sequence[bytes] = ...,
         glob: bytes | None = None,
         depth: int | None = None,  # labels: directories at this depth below the root are the classes
         threads: int | None = None,
@@ -101,8 +107,15 @@ class Image:
         self, members: Sequence[bytes], target: bytes, *, policy: str, threads: int | None, progress: Callable[[int, int], None] | None
     ) -> dict[str, Any]: ...
     def _check(self, *, threads: int | None, progress: Callable[[int, int], None] | None) -> dict[str, Any]: ...
-    def _extents(self, what: type_or_path) -> list[dict[str, Any]]: ...
-    def _explain(self, what: type_or_path, start: int, stop: int | None) -> dict[str, Any]: ...
+    def _extents(self, what: _What) -> list[dict[str, Any]]: ...
+    def _explain(self, what: _What, start: int, stop: int | None) -> dict[str, Any]: ...
+
+@final
+class IterMany:
+    """Places in `what` (or in `rows`) and contents, in stored order."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[int, memoryview]: ...
 
 @final
 class Batch:
@@ -195,6 +208,7 @@ class LocalityOrder:
     def upcoming(self, epoch: int, step: int) -> memoryview: ...  # 'I', rows of the window behind that of `step`, in stored order
     def report(self, epoch: int, labels: Buffer | None = None) -> dict[str, float]: ...
 
+@type_check_only
 class PackOptions(TypedDict):
     """Options of an image, all of them. Paths and globs are bytes."""
 
@@ -223,7 +237,8 @@ def pack(
 ) -> dict[str, Any]:
     """Pack sources as one into a new file, on threads that end with the call. Signals are handled meanwhile."""
 
-def estimate(sources: list[tuple[bytes, bytes]], presets: list[str], options: PackOptions) -> list[dict[str, Any]]: ...
+def estimate(sources: list[tuple[bytes, bytes]], presets: Sequence[str], options: PackOptions) -> list[dict[str, Any]]: ...
+
 @final
 class Builder:
     """A tree in the making. Methods may be called from any thread. `meta` is (permissions, uid, gid, mtime in nanoseconds)."""
