@@ -22,7 +22,8 @@ fsspec.register_implementation("erofs", "kilnfs.fs.ErofsFileSystem", clobber=Tru
 
 def pack(tree: str | os.PathLike[str], image: str | os.PathLike[str], *options: str) -> str:
     """Pack a directory by the command, and return the image's path."""
-    status = _native.main(["kiln", "pack", "--quiet", *options, os.fspath(tree), os.fspath(image)], ["kiln"])
+    arguments = ["kiln", "pack", "--quiet", *options, os.fspath(tree), os.fspath(image)]
+    status = _native.main([os.fsencode(argument) for argument in arguments], [b"kiln"])
     assert status == 0
     return os.fspath(image)
 
