@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import pickle
+import random
 import re
 import shutil
 import threading
@@ -19,7 +20,7 @@ import pytest
 pytest.importorskip("fsspec")
 
 import fsspec  # type: ignore[import-untyped]  # noqa: E402
-from fsspec_support import CountingFileSystem, in_child, into_memory, make_image, noise  # noqa: E402
+from fsspec_support import CountingFileSystem, in_child, into_memory, make_image, noise, range_server  # noqa: E402
 from fsspec_tree import FILES, fs_image  # noqa: E402, F401  # a fixture
 from kilnfs import _fs_images  # noqa: E402
 from kilnfs.fs import ErofsFileSystem  # noqa: E402
@@ -182,6 +183,70 @@ def test_a_hundred_files_are_few_requests(counting: type[CountingFileSystem], tm
     opening = len(counting.calls)
     assert fs.cat_ranges(list(files), 0, None) == list(files.values())
     assert 1 <= len(counting.calls) <= 3 + opening and opening <= 3
+
+
+def test_threads_fetch_each_block_once(tmp_path: Path) -> None:
+    """16 threads read a remote image at random places: all bytes are right, and no block is asked for twice."""
+    files = {f"{i:02}": noise(400_000, i) for i in range(20)}
+    image = make_image(tmp_path, files, "image.erofs", "--preset", "plain")
+    with range_server() as server:
+        url = server.put(image, "/threads.erofs")
+        wrong: list[str] = []
+
+        def work(seed: int) -> None:
+            fs = ErofsFileSystem(url)
+            places = random.Random(seed)
+            for _ in range(40):
+                name = places.choice(sorted(files))
+                start = places.randrange(400_000)
+                if fs.cat_file(name, start, start + 50_000) != files[name][start : start + 50_000]:
+                    wrong.append(name)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        fetched = [0] * (os.path.getsize(image) // (1 << 20) + 1)
+        for command, _, ranges in server.requests:
+            if command == "GET":
+                assert ranges is not None
+                first, _, last = ranges.removeprefix("bytes=").partition("-")
+                for block in range(int(first) >> 20, (int(last) >> 20) + 1):
+                    fetched[block] += 1
+        assert max(fetched) == 1
+
+
+def test_children_are_forked_while_threads_read(tmp_path: Path) -> None:
+    files = {f"{i:02}": noise(400_000, i) for i in range(20)}
+    image = make_image(tmp_path, files, "image.erofs", "--preset", "plain")
+    with range_server() as server:
+        fs = ErofsFileSystem(server.put(image, "/forks.erofs"), cache_bytes=0)
+        stop = threading.Event()
+        wrong: list[str] = []
+
+        def work(seed: int) -> None:
+            places = random.Random(seed)
+            while not stop.is_set():
+                name = places.choice(sorted(files))
+                if fs.cat_file(name) != files[name]:
+                    wrong.append(name)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(5):
+                answer = in_child(
+                    lambda: fs.cat_ranges(["03", "17"], 0, 1000) == [files["03"][:1000], files["17"][:1000]]
+                )
+                assert answer == b"True"
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not wrong
 
 
 def test_the_entry_point_names_the_class() -> None:

@@ -71,7 +71,10 @@ def _size_behind(image: _native.Image, link: str) -> int:
 
 
 class Sizes:
-    """Lengths in bytes of all regular files below a directory, found by one pass over the metadata when the first is asked for."""
+    """Lengths in bytes of all regular files below a directory, found by one pass over the metadata when the first is asked for.
+
+    `of` gives `None` for files of which the pass told nothing.
+    """
 
     def __init__(self, image: _native.Image, root: str) -> None:
         self._image = image
@@ -80,8 +83,13 @@ class Sizes:
 
     def of(self, nid: int) -> int | None:
         if self._sizes is None:
-            index = self._image._index(self._root)
-            self._sizes = dict(zip(index.nids, index.sizes, strict=True))
+            try:
+                index = self._image._index(self._root)
+            except OSError:
+                # One inode is damaged: whoever asks for that one shall know, not who asks for another.
+                self._sizes = {}
+            else:
+                self._sizes = dict(zip(index.nids, index.sizes, strict=True))
         return self._sizes.get(nid)
 
 

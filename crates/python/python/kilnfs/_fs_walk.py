@@ -19,15 +19,24 @@ if TYPE_CHECKING:
     Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
 
 
+_ROOM = (64 << 20, 64)
+"""Bytes of directories: so many that any image may have them, and so many more for each byte of the image. (Directories may be compressed.)
+What claims more is hostile: directories that share their blocks, and would fill all memory with names."""
+
+
 def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Level]:
     """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may change; and all
     entries (path, nid, type as in `st_mode`), by name."""
     nid = image._lookup(top, True)
     seen = {nid}
+    room = _ROOM[0] + _ROOM[1] * image.source_length
     stack = [(top, nid, 1)]
     while stack:
         path, nid, depth = stack.pop()
         entries = sorted((joined(path, decode(name)), below, kind) for name, below, kind in image._listdir(nid))
+        room -= sum(12 + len(name) - len(path) for name, _, _ in entries)
+        if room < 0:
+            raise CorruptImageError(errno.EUCLEAN, "more names than the image can hold", path, None, image.name)
         dirs = [(name, nid) for name, nid, kind in entries if stat.S_ISDIR(kind)]
         yield path, dirs, entries
         if maxdepth is not None and depth >= maxdepth:
