@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does a model learn from batches in the block-window order as from batches in random order? A small CNN on a generated set, on a CPU.
 
-    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning     # about ten minutes
+    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning     # up to half an hour
     bench/python/learn.py --draw learn.json --svg docs/learning                                                   # the charts alone
 
 The set is sorted by class, as directories are: ten classes of patterns of 16×16 pixels, shifted, scaled and covered by noise, 256 bytes a file.
@@ -167,6 +167,7 @@ def train(order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Te
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
     loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
     steps = len(dataset) // BATCH
+    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, total_iters=steps * epochs)
     wanted = {round(steps * (point + 1) / points) for point in range(points)}
     seen, accuracies, spread = [], [], []
     for epoch in range(epochs):
@@ -182,6 +183,7 @@ def train(order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Te
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(pictures_of(batch.data)), batch.labels).backward()
             optimizer.step()
+            decay.step()
             if step in wanted:
                 seen.append((epoch * steps + step) * BATCH)
                 accuracies.append(accuracy(model, test))
