@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Does a model learn from batches in the block-window order as from batches in random order? A small CNN on a generated set, on a CPU.
+"""Does a model learn from batches in the block-window order as from batches in random order? A small CNN on a generated
+set, on a CPU.
 
-    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning     # up to half an hour
-    bench/python/learn.py --draw learn.json --svg docs/learning                                                   # the charts alone
+    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning
+    bench/python/learn.py --draw learn.json --svg docs/learning          # the charts alone
 
-The set is sorted by class, as directories are: ten classes of patterns of 16×16 pixels, shifted, scaled and covered by noise, 256 bytes a file.
-It is packed twice, by path and in a shuffled order. Orders:
+The set is sorted by class, as directories are: ten classes of patterns of 16×16 pixels, shifted, scaled and covered by
+noise, 256 bytes a file. It is packed twice, by path and in a shuffled order. Orders:
 
   uniform            every sample at random: what a directory gives with shuffle=True
   packed shuffled    LocalityBatchSampler with windows of 64 blocks, of the image whose data lies in shuffled order
@@ -13,8 +14,8 @@ It is packed twice, by path and in a shuffled order. Orders:
   by class, narrow   the same with windows of 16 blocks: a mistake that `report()` tells
   sequential         no shuffling
 
-Writes accuracies on a test set after so many samples, for each seed, and the dispersion of classes in batches (1: as at random).
-Needs `kilnfs` in PYTHONPATH, PyTorch, and nothing else. Charts are written for light and dark pages.
+Writes accuracies on a test set after so many samples, for each seed, and the dispersion of classes in batches (1: as at
+random). Needs `kilnfs` in PYTHONPATH, PyTorch, and nothing else. Charts are written for light and dark pages.
 """
 
 from __future__ import annotations
@@ -38,12 +39,22 @@ if TYPE_CHECKING:
 SIDE, CLASSES = 16, 10
 BATCH = 128
 BLOCK_BYTES = 64 << 10
-"""A sample of 256 bytes takes a block of 4 KiB in the image, so a block of the order has 16 samples: 0.08 % of 20,000, as 4 MiB have of ImageNet
-0.003 %."""
+"""A sample of 256 bytes takes a block of 4 KiB in the image, so a block of the order has 16 samples: 0.08 % of 20,000,
+as 4 MiB have of ImageNet 0.003 %."""
 ORDERS = ("uniform", "packed shuffled", "by class", "by class, narrow", "sequential")
 COLOURS = {
-    "light": {"text": "#1f2328", "quiet": "#59636e", "grid": "#d1d9e0", "lines": ("#59636e", "#bc4c00", "#0969da", "#8250df", "#cf222e")},
-    "dark": {"text": "#f0f6fc", "quiet": "#9198a1", "grid": "#3d444d", "lines": ("#9198a1", "#f0883e", "#58a6ff", "#bc8cff", "#ff7b72")},
+    "light": {
+        "text": "#1f2328",
+        "quiet": "#59636e",
+        "grid": "#d1d9e0",
+        "lines": ("#59636e", "#bc4c00", "#0969da", "#8250df", "#cf222e"),
+    },
+    "dark": {
+        "text": "#f0f6fc",
+        "quiet": "#9198a1",
+        "grid": "#3d444d",
+        "lines": ("#9198a1", "#f0883e", "#58a6ff", "#bc8cff", "#ff7b72"),
+    },
 }
 DASHES = ("", "", "6 3", "2 3", "8 3 2 3")
 
@@ -87,7 +98,7 @@ def pack(source: Path, image: Path, order: Path | None = None) -> Path:
 
     listed = [] if order is None else ["--order", str(order)]
     arguments = ["kiln", "pack", "--quiet", "--preset", "plain", "--no-inline-data", *listed, str(source), str(image)]
-    if _native.main(arguments, [sys.executable, "-m", "kilnfs"]):
+    if _native.main(list(map(os.fsencode, arguments)), [os.fsencode(sys.executable), b"-m", b"kilnfs"]):
         raise SystemExit(f"{image}: kiln pack has failed")
     return image
 
@@ -114,7 +125,9 @@ def sampler_of(order: str, images: dict[str, Any], seed: int) -> tuple[Any, Any]
     if order in ("uniform", "sequential"):
         return dataset, Uniform(len(dataset), seed, order == "uniform")
     windows: dict[str, int | str] = {"packed shuffled": 64, "by class": "auto", "by class, narrow": 16}
-    return dataset, LocalityBatchSampler(dataset, BATCH, seed=seed, block_bytes=BLOCK_BYTES, window_blocks=windows[order])
+    return dataset, LocalityBatchSampler(
+        dataset, BATCH, seed=seed, block_bytes=BLOCK_BYTES, window_blocks=windows[order]
+    )
 
 
 def dispersion(batches: list[list[int]], labels: Any) -> float:
@@ -127,7 +140,10 @@ def dispersion(batches: list[list[int]], labels: Any) -> float:
         counts = [0] * CLASSES
         for row in batch:
             counts[labels[row]] += 1
-        total += sum((count - len(batch) * share) ** 2 / (len(batch) * share) for count, share in zip(counts, shares, strict=True))
+        total += sum(
+            (count - len(batch) * share) ** 2 / (len(batch) * share)
+            for count, share in zip(counts, shares, strict=True)
+        )
     return total / (len(batches) * (CLASSES - 1))
 
 
@@ -156,7 +172,9 @@ def pictures_of(data: torch.Tensor) -> torch.Tensor:
     return data.view(-1, 1, SIDE, SIDE).float().sub(128).div(64)
 
 
-def train(order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor], seed: int, epochs: int, points: int) -> dict[str, Any]:
+def train(
+    order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor], seed: int, epochs: int, points: int
+) -> dict[str, Any]:
     """Accuracies on the test set, `points` times an epoch, with how many samples were seen before."""
     import torch
     from kilnfs.torch import collate
@@ -187,7 +205,13 @@ def train(order: str, images: dict[str, Any], test: tuple[torch.Tensor, torch.Te
             if step in wanted:
                 seen.append((epoch * steps + step) * BATCH)
                 accuracies.append(accuracy(model, test))
-    return {"order": order, "seed": seed, "dispersion": round(statistics.mean(spread), 3), "samples": seen, "accuracy": accuracies}
+    return {
+        "order": order,
+        "seed": seed,
+        "dispersion": round(statistics.mean(spread), 3),
+        "samples": seen,
+        "accuracy": accuracies,
+    }
 
 
 def accuracy(model: nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> float:
@@ -220,7 +244,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             for order in args.orders:
                 results.append(train(order, images, (pictures.flatten(), labels), seed, args.epochs, args.points))
                 last = results[-1]
-                print(f"seed {seed}  {order:18} dispersion {last['dispersion']:7.2f}  accuracy {last['accuracy'][-1]:.3f}", file=sys.stderr)
+                print(
+                    f"seed {seed}  {order:18} dispersion {last['dispersion']:7.2f}  "
+                    f"accuracy {last['accuracy'][-1]:.3f}",
+                    file=sys.stderr,
+                )
         window = sampler_of("by class", images, 0)[1].window_blocks
     return {
         "schema": 1,
@@ -252,7 +280,10 @@ def chart(document: dict[str, Any], colours: dict[str, Any]) -> str:
     width, height, left, right, top, bottom = 840, 330, 52, 190, 20, 42
     drawn = curves(document)
     most = max(samples[-1] for _, samples, _ in drawn)
-    names = {order: statistics.mean(one["dispersion"] for one in document["results"] if one["order"] == order) for order, _, _ in drawn}
+    names = {
+        order: statistics.mean(one["dispersion"] for one in document["results"] if one["order"] == order)
+        for order, _, _ in drawn
+    }
 
     def x(samples: float) -> float:
         return left + (width - left - right) * samples / most
@@ -263,30 +294,40 @@ def chart(document: dict[str, Any], colours: dict[str, Any]) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="system-ui, sans-serif" font-size="13" role="img">',
-        f"<title>Accuracy on a test set while a small CNN is trained, by order of samples: {escape(', '.join(names))}</title>",
+        "<title>Accuracy on a test set while a small CNN is trained, by order of samples: "
+        f"{escape(', '.join(names))}</title>",
     ]
     for percent in range(0, 101, 20):
         at = y(percent / 100)
         lines.append(f'<line x1="{left}" y1="{at:.1f}" x2="{width - right}" y2="{at:.1f}" stroke="{colours["grid"]}"/>')
-        lines.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end" fill="{colours["quiet"]}">{percent} %</text>')
+        lines.append(
+            f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end" fill="{colours["quiet"]}">{percent} %</text>'
+        )
     for epoch in range(round(most / document["samples"]) + 1):
         at = x(min(most, epoch * document["samples"]))
-        lines.append(f'<text x="{at:.1f}" y="{height - 22}" text-anchor="middle" fill="{colours["quiet"]}">{epoch}</text>')
-    lines.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 4}" text-anchor="middle" fill="{colours["quiet"]}">epochs</text>')
+        lines.append(
+            f'<text x="{at:.1f}" y="{height - 22}" text-anchor="middle" fill="{colours["quiet"]}">{epoch}</text>'
+        )
+    lines.append(
+        f'<text x="{(left + width - right) / 2:.0f}" y="{height - 4}" text-anchor="middle" '
+        f'fill="{colours["quiet"]}">epochs</text>'
+    )
     # Names beside the ends of lines, from the best to the worst, not over each other.
     ends = sorted(((statistics.mean(one[-1] for one in seeds), order) for order, _, seeds in drawn), reverse=True)
     places: dict[str, float] = {}
     for value, order in ends:
         places[order] = max(y(value), max(places.values(), default=top - 34) + 34)
     overflow = max(0.0, max(places.values()) + 16 - (height - bottom))
-    for number, (order, samples, seeds) in enumerate(drawn):
+    for order, samples, seeds in drawn:
         colour, dash = colours["lines"][ORDERS.index(order)], DASHES[ORDERS.index(order)]
         columns = list(zip(*seeds, strict=True))
         if len(seeds) > 1:
             upper = [f"{x(s):.1f},{y(max(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
             lower = [f"{x(s):.1f},{y(min(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
             lines.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}" fill-opacity="0.15"/>')
-        points = " ".join(f"{x(s):.1f},{y(statistics.mean(values)):.1f}" for s, values in zip(samples, columns, strict=True))
+        points = " ".join(
+            f"{x(s):.1f},{y(statistics.mean(values)):.1f}" for s, values in zip(samples, columns, strict=True)
+        )
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
         at = places[order] - overflow
@@ -308,8 +349,12 @@ def write(path: Path, text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--samples", type=int, default=20_000, help="of training; a tenth more are the test set (default %(default)s)")
-    parser.add_argument("--noise", type=float, default=0.9, help="standard deviation of the noise; patterns reach from -1 to 1")
+    parser.add_argument(
+        "--samples", type=int, default=20_000, help="of training; a tenth more are the test set (default %(default)s)"
+    )
+    parser.add_argument(
+        "--noise", type=float, default=0.9, help="standard deviation of the noise; patterns reach from -1 to 1"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--points", type=int, default=4, help="accuracies an epoch (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each order (default %(default)s)")

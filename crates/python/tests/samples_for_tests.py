@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ def pack(source: Path, image: Path, *options: str) -> Path:
     """An image of a directory, by the command in the package."""
     from kilnfs import _native
 
-    status = _native.main(["kiln", "pack", "--quiet", *options, str(source), str(image)], [sys.executable, "-m", "kilnfs"])
+    arguments = ["kiln", "pack", "--quiet", *options, source, image]
+    status = _native.main([os.fsencode(each) for each in arguments], [os.fsencode(sys.executable), b"-m", b"kilnfs"])
     assert status == 0, f"kiln pack ended with {status}"
     return image
 

@@ -1,4 +1,5 @@
-"""Samplers without PyTorch: orders, ranks, states. Six of these tests are bugs that other libraries have had when an epoch was resumed."""
+"""Samplers without PyTorch: orders, ranks, states. Six of these tests are bugs that other libraries have had when an
+epoch was resumed."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import json
 import pickle
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,7 +73,8 @@ def test_loaders_that_call_iter_more_often_than_they_iterate(samples: Samples) -
 def test_ranks_share_the_global_batches(samples: Samples) -> None:
     for world_size in (1, 2, 3, 6):
         ranks = [
-            list(LocalityBatches(samples, 12 // world_size, rank=rank, world_size=world_size, **CHOICES)) for rank in range(world_size)
+            list(LocalityBatches(samples, 12 // world_size, rank=rank, world_size=world_size, **CHOICES))
+            for rank in range(world_size)
         ]
         assert {len(rank) for rank in ranks} == {len(samples) // 12}
         together = [sum(parts, []) for parts in zip(*ranks, strict=True)]
@@ -122,7 +123,9 @@ def test_states_are_small_plain_and_complete(samples: Samples) -> None:
     state = sampler.state_dict()
     assert json.loads(json.dumps(state)) == state and len(json.dumps(state)) < 400
     assert (state["epoch"], state["position"]) == (0, 40)
-    fields = "algorithm seed epoch position n_samples batch_global lanes block_bytes window_blocks image_uuid index_digest"
+    fields = (
+        "algorithm seed epoch position n_samples batch_global lanes block_bytes window_blocks image_uuid index_digest"
+    )
     assert set(fields.split()) <= set(state)
     resumed = batches(samples)
     resumed.load_state_dict(state)
@@ -187,7 +190,8 @@ def test_torchdata_1437_no_epoch_is_dropped_after_a_resume_at_its_end(samples: S
     steps = len(batches(samples))
     resumed = batches(samples)
     resumed.load_state_dict(saved_after(samples, steps))
-    # StatefulDataLoader restores an iteration that had ended, lets workers ask for batches, drops it, and begins a new one.
+    # StatefulDataLoader restores an iteration that had ended, lets workers ask for batches, drops it, and begins a new
+    # one.
     restored = iter(resumed)
     list(islice(restored, 4))
     epochs = [list(resumed) for _ in range(2)]
@@ -285,7 +289,9 @@ def test_setting_the_epoch_that_is_being_read_does_not_lose_its_place(samples: S
     assert sampler.state_dict()["position"] == 40
     sampler.set_epoch(2)
     next(iterator)
-    assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (2, 0), "nobody asks that iteration any more"
+    assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (2, 0), (
+        "nobody asks that iteration any more"
+    )
     assert list(sampler) == epoch_of(samples, 2)
 
 
@@ -363,7 +369,10 @@ def test_arguments_are_checked_by_name(samples: Samples) -> None:
 
 
 def test_reports_say_how_well_batches_are_mixed(samples: Samples) -> None:
-    wide, narrow = batches(samples, window_blocks=1000).report(), batches(samples, window_blocks=1, batch_size=8).report()
+    wide, narrow = (
+        batches(samples, window_blocks=1000).report(),
+        batches(samples, window_blocks=1, batch_size=8).report(),
+    )
     assert wide["dispersion"] < 1.3 < narrow["dispersion"]
     labels = [row % 2 for row in range(len(samples))]
     assert batches(samples, window_blocks=1000).report(labels)["dispersion"] < 1.5
@@ -375,7 +384,8 @@ def test_a_window_that_was_limited_is_told(samples: Samples) -> None:
 
 
 def test_the_fetcher_of_pytorch_reads_a_batch_at_once(samples: Samples) -> None:
-    """What `torch.utils.data._utils.fetch._MapDatasetFetcher.fetch` does, and `DataLoader` with `batch_sampler`, without PyTorch."""
+    """What `torch.utils.data._utils.fetch._MapDatasetFetcher.fetch` does, and `DataLoader` with `batch_sampler`,
+    without PyTorch."""
 
     def loader(dataset: Any, sampler: LocalityBatches, collate: Any) -> Iterator[Any]:
         for indices in sampler:

@@ -1,4 +1,5 @@
-"""The block-window shuffle as a sampler, without PyTorch: which samples make up a batch, how far an epoch was read, and how it goes on.
+"""The block-window shuffle as a sampler, without PyTorch: which samples make up a batch, how far an epoch was read, and
+how it goes on.
 
 `kilnfs.torch` makes samplers of PyTorch of it, by another base class each.
 """
@@ -25,20 +26,22 @@ _Item = TypeVar("_Item")
 class Locality(Generic[_Item]):
     """Batches of a dataset in an order that is random for training and local for storage: the block-window shuffle.
 
-    Samples are read by blocks that lie beside each other; blocks are in random order, and samples of `window_blocks` blocks are mixed. The order of
-    an epoch is a function of the arguments. It does not depend on the number of ranks (as long as `batch_size * world_size` stays the same), of
-    workers, nor on what was read before: an epoch goes on at any batch at once.
+    Samples are read by blocks that lie beside each other; blocks are in random order, and samples of `window_blocks`
+    blocks are mixed. The order of an epoch is a function of the arguments. It does not depend on the number of ranks
+    (as long as `batch_size * world_size` stays the same), of workers, nor on what was read before: an epoch goes on at
+    any batch at once.
 
-    * `dataset`: a `kilnfs.Samples` or what is derived from it, a `torch.utils.data.Subset` of one, or a `kilnfs.Index` that has its image.
+    * `dataset`: a `kilnfs.Samples` or what is derived from it, a `torch.utils.data.Subset` of one, or a `kilnfs.Index`
+      that has its image.
     * `batch_size`: samples of a rank in each step. `rank` of `world_size` processes.
-    * `lanes`: parts of the dataset from which each step takes equally many samples. 1 for local images; where each node fetches what it reads, as
-      many as there are nodes.
-    * `block_bytes`, `window_blocks`: "auto", or numbers. By default blocks have 256 KiB on an SSD, 4 MiB on other local storage, 16 MiB behind a
-      network; windows have 64 blocks where data is stored in random order, else 256 or 4 for each sample of a step, if that is more.
-      `window_bytes` is their limit: 1 GiB, or a quarter of the memory.
+    * `lanes`: parts of the dataset from which each step takes equally many samples. 1 for local images; where each node
+      fetches what it reads, as many as there are nodes.
+    * `block_bytes`, `window_blocks`: "auto", or numbers. By default blocks have 256 KiB on an SSD, 4 MiB on other local
+      storage, 16 MiB behind a network; windows have 64 blocks where data is stored in random order, else 256 or 4 for
+      each sample of a step, if that is more. `window_bytes` is their limit: 1 GiB, or a quarter of the memory.
     * `subset`: only these samples, by their number in the dataset.
-    * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left out; otherwise samples from the
-      start of the epoch fill it. All ranks have equally many batches.
+    * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left
+      out; otherwise samples from the start of the epoch fill it. All ranks have equally many batches.
     * `prefetch`: whether the system is told which blocks follow.
 
     Each iteration is an epoch: the one that was set, and the next one after each iteration that handed out batches.
@@ -75,18 +78,22 @@ class Locality(Generic[_Item]):
         self._index, self._rows, self._places = _chosen(dataset, subset)
         name = self._image.name
         self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
-        self.block_bytes = _storage.block_bytes(name) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
+        self.block_bytes = (
+            _storage.block_bytes(name) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
+        )
         self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
         self.window_bytes = _storage.window_bytes() if window_bytes is None else _whole("window_bytes", window_bytes, 1)
         self._order = self._new_order()
         if self._order.window_capped:
             warnings.warn(
-                f"the window is limited to {self._order.window_blocks} blocks by window_bytes, {self.window_bytes}: report() says what that costs",
+                f"the window is limited to {self._order.window_blocks} blocks by window_bytes, {self.window_bytes}: "
+                "report() says what that costs",
                 stacklevel=2,
             )
         if len(self._index) and not self._order.steps:
             raise ValueError(
-                f"{len(self._index)} samples are no batch of {self.batch_global}, which all ranks take together: drop_last=False fills it"
+                f"{len(self._index)} samples are no batch of {self.batch_global}, which all ranks take together: "
+                "drop_last=False fills it"
             )
         # Where the next iteration begins, if that was chosen; otherwise in the epoch behind the last one.
         self._start: tuple[int, int] | None = (0, 0)
@@ -146,7 +153,8 @@ class Locality(Generic[_Item]):
         return self._at[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration reads. The place within an epoch that `load_state_dict` has restored is kept if it is this one."""
+        """Choose the epoch that the next iteration reads. The place within an epoch that `load_state_dict` has restored
+        is kept if it is this one."""
         epoch = _whole("epoch", epoch, 0)
         if self._start is not None and self._start[0] == epoch:
             return
@@ -163,8 +171,8 @@ class Locality(Generic[_Item]):
         return order if places is None else memoryview(array("I", [places[row] for row in order]))
 
     def report(self, labels: Sequence[int] | None = None) -> dict[str, float]:
-        """How well the order mixes, and what it reads: see `LocalityOrder.report`. `labels` of all samples of the dataset, by default those of
-        the index."""
+        """How well the order mixes, and what it reads: see `LocalityOrder.report`. `labels` of all samples of the
+        dataset, by default those of the index."""
         chosen: Any = labels
         if labels is None:
             chosen = self._index.labels
@@ -194,8 +202,9 @@ class Locality(Generic[_Item]):
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Where the epoch stands, for `load_state_dict`: numbers and text, about 300 bytes as JSON.
 
-        Loaders with workers ask for batches before training uses them. With them say how many `batches` training has used in this iteration:
-        `for i, batch in enumerate(loader): …; state = sampler.state_dict(batches=i + 1)`. `torchdata.stateful_dataloader` knows that by itself.
+        Loaders with workers ask for batches before training uses them. With them say how many `batches` training has
+        used in this iteration: `for i, batch in enumerate(loader): …; state = sampler.state_dict(batches=i + 1)`.
+        `torchdata.stateful_dataloader` knows that by itself.
         """
         epoch, step = self._at
         if batches is not None:
@@ -209,29 +218,36 @@ class Locality(Generic[_Item]):
         return {**self._identity(), "epoch": epoch, "position": step * self.batch_global}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called: the next iteration begins with the batch that was next, in the same epoch; in the next epoch if that one
-        was complete.
+        """Go on where `state_dict` was called: the next iteration begins with the batch that was next, in the same
+        epoch; in the next epoch if that one was complete.
 
         A state of another order is a ValueError that names the field.
         """
         for field, expected in self._identity().items():
             found = state.get(field)
             if found != expected or isinstance(found, bool) != isinstance(expected, bool):
-                raise ValueError(f"{field} of the saved state is {_shown(state, field)}, but that of this sampler is {expected!r}")
+                raise ValueError(
+                    f"{field} of the saved state is {_shown(state, field)}, but that of this sampler is {expected!r}"
+                )
         epoch, position = (state.get(field) for field in ("epoch", "position"))
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
-            raise ValueError(f"epoch of the saved state is {_shown(state, 'epoch')}, but must be a whole number, 0 or more")
+            raise ValueError(
+                f"epoch of the saved state is {_shown(state, 'epoch')}, but must be a whole number, 0 or more"
+            )
         batch, end = self.batch_global, self.steps * self.batch_global
         if not isinstance(position, int) or isinstance(position, bool) or not 0 <= position <= end or position % batch:
             raise ValueError(
-                f"position of the saved state is {_shown(state, 'position')}, but must be a multiple of {batch} (batch_global) and {end} at most"
+                f"position of the saved state is {_shown(state, 'position')}, but must be a multiple of {batch} "
+                f"(batch_global) and {end} at most"
             )
         complete = position == end and end > 0
         self._start = self._at = (epoch + 1, 0) if complete else (epoch, position // batch)
-        # StatefulDataLoader restores the end of an epoch in an iteration that it drops at once, after workers have asked for batches.
+        # StatefulDataLoader restores the end of an epoch in an iteration that it drops at once, after workers have
+        # asked for batches.
         self._forget_iterations(again=self._start if complete else None)
 
-    # Iterations. Where they begin is decided when their first batch is asked for: loaders call `iter` more often than they iterate.
+    # Iterations. Where they begin is decided when their first batch is asked for: loaders call `iter` more often than
+    # they iterate.
 
     def _begin(self, iteration: _Iteration) -> None:
         incomplete = self._last is not None and self._last.step < self.steps
@@ -288,8 +304,8 @@ class Locality(Generic[_Item]):
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__module__}.{type(self).__qualname__} of {len(self._index)} samples, {self.steps} batches of {self.batch_size} "
-            f"for rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
+            f"<{type(self).__module__}.{type(self).__qualname__} of {len(self._index)} samples, "
+            f"{self.steps} batches of {self.batch_size} for rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
         )
 
 
@@ -345,8 +361,8 @@ class _Items(_Iteration, Iterator[int]):
 
 
 def _chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[int] | None, Sequence[int] | None]:
-    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for (None: their rows in the
-    index that is returned)."""
+    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for
+    (None: their rows in the index that is returned)."""
     chain = []
     while not hasattr(dataset, "files") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
         chain.append(dataset.indices)

@@ -205,7 +205,8 @@ class LocalityOrder:
     def window_capped(self) -> bool: ...  # by window_bytes
     def batch(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...  # 'I', rows of the index
     def order(self, epoch: int) -> memoryview: ...  # 'I', all batches of all ranks
-    def upcoming(self, epoch: int, step: int) -> memoryview: ...  # 'I', rows of the window behind that of `step`, in stored order
+    def upcoming(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...
+    # 'I', a rank's part of the rows to announce with this step, in stored order: with all steps of a window, the next window
     def report(self, epoch: int, labels: Buffer | None = None) -> dict[str, float]: ...
 
 @type_check_only

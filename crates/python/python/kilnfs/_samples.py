@@ -7,30 +7,39 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 if TYPE_CHECKING:
-    from ._native import Batch, Image, Index
+    from typing import TypeAlias
 
-    Source = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Image
+    from ._image import Image
+    from ._native import Batch, Index
+
+    Source: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Image
 
 
 class Samples(Sequence[Any]):
-    """The files below a directory of an image as samples, in path order: `samples[i]` is (data, label), or data where there are no classes.
+    """The files below a directory of an image as samples, in path order: `samples[i]` is (data, label), or data where
+    there are no classes.
 
-    A class is a directory in `root`, and a label the class's place in `classes`. `image` is the path or URL of an image, or an open one.
+    A class is a directory in `root`, and a label the class's place in `classes`. `image` is the path or URL of an
+    image, or an open one.
 
-    * `extensions` (such as `".jpg"`) and `glob` choose files. `index` replaces both and `root`: a `kilnfs.Index`, or the path of a saved one,
-      which all processes then share.
-    * `decode` makes data of a file's contents: "bytes", "buffer" (a writable memoryview), or a function of such a memoryview. `transform` and
-      `target_transform` are applied to data and label.
+    * `extensions` (such as `".jpg"`) and `glob` choose files. `group` says what a file's class is, as for
+      `Image.index`: by default the directory in `root` that it is in (files beside these directories are left out),
+      None for no classes. `index` replaces all of these and `root`: a `kilnfs.Index`, or the path of a saved one, which
+      all processes then share.
+    * `decode` makes data of a file's contents: "bytes", "buffer" (a writable memoryview), or a function of such a
+      memoryview. `transform` and `target_transform` are applied to data and label.
     * `threads` that read a batch: by default 1 in a child process, such as a worker of a loader, and elsewhere up to 4.
     * Other arguments are those of `kilnfs.open`.
 
-    Slices and `samples.__getitems__(indices)` are lists, read at once: in stored order by one call, answered in the order of the question.
-    Objects can be pickled, and used after a fork: each process opens the image for itself when it reads for the first time.
+    Slices and `samples.__getitems__(indices)` are lists, read at once: in stored order by one call, answered in the
+    order of the question. Objects can be pickled, and used after a fork: each process opens the image for itself when
+    it reads for the first time.
 
-    JAX's grain takes it as a data source, Keras's PyDataset by its methods; `kilnfs.torch.Dataset` is the same for PyTorch.
+    JAX's grain takes it as a data source, Keras's PyDataset by its methods; `kilnfs.torch.Dataset` is the same for
+    PyTorch.
     """
 
     def __init__(
@@ -40,6 +49,7 @@ class Samples(Sequence[Any]):
         *,
         extensions: str | Iterable[str] | None = None,
         glob: str | None = None,
+        group: Literal["parent"] | int | Callable[[str], str] | None = 1,
         index: Index | str | os.PathLike[str] | None = None,
         decode: str | Callable[[memoryview], Any] = "bytes",
         transform: Callable[[Any], Any] | None = None,
@@ -69,12 +79,13 @@ class Samples(Sequence[Any]):
                 raise TypeError(f"image is open already: {', '.join(options)} cannot be given")
             self._source = self._image = image
         if index is None:
-            self._index = self.image._index(
-                root, extensions=_extensions(extensions), glob=None if glob is None else os.fsencode(glob), depth=1, threads=threads
-            )
+            chosen: dict[str, Any] = {"extensions": _listed(extensions), "glob": glob, "threads": threads}
+            found = self.image.index(root, group=group, **chosen)
+            # Without directories there are no classes.
+            self._index = self.image.index(root, **chosen) if group == 1 and not found.classes else found
             return
-        if extensions is not None or glob is not None or root not in ("/", b"/", "", b""):
-            raise TypeError("index chooses the files: root, extensions and glob cannot be given")
+        if extensions is not None or glob is not None or root not in ("/", b"/", "", b"") or group != 1:
+            raise TypeError("index chooses the files: root, extensions, glob and group cannot be given")
         if isinstance(index, (str, os.PathLike)):
             self._index_path = os.path.abspath(index)
             self._expected_digest = self.files.digest
@@ -130,7 +141,8 @@ class Samples(Sequence[Any]):
 
     @property
     def samples(self) -> PathLabels:
-        """(path in the image, label) of each sample, made as they are asked for. The label is -1 where there are no classes."""
+        """(path in the image, label) of each sample, made as they are asked for. The label is -1 where there are no
+        classes."""
         return PathLabels(self.files, self.targets)
 
     def __len__(self) -> int:
@@ -184,7 +196,7 @@ class Samples(Sequence[Any]):
         threads = self.threads
         if threads is None and _in_child():
             threads = 1
-        return self.image.read_many(self.files, rows=rows, threads=threads), rows
+        return self.image.read_many(self.files, rows=rows or (), threads=threads), rows
 
     def replace_index(self, index: Index) -> None:
         """Other samples of the same image."""
@@ -210,7 +222,8 @@ class Samples(Sequence[Any]):
 
     def __repr__(self) -> str:
         name = self._source if isinstance(self._source, (str, bytes)) else self.image.name
-        return f"<{type(self).__module__}.{type(self).__qualname__} of {name!r}, {len(self)} samples, {len(self.classes)} classes>"
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{kind} of {name!r}, {len(self)} samples, {len(self.classes)} classes>"
 
 
 class SampleList(list[Any]):
@@ -261,13 +274,11 @@ def _row(index: SupportsIndex, count: int) -> int:
 def _absolute(image: Any) -> str | bytes:
     # Workers may run in another directory.
     path: str | bytes = os.fspath(image)
-    return path if (b"://" if isinstance(path, bytes) else "://") in path else os.path.abspath(path)  # type: ignore[operator]
+    return path if isinstance(path, str) and "://" in path else os.path.abspath(path)
 
 
-def _extensions(extensions: str | Iterable[str] | None) -> list[bytes]:
-    if extensions is None:
-        return []
-    return [os.fsencode(each) for each in ([extensions] if isinstance(extensions, str) else extensions)]
+def _listed(extensions: str | Iterable[str] | None) -> list[str] | None:
+    return [extensions] if isinstance(extensions, str) else None if extensions is None else list(extensions)
 
 
 def _in_child() -> bool:

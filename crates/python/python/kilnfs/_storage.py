@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 FLASH, DISK, REMOTE = 256 << 10, 4 << 20, 16 << 20
-"""Stored bytes of a block on a local SSD or in memory, on anything else that is local, and behind a network: a block costs one seek or request,
-whose time its transfer must outweigh."""
+"""Stored bytes of a block on a local SSD or in memory, on anything else that is local, and behind a network: a block
+costs one seek or request, whose time its transfer must outweigh."""
 
 _LARGEST_WINDOW = 1 << 30
 
@@ -28,7 +28,8 @@ def block_bytes(name: str) -> int:
 
 
 def window_bytes() -> int:
-    """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is less."""
+    """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is
+    less."""
     memory = _LARGEST_WINDOW * 4
     try:
         memory = min(memory, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -60,7 +61,8 @@ def _in_memory(device: int) -> bool:
 
 
 def _block_device(device: int) -> int:
-    """The disk below a filesystem: itself, or for filesystems that number themselves (btrfs, zfs) what they were mounted from."""
+    """The disk below a filesystem: itself, or for filesystems that number themselves (btrfs, zfs) what they were
+    mounted from."""
     return device if os.major(device) else os.stat(_mount(device)[1]).st_rdev
 
 

@@ -1,10 +1,10 @@
 """Images as datasets of PyTorch, and samplers that shuffle them without making storage random.
 
-    from torch.utils.data import DataLoader
-    from kilnfs.torch import Dataset, LocalityBatchSampler, collate
+A training loop begins with ::
 
-    dataset = Dataset("train.erofs", extensions=(".jpg", ".png"), decode=decode_image, transform=augment)
-    loader = DataLoader(dataset, batch_sampler=LocalityBatchSampler(dataset, 256), num_workers=8)
+    dataset = kilnfs.torch.Dataset("train.erofs", extensions=".jpg", decode=decode_picture, transform=augment)
+    sampler = kilnfs.torch.LocalityBatchSampler(dataset, 256)
+    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=8)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.utils.data
@@ -30,8 +30,8 @@ __all__ = ["Collated", "Dataset", "LocalityBatchSampler", "LocalitySampler", "Pa
 class Dataset(Samples, torch.utils.data.Dataset[Any]):
     """`kilnfs.Samples` for `torch.utils.data.DataLoader`, which reads a batch by one call of `__getitems__`.
 
-    `decode` is "buffer" (a writable memoryview), "bytes", "tensor" (one-dimensional, uint8), or a function of a memoryview. Without it and without
-    transforms, `collate_fn=kilnfs.torch.collate` makes batches.
+    `decode` is "buffer" (a writable memoryview), "bytes", "tensor" (one-dimensional, uint8), or a function of a
+    memoryview. Without it and without transforms, `collate_fn=kilnfs.torch.collate` makes batches.
     """
 
     _decoders = ("bytes", "buffer", "tensor")
@@ -43,6 +43,7 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
         *,
         extensions: str | Iterable[str] | None = None,
         glob: str | None = None,
+        group: Literal["parent"] | int | Callable[[str], str] | None = 1,
         index: Index | str | os.PathLike[str] | None = None,
         decode: str | Callable[[memoryview], Any] = "buffer",
         transform: Callable[[Any], Any] | None = None,
@@ -55,6 +56,7 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
             root,
             extensions=extensions,
             glob=glob,
+            group=group,
             index=index,
             decode=decode,
             transform=transform,
@@ -91,10 +93,11 @@ class Collated(NamedTuple):
 
 
 def collate(samples: Sequence[Any]) -> Collated:
-    """Batches of files' contents as they are: for `DataLoader(collate_fn=kilnfs.torch.collate)` of a dataset with decode "buffer", "bytes" or
-    "tensor". Samples are contents, or (contents, label).
+    """Batches of files' contents as they are: for `DataLoader(collate_fn=kilnfs.torch.collate)` of a dataset with
+    decode "buffer", "bytes" or "tensor". Samples are contents, or (contents, label).
 
-    What a `Dataset` has read at once is not copied in the process of the loader, and copied once, to shared memory, in a worker.
+    What a `Dataset` has read at once is not copied in the process of the loader, and copied once, to shared memory, in
+    a worker.
     """
     batch: Batch | None = getattr(samples, "batch", None)
     if batch is not None and isinstance(samples, SampleList):
@@ -102,7 +105,10 @@ def collate(samples: Sequence[Any]) -> Collated:
         labels = None if samples.labels is None else torch.tensor(samples.labels.tolist(), dtype=torch.int64)
     else:
         labelled = bool(samples) and isinstance(samples[0], (tuple, list))
-        contents = [as_tensor(bytearray(each) if isinstance(each, bytes) else each) for each in (s[0] if labelled else s for s in samples)]
+        contents = [
+            as_tensor(bytearray(each) if isinstance(each, bytes) else each)
+            for each in (s[0] if labelled else s for s in samples)
+        ]
         data = torch.cat(contents) if contents else torch.empty(0, dtype=torch.uint8)
         ends = array("q", [0])
         for each in contents:
@@ -118,7 +124,8 @@ def _in_one(collated: Collated) -> Collated:
     data, offsets, labels = collated
     count = len(offsets) - 1
     length = 8 * (count + 1) + (0 if labels is None else 8 * count) + len(data)
-    whole = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(length))  # type: ignore[call-overload]
+    storage = torch.UntypedStorage._new_shared(length)
+    whole = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
     views = _views(whole, len(data), count, labels is not None)
     views.data.copy_(data)
     views.offsets.copy_(offsets)
@@ -138,7 +145,11 @@ def _whole_of(collated: Collated) -> torch.Tensor | None:
     data, offsets, labels = collated
     storage = offsets.untyped_storage()
     others = [data] if labels is None else [data, labels]
-    if any(each.untyped_storage().data_ptr() != storage.data_ptr() for each in others) or offsets.storage_offset() or not len(data):
+    if (
+        any(each.untyped_storage().data_ptr() != storage.data_ptr() for each in others)
+        or offsets.storage_offset()
+        or not len(data)
+    ):
         return None
     return torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, no-any-return]
 
@@ -159,7 +170,7 @@ class LocalityBatchSampler(LocalityBatches, torch.utils.data.Sampler[list[int]])
 
 
 class LocalitySampler(LocalityItems, torch.utils.data.Sampler[int]):
-    """`LocalityBatchSampler` sample by sample: for `DataLoader(sampler=…, batch_size=…)`, with the same batch size."""
+    """`LocalityBatchSampler` sample by sample: for `DataLoader(sampler=…, batch_size=…)`; both with one batch size."""
 
     def _world(self) -> tuple[int, int]:
         return _distributed()

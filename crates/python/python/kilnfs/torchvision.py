@@ -1,6 +1,8 @@
 """`torchvision.datasets.ImageFolder` from an image instead of a directory, and JPEG decoding of whole batches.
 
-    dataset = kilnfs.torchvision.ImageFolder("train.erofs", transform)      # was: torchvision.datasets.ImageFolder("/data/train", transform)
+Instead of `torchvision.datasets.ImageFolder("/data/train", transform)` a script has ::
+
+    dataset = kilnfs.torchvision.ImageFolder("train.erofs", transform)
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ._samples import PathLabels, Samples
 from .torch import Collated, as_tensor
 
 if TYPE_CHECKING:
-    from ._native import Batch, Image, Index
+    from ._image import Image
+    from ._native import Batch, Index
     from ._samples import Source
 
 __all__ = ["ImageFolder", "decode_jpeg", "pil_loader"]
@@ -35,12 +38,13 @@ def pil_loader(file: io.BytesIO) -> Any:
 
 
 class ImageFolder(torchvision.datasets.ImageFolder):
-    """Pictures below `directory` of an image, whose directories are classes: the samples that torchvision's `ImageFolder` finds in the directory that
-    the image was made from, in the same order.
+    """Pictures below `directory` of an image, whose directories are classes: the samples that torchvision's
+    `ImageFolder` finds in the directory that the image was made from, in the same order.
 
-    Differences: `root` is the image, a path or URL; paths in `samples` are those in the image; `loader` is given the contents as a file object
-    (`io.BytesIO`), not a path; `samples`, `imgs` and `targets` take 16 bytes a sample, and make tuples as they are asked for. `index` is a
-    `kilnfs.Index` or the path of a saved one, of files of `directory` with labels. A loader reads each batch by one call, in stored order.
+    Differences: `root` is the image, a path or URL; paths in `samples` are those in the image; `loader` is given the
+    contents as a file object (`io.BytesIO`), not a path; `samples`, `imgs` and `targets` take 16 bytes a sample, and
+    make tuples as they are asked for. `index` is a `kilnfs.Index` or the path of a saved one, of files of `directory`
+    with labels. A loader reads each batch by one call, in stored order.
     """
 
     loader: Callable[[Any], Any]
@@ -91,7 +95,8 @@ class ImageFolder(torchvision.datasets.ImageFolder):
 
     @property
     def samples(self) -> Sequence[tuple[str, int]]:  # type: ignore[override]
-        """(path in the image, label) of each sample, made as they are asked for. Samples may be replaced by others of the index."""
+        """(path in the image, label) of each sample, made as they are asked for. Samples may be replaced by others of
+        the index."""
         return PathLabels(self._samples.files, self.targets)
 
     @samples.setter
@@ -127,7 +132,8 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> Any:
-        """(path, label) of the files in the index that belong to a class of `class_to_idx` and are valid, in torchvision's order."""
+        """(path, label) of the files in the index that belong to a class of `class_to_idx` and are valid, in
+        torchvision's order."""
         if not class_to_idx:
             raise ValueError("'class_to_idx' must have at least one entry to collect any samples.")
         files = self._samples.files
@@ -136,7 +142,11 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         for row in range(len(files)):
             path = files.path(row)
             names = path.split("/")
-            if len(names) < depth + 2 or names[depth] not in class_to_idx or (is_valid_file is not None and not is_valid_file(path)):
+            if (
+                len(names) < depth + 2
+                or names[depth] not in class_to_idx
+                or (is_valid_file is not None and not is_valid_file(path))
+            ):
                 continue
             nested = nested or len(names) > depth + 2
             rows.append(row)
@@ -148,13 +158,21 @@ class ImageFolder(torchvision.datasets.ImageFolder):
                 return names[depth], "/".join(names[:-1]), names[-1]
 
             places = sorted(range(len(rows)), key=key)
-            rows, labels = array("Q", [rows[place] for place in places]), array("I", [labels[place] for place in places])
+            rows, labels = (
+                array("Q", [rows[place] for place in places]),
+                array("I", [labels[place] for place in places]),
+            )
         found = set(labels)
         empty = sorted(name for name, label in class_to_idx.items() if label not in found)
         if empty and not allow_empty:
             supported = "" if not extensions else f" Supported extensions are: {', '.join(extensions)}"
             raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}.{supported}")
-        if not nested and len(rows) == len(files) and files.labels is not None and files.labels.tolist() == labels.tolist():
+        if (
+            not nested
+            and len(rows) == len(files)
+            and files.labels is not None
+            and files.labels.tolist() == labels.tolist()
+        ):
             return PathLabels(files, files.labels)
         return PathLabels(files.subset(rows), labels)
 
@@ -183,11 +201,14 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         return len(self._samples)
 
 
-def decode_jpeg(batch: Batch | Collated | Sequence[Any], device: str | torch.device = "cpu", mode: Any = None) -> list[torch.Tensor]:
-    """The pictures of a batch as tensors (channels, height, width), uint8: `torchvision.io.decode_jpeg` of all of them, without Pillow, and on a GPU
-    if `device` is one.
+def decode_jpeg(
+    batch: Batch | Collated | Sequence[Any], device: str | torch.device = "cpu", mode: Any = None
+) -> list[torch.Tensor]:
+    """The pictures of a batch as tensors (channels, height, width), uint8: `torchvision.io.decode_jpeg` of all of them,
+    without Pillow, and on a GPU if `device` is one.
 
-    `batch` is what `Image.read_many`, `Dataset.__getitems__` or `collate` give, or a sequence of buffers. `mode` is torchvision's `ImageReadMode`.
+    `batch` is what `Image.read_many`, `Dataset.__getitems__` or `collate` give, or a sequence of buffers. `mode` is
+    torchvision's `ImageReadMode`.
     """
     from torchvision.io import ImageReadMode
     from torchvision.io import decode_jpeg as decode
@@ -196,7 +217,8 @@ def decode_jpeg(batch: Batch | Collated | Sequence[Any], device: str | torch.dev
         ends = batch.offsets.tolist()
         parts = [batch.data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
     else:
-        parts = [as_tensor(bytearray(each) if isinstance(each, bytes) else each) for each in map(_contents, batch)]
+        contents = [_contents(batch[place]) for place in range(len(batch))]
+        parts = [as_tensor(bytearray(each) if isinstance(each, bytes) else each) for each in contents]
     if not parts:
         return []
     decoded = decode(parts, mode=ImageReadMode.UNCHANGED if mode is None else mode, device=device)

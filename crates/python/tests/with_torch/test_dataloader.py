@@ -1,4 +1,5 @@
-"""`kilnfs.torch` in `torch.utils.data.DataLoader`: all ways of starting workers, epochs, places in the middle of one."""
+"""`kilnfs.torch` in `torch.utils.data.DataLoader`: all ways of starting workers, epochs, places in the middle of
+one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from torch.utils.data import DataLoader, Subset, random_split
 
 CHOICES: dict[str, Any] = {"block_bytes": 32 << 10, "window_blocks": 5}
 WAYS = [(0, None, False)] + [
-    (workers, method, persistent) for workers in (1, 4) for method in ("fork", "spawn", "forkserver") for persistent in (False, True)
+    (workers, method, persistent)
+    for workers in (1, 4)
+    for method in ("fork", "spawn", "forkserver")
+    for persistent in (False, True)
 ]
 
 
@@ -36,7 +40,8 @@ def loaded(batch: Collated) -> list[tuple[bytes, int]]:
     assert batch.labels is not None
     ends = batch.offsets.tolist()
     return [
-        (batch.data[start:end].numpy().tobytes(), int(label)) for start, end, label in zip(ends, ends[1:], batch.labels, strict=False)
+        (batch.data[start:end].numpy().tobytes(), int(label))
+        for start, end, label in zip(ends, ends[1:], batch.labels, strict=False)
     ]
 
 
@@ -45,7 +50,9 @@ def expected(source: Path) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize(("workers", "method", "persistent"), WAYS)
-def test_each_epoch_has_the_samples_of_its_order(source: Path, image: Path, workers: int, method: str | None, persistent: bool) -> None:
+def test_each_epoch_has_the_samples_of_its_order(
+    source: Path, image: Path, workers: int, method: str | None, persistent: bool
+) -> None:
     samples = expected(source)
     dataset = Dataset(image)
     sampler = LocalityBatchSampler(dataset, 20, **CHOICES)
@@ -101,7 +108,10 @@ def test_a_place_in_the_middle_of_an_epoch(source: Path, image: Path, workers: i
 
 def test_samples_one_by_one_make_the_same_batches(image: Path) -> None:
     dataset = Dataset(image)
-    by_batch = [loaded(b) for b in DataLoader(dataset, batch_sampler=LocalityBatchSampler(dataset, 20, **CHOICES), collate_fn=collate)]
+    by_batch = [
+        loaded(b)
+        for b in DataLoader(dataset, batch_sampler=LocalityBatchSampler(dataset, 20, **CHOICES), collate_fn=collate)
+    ]
     by_item = DataLoader(dataset, sampler=LocalitySampler(dataset, 20, **CHOICES), batch_size=20, collate_fn=collate)
     assert [loaded(batch) for batch in by_item] == by_batch
     assert len(by_item) == len(by_batch)
@@ -135,7 +145,9 @@ def test_collate_takes_what_other_datasets_give(source: Path, image: Path) -> No
     assert unlabelled.labels is None and len(unlabelled.offsets) == 3
     for batch in (whole, plain):
         again = pickle.loads(pickle.dumps(batch))
-        assert [None if part is None else part.tolist() for part in again] == [None if part is None else part.tolist() for part in batch]
+        assert [None if part is None else part.tolist() for part in again] == [
+            None if part is None else part.tolist() for part in batch
+        ]
 
 
 def test_a_batch_of_a_worker_is_one_piece_of_shared_memory(image: Path) -> None:
@@ -167,7 +179,13 @@ def test_subsets_and_splits(source: Path, image: Path) -> None:
     got = []
     for part in (train, valid):
         sampler = LocalityBatchSampler(part, 10, drop_last=False, **CHOICES)
-        got.append({sample for batch in DataLoader(part, batch_sampler=sampler, collate_fn=collate) for sample in loaded(batch)})
+        got.append(
+            {
+                sample
+                for batch in DataLoader(part, batch_sampler=sampler, collate_fn=collate)
+                for sample in loaded(batch)
+            }
+        )
         assert got[-1] == {samples[row] for row in part.indices}
     assert not got[0] & got[1]
 

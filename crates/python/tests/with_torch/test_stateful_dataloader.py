@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +33,12 @@ def loader_of(dataset: Dataset, workers: int, persistent: bool, kind: str = "bat
         "snapshot_every_n_steps": every,
     }
     if kind == "batches":
-        return stateful.StatefulDataLoader(dataset, batch_sampler=LocalityBatchSampler(dataset, 20, **choices), **common)
-    return stateful.StatefulDataLoader(dataset, sampler=LocalitySampler(dataset, 20, **choices), batch_size=20, drop_last=True, **common)
+        return stateful.StatefulDataLoader(
+            dataset, batch_sampler=LocalityBatchSampler(dataset, 20, **choices), **common
+        )
+    return stateful.StatefulDataLoader(
+        dataset, sampler=LocalitySampler(dataset, 20, **choices), batch_size=20, drop_last=True, **common
+    )
 
 
 def epochs_of(dataset: Dataset, count: int) -> list[list[str]]:

@@ -48,7 +48,11 @@ def same(ours: Any, theirs: Any, source: Path) -> None:
     assert len(ours) == len(theirs)
     assert ours.classes == theirs.classes and ours.class_to_idx == theirs.class_to_idx
     assert list(ours.targets) == list(theirs.targets)
-    assert list(ours.samples) == list(ours.imgs) == [(str(Path(path).relative_to(source)), label) for path, label in theirs.samples]
+    assert (
+        list(ours.samples)
+        == list(ours.imgs)
+        == [(str(Path(path).relative_to(source)), label) for path, label in theirs.samples]
+    )
     for row in range(len(theirs)):
         (our_picture, our_label), (their_picture, their_label) = ours[row], theirs[row]
         assert our_label == their_label and torch.equal(our_picture, their_picture)
@@ -92,9 +96,13 @@ class _TheirsOfTwo(torchvision.datasets.ImageFolder):
 
 def test_the_documented_hook_of_classes(source: Path, image: Path) -> None:
     ours, theirs = _OursOfTwo(image, functional.to_tensor), _TheirsOfTwo(str(source), functional.to_tensor)
-    assert sorted(ours.samples) == sorted((str(Path(path).relative_to(source)), label) for path, label in theirs.samples)
+    assert sorted(ours.samples) == sorted(
+        (str(Path(path).relative_to(source)), label) for path, label in theirs.samples
+    )
     assert ours[0][1] == ours.targets[0] and set(ours.targets) == {0, 1}
-    assert torch.equal(ours[0][0], dict(zip(theirs.samples, theirs, strict=True))[str(source / ours.samples[0][0]), ours.targets[0]][0])
+    assert torch.equal(
+        ours[0][0], dict(zip(theirs.samples, theirs, strict=True))[str(source / ours.samples[0][0]), ours.targets[0]][0]
+    )
 
 
 class _WithPath(kilnfs.torchvision.ImageFolder):
@@ -145,7 +153,11 @@ def test_pickles_and_replaced_samples(image: Path) -> None:
     assert list(again.samples) == list(ours.samples) and torch.equal(again[4][0], ours[4][0])
     chosen = [ours.samples[20], ours.samples[3]]
     again.samples = chosen
-    assert len(again) == 2 and list(again.targets) == [label for _, label in chosen] and torch.equal(again[1][0], ours[3][0])
+    assert (
+        len(again) == 2
+        and list(again.targets) == [label for _, label in chosen]
+        and torch.equal(again[1][0], ours[3][0])
+    )
 
 
 def test_loaders_are_given_a_file(image: Path) -> None:

@@ -59,13 +59,17 @@ def test_the_tutorial(workplace: Path) -> None:
     second = run("train.py", "4")
     assert second.count("epoch") == 1 and second.startswith("epoch 0:") and "2 steps" in second
     third = run("train.py")
-    assert [line.split(":")[0] for line in third.splitlines()] == ["epoch 1", "epoch 2"] and third.rstrip().endswith("12 steps in this run")
+    assert [line.split(":")[0] for line in third.splitlines()] == ["epoch 1", "epoch 2"] and third.rstrip().endswith(
+        "12 steps in this run"
+    )
     assert run("train.py") == "", "it has ended"
     os.remove("checkpoint.pt")
     assert run("train.py").rstrip().endswith("21 steps in this run")
 
     assert len(typed) >= 5
-    examples = doctest.DocTestParser().get_doctest("\n".join(typed), {"__name__": "__main__"}, DOCUMENT.name, str(DOCUMENT), 0)
+    examples = doctest.DocTestParser().get_doctest(
+        "\n".join(typed), {"__name__": "__main__"}, DOCUMENT.name, str(DOCUMENT), 0
+    )
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     said: list[str] = []
     failed = runner.run(examples, out=said.append).failed
