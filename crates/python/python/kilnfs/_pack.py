@@ -314,7 +314,7 @@ def pack_options(
         "exclude": [tree_path(glob) for glob in exclude],
         "only": only,
         "hints": [(tree_path(glob), "none" if way is None else way) for glob, way in ways],
-        "owner": owner,
+        "owner": None if owner is None else (owner[0], owner[1]),
         "mtime": None if mtime is None else str(mtime),
         "dedupe": dedupe,
         "threads": threads,

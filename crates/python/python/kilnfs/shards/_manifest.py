@@ -51,9 +51,10 @@ class Manifest:
         self.directories = _place(check.text(fields, "", "directories"), url, absolute, check, "", "directories")
         self.directories_digest = check.text(fields, "", "directories_digest")
         shards = fields.get("shards")
-        if not isinstance(shards, list) or not 0 < len(shards) <= SHARDS_MAX:
-            what = f"a list of {len(shards)}" if isinstance(shards, list) else shards
-            raise check.error("", "shards", what, f"not a list of 1 to {SHARDS_MAX} records")
+        if not isinstance(shards, list):
+            raise check.error("", "shards", shards, "no list")
+        if not 0 < len(shards) <= SHARDS_MAX:
+            raise check.error("shards", "length", len(shards), f"not 1 to {SHARDS_MAX} records")
         self.names: list[str] = []
         self.uuids: list[str] = []
         self.first: list[bytes] = []
