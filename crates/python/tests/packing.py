@@ -44,21 +44,16 @@ def settle(root: Path) -> None:
 
 def kiln(*args: object, status: int = 0) -> str:
     """Run the command, and return what it prints."""
-    code = "import sys; from kilnfs import _native; sys.exit(_native.main(['kiln', *sys.argv[1:]], [sys.executable]))"
+    code = "import os, sys; from kilnfs import _native; sys.exit(_native.main([b'kiln', *map(os.fsencode, sys.argv[1:])], []))"
     done = python(code, *args)
     assert done.returncode == status, done.stderr
     return done.stdout
 
 
-def python(code: str, *args: object, **options: object) -> subprocess.CompletedProcess[str]:
+def python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     """Run a program that has kilnfs."""
     return subprocess.run(
-        [sys.executable, "-c", code, *map(os.fspath, map(str, args))],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,  # type: ignore[call-overload]
+        [sys.executable, "-c", code, *map(str, args)], env=environment(), capture_output=True, text=True, check=False
     )
 
 
