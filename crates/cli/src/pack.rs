@@ -311,7 +311,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         tell_unmatched(&unmatched);
     }
     let src = args.sources.only_source(&operands);
-    let report = Report { src, image: &name, scan: &scan, summary: &summary };
+    let report = Report { src, image: &name, scan: &scan, order: &by_path.order, summary: &summary };
     finish(args, &report, &reasons, quiet)
 }
 

@@ -7,7 +7,7 @@ use kiln_builder::{
 use kiln_format::KernelVersion;
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
-use kiln_source::filter::{Filter, HintRules, PathOrder, Policy};
+use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
 use kiln_source::{Source, SourceOptions, Unreadable};
 use std::fmt;
 use std::path::Path;
@@ -118,9 +118,31 @@ impl Packer {
         self
     }
 
-    /// Whose data comes first.
-    pub fn order(mut self, order: PathOrder) -> Self {
-        self.by_path.order = order;
+    /// In which order data is stored: by path, that of a list, or at random. Names and contents do not depend on it.
+    ///
+    /// ```
+    /// use kiln::Packer;
+    /// use kiln::source::filter::DataOrder;
+    ///
+    /// # let tmp = tempfile::tempdir().unwrap();
+    /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
+    /// # std::fs::create_dir(&src).unwrap();
+    /// # for name in ["a", "b", "c", "d", "e"] {
+    /// #     std::fs::write(src.join(name), [name, &"x".repeat(5000)].concat()).unwrap();
+    /// # }
+    /// Packer::new().order(DataOrder::Shuffled { seed: 7 }).pack(&src, &out)?;
+    ///
+    /// // Names are sorted, data is not.
+    /// let image = kiln::open(&out)?;
+    /// let mut positions = Vec::new();
+    /// for entry in image.open_dir("/")? {
+    ///     positions.push(image.position(&image.inode(entry?.nid)?)?);
+    /// }
+    /// assert!(!positions.is_sorted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn order(mut self, order: impl Into<DataOrder>) -> Self {
+        self.by_path.order = order.into();
         self
     }
 

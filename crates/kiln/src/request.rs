@@ -2,7 +2,7 @@
 
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
 use kiln_source::dir::FileId;
-use kiln_source::filter::{self, Filter, HintRules, PathOrder, Policy};
+use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy};
 use kiln_source::{Scan, ScanOptions, Source};
 use std::sync::atomic::AtomicBool;
 
@@ -28,8 +28,8 @@ pub struct PackRequest<'a> {
 pub struct ByPath {
     /// How files are compressed.
     pub hints: HintRules,
-    /// Whose data comes first.
-    pub order: PathOrder,
+    /// In which order data is stored.
+    pub order: DataOrder,
 }
 
 /// Choices by path that are about nothing in the tree: most likely they are mistakes.

@@ -30,7 +30,7 @@ pub use error::{FileError, PolicyError, SyntaxError};
 pub use file_contexts::{FileContexts, Labels};
 pub use hints::{Hint, HintRules};
 pub use ids::{IdBase, IdKind, IdMap, IdPolicy, IdRange};
-pub use order::PathOrder;
+pub use order::{DataOrder, PathOrder};
 pub use path_list::PathList;
 pub use policy::{Policy, apply};
 pub use regexes::Regexes;

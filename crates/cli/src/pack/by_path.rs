@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use kiln::ByPath;
 use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
-use kiln_source::filter::{Hint, HintRules, PathOrder, lines};
+use kiln_source::filter::{DataOrder, Hint, HintRules, PathOrder, lines};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -22,22 +22,47 @@ pub struct ByPathArgs {
     hints: Vec<PathBuf>,
 
     /// Data of these files comes first, in this order (of a boot, for example): paths from SRC on, one a line or
-    /// zero-terminated; - is standard input. Of paths that lead nowhere only their number is told
-    #[arg(long, value_name = "FILE")]
+    /// zero-terminated; - is standard input. Of paths that lead nowhere only their number is told. With shuffle, data of all files
+    /// lies in random order, as a dataset for training should; another SEED (default 0) is another order. Names stay sorted, and
+    /// files that are packed together compress worse. A file called shuffle is ./shuffle
+    #[arg(long, value_name = "FILE|shuffle[:SEED]")]
     order: Option<PathBuf>,
+}
+
+/// In which order data lies if the value of `--order` is a name for it: `shuffle` or `shuffle:SEED`.
+fn named_order(value: &[u8]) -> Result<Option<DataOrder>, Failure> {
+    match value.strip_prefix(b"shuffle") {
+        Some(b"") => Ok(Some(DataOrder::Shuffled { seed: 0 })),
+        Some([b':', seed @ ..]) => {
+            let digits = str::from_utf8(seed).ok().filter(|seed| seed.bytes().all(|byte| byte.is_ascii_digit()));
+            let seed = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
+                let seed = String::from_utf8_lossy(seed);
+                Failure::Usage(format!(
+                    "--order shuffle:{seed}: seed `{seed}`: use a number from 0 to {}; a file of that name is ./shuffle:{seed}",
+                    u64::MAX
+                ))
+            })?;
+            Ok(Some(DataOrder::Shuffled { seed }))
+        }
+        _ => Ok(None),
+    }
 }
 
 impl ByPathArgs {
     /// What they say, where files are compressed as `options` have it.
     ///
     /// # Errors
-    /// Files that cannot be read, what is no hint, and what the kernel does not have.
+    /// Files that cannot be read, what is no hint or no seed, and what the kernel does not have.
     pub fn resolve(&self, options: &BuildOptions) -> Result<ByPath, Failure> {
-        let order = match &self.order {
-            Some(path) => PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?,
-            None => PathOrder::default(),
-        };
-        Ok(ByPath { hints: self.hints(options)?, order })
+        Ok(ByPath { hints: self.hints(options)?, order: self.order()? })
+    }
+
+    fn order(&self) -> Result<DataOrder, Failure> {
+        let Some(path) = &self.order else { return Ok(DataOrder::Path) };
+        match named_order(path.as_os_str().as_bytes())? {
+            Some(order) => Ok(order),
+            None => Ok(PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
+        }
     }
 
     /// Without the order.
@@ -124,6 +149,24 @@ mod tests {
         ] {
             let error = way(text, compression, kernel).unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn orders_have_names_that_are_no_files() {
+        let named = |text: &str| named_order(text.as_bytes()).map_err(|failure| failure.to_string());
+        for (text, expected) in
+            [("shuffle", 0), ("shuffle:0", 0), ("shuffle:007", 7), ("shuffle:18446744073709551615", u64::MAX)]
+        {
+            assert!(matches!(named(text), Ok(Some(DataOrder::Shuffled { seed })) if seed == expected), "{text}");
+        }
+        for file in ["./shuffle", "shuffled", "-", "", "a/shuffle:1", "Shuffle"] {
+            assert!(matches!(named(file), Ok(None)), "{file}");
+        }
+        for seed in ["", "x", "-1", "+1", "1 ", "18446744073709551616", "0x1"] {
+            let error = named(&format!("shuffle:{seed}")).unwrap_err();
+            let expected = format!("seed `{seed}`: use a number from 0 to 18446744073709551615");
+            assert!(error.contains(&expected) && error.ends_with(&format!("./shuffle:{seed}")), "{error}");
         }
     }
 

@@ -75,7 +75,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
         if !args.dry_run {
             file.commit()?;
         }
-        let report = Report { src: layer.path(), image: path, scan: &scan, summary: &summary };
+        let report = Report { src: layer.path(), image: path, scan: &scan, order: &by_path.order, summary: &summary };
         if tell_skipped(&report) == Exit::Skipped {
             exit = Exit::Skipped;
         }

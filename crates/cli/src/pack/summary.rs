@@ -4,6 +4,7 @@ use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
+use kiln_source::filter::DataOrder;
 use kiln_source::{Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,8 @@ pub struct Report<'a> {
     pub image: &'a Path,
     /// What was found.
     pub scan: &'a Scan,
+    /// In which order its data was stored.
+    pub order: &'a DataOrder,
     /// What became of it.
     pub summary: &'a Summary,
 }
@@ -54,6 +57,13 @@ impl Report<'_> {
     /// For people, on standard error.
     pub fn tell(&self) {
         tell(self.image, self.summary);
+        if let DataOrder::Shuffled { seed } = self.order {
+            let inline = match self.summary.inline_files {
+                0 => String::new(),
+                files => format!(", but for {files} files, or their ends, beside their inodes"),
+            };
+            note(format_args!("data lies in random order, of seed {seed}{inline}; names are sorted"));
+        }
         let outputs: Vec<_> = self.scan.outputs.iter().map(|path| text::escape(path)).collect();
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
@@ -141,6 +151,7 @@ pub struct PackJson {
     bytes_in: u64,
     image_bytes: u64,
     block_size: u64,
+    order: String,
     data_bytes: u64,
     blob_bytes: u64,
     placed_files: u64,
@@ -190,7 +201,7 @@ struct PhaseJson {
 
 impl PackJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { src, image, scan, summary } = *report;
+        let Report { src, image, scan, order, summary } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
         let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
@@ -205,6 +216,7 @@ impl PackJson {
             bytes_in: summary.bytes_in,
             image_bytes: summary.image_bytes,
             block_size: summary.block_len,
+            order: order.to_string(),
             data_bytes: summary.data_bytes,
             blob_bytes: summary.blob_bytes,
             placed_files: summary.placed_files,

@@ -23,4 +23,5 @@ mod read;
 mod reference;
 mod select;
 mod server;
+mod shuffle;
 mod sizes;

@@ -140,7 +140,8 @@ pub(super) mod tests {
     use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
     use kiln_codec::Method;
 
-    struct Nothing;
+    /// Contents that nobody reads.
+    pub(in super::super) struct Nothing;
 
     impl Contents for Nothing {
         fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {

@@ -1,10 +1,68 @@
-//! Which files' data comes first.
+//! In which order data of files is stored.
 
 use kiln_builder::Tree;
-use kiln_builder::tree::NodeId;
+use kiln_builder::tree::{Kind, NodeId};
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::error::FileError;
 use super::path_list::{components, paths};
+
+/// In which order data of files is stored. Names, and the metadata of files, lie by path in any case; so do small files that lie beside their
+/// inodes.
+#[derive(Clone, Debug, Default)]
+pub enum DataOrder {
+    /// By path: who reads all files in the order of a walk reads forwards.
+    #[default]
+    Path,
+    /// That of a list; files that are not on it follow by path.
+    List(PathOrder),
+    /// At random, so that a stretch of the image is a sample of all files. The place of a file follows from the XXH3-64 of its path in
+    /// the image, keyed with the seed: it is the same on every machine, and other files that come or go do not change which of two comes first.
+    /// A file with several names counts by the first one. Files of equal hashes lie by path.
+    Shuffled {
+        /// Chooses among the orders.
+        seed: u64,
+    },
+}
+
+/// As `--order` of `kiln pack` has it: `path`, `list`, or `shuffle:SEED`.
+impl fmt::Display for DataOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path => f.write_str("path"),
+            Self::List(_) => f.write_str("list"),
+            Self::Shuffled { seed } => write!(f, "shuffle:{seed}"),
+        }
+    }
+}
+
+impl From<PathOrder> for DataOrder {
+    fn from(list: PathOrder) -> Self {
+        Self::List(list)
+    }
+}
+
+impl DataOrder {
+    /// The nodes of `tree` that have an order of their own, for [`BuildOptions::order`](kiln_builder::BuildOptions), and paths of a list at
+    /// which nothing is.
+    pub fn of(&self, tree: &Tree) -> (Vec<NodeId>, Vec<Vec<u8>>) {
+        match self {
+            Self::Path => Default::default(),
+            Self::List(list) => list.of(tree),
+            Self::Shuffled { seed } => (shuffled(tree, *seed), Vec::new()),
+        }
+    }
+}
+
+/// All regular files, by keyed hashes of their paths.
+fn shuffled(tree: &Tree, seed: u64) -> Vec<NodeId> {
+    let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
+    let mut keyed: Vec<(u64, NodeId)> = files.map(|node| (xxh3_64_with_seed(&tree.path(node), seed), node)).collect();
+    // Stable: a walk comes by paths in their order.
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, node)| node).collect()
+}
 
 /// Paths from the root of the source on, in the order in which their data is wanted.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +97,10 @@ impl PathOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hints::tests::tree;
+    use super::super::hints::tests::{Nothing, tree};
     use super::*;
+    use kiln_builder::tree::{ContentId, Entry, Metadata, Node, ThinSlice};
+    use std::collections::HashMap;
 
     #[test]
     fn paths_find_their_files_in_their_order() {
@@ -50,5 +110,88 @@ mod tests {
         assert_eq!(missing, [&b"lib/nothing"[..], b"a.so/x"]);
         let error = PathOrder::parse(b"a\n../b", "list").unwrap_err();
         assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
+    }
+
+    /// A tree of these files, half of them in the directory `a`, half in `b`.
+    fn tree_of(names: &[String]) -> Tree {
+        let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
+        let half = names.len() / 2;
+        let dir = |entries: &[(&str, u32)]| {
+            let entry = |&(name, node): &(&str, u32)| (name.as_bytes().to_vec(), NodeId(node));
+            let entries: Vec<(Vec<u8>, NodeId)> = entries.iter().map(entry).collect();
+            let entries = entries.iter().map(|(name, node)| Entry { name, node: *node });
+            node(Kind::Directory(Box::new(entries.collect())))
+        };
+        let numbered: Vec<(&str, u32)> = names.iter().zip(3..).map(|(name, id)| (&**name, id)).collect();
+        let files = names.iter().map(|_| node(Kind::File { len: 1, content: ContentId(0), sparse: false }));
+        let dirs = [dir(&[("a", 1), ("b", 2)]), dir(&numbered[..half]), dir(&numbered[half..])];
+        Tree::new(dirs.into_iter().chain(files).collect(), Box::new(Nothing)).unwrap()
+    }
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("{number:05}.jpg")).collect()
+    }
+
+    /// The paths of all files in their random order.
+    fn shuffled_paths(names: &[String], seed: u64) -> Vec<Vec<u8>> {
+        let tree = tree_of(names);
+        let (order, missing) = DataOrder::Shuffled { seed }.of(&tree);
+        assert!(missing.is_empty());
+        order.into_iter().map(|node| tree.path(node)).collect()
+    }
+
+    /// Spearman's rank correlation of two orders of the same paths.
+    fn correlation(one: &[Vec<u8>], other: &[Vec<u8>]) -> f64 {
+        let ranks: HashMap<&[u8], usize> = other.iter().enumerate().map(|(rank, path)| (&**path, rank)).collect();
+        let squares = one.iter().enumerate().map(|(rank, path)| (rank as f64 - ranks[&**path] as f64).powi(2));
+        let count = one.len() as f64;
+        1.0 - 6.0 * squares.sum::<f64>() / (count * (count * count - 1.0))
+    }
+
+    #[test]
+    fn random_orders_have_each_file_once_and_no_trace_of_paths() {
+        let names = names(4000);
+        let mut orders = vec![shuffled_paths(&names, 0)];
+        orders[0].sort();
+        orders.extend([0, 1, 2, u64::MAX].map(|seed| shuffled_paths(&names, seed)));
+        for (idx, one) in orders.iter().enumerate() {
+            let mut sorted = one.clone();
+            sorted.sort();
+            assert_eq!(sorted, orders[0]);
+            // The correlation of random orders has a standard deviation of 1 / sqrt(4000), 0.016.
+            assert!(orders[..idx].iter().all(|other| correlation(one, other).abs() < 0.06), "{idx}");
+        }
+        assert!(correlation(&orders[0], &orders[0]) > 0.999);
+        assert_eq!(shuffled_paths(&names, 1), orders[2]);
+        // Files of both directories follow each other as often as heads and tails: 2000 times, give or take 32.
+        let changes = orders[1].windows(2).filter(|pair| pair[0][0] != pair[1][0]).count();
+        assert!((1850..2150).contains(&changes), "{changes}");
+    }
+
+    #[test]
+    fn files_that_come_or_go_leave_the_others_in_their_order() {
+        let mut names = names(100);
+        let before = shuffled_paths(&names, 3);
+        names.push("new.jpg".into());
+        let gone = names.remove(70);
+        // Halves are of other files then: what stays is in the same directory.
+        let after = shuffled_paths(&names, 3);
+        let both = |paths: &[Vec<u8>], other: &[Vec<u8>]| {
+            paths.iter().filter(|path| other.contains(path)).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(both(&before, &after), both(&after, &before));
+        assert_eq!(both(&before, &after).len(), 99, "but {gone}");
+    }
+
+    /// XXH3 is fixed, so this order is that of every machine. A file with two names is there once.
+    #[test]
+    fn random_orders_are_the_same_everywhere() {
+        let paths = shuffled_paths(&names(6), 42);
+        let paths: Vec<_> = paths.iter().map(|path| str::from_utf8(path).unwrap()).collect();
+        // Of xxhash 0.8 by way of Python: sorted(paths, key=lambda path: xxhash.xxh3_64_intdigest(path, 42)).
+        let expected = ["b/00004", "a/00001", "a/00000", "a/00002", "b/00003", "b/00005"];
+        assert_eq!(paths, expected.map(|path| format!("{path}.jpg")));
+        assert_eq!(DataOrder::Shuffled { seed: 42 }.of(&tree()).0.len(), 5);
+        assert!(DataOrder::Path.of(&tree()).0.is_empty());
     }
 }
