@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyString};
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     /// The image.
-    pub image: &'a str,
+    pub image: &'a [u8],
     /// The path in the image that the caller gave.
     pub path: Option<&'a [u8]>,
 }
@@ -48,7 +48,7 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
         ReadError::TooManySymlinks { .. } => "Too many levels of symbolic links".to_owned(),
         _ => error.clone().without_path().to_string(),
     };
-    let arguments = (errno, message, path, py.None(), about.image);
+    let arguments = (errno, message, path, py.None(), text(py, about.image)?);
     let Some((defect, nid)) = defect else {
         let raised = py.get_type::<PyOSError>().call1(arguments)?;
         return Ok(PyErr::from_value(raised));

@@ -23,16 +23,17 @@ use kiln_read::{
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// An open image, the base of `kilnfs.Image`.
 #[pyclass(frozen, subclass, weakref, module = "kilnfs._native")]
 pub(crate) struct Image {
-    name: String,
+    /// What the image is called in errors.
+    name: Vec<u8>,
     /// None once it is closed.
     open: RwLock<Option<ReadImage>>,
     pub(crate) pool: Arc<Pool>,
@@ -65,7 +66,7 @@ impl Image {
         self.work(py, Some(what), |image| inode_of(image, what, last))
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &[u8] {
         &self.name
     }
 }
@@ -108,7 +109,7 @@ fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources
         match unsafe { kiln_read::MappedSource::open(path) } {
             Ok(source) => Ok(Arc::new(source)),
             Err(error) => Python::attach(|py| {
-                Err(errors::exception(py, &error, About { image: &path.to_string_lossy(), path: None }))
+                Err(errors::exception(py, &error, About { image: path.as_os_str().as_bytes(), path: None }))
             }),
         }
     };
@@ -124,13 +125,14 @@ impl Image {
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
-        name: String,
+        name: Name,
         offset: u64,
         devices: Vec<Name>,
         cache_bytes: u64,
         verify_checksum: bool,
         mmap: bool,
     ) -> PyResult<Self> {
+        let Name(name) = name;
         let options = ImageOptions::default().with_cache_bytes(cache_bytes);
         let options = if verify_checksum { options } else { options.with_any_checksum() };
         let sources = sources(source, devices, mmap)?.with_offset(offset);
@@ -139,8 +141,8 @@ impl Image {
     }
 
     #[getter(name)]
-    fn py_name(&self) -> &str {
-        &self.name
+    fn py_name<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        errors::text(py, &self.name)
     }
 
     #[getter]
@@ -398,7 +400,7 @@ impl Image {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        let name = PyString::new(slf.py(), &slf.get().name).repr()?;
+        let name = errors::text(slf.py(), &slf.get().name)?.repr()?;
         let class = slf.get_type().name()?;
         Ok(format!("<{class} {name}{}>", if slf.get().closed() { ", closed" } else { "" }))
     }
@@ -408,9 +410,9 @@ impl Image {
 const READ_AT_ONCE_MIN: u64 = 16 << 20;
 
 /// The exception for an image that cannot be opened: it is about the image itself.
-fn open_error(py: Python<'_>, error: &ReadError, name: &str) -> PyErr {
+fn open_error(py: Python<'_>, error: &ReadError, name: &[u8]) -> PyErr {
     let exception =
-        errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name.as_bytes()) });
+        errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name) });
     exception
 }
 

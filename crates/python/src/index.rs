@@ -50,7 +50,7 @@ impl Index {
                 let [expected, found] = [self.columns.uuid, uuid].map(|uuid| hex(&uuid));
                 let message = format!("the index is of an image with UUID {expected}, and this one has {found}");
                 let errno = rustix::io::Errno::STALE.raw_os_error();
-                let name = image.get().name().to_owned();
+                let name = errors::text(py, image.get().name())?;
                 return Err(PyErr::from_value(py.get_type::<PyOSError>().call1((errno, message, name))?));
             }
         }
