@@ -88,6 +88,19 @@ def test_one_member(image: kilnfs.Image, tree: Path, tmp_path: Path, monkeypatch
         image.extractall(tmp_path, filter="none")
 
 
+def test_what_is_there_already_stays(image: kilnfs.Image, tmp_path: Path) -> None:
+    (tmp_path / "hello.txt").write_text("mine")
+    with pytest.raises(FileExistsError) as raised:
+        image.extract("hello.txt", tmp_path)
+    assert os.fspath(raised.value.filename).endswith("hello.txt")
+    assert (tmp_path / "hello.txt").read_text() == "mine"
+    # Directories are used.
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    (tmp_path / "train" / "mine").touch()
+    image.extractall(tmp_path, ["train"])
+    assert sorted(os.listdir(tmp_path / "train")) == ["cat", "dog", "mine"]
+
+
 def test_members_are_names_and_no_patterns(image: kilnfs.Image, tmp_path: Path) -> None:
     for name in ("[brackets]", "star*", "new\nline", "with space", os.fsdecode(RAW_NAME)):
         image.extract(name, tmp_path)
@@ -108,16 +121,12 @@ def test_nothing_goes_through_links_that_are_there(image: kilnfs.Image, tmp_path
     outside.mkdir()
     target.mkdir()
     (target / "train").symlink_to(outside)
-    with pytest.raises(OSError):
-        image.extractall(target, ["train"])
-    assert os.listdir(outside) == []
-    (outside / "victim").write_text("untouched")
     (target / "hello.txt").symlink_to(outside / "victim")
-    try:
-        image.extractall(target, ["hello.txt"])
-    except OSError:
-        pass
-    assert (outside / "victim").read_text() == "untouched"
+    for name in ("train", "hello.txt"):
+        for policy in ("fully_trusted", "tar", "data"):
+            with pytest.raises(OSError):
+                image.extractall(target, [name], filter=policy)
+    assert os.listdir(outside) == []
 
 
 LINKS = {

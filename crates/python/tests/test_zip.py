@@ -87,7 +87,24 @@ def test_context_manager(image_path: Path) -> None:
 def test_a_sound_image_is_found_sound(each_image: kilnfs.Image) -> None:
     calls: list[tuple[int, int]] = []
     report = each_image.check(threads=2, progress=lambda done, total: calls.append((done, total)))
-    assert report.ok, report
+    assert report.ok and report.problems == [], report
+    assert report.bytes >= sum(entry.size for entry in each_image.infolist() if entry.path in ("big.bin", "hole.bin"))
+    assert calls and calls == sorted(calls)
+
+
+def test_reports_say_what_they_declare(each_image: kilnfs.Image) -> None:
+    reports = [each_image.info, each_image.check(), each_image.explain("big.bin", 5, 100)]
+    reports += [each_image.extents(name)[0] for name in ("big.bin", "hole.bin", "hello.txt")]
+    for report in reports:
+        assert set(vars(report)) == set(type(report).__annotations__)
+        assert repr(report).startswith(type(report).__name__ + "(")
+    assert each_image.explain("big.bin", 5, 100).wanted == 95
+    for name in ("big.bin", "hole.bin", "all-hole", "empty"):
+        place = 0
+        for extent in each_image.extents(name):
+            assert extent.start == place
+            place += extent.length
+        assert place >= each_image.stat(name).st_size
 
 
 def test_entries_pickle(image: kilnfs.Image) -> None:

@@ -158,13 +158,21 @@ class Image(ZipVerbs):
         return labelled(index, group)
 
     def extents(self, path: What) -> list[Extent]:
-        """Where the contents of a file are stored, piece by piece."""
+        """Where the contents of a file are stored, piece by piece.
+
+        >>> [(extent.start, extent.length) for extent in image.extents("cat/1.txt")]
+        [(0, 5)]
+        """
         from ._reports import Extent
 
         return [Extent.of(extent) for extent in self._extents(path)]
 
     def explain(self, path: What, start: int = 0, stop: int | None = None) -> Cost:
-        """What reading a range of a file costs: bytes fetched, bytes decoded."""
+        """What reading a range of a file costs: bytes fetched, bytes decoded.
+
+        >>> image.explain("cat/1.txt").wanted
+        5
+        """
         from ._reports import Cost
 
         return Cost.of(self._explain(path, start, stop))

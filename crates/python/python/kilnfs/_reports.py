@@ -32,29 +32,82 @@ class ImageInfo(Report):
 
     block_size: int
     """Bytes."""
+    blocks: int
+    """Of the image itself, without extra devices."""
     inodes: int
-    """Files and directories."""
+    """Files and directories, each once, whatever its names."""
     build_time: int
     """Seconds since 1970."""
     label: str
     root_nid: int
+    packed_nid: int | None
+    """The inode that holds small files and ends of files, packed together."""
+    devices: int
+    """Extra devices."""
+    compat: int
+    """Bits of features that a reader may ignore."""
+    incompat: int
+    """Bits of features that a reader must know."""
+    algorithms: tuple[str, ...]
+    """Compressors that are used."""
 
 
 class CheckReport(Report):
     """What a check has found."""
 
-    problems: list[Any]
-    """What is wrong, and where."""
+    inodes: int
+    directories: int
+    extents: int
+    bytes: int
+    """Contents that were read and decoded."""
+    digested_bytes: int
+    """Contents that were compared with a digest in the image."""
+    problem_count: int
+    problems: list[str]
+    """What is wrong, and where; the first ones of very many."""
+    notes: list[str]
+    """What is unusual, but allowed."""
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.problems
+        return self.problem_count == 0
 
 
 class Extent(Report):
     """A piece of a file, and where it is stored."""
 
+    start: int
+    """First byte in the file."""
+    length: int
+    """Bytes in the file."""
+    kind: str
+    """`"hole"`, `"plain"`, `"inline"` (beside the inode), `"compressed"`, `"uncompressed"` (in a file that is
+    compressed elsewhere), or `"fragment"` (in the packed inode).
+    """
+    device: int | None
+    """0 is the image itself; `None` for what is on no device by itself."""
+    address: int | None
+    """First byte on the device; of a fragment, in the packed inode."""
+    stored: int
+    """Bytes on the device."""
+    algorithm: str | None
+
 
 class Cost(Report):
-    """What reading a range costs."""
+    """What reading a range of a file costs, if nothing of it is in memory."""
+
+    extents: int
+    """Pieces that the range touches."""
+    wanted: int
+    """Bytes of the range."""
+    fetched: int
+    """Bytes of contents read from the image."""
+    decoded: int
+    """Bytes decompressed."""
+    metadata: int
+    """Bytes of metadata that are looked at."""
+    fetch_amplification: float
+    """`fetched` for each byte wanted."""
+    decode_amplification: float
+    """`decoded` for each byte wanted."""

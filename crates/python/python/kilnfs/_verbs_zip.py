@@ -129,8 +129,9 @@ class ZipVerbs(OsVerbs):
 
         `filter` is what PEP 706 means by it: "fully_trusted" keeps everything that the image says (owners if the caller
         is root), "tar" clears set-user-ID, set-group-ID and sticky bits and the right of others to write, "data"
-        refuses devices, FIFOs, sockets and links that lead out of `path`, too, and keeps no owners. `progress` is
-        called with the bytes written and those to write.
+        refuses devices, FIFOs, sockets and links that lead out of `path`, too, and keeps no owners. A
+        file that is there already is a FileExistsError, directories are used. `progress` is called with the bytes
+        written and those to write.
         """
         from ._extract import extract
 
