@@ -139,13 +139,15 @@ def image(image_path: Path) -> Iterator[kilnfs.Image]:
         yield opened
 
 
-def run_python(code: str, *arguments: str, flags: tuple[str, ...] = ()) -> str:
+def run_python(
+    code: str, *arguments: str, flags: tuple[str, ...] = (), environment: dict[str, str] | None = None
+) -> str:
     """What a new interpreter with this program prints."""
     package = os.path.dirname(os.path.dirname(kilnfs.__file__))
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, *flags, "-c", code, *arguments],
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path} | (environment or {}),
         capture_output=True,
         text=True,
         timeout=300,

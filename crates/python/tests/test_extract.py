@@ -116,6 +116,18 @@ def test_progress_is_told(image: kilnfs.Image, tmp_path: Path) -> None:
     assert all(0 <= done <= total for done, total in calls)
 
 
+def test_an_exception_in_progress_ends_the_work(image: kilnfs.Image, tmp_path: Path) -> None:
+    def fail(done: int, total: int) -> None:
+        raise ZeroDivisionError(f"{done} of {total}")
+
+    for call in (
+        lambda: image.extractall(tmp_path, ["big.bin"], progress=fail),
+        lambda: image.check(progress=fail),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            call()
+
+
 def test_nothing_goes_through_links_that_are_there(image: kilnfs.Image, tmp_path: Path) -> None:
     outside, target = tmp_path / "outside", tmp_path / "target"
     outside.mkdir()

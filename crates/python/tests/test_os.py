@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import RAW_NAME
+from conftest import RAW_NAME, run_python
 
 import kilnfs
 
@@ -184,6 +184,22 @@ def test_errors_have_number_path_and_image(image: kilnfs.Image, image_path: Path
         assert raised.value.errno == number
         assert raised.value.filename in ("no/such", "hello.txt", "many", "links/self", "fifo")
         assert raised.value.filename2 == str(image_path)
+
+
+def test_names_do_not_depend_on_the_locale(image: kilnfs.Image, image_path: Path) -> None:
+    program = (
+        "import kilnfs, sys; image = kilnfs.open(sys.argv[1]); print(ascii((image.listdir(), image.read('ünïcode'))))"
+    )
+    expected = ascii((image.listdir(), image.read("ünïcode"))) + "\n"
+    for locale in ("C", "C.UTF-8", "POSIX"):
+        # Neither does the program, which is given in ASCII.
+        code = program.encode("unicode-escape").decode()
+        given = run_python(
+            f"exec({code!r}.encode().decode('unicode-escape'))",
+            str(image_path),
+            environment={"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        )
+        assert given == expected
 
 
 def test_errors_of_bytes_name_bytes_or_text(image: kilnfs.Image) -> None:

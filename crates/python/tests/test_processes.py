@@ -17,6 +17,9 @@ from conftest import run_python
 
 import kilnfs
 
+# That is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 def names_of(image: kilnfs.Image) -> list[str]:
     """The files that are read here."""
