@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from kilnfs.torch import Collated, Dataset, LocalityBatchSampler, LocalitySampler, collate
-from samples_for_tests import contents, make_set, pack
-from torch.utils.data import DataLoader, Subset, random_split
+
+pytest.importorskip("torch", reason="PyTorch is not installed: crates/python/tests/torch_root.sh test")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+import torch  # noqa: E402
+from kilnfs.torch import Collated, Dataset, LocalityBatchSampler, LocalitySampler, collate  # noqa: E402
+from samples_for_tests import contents, make_set, pack  # noqa: E402
+from torch.utils.data import DataLoader, Subset, random_split  # noqa: E402
 
 CHOICES: dict[str, Any] = {"block_bytes": 32 << 10, "window_blocks": 5}
 WAYS = [(0, None, False)] + [

@@ -6,8 +6,12 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from kilnfs.torch import Dataset, LocalityBatchSampler, LocalitySampler
-from samples_for_tests import make_set, pack
+
+pytest.importorskip("torch", reason="PyTorch is not installed: crates/python/tests/torch_root.sh test")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+from kilnfs.torch import Dataset, LocalityBatchSampler, LocalitySampler  # noqa: E402
+from samples_for_tests import make_set, pack  # noqa: E402
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
 

@@ -8,15 +8,19 @@ import random
 from pathlib import Path
 from typing import Any
 
-import kilnfs.torchvision
 import pytest
-import torch
-import torchvision.datasets
-from kilnfs.torch import Dataset, LocalityBatchSampler, collate
-from PIL import Image
-from samples_for_tests import pack
-from torch.utils.data import DataLoader
-from torchvision.transforms import functional
+
+pytest.importorskip("torch", reason="PyTorch is not installed: crates/python/tests/torch_root.sh test")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+import kilnfs.torchvision  # noqa: E402
+import torch  # noqa: E402
+import torchvision.datasets  # noqa: E402
+from kilnfs.torch import Dataset, LocalityBatchSampler, collate  # noqa: E402
+from PIL import Image  # noqa: E402
+from samples_for_tests import pack  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+from torchvision.transforms import functional  # noqa: E402
 
 
 def make_pictures(directory: Path, nested: bool = False) -> Path:

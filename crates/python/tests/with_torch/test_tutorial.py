@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageDraw
+
+pytest.importorskip("torch", reason="PyTorch is not installed: crates/python/tests/torch_root.sh test")
+pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+from PIL import Image, ImageDraw  # noqa: E402
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "python-training.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
