@@ -5,10 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 /// What a cold read of a part of a file costs.
-pub(crate) fn cost<'py>(
-    py: Python<'py>,
-    explained: &kiln_read::Cost,
-) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn cost<'py>(py: Python<'py>, explained: &kiln_read::Cost) -> PyResult<Bound<'py, PyDict>> {
     let facts = PyDict::new(py);
     facts.set_item("extents", explained.pieces)?;
     facts.set_item("wanted", explained.wanted)?;

@@ -391,7 +391,13 @@ impl Image {
     }
 
     #[pyo3(signature = (what, start=0, stop=None))]
-    fn _explain<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
+    fn _explain<'py>(
+        &self,
+        py: Python<'py>,
+        what: What,
+        start: u64,
+        stop: Option<u64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let cost = self.work(py, Some(&what), |image| {
             let inode = inode_of(image, &what, FollowLast::Follow)?;
             image.explain(&inode, start..stop.unwrap_or(inode.size()))?.total()

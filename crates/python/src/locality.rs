@@ -36,7 +36,9 @@ pub(crate) struct LocalityOrder {
 /// The exception for a choice that cannot be followed, by its name in Python.
 fn invalid(error: Invalid) -> PyErr {
     match error.field {
-        "batch_global" => PyValueError::new_err(format!("batch_size is {}, but must be {}", error.value, error.expected)),
+        "batch_global" => {
+            PyValueError::new_err(format!("batch_size is {}, but must be {}", error.value, error.expected))
+        }
         _ => PyValueError::new_err(error.to_string()),
     }
 }
@@ -109,7 +111,8 @@ impl LocalityOrder {
                 Some(blocks) => WindowChoice { blocks, wanted: blocks },
                 None => choose_window(known, (batch_size, lanes), block_bytes, window_bytes),
             };
-            let choices = Choices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, drop_last };
+            let choices =
+                Choices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, drop_last };
             let order = Order::new(blocks, choices).map_err(invalid)?;
             Ok(LocalityOrder { order, window, is_stored_shuffled, labels, cursor: Mutex::new(None) })
         })
@@ -153,7 +156,14 @@ impl LocalityOrder {
 
     /// Rows of the index that a rank has in a batch.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
-    fn batch<'py>(&self, py: Python<'py>, epoch: u64, step: u64, rank: u32, world_size: u32) -> PyResult<Bound<'py, PyAny>> {
+    fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        step: u64,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let share = self.share(rank, world_size)?;
         let batch = self.at(epoch, step, |cursor| cursor.batch(&share));
         let steps = self.order.steps();
@@ -171,7 +181,14 @@ impl LocalityOrder {
 
     /// Rows of the window that follows, to be announced with this batch: announced with each batch, they are the whole window.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
-    fn upcoming<'py>(&self, py: Python<'py>, epoch: u64, step: u64, rank: u32, world_size: u32) -> PyResult<Bound<'py, PyAny>> {
+    fn upcoming<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        step: u64,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let share = self.share(rank, world_size)?;
         let rows = self.at(epoch, step, |cursor| cursor.upcoming(&share));
         memory::column_view(py, memory::column(rows), "I")
@@ -179,9 +196,15 @@ impl LocalityOrder {
 
     /// How well an epoch is mixed, and what it reads.
     #[pyo3(signature = (epoch, labels=None))]
-    fn report<'py>(&self, py: Python<'py>, epoch: u64, labels: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+    fn report<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        labels: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let given = labels.map(|labels| integers(labels, "labels")).transpose()?;
-        let given = given.map(|labels| labels.into_iter().map(|label| u32::try_from(label).unwrap_or(u32::MAX)).collect());
+        let given =
+            given.map(|labels| labels.into_iter().map(|label| u32::try_from(label).unwrap_or(u32::MAX)).collect());
         let labels: Vec<u32> = given.unwrap_or_else(|| self.labels.clone());
         let (order, blocks) = (&self.order, self.order.blocks());
         let labels = Labels::new(&labels, blocks.samples()).map_err(invalid)?;

@@ -49,8 +49,7 @@ pub(crate) fn extract_members<'py>(
     let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
     let mut tick = meter.reporter(progress);
     let control = Control { stop: &stop, progress: &count };
-    let extracted =
-        interrupt::run(py, &stop, &mut tick, || extract(&opened, &target, &selection, &options, &control))?;
+    let extracted = interrupt::run(py, &stop, &mut tick, || extract(&opened, &target, &selection, &options, &control))?;
     let report = extracted.map_err(|error| sink_error(py, image, error))?;
     let facts = PyDict::new(py);
     facts.set_item("files", report.files)?;
@@ -103,7 +102,9 @@ fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
             let defect = kiln_read::ReadError::Corrupt {
                 path: Some(path.clone()),
                 nid: Some(nid),
-                defect: Box::new(kiln_read::FormatError::corrupt("erofs_dirent", 0, "name", nid.0, "not the name of a file").into()),
+                defect: Box::new(
+                    kiln_read::FormatError::corrupt("erofs_dirent", 0, "name", nid.0, "not the name of a file").into(),
+                ),
             };
             errors::exception(py, &defect, About { image: image.name(), path: Some(&path) })
         }

@@ -2,7 +2,9 @@
 
 use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
-use kiln::source::filter::{Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules};
+use kiln::source::filter::{
+    DataOrder, Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules,
+};
 use kiln::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -86,16 +88,15 @@ impl Options {
         Ok(Plan { packer: self.with_order(packer, order)?, order })
     }
 
-    /// THE ORDER OF DATA: `kiln`'s own shuffle takes its place here.
     fn with_order(&self, packer: Packer, order: &str) -> PyResult<Packer> {
-        let _ = self.seed;
-        match order {
+        Ok(match order {
+            "shuffle" => packer.order(DataOrder::Shuffled { seed: self.seed }),
             "list" => {
                 let order = PathOrder::parse(&self.order_list, "order");
-                Ok(packer.order(order.map_err(|error| PyValueError::new_err(error.to_string()))?))
+                packer.order(order.map_err(|error| PyValueError::new_err(error.to_string()))?)
             }
-            _ => Ok(packer),
-        }
+            _ => packer,
+        })
     }
 
     fn choices(&self) -> PyResult<Choices> {
