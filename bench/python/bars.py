@@ -33,7 +33,9 @@ from cases import (  # noqa: E402
     OPEN,
     RATARMOUNT,
     SCAN,
+    SMALL_MANY,
     SQUASHFS,
+    STORED_BY_URL,
     STORED_MANY,
     STORED_VIEWS,
     ZIP,
@@ -145,6 +147,16 @@ def alone(case: str, name: str, scale: float, limit: float, unit: str) -> Bar:
     return Bar(case, OPEN, "-", lambda known: (known.of(case, OPEN, name) * scale, None), limit, most=True, unit=unit)
 
 
+def small_files(ours: str) -> list[Bar]:
+    """Of set S, for one form of image."""
+
+    def sizes(known: Figures) -> tuple[float, float | None]:
+        return known.size("S", ours) / 1e6, known.size("S", LMDB_ZSTD) / 1e6
+
+    rates = [rate(TWO, ours, peer, least) for peer, least in ((DIRECTORY, 2), (LMDB_ZSTD, 1), (LMDB_ZSTD_MANY, 1))]
+    return [*rates, Bar("containers of S", ours, LMDB_ZSTD, sizes, 0.65, most=True, unit="MB on disk")]
+
+
 TOUCHED, SUMMED = "I warm shuffled, touch nothing", "I warm shuffled, sum"
 TWO, COLD = "S warm shuffled, sum, two threads", "I cold local shuffle"
 SLOW = "I slow 1 ms, local shuffle"
@@ -157,18 +169,9 @@ BARS = [
     rate(SUMMED, STORED_MANY, ZIP, 3),
     rate(SUMMED, STORED_MANY, SQUASHFS, 10),
     rate(SUMMED, STORED_MANY, RATARMOUNT, 10),
-    rate(TWO, ZSTD_MANY, DIRECTORY, 2),
-    rate(TWO, ZSTD_MANY, LMDB_ZSTD, 1.0),
-    rate(TWO, ZSTD_MANY, LMDB_ZSTD_MANY, 1.0),
-    Bar(
-        "containers of S",
-        ZSTD_MANY,
-        LMDB_ZSTD,
-        lambda known: (known.size("S", ZSTD_MANY) / 1e6, known.size("S", LMDB_ZSTD) / 1e6),
-        0.65,
-        most=True,
-        unit="MB on disk",
-    ),
+    # The bars of S belong together: one form of image is to keep them all.
+    *small_files(ZSTD_MANY),
+    *small_files(SMALL_MANY),
     rate(COLD, STORED_MANY, STORED_MANY, 0.9, peers_case="I cold sequential"),
     Bar(
         COLD,
@@ -179,7 +182,11 @@ BARS = [
         most=True,
         unit="bytes",
     ),
-    rate(SLOW, STORED_MANY, STORED_MANY, 10, peers_case="I slow 1 ms, shuffled"),
+    *(
+        rate(case, label, label, 10, peers_case="I slow 1 ms, shuffled")
+        for case in (SLOW, f"{SLOW}, windows of 48 MiB")
+        for label in (STORED_MANY, STORED_BY_URL)
+    ),
     private("fork", 8),
     private("forkserver", 24),
     pair("wall_s", "index of all files", INDEX, SCAN, 0.1),

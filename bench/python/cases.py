@@ -31,7 +31,8 @@ SQUASHFS, RATARMOUNT, HDF5, HDF5_FLAT = (
 WEBDATASET, MDS, KERNEL, FUSE = "WebDataset", "MDS", "kernel EROFS mount", "squashfuse_ll mount"
 STORED_READ, STORED_MANY, STORED_VIEWS = (f"kilnfs stored, {call}" for call in ("read", "read_many", "views, mmap"))
 ZSTD_READ, ZSTD_MANY = "kilnfs zstd, read", "kilnfs zstd, read_many"
-LZ4_MANY = "kilnfs lz4, read_many"
+SMALL_MANY, LZ4_MANY = "kilnfs zstd small, read_many", "kilnfs lz4, read_many"
+STORED_BY_URL = "kilnfs stored, read_many by fsspec"
 
 ALL: tuple[str, ...] = ()  # of `labels`: all contestants
 
@@ -48,6 +49,7 @@ class Case:
     threads: int = 1
     labels: tuple[str, ...] = ALL
     delay_s: float = 0.0  # of each request, state `SLOW`
+    sampler: tuple[tuple[str, int], ...] = ()  # options of the contestant's own order
     most_samples: int | None = None
     workers: tuple[int, ...] = ()  # processes that read: a case of `loader.py`
     start: str = "fork"  # how these are started
@@ -77,10 +79,11 @@ class Special:
 
 
 COLD_LABELS = (STORED_MANY, FLOOR, DIRECTORY, ZIP, LMDB, WEBDATASET, MDS, HDF5, KERNEL, FUSE)
-OBJECT_LABELS = (STORED_MANY, STORED_READ, FLAT_OBJECT, ZIP, HDF5)
+OBJECT_LABELS = (STORED_MANY, STORED_BY_URL, STORED_READ, FLAT_OBJECT, ZIP, HDF5)
+OWN_ORDER = (STORED_MANY, STORED_BY_URL)
 WORKER_LABELS = (STORED_MANY, STORED_VIEWS, FLOOR, DIRECTORY, LMDB, ZIP, FUSE)
-SMALL_WORKER_LABELS = (ZSTD_MANY, STORED_MANY, DIRECTORY, LMDB, LMDB_ZSTD, FUSE)
-THREADED = (ZSTD_MANY, LZ4_MANY, STORED_MANY, DIRECTORY, LMDB_ZSTD, LMDB_ZSTD_MANY, LMDB)
+SMALL_WORKER_LABELS = (ZSTD_MANY, SMALL_MANY, STORED_MANY, DIRECTORY, LMDB, LMDB_ZSTD, FUSE)
+THREADED = (ZSTD_MANY, SMALL_MANY, LZ4_MANY, STORED_MANY, DIRECTORY, LMDB_ZSTD, LMDB_ZSTD_MANY, LMDB)
 
 CASES = [
     Case("I warm shuffled, touch nothing", "I", SHUFFLED, consumer=TOUCH),
@@ -102,7 +105,18 @@ CASES = [
     Case("I cold local shuffle", "I", LOCAL, COLD, labels=(STORED_MANY,)),
     Case("I cold shuffled", "I", SHUFFLED, COLD, labels=COLD_LABELS),
     Case("I slow 1 ms, sequential", "I", SEQUENTIAL, SLOW, labels=OBJECT_LABELS, delay_s=0.001, most_samples=2000),
-    Case("I slow 1 ms, local shuffle", "I", LOCAL, SLOW, labels=(STORED_MANY,), delay_s=0.001, most_samples=2000),
+    Case("I slow 1 ms, local shuffle", "I", LOCAL, SLOW, labels=OWN_ORDER, delay_s=0.001, most_samples=2000),
+    Case(
+        "I slow 1 ms, local shuffle, windows of 48 MiB",
+        "I",
+        LOCAL,
+        SLOW,
+        labels=OWN_ORDER,
+        delay_s=0.001,
+        most_samples=2000,
+        # What the cache of blocks for images behind fsspec can hold, which has 64 MiB.
+        sampler=(("block_bytes", 4 << 20), ("window_bytes", 48 << 20)),
+    ),
     Case("I slow 1 ms, shuffled", "I", SHUFFLED, SLOW, labels=OBJECT_LABELS, delay_s=0.001, most_samples=2000),
     Case("I workers", "I", SHUFFLED, labels=WORKER_LABELS, workers=(0, 1, 2, 4)),
     Case("S workers", "S", SHUFFLED, labels=SMALL_WORKER_LABELS, workers=(0, 1, 2, 4)),

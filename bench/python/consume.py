@@ -10,7 +10,7 @@ from io import BytesIO
 import xxhash
 
 from cases import DECODE, SUM, TOUCH
-from contestants.base import LOCAL, SEQUENTIAL, SHUFFLED, Buffer, Contestant, Missing
+from contestants.base import SEQUENTIAL, SHUFFLED, Buffer, Contestant, Missing
 from sets import SEED
 
 MASK = (1 << 64) - 1
@@ -53,11 +53,7 @@ def expected(ids: Iterable[int], digests: array[int]) -> int:
 
 
 def batches(contestant: Contestant, order: str, batch: int, samples: int) -> list[list[int]]:
-    """An epoch, or the first `samples` of it, as lists of ids. Raises Missing where the contestant has no such
-    order."""
-    if order == LOCAL:
-        epoch = contestant.local_order(batch, SEED)
-        return epoch[: max(1, samples // batch)]
+    """An epoch, or the first `samples` of it, as lists of ids: orders that are the same for all. Raises Missing."""
     if order == SHUFFLED and contestant.sequential_only:
         raise Missing("reads in the order of its shards only")
     ids = permutation(len(contestant.tree)) if order == SHUFFLED else list(range(len(contestant.tree)))

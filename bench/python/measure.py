@@ -9,21 +9,22 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import lib
 import mounted
 from cases import COLD, SLOW, SUM, TOUCH, WARM
-from consume import CONSUMERS, batches, checksum, expected
+from consume import CONSUMERS, Consumer, batches, checksum, expected
 from contestants import CONTESTANTS
-from contestants.base import SEQUENTIAL, SHUFFLED, Clock, Contestant, Missing
-from cost import Meter, private_bytes
+from contestants.base import LOCAL, SEQUENTIAL, SHUFFLED, Clock, Contestant, Missing
+from cost import Cost, Meter, private_bytes
 from loader import Loader
 from servers import spent
-from sets import Tree
+from sets import SEED, Tree
 from slow import Store
 
 
@@ -41,6 +42,7 @@ class Spec:
     threads: int = 1
     batch: int = 64
     delay_s: float = 0.0
+    sampler: dict[str, int] = field(default_factory=dict)  # options of the contestant's own order
     most_samples: int | None = None
     workers: int = 0
     start: str = "fork"
@@ -146,38 +148,50 @@ def read(spec: Spec) -> dict[str, Any]:
     samples = spec.samples(contestant)
     clock = contestant.attach()
     try:
-        lists = batches(contestant, spec.order, spec.batch, samples)
-        consumer = CONSUMERS[spec.consumer]
+        lists = [] if spec.order == LOCAL else batches(contestant, spec.order, spec.batch, samples)
         if spec.state == COLD:
             mounted.drop_caches()
         else:
-            in_child(lambda: warm_up(contestant, lists, spec.order))
+            everything = lists or batches(contestant, SEQUENTIAL, spec.batch, len(contestant.tree))
+            in_child(lambda: warm_up(contestant, everything))
         gc.collect()
         opening = Meter(contestant.place, clock)
         contestant.open(spec.order)
         opened = opening.cost()
-        requests_before = counted(contestant)
-        meter = Meter(contestant.place, clock)
-        size = total = 0
-        for ids in lists:
-            bytes_of_batch, sum_of_batch = consumer(contestant.read(ids))
-            size += bytes_of_batch
-            total += sum_of_batch
-        cost = meter.cost()
-        requests = [after - before for before, after in zip(requests_before, counted(contestant), strict=True)]
+        wanted: Iterable[list[int]] = lists
+        if spec.order == LOCAL:
+            wanted = islice(contestant.local_order(spec.batch, SEED, spec.sampler), max(1, samples // spec.batch))
+        store = contestant.open_file if isinstance(contestant.open_file, Store) else None
+        requests, fetched = (store.requests, store.fetched) if store else (0, 0)
+        asked, size, total, cost = timed_pass(contestant, wanted, CONSUMERS[spec.consumer], clock)
         contestant.close()
     finally:
         contestant.detach()
-    asked = [i for ids in lists for i in ids]
     check(contestant, asked, size, total if spec.consumer != TOUCH else None)
     return {
         **result(len(asked), size, cost.wall_s, cost.cpu_s),
         "open_s": opened.wall_s,
         "open": opened.document(),
         "read": cost.document(),
-        "requests": requests[0] if requests else None,
-        "fetched_bytes": requests[1] if requests else cost.fetched_bytes,
+        "requests": store.requests - requests if store else None,
+        "fetched_bytes": store.fetched - fetched if store else cost.fetched_bytes,
     }
+
+
+def timed_pass(
+    contestant: Contestant, lists: Iterable[list[int]], consumer: Consumer, clock: Clock | None
+) -> tuple[list[int], int, int, Cost]:
+    """The pass that is measured: the ids that were asked for, bytes, check sum, and what it cost."""
+    asked: list[list[int]] = []
+    size = total = 0
+    meter = Meter(contestant.place, clock)
+    for ids in lists:
+        asked.append(ids)
+        bytes_of_batch, sum_of_batch = consumer(contestant.read(ids))
+        size += bytes_of_batch
+        total += sum_of_batch
+    cost = meter.cost()
+    return [i for ids in asked for i in ids], size, total, cost
 
 
 def result(samples: int, size: int, wall_s: float, cpu_s: float) -> dict[str, Any]:
@@ -190,11 +204,6 @@ def result(samples: int, size: int, wall_s: float, cpu_s: float) -> dict[str, An
     }
 
 
-def counted(contestant: Contestant) -> list[int]:
-    """Requests and bytes of the store that the contestant reads from, if it is one that counts."""
-    return list(contestant.open_file.counted()) if isinstance(contestant.open_file, Store) else []
-
-
 def check(contestant: Contestant, asked: list[int], size: int, total: int | None) -> None:
     """Raise RuntimeError if what came is not what the set has; without `total` only sizes are compared."""
     wanted = sum(contestant.tree.sizes[i] for i in asked)
@@ -204,12 +213,13 @@ def check(contestant: Contestant, asked: list[int], size: int, total: int | None
         raise RuntimeError("bytes read are not those of the source")
 
 
-def warm_up(contestant: Contestant, lists: list[list[int]], order: str) -> None:
-    """The same pass, not measured: what it needs is in the page cache then, but not in the memory of the process
-    that is measured."""
+def warm_up(contestant: Contestant, lists: list[list[int]]) -> None:
+    """A pass that is not measured: what it needs is in the page cache then, but not in the memory of the process that
+    is measured.
+    """
     if isinstance(contestant.open_file, Store):
         contestant.open_file.delay_s = 0.0
-    contestant.open(order)
+    contestant.open(SEQUENTIAL if contestant.sequential_only else SHUFFLED)
     for ids in lists:
         checksum(contestant.read(ids))
     contestant.close()
@@ -241,6 +251,7 @@ class EpochWork:
     mount_point: Path | None
 
     def start(self) -> None:
+        self.cpu_s = time.process_time()
         self.contestant = self.spec.contestant()
         if self.mount_point is not None:
             self.contestant.mount_point = self.mount_point  # type: ignore[attr-defined]
@@ -252,7 +263,7 @@ class EpochWork:
     def finish(self) -> object:
         private = private_bytes()
         self.contestant.close()
-        return {"cpu_s": time.process_time(), "private_bytes": private}
+        return {"cpu_s": time.process_time() - self.cpu_s, "private_bytes": private}
 
 
 def load(spec: Spec) -> dict[str, Any]:
@@ -264,7 +275,7 @@ def load(spec: Spec) -> dict[str, Any]:
     clock: Clock | None = contestant.attach()
     try:
         lists = batches(contestant, spec.order, spec.batch, samples)
-        in_child(lambda: warm_up(contestant, lists, spec.order))
+        in_child(lambda: warm_up(contestant, lists))
         gc.collect()
         loader = Loader(EpochWork(spec, getattr(contestant, "mount_point", None)), spec.workers, spec.start)
         served = clock() if clock else {}

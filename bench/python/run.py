@@ -34,7 +34,9 @@ from cases import (  # noqa: E402
     FLAT_OBJECT,
     FLOOR,
     IMAGE,
+    SLOW,
     SPECIAL,
+    STORED_BY_URL,
     STORED_MANY,
     STORED_VIEWS,
     ZSTD_MANY,
@@ -47,7 +49,7 @@ from sets import FORMS  # noqa: E402
 TIMEOUT_S = 3600
 FORM_NAMES = ("full", "quick", "ci")
 # Of the form `ci` all contestants are prepared and verified, and these are measured, so that all code has run.
-CI_LABELS = (STORED_MANY, STORED_VIEWS, ZSTD_MANY, FLOOR, FLAT_OBJECT)
+CI_LABELS = (STORED_MANY, STORED_VIEWS, STORED_BY_URL, ZSTD_MANY, FLOOR, FLAT_OBJECT)
 
 
 @dataclass
@@ -172,7 +174,7 @@ def run_case(bench: Bench, case: Case, labels: list[str]) -> dict[str, Any]:
         "threads": case.threads,
         "start": case.start,
     }
-    fields |= {"delay_s": case.delay_s, "most_samples": case.most_samples}
+    fields |= {"delay_s": case.delay_s, "most_samples": case.most_samples, "sampler": dict(case.sampler)}
     counts: Sequence[int | None] = (case.workers[::2] if bench.arguments.sets == "ci" else case.workers) or (None,)
     rows = [Row(label, workers, bench.prepare(case.set, label)) for label in labels for workers in counts]
     for number in range(bench.arguments.rounds):
@@ -224,6 +226,7 @@ def chosen_labels(arguments: argparse.Namespace, case: Case) -> list[str]:
     if unknown:
         raise KeyError(f"{case.name}: no contestant {unknown[0]}")
     labels = [label for label in case.labels or CONTESTANTS if case.set in CONTESTANTS[label].only_sets]
+    labels = [label for label in labels if case.state == SLOW or not CONTESTANTS[label].only_slow]
     if arguments.sets == "ci":
         labels = [label for label in labels if label in CI_LABELS]
     return [label for label in labels if arguments.only.search(label)]

@@ -10,36 +10,51 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 
+class Store:
+    """Opens files as slow ones, and counts requests and bytes of all of them."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = delay_s
+        self.requests = 0
+        self.fetched = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, path: Path) -> BinaryIO:
+        return cast(BinaryIO, SlowFile(path, self))
+
+    def count(self, fetched: int) -> None:
+        """One request more."""
+        with self.lock:
+            self.requests += 1
+            self.fetched += fetched
+
+
 class SlowFile(io.RawIOBase):
-    """A file, read-only, of which each read that reaches it takes `delay_s` longer. Safe for threads, each call for
+    """A file, read-only, of which each read that reaches it takes longer by its store. Safe for threads, each call for
     itself.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"0123456789"), file.flush()
-    ...     slow = SlowFile(Path(file.name), 0.0)
-    ...     slow.seek(2), slow.read(3), slow.requests, slow.fetched
+    ...     store = Store(0.0)
+    ...     slow = store(Path(file.name))
+    ...     slow.seek(2), slow.read(3), store.requests, store.fetched
     (2, b'234', 1, 3)
     """
 
-    def __init__(self, path: Path, delay_s: float) -> None:
+    def __init__(self, path: Path, store: Store) -> None:
         super().__init__()
         self.fd = os.open(path, os.O_RDONLY)
         self.length = os.fstat(self.fd).st_size
         self.name = str(path)
-        self.delay_s = delay_s
+        self.store = store
         self.position = 0
-        self.requests = 0
-        self.fetched = 0
-        self.lock = threading.Lock()
 
     def pread(self, count: int, position: int) -> bytes:
         """`count` bytes at `position`, fewer at the end: one request."""
-        time.sleep(self.delay_s)
+        time.sleep(self.store.delay_s)
         data = os.pread(self.fd, max(0, count), position)
-        with self.lock:
-            self.requests += 1
-            self.fetched += len(data)
+        self.store.count(len(data))
         return data
 
     def read(self, size: int | None = -1) -> bytes:
@@ -77,17 +92,26 @@ class SlowFile(io.RawIOBase):
         super().close()
 
 
-class Store:
-    """Opens files as slow ones, and knows all that it opened."""
+def slow_url(path: Path, store: Store) -> str:
+    """The URL by which fsspec reads a file as `store` does. Needs fsspec. All URLs of a process share one store."""
+    import fsspec
+    from fsspec.spec import AbstractFileSystem
 
-    def __init__(self, delay_s: float) -> None:
-        self.delay_s = delay_s
-        self.files: list[SlowFile] = []
+    class SlowFileSystem(AbstractFileSystem):  # type: ignore[misc]
+        """Ranges are fetched one after the other, each a request."""
 
-    def __call__(self, path: Path) -> BinaryIO:
-        self.files.append(SlowFile(path, self.delay_s))
-        return cast(BinaryIO, self.files[-1])
+        protocol = "slow"
+        cachable = False
 
-    def counted(self) -> tuple[int, int]:
-        """Requests and bytes so far, of all files."""
-        return sum(file.requests for file in self.files), sum(file.fetched for file in self.files)
+        def info(self, path: str, **_: object) -> dict[str, object]:
+            path = self._strip_protocol(path)
+            return {"name": path, "size": os.stat(path).st_size, "type": "file"}
+
+        def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+            with store(Path(self._strip_protocol(path))) as file:
+                first = start or 0
+                file.seek(first)
+                return file.read(-1 if end is None else end - first)
+
+    fsspec.register_implementation("slow", SlowFileSystem, clobber=True)
+    return f"slow://{path}"

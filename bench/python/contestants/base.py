@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Protocol
 
@@ -49,6 +49,7 @@ class Contestant(ABC):
     uses_threads: ClassVar[bool] = False  # `threads` changes what it does
     takes_file_object: ClassVar[bool] = False  # `open_file` is used
     only_sets: ClassVar[str] = "ISJ"
+    only_slow: ClassVar[bool] = False  # takes part where requests are slow, not in the other cases
 
     def __init__(self, tree: Tree, place: Path, threads: int = 1, open_file: OpenFile | None = None) -> None:
         """`place` is the directory of the container; it exists while `build` runs and after."""
@@ -91,8 +92,10 @@ class Contestant(ABC):
     def close(self) -> None:
         """Let go of everything."""
 
-    def local_order(self, batch: int, seed: int) -> list[list[int]]:
-        """Batches of an epoch in an order of the contestant's own that saves requests. Raises Missing."""
+    def local_order(self, batch: int, seed: int, options: dict[str, int]) -> Iterator[list[int]]:
+        """Batches of an epoch in an order of the contestant's own that saves requests, made while they are read, as it
+        may announce what follows. It is open then. `options` are those of its sampler. Raises Missing.
+        """
         raise Missing(f"{self.label} has no order of its own")
 
 

@@ -3,24 +3,27 @@ here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from contestants.base import Buffer, Contestant, Missing, first_line, program, run
 from packers import kiln_path
 from sets import Tree
+from slow import Store, slow_url
 
 # How images are packed: options of `kiln pack`, by the name of the form and, where it differs, of the set.
-# In set S, whose files are smaller than a page, small files share pclusters.
+# In set S, whose files are smaller than a page, small files share pclusters: the shorter these are, the less is decoded
+# for one sample and the more bytes are stored. `zstd` is for random order, `zstd small` for few bytes.
 PACK: dict[str, tuple[str, ...]] = {
     "stored": ("-z", "none"),
     "lz4": ("-z", "lz4", "-C", "64k", "--fragments", "off"),
     "zstd": ("-z", "zstd,3", "-C", "64k", "--fragments", "off"),
-    "lz4 S": ("-z", "lz4", "-C", "16k", "--fragments", "all"),
-    "zstd S": ("-z", "zstd,3", "-C", "16k", "--fragments", "all"),
+    "lz4 S": ("-z", "lz4", "-C", "4k", "--fragments", "all"),
+    "zstd S": ("-z", "zstd,3", "-C", "4k", "--fragments", "all"),
+    "zstd small": ("-z", "zstd,3", "-C", "32k", "--fragments", "all", "--compress-metadata"),
 }
-METHODS = ("lz4", "zstd")
+FORMS = {"stored": "ISJ", "lz4": "ISJ", "zstd": "ISJ", "zstd small": "S"}  # and the sets that they are made of
 
 
 def pack_options(form: str, of_set: str) -> tuple[str, ...]:
@@ -92,18 +95,15 @@ class Kilnfs(Contestant):
     def close(self) -> None:
         self.image.close()
 
-    def local_order(self, batch: int, seed: int) -> list[list[int]]:
-        package = kilnfs()
-        sampler = getattr(package, "LocalityBatchSampler", None)
-        if sampler is None:
-            try:
-                import kilnfs.torch as torch_part
+    def local_order(self, batch: int, seed: int, options: dict[str, int]) -> Iterator[list[int]]:
+        kilnfs()
+        try:
+            # The base of `kilnfs.torch.LocalityBatchSampler`, which adds nothing but a base class of torch.
+            from kilnfs._locality import LocalityBatches
 
-                sampler = torch_part.LocalityBatchSampler
-            except ImportError as error:
-                raise Missing(f"no LocalityBatchSampler: {error}") from error
-        with package.open(str(self.file)) as image:
-            return [list(rows) for rows in sampler(image.index("/"), batch, seed=seed, drop_last=False)]
+            return iter(LocalityBatches(self.index, batch, seed=seed, **options))
+        except ImportError as error:
+            raise Missing(f"no sampler: {error}") from error
 
 
 class Read(Kilnfs):
@@ -131,6 +131,16 @@ class ReadMany(Kilnfs):
         return batch
 
 
+class ReadManyByUrl(ReadMany):
+    """The same of an image that fsspec reads, through kilnfs's cache of blocks."""
+
+    only_slow = True
+
+    def open_image(self) -> Any:
+        store = self.open_file if isinstance(self.open_file, Store) else Store(0.0)
+        return kilnfs().open(slow_url(self.file, store))
+
+
 class Views(Kilnfs):
     """`Image.views(index, rows)` of an image that is mapped: no copy of what is stored plain."""
 
@@ -150,13 +160,15 @@ def label(form: str, call: str) -> str:
 
 
 def variants() -> list[type[Kilnfs]]:
-    """Each form of image with each call."""
-    made = []
-    for form in ("stored", *METHODS):
-        for call, base in CALLS.items():
-            names = {"label": label(form, call), "container": f"kiln-{form}", "form": form, "__doc__": base.__doc__}
-            made.append(type(f"{base.__name__}_{form}", (base,), names))
-    return made
+    """Each form of image with each call, and the one that fsspec reads."""
+    made = [(form, call, base) for form in FORMS for call, base in CALLS.items()]
+    made.append(("stored", "read_many by fsspec", ReadManyByUrl))
+    classes = []
+    for form, call, base in made:
+        names = {"label": label(form, call), "container": f"kiln-{form.replace(' ', '-')}", "form": form}
+        names |= {"only_sets": FORMS[form], "__doc__": base.__doc__ or ""}
+        classes.append(type(f"{base.__name__}_{form.replace(' ', '_')}", (base,), names))
+    return classes
 
 
 # What the cases of `special.py` measure of the package.
@@ -168,22 +180,15 @@ def open_image(file: Path) -> Any:
 
 
 class IndexedSamples:
-    """A dataset of the map style over an image: opened in each process at first use, pickled as path and index."""
+    """A dataset of the map style over an image, which is pickled as its path and the index."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        with open_image(file) as image:
-            self.index: Any = image.index("/")
-        self.image: Any = None
+        self.image: Any = open_image(file)
+        self.index: Any = self.image.index("/")
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __getitems__(self, ids: list[int]) -> Sequence[Buffer]:
-        if self.image is None:
-            self.image = open_image(self.file)
         samples: Sequence[Buffer] = self.image.read_many(self.index, rows=ids, threads=1)
         return samples
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "index": self.index, "image": None}
