@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
-    from typing import Any, BinaryIO, Literal, Self
+    from typing import Any, BinaryIO, Literal, Self, TypeGuard
 
     from typing_extensions import Buffer
 
@@ -214,8 +214,7 @@ def open(
         from .shards import open as open_shards
 
         # It has the methods of an image.
-        sharded: Image = open_shards(image, **options, **storage_options)
-        return sharded
+        return open_shards(image, **options, **storage_options)
     return Image(image, **options, **storage_options)
 
 
@@ -256,8 +255,9 @@ def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str
     raise TypeError(f"an image is a path, a URL, a binary file object or a buffer, not {type(image).__name__}")
 
 
-def _is_manifest(image: object) -> bool:
+def _is_manifest(image: ImageSource) -> TypeGuard[str | bytes | os.PathLike[str] | os.PathLike[bytes]]:
     """Whether this is the path or URL of a manifest of shards."""
-    if isinstance(image, os.PathLike):
-        image = os.fspath(image)
-    return isinstance(image, str) and image.endswith(".json") or isinstance(image, bytes) and image.endswith(b".json")
+    path = os.fspath(image) if isinstance(image, os.PathLike) else image
+    if isinstance(path, str):
+        return path.endswith(".json")
+    return isinstance(path, bytes) and path.endswith(b".json") and b"\0" not in path

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
     from typing import IO, Literal, Self, TypeAlias
 
@@ -296,12 +297,15 @@ def pack_options(
         raise ValueError(f"unit={unit}: use a count of bytes")
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads}: use 1 or more")
-    ways = hints.items() if hasattr(hints, "items") else hints or ()
-    kind, listed = order, b""
-    if order is not None and not isinstance(order, str):
+    ways: Iterable[tuple[str, str | None]] = hints.items() if isinstance(hints, Mapping) else hints or ()
+    kind: str | None
+    listed = b""
+    if order is None or isinstance(order, str):
+        kind = order
+    else:
         # A zero byte behind each path: it may hold any other.
         kind, listed = "list", b"".join(tree_path(path) + b"\0" for path in order)
-    elif order == "list":
+    if order == "list":
         raise ValueError("order='list': give the list of paths itself")
     return {
         "preset": preset,

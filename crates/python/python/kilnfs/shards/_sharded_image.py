@@ -22,7 +22,7 @@ from ._store import store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeVar
 
     from typing_extensions import Buffer
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .._path import Path
     from .._reports import CheckReport, Cost, Extent
 
+    T = TypeVar("T")
     _Verbs = Image
 else:
 
@@ -113,7 +114,7 @@ class ShardedImage(_Verbs):
         return blake2b("".join(self.manifest.uuids).encode(), digest_size=16).digest()
 
     @property
-    def _identity(self) -> tuple[int | str | bytes, bytes]:
+    def _identity(self) -> tuple[int | str | bytes, bytes]:  # type: ignore[override]  # never assigned here
         return self._place, self.uuid
 
     def close(self) -> None:
@@ -339,8 +340,8 @@ class ShardedImage(_Verbs):
         target: bytes,
         *,
         policy: str,
-        threads: int | None,
-        progress: Callable[[int, int], None] | None,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
         report: dict[str, Any] = {}
         for number in range(len(self.manifest)):
@@ -432,7 +433,7 @@ class ShardedImage(_Verbs):
         for number in sorted(candidates, key=lambda number: number not in self._open):
             yield self._shard(number).image
 
-    def _with_attributes(self, what: What, follow: bool, call: Callable[[Image, Any], Any]) -> Any:
+    def _with_attributes(self, what: What, follow: bool, call: Callable[[Image, Any], T]) -> T:
         number = self._lookup(what, follow)
         if number < _DIRECTORY:
             return self._shard_file(number, what, call)
@@ -442,13 +443,13 @@ class ShardedImage(_Verbs):
                 return call(image, b"/" + path)
         raise failure(errno.ENOENT, _shown(what), self.name)
 
-    def _of_file(self, what: What, follow: bool, directory_error: int, call: Callable[[Image, int], Any]) -> Any:
+    def _of_file(self, what: What, follow: bool, directory_error: int, call: Callable[[Image, int], T]) -> T:
         number = self._lookup(what, follow)
         if number >= _DIRECTORY:
             raise failure(directory_error, _shown(what), self.name)
         return self._shard_file(number, what, call)
 
-    def _shard_file(self, number: int, what: What, call: Callable[[Image, int], Any]) -> Any:
+    def _shard_file(self, number: int, what: What, call: Callable[[Image, int], T]) -> T:
         image = self._shard(number >> _NID_BITS).image
         try:
             return call(image, number & (1 << _NID_BITS) - 1)
