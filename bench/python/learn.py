@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
 SIDE, CLASSES = 16, 10
 BATCH = 128
-BLOCK_BYTES = 64 << 10
-"""A sample of 256 bytes takes a block of 4 KiB in the image, so a block of the order has 16 samples: 0.08 % of 20,000,
-as 4 MiB have of ImageNet 0.003 %."""
+BLOCK_BYTES = 16 * SIDE * SIDE
+"""16 samples: 0.08 % of 20,000, as 4 MiB have of ImageNet 0.003 %."""
 ORDERS = ("uniform", "packed shuffled", "by class", "by class, narrow", "sequential")
 COLOURS = {
     "light": {
