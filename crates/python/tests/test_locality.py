@@ -8,10 +8,12 @@ import json
 import pickle
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kilnfs._locality import LocalityBatches, LocalityItems
+from kilnfs import _storage
+from kilnfs._locality import LocalityBatches, LocalityItems, _lanes
 from kilnfs._samples import Samples
 from samples_for_tests import make_set, pack
 
@@ -381,6 +383,49 @@ def test_reports_say_how_well_batches_are_mixed(samples: Samples) -> None:
 def test_a_window_that_was_limited_is_told(samples: Samples) -> None:
     with pytest.warns(UserWarning, match="limited to 2 blocks by window_bytes"):
         LocalityBatches(samples, 10, block_bytes=32 << 10, window_bytes=64 << 10)
+
+
+def test_blocks_by_where_an_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _storage.block_bytes("s3://bucket/set.erofs") == 16 << 20
+    assert _storage.block_bytes(str(tmp_path / "nothing")) == 4 << 20
+    assert _storage.block_bytes(str(tmp_path)) in (256 << 10, 4 << 20)
+    monkeypatch.setattr(_storage, "_is_flash", lambda device: True)
+    monkeypatch.setattr(_storage, "_block_device", lambda device: device)
+    assert _storage.block_bytes(str(tmp_path)) == 256 << 10
+    monkeypatch.setattr(_storage, "_is_flash", lambda device: False)
+    monkeypatch.setattr(_storage, "_in_memory", lambda device: False)
+    assert _storage.block_bytes(str(tmp_path)) == 4 << 20
+    monkeypatch.setattr(_storage, "_in_memory", lambda device: True)
+    assert _storage.block_bytes(str(tmp_path)) == 256 << 10
+    assert 0 < _storage.window_bytes() <= 1 << 30
+
+
+def test_a_lane_for_each_node_that_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert _lanes("s3://bucket/set.erofs", 16) == 4
+    assert _lanes("/data/set.erofs", 16) == 1
+    assert _lanes("s3://bucket/set.erofs", 6) == 1, "nodes are not alike"
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert _lanes("s3://bucket/set.erofs", 16) == 1
+
+
+def test_an_image_behind_a_url(samples: Samples) -> None:
+    pytest.importorskip("fsspec")
+    remote = Samples(f"file://{samples.image.name}")
+    sampler = LocalityBatches(remote, 10, window_blocks=5)
+    assert sampler.block_bytes == 16 << 20
+    for batch in sampler:
+        assert remote.__getitems__(batch) == samples.__getitems__(batch)
+    again = pickle.loads(pickle.dumps(sampler))
+    assert list(again) == epoch_of(samples, 1, block_bytes=16 << 20)
+
+
+def test_no_samples(samples: Samples) -> None:
+    empty = batches(samples, subset=[])
+    assert len(empty) == 0 and list(empty) == list(empty) == []
+    state = empty.state_dict()
+    empty.load_state_dict(state)
+    assert list(empty) == []
 
 
 def test_the_fetcher_of_pytorch_reads_a_batch_at_once(samples: Samples) -> None:

@@ -381,7 +381,7 @@ def _chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence
         return index, None, None
     image = index.image
     rows = array("Q", rows)
-    chosen = index.subset(rows)
+    chosen = index.subset(rows or ())
     if chosen.image is None and image is not None:
         chosen = chosen.bind(image)
     return chosen, rows, places

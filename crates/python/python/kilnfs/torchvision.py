@@ -106,7 +106,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
             chosen, labels = samples.files, samples.labels
         else:
             rows = array("Q", [files.find(path) for path, _ in samples])
-            chosen, labels = files.subset(rows), array("I", [label for _, label in samples])
+            chosen, labels = files.subset(rows or ()), array("I", [label for _, label in samples])
         if chosen is not files:
             self._samples.replace_index(chosen)
         self._targets = None if labels is None or isinstance(labels, memoryview) else array("I", labels)
@@ -174,7 +174,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
             and files.labels.tolist() == labels.tolist()
         ):
             return PathLabels(files, files.labels)
-        return PathLabels(files.subset(rows), labels)
+        return PathLabels(files.subset(rows or ()), labels)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         contents, row = self._samples.contents([index])
