@@ -7,34 +7,38 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
+import kilnfs  # noqa: E402
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]  # noqa: E402
-from kilnfs import _native  # noqa: E402
+
+if TYPE_CHECKING:
+    from kilnfs._pack import Preset
 
 # As the entry point does where the package is installed.
 fsspec.register_implementation("erofs", "kilnfs.fs.ErofsFileSystem", clobber=True)
 
 
-def pack(tree: str | os.PathLike[str], image: str | os.PathLike[str], *options: str) -> str:
-    """Pack a directory by the command, and return the image's path."""
-    arguments = ["kiln", "pack", "--quiet", *options, os.fspath(tree), os.fspath(image)]
-    status = _native.main([os.fsencode(argument) for argument in arguments], [b"kiln"])
-    assert status == 0
+def pack(tree: str | os.PathLike[str], image: str | os.PathLike[str], preset: Preset = "dataset") -> str:
+    """Pack a directory, and return the image's path."""
+    kilnfs.pack(tree, image, preset=preset)
     return os.fspath(image)
 
 
-def make_image(directory: Any, files: Mapping[str, bytes], name: str = "image.erofs", *options: str) -> str:
-    """An image of these files in `directory`, a `pathlib.Path`."""
+def make_image(
+    directory: Path, files: Mapping[str, bytes], name: str = "image.erofs", preset: Preset = "dataset"
+) -> str:
+    """An image of these files in `directory`."""
     tree = directory / (name + ".tree")
     for path, data in files.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         (tree / path).write_bytes(data)
-    return pack(tree, directory / name, *options)
+    return pack(tree, directory / name, preset)
 
 
 def noise(length: int, seed: int = 1) -> bytes:

@@ -165,5 +165,10 @@ def test_worker_processes(tables: str, method: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     fs = ErofsFileSystem(tables)
     assert _sum_of(fs) == 2 * len(CSV)
-    with multiprocessing.get_context(method).Pool(2) as pool:
+    pool = multiprocessing.get_context(method).Pool(2)
+    try:
         assert pool.map(_sum_of, [fs] * 4) == [2 * len(CSV)] * 4
+    finally:
+        # Not `terminate`: other tests have run the command in this process, which catches SIGTERM since then.
+        pool.close()
+        pool.join()

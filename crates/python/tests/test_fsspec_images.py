@@ -188,7 +188,7 @@ def test_a_hundred_files_are_few_requests(counting: type[CountingFileSystem], tm
 def test_threads_fetch_each_block_once(tmp_path: Path) -> None:
     """16 threads read a remote image at random places: all bytes are right, and no block is asked for twice."""
     files = {f"{i:02}": noise(400_000, i) for i in range(20)}
-    image = make_image(tmp_path, files, "image.erofs", "--preset", "plain")
+    image = make_image(tmp_path, files, preset="plain")
     with range_server() as server:
         url = server.put(image, "/threads.erofs")
         wrong: list[str] = []
@@ -220,7 +220,7 @@ def test_threads_fetch_each_block_once(tmp_path: Path) -> None:
 
 def test_children_are_forked_while_threads_read(tmp_path: Path) -> None:
     files = {f"{i:02}": noise(400_000, i) for i in range(20)}
-    image = make_image(tmp_path, files, "image.erofs", "--preset", "plain")
+    image = make_image(tmp_path, files, preset="plain")
     with range_server() as server:
         fs = ErofsFileSystem(server.put(image, "/forks.erofs"), cache_bytes=0)
         stop = threading.Event()
@@ -281,7 +281,7 @@ def gone(start: int, end: int, data: Any) -> Any:
 def test_a_target_that_fails(counting: type[CountingFileSystem], tmp_path: Path, tamper: Any) -> None:
     """Every way to read tells URL and range, none takes it for a file that is not there, and all works again afterwards."""
     files = {f"{i}": noise(3_000_000, i) for i in range(3)}
-    counting().pipe("/x", Path(make_image(tmp_path, files, "image.erofs", "--preset", "plain")).read_bytes())
+    counting().pipe("/x", Path(make_image(tmp_path, files, preset="plain")).read_bytes())
     fs = ErofsFileSystem("counting://x", cache_bytes=0)
     assert fs.cat_file("0", 0, 10) == files["0"][:10]
     counting.tamper = tamper
@@ -304,7 +304,7 @@ def test_a_target_that_fails(counting: type[CountingFileSystem], tmp_path: Path,
 
 
 def test_a_target_that_is_cut_short(counting: type[CountingFileSystem], tmp_path: Path) -> None:
-    image = Path(make_image(tmp_path, {"a": noise(3_000_000)}, "image.erofs", "--preset", "plain")).read_bytes()
+    image = Path(make_image(tmp_path, {"a": noise(3_000_000)}, preset="plain")).read_bytes()
     counting().pipe("/x", image)
     fs = ErofsFileSystem("counting://x")
     counting().pipe("/x", image[: len(image) // 2])
