@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import packing
@@ -31,7 +32,7 @@ def test_the_image_is_that_of_the_same_tree_as_a_directory(tmp_path: Path) -> No
 
 def test_the_order_of_calls_does_not_show(tmp_path: Path) -> None:
     source = packing.files(packing.tree(tmp_path / "source"))
-    images = []
+    images: list[bytes] = []
     for names in (sorted(source), sorted(source, reverse=True)):
         with Builder() as tree:
             tree.add_many((name, source[name]) for name in names)
@@ -92,7 +93,7 @@ def test_an_archive_is_what_pack_makes_of_it(tmp_path: Path) -> None:
     source = packing.tree(tmp_path / "source")
     for mode in ("w", "w:gz", "w:xz"):
         path = tmp_path / f"archive.{mode.replace(':', '.')}"
-        with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        with tarfile.open(path, mode) as tar:
             tar.add(source, ".")
         packing.kiln("pack", "--preset", "balanced", path, tmp_path / "command", "--force")
         with Builder() as tree, open(path, "rb") as file:
@@ -196,7 +197,9 @@ def test_paths_are_text_or_bytes(tmp_path: Path) -> None:
         (lambda tree: tree.add_many(5), TypeError, None),
     ],
 )
-def test_errors_name_the_path_and_change_nothing(tmp_path: Path, call, error: type[Exception], name: str | None) -> None:  # type: ignore[no-untyped-def]
+def test_errors_name_the_path_and_change_nothing(
+    tmp_path: Path, call: Callable[[Builder], object], error: type[Exception], name: str | None
+) -> None:
     with Builder() as tree:
         tree.add_bytes(b"1", "file")
         tree.mkdir("dir")
@@ -249,7 +252,7 @@ def test_nothing_is_left_behind_by_an_exception(tmp_path: Path) -> None:
 
 
 def test_an_iterable_that_fails_keeps_what_came_before(tmp_path: Path) -> None:
-    def files():  # type: ignore[no-untyped-def]
+    def files() -> Iterator[tuple[str, bytes]]:
         yield "a", b"1"
         raise LookupError("no more")
 
@@ -263,7 +266,7 @@ def test_an_iterable_that_fails_keeps_what_came_before(tmp_path: Path) -> None:
 def test_an_iterable_may_use_the_builder(tmp_path: Path) -> None:
     with Builder() as tree:
 
-        def files():  # type: ignore[no-untyped-def]
+        def files() -> Iterator[tuple[str, bytes]]:
             tree.mkdir("made/meanwhile")
             yield "a", b"1"
 

@@ -150,7 +150,7 @@ class RemoteStore:
 def filesystem(url: str) -> tuple[Any, str]:
     """The fsspec filesystem of a URL, and the path there. Credentials come from fsspec's own configuration."""
     try:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise ImportError(f"{url}: places other than directories need fsspec: pip install fsspec") from None
     fs, root = fsspec.core.url_to_fs(url)

@@ -1,0 +1,21 @@
+"""The command kiln: `python -m kilnfs`, and the script `kiln` that pip installs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _native
+
+
+def main() -> int:
+    """Run the command with this process's arguments. Its exit code.
+
+    A mount in the background is a process of its own, which this interpreter is started for once more.
+    """
+    arguments = [os.fsencode(argument) for argument in sys.argv[1:]]
+    return _native.main([b"kiln", *arguments], [os.fsencode(sys.executable), b"-m", b"kilnfs"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
