@@ -89,14 +89,14 @@ impl Options {
     }
 
     fn with_order(&self, packer: Packer, order: &str) -> PyResult<Packer> {
-        Ok(match order {
-            "shuffle" => packer.order(DataOrder::Shuffled { seed: self.seed }),
+        match order {
+            "shuffle" => Ok(packer.order(DataOrder::Shuffled { seed: self.seed })),
             "list" => {
                 let order = PathOrder::parse(&self.order_list, "order");
-                packer.order(order.map_err(|error| PyValueError::new_err(error.to_string()))?)
+                Ok(packer.order(order.map_err(|error| PyValueError::new_err(error.to_string()))?))
             }
-            _ => packer,
-        })
+            _ => Ok(packer),
+        }
     }
 
     fn choices(&self) -> PyResult<Choices> {
