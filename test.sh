@@ -3,12 +3,14 @@
 # with EROFS are skipped with a line that says so where these are missing, unless KILN_NO_SKIP=1.
 #
 #   ./test.sh [--long] [ARGUMENTS OF cargo test]        --long: random and damaged images by the thousand; an hour
+#
+# Without arguments the tests of the Python package follow, if there is a Python and its packages can be fetched.
 set -euo pipefail
 cd "$(dirname "$0")"
-# fusermount3 mounts for users, getfattr reads attributes as another user, python3 makes documents of measurements.
-if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr && command -v python3; } >/dev/null 2>&1 &&
+# fusermount3 mounts for users, getfattr reads attributes as another user, python3 makes documents of measurements and has a package.
+if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr && python3 -c "import ensurepip"; } >/dev/null 2>&1 &&
     command -v apt-get >/dev/null; then
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 util-linux >/dev/null
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 python3-venv util-linux >/dev/null
 fi
 # Programs that make and read archives and images, to compare with: a test does without those that are missing, and says so.
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
@@ -27,6 +29,10 @@ KILN_SKIP_LOG=$(mktemp)
 export KILN_SKIP_LOG
 trap 'rm -f "$KILN_SKIP_LOG"' EXIT
 cargo test --workspace "$@" || status=$?
+# The Python package: a wheel, in a virtual environment of its own. Not with arguments: they choose tests of cargo.
+if [ $# = 0 ] && [ -z "${status:-}" ]; then
+    crates/python/tests/run.sh || { python=$? && [ "$python" = 77 ]; } || status=$python
+fi
 if [ -s "$KILN_SKIP_LOG" ]; then
     echo "Skipped, wholly or in part:"
     sort "$KILN_SKIP_LOG" | uniq -c

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-PYTHON_DIR = Path(__file__).parent.parent / "python"
+import kilnfs
+
+PYTHON_DIR = Path(kilnfs.__file__).parent.parent
+"""Where the package is that is tested."""
 
 
 def tree(root: Path, files: int = 60, seed: int = 0) -> Path:

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Tests of kilnfs: a wheel is built and installed into a fresh virtual environment, and everything below tests/ is run with it; with PyTorch in
+# a root of its own, see torch_root.sh.
+#
+#   run.sh [ARGUMENTS OF pytest]
+#
+#   PYTHON=python3.13        the interpreter, 3.11 or newer
+#   KILN_WHEEL_PROFILE=release   how the wheel is built; "dev" by default, which shares what `cargo test` has built
+#   KILN_LONG=1              with pandas, pyarrow, datasets, zarr, dask and ray, too
+#   KILN_SKIP_LOG=FILE       gets a line for each part that was skipped
+#
+# Exit code 77 with "SKIP:" and the reason where there is no interpreter, or nothing can be fetched.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+package=$(dirname "$here") project=$(dirname "$(dirname "$(dirname "$here")")")
+work=${CARGO_TARGET_DIR:-$project/target}/python
+
+skip() {
+    echo "SKIP: kilnfs: $*"
+    [ -z "${KILN_SKIP_LOG:-}" ] || echo "kilnfs: $*" >>"$KILN_SKIP_LOG"
+}
+
+python=${PYTHON:-}
+for name in ${python:-python3 python3.13 python3.12 python3.11}; do
+    if command -v "$name" >/dev/null && "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$name
+        break
+    fi
+    python=
+done
+[ -n "$python" ] || { skip "no Python 3.11 or newer with venv" && exit 77; }
+
+rm -rf "$work"
+mkdir -p "$work"
+"$python" -m venv "$work/venv"
+pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check -q "$@"; }
+requirements=$here/requirements.txt
+[ -z "${KILN_LONG:-}" ] || requirements=$here/requirements-acceptance.txt
+if ! pip install 'maturin>=1.14,<2' -r "$requirements" 2>"$work/pip.log"; then
+    skip "packages cannot be fetched: $(tail -1 "$work/pip.log")"
+    exit 77
+fi
+
+# The tests run with the package that is installed, not with the sources beside them.
+cd "$package"
+"$work/venv/bin/maturin" build -q --profile "${KILN_WHEEL_PROFILE:-dev}" --interpreter "$work/venv/bin/python" --out "$work/wheels"
+pip install --no-deps "$work"/wheels/kilnfs-*.whl
+installed=$(cd / && "$work/venv/bin/python" -c 'import os, kilnfs; print(os.path.dirname(kilnfs.__file__))')
+"$work/venv/bin/python" -m pytest -q -p no:cacheprovider -c pyproject.toml --rootdir "$package" -o pythonpath= \
+    "$installed" "$here" --ignore "$here/with_torch" "$@"
+
+# Another Python has other packages, but this one.
+mkdir "$work/only"
+ln -s "$installed" "$work/only/kilnfs"
+status=0
+PYTHONPATH=$work/only "$here/torch_root.sh" run python3 -m pytest -q -p no:cacheprovider -c "$package/pyproject.toml" \
+    --rootdir "$package" -o pythonpath= "$here/with_torch" "$@" >"$work/torch.log" 2>&1 || status=$?
+case $status in
+0) tail -1 "$work/torch.log" ;;
+77) skip "with PyTorch: $(grep -m 1 -o 'SKIP: .*' "$work/torch.log" | sed 's/^SKIP: //')" ;;
+*) cat "$work/torch.log" && exit "$status" ;;
+esac
