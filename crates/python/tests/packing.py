@@ -47,7 +47,11 @@ def settle(root: Path) -> None:
 
 def kiln(*args: object, status: int = 0) -> str:
     """Run the command, and return what it prints."""
-    code = "import os, sys; from kilnfs import _native; sys.exit(_native.main([b'kiln', *map(os.fsencode, sys.argv[1:])], []))"
+    code = """
+import os, sys
+from kilnfs import _native
+sys.exit(_native.main([b"kiln", *map(os.fsencode, sys.argv[1:])], []))
+"""
     done = python(code, *args)
     assert done.returncode == status, done.stderr
     return done.stdout

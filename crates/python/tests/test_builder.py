@@ -83,7 +83,11 @@ def test_files_and_trees_of_the_system(tmp_path: Path) -> None:
         tree.link("copies/two/0007.txt", "!second")
         tree.write(tmp_path / "image")
     expected = packing.files(source)
-    expected |= {"one": expected["class-1/0001.txt"], "!first": expected["class-3/0003.txt"], "!second": expected["class-2/0007.txt"]}
+    expected |= {
+        "one": expected["class-1/0001.txt"],
+        "!first": expected["class-3/0003.txt"],
+        "!second": expected["class-2/0007.txt"],
+    }
     expected |= {f"copies/two/{path.name}": path.read_bytes() for path in (source / "class-2").iterdir()}
     expected |= {"class-0/0000.txt": b"new", "copies/two/0002.txt": b"last"}
     assert packing.contents(tmp_path / "image", tmp_path) == expected
@@ -145,7 +149,9 @@ def test_damaged_archives_are_errors_with_their_name(tmp_path: Path) -> None:
         assert tree.write(tmp_path / "image").files >= 1
 
 
-@pytest.mark.parametrize("data", [b"bytes", bytearray(b"array"), memoryview(b"a view")[2:], memoryview(b"abcd").cast("H")])
+@pytest.mark.parametrize(
+    "data", [b"bytes", bytearray(b"array"), memoryview(b"a view")[2:], memoryview(b"abcd").cast("H")]
+)
 def test_buffers_of_any_kind_are_contents(tmp_path: Path, data: object) -> None:
     with Builder() as tree:
         tree.add_bytes(data, "one")  # type: ignore[arg-type]
@@ -162,7 +168,9 @@ def test_large_and_empty_files_lie_in_the_spool_side_by_side(tmp_path: Path) -> 
         # The spool has no name.
         assert list(tmp_path.iterdir()) == []
         tree.write(tmp_path / "image")
-    assert packing.contents(tmp_path / "image", tmp_path) == {str(idx): bytes([idx]) * length for idx, length in enumerate(lengths)}
+    assert packing.contents(tmp_path / "image", tmp_path) == {
+        str(idx): bytes([idx]) * length for idx, length in enumerate(lengths)
+    }
 
 
 def test_paths_are_text_or_bytes(tmp_path: Path) -> None:
@@ -316,5 +324,7 @@ with Builder(spool_dir=sys.argv[1]) as tree:
     count = tree.add_many((f"class-{idx % 1000}/{idx}.bin", b"%08d" % idx * 512) for idx in range(200_000))
     print(count, rss() - before < 96 << 20)
 """
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], env=packing.environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], env=packing.environment(), capture_output=True, text=True, check=False
+    )
     assert done.stdout == "200000 True\n", done.stderr

@@ -40,7 +40,19 @@ def test_the_image_holds_the_tree(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, threads: int) -> None:
-    packing.kiln("pack", "--preset", "balanced", "--kernel", "6.6", "--mtime", "7", "--exclude", "class-1/", source, tmp_path / "a")
+    packing.kiln(
+        "pack",
+        "--preset",
+        "balanced",
+        "--kernel",
+        "6.6",
+        "--mtime",
+        "7",
+        "--exclude",
+        "class-1/",
+        source,
+        tmp_path / "a",
+    )
     pack(source, tmp_path / "b", preset="balanced", kernel="6.6", mtime=7, exclude=["class-1/"], threads=threads)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
@@ -53,7 +65,8 @@ def test_every_option_shows(source: Path, tmp_path: Path) -> None:
     plain = made(order="path")
     assert made(order="path") == plain
     changes: list[dict[str, object]] = [
-        {"compress": "none"}, {"compress": "lzma,6"}, {"unit": 4096}, {"exclude": ["*0.txt"]}, {"hints": {"*.txt": "lz4"}},
+        {"compress": "none"}, {"compress": "lzma,6"}, {"unit": 4096}, {"exclude": ["*0.txt"]},
+        {"hints": {"*.txt": "lz4"}},
         {"owner": (5, 6)}, {"mtime": 5}, {"preset": "fast"}, {"order": ["class-4/0059.txt", "class-3"]},
     ]  # fmt: skip
     for options in changes:
@@ -74,7 +87,12 @@ def test_duplicates_are_stored_once_unless_told(tmp_path: Path) -> None:
 
 def test_shuffle_is_another_order_of_the_same_files(source: Path, tmp_path: Path) -> None:
     images = {}
-    for name, options in {"path": {"order": "path"}, "one": {"seed": 1}, "two": {"seed": 2}, "again": {"seed": 1}}.items():
+    for name, options in {
+        "path": {"order": "path"},
+        "one": {"seed": 1},
+        "two": {"seed": 2},
+        "again": {"seed": 1},
+    }.items():
         pack(source, tmp_path / name, compress="none", **options)  # type: ignore[arg-type]
         images[name] = (tmp_path / name).read_bytes()
         assert packing.contents(tmp_path / name, tmp_path) == packing.files(source)
@@ -83,7 +101,10 @@ def test_shuffle_is_another_order_of_the_same_files(source: Path, tmp_path: Path
 
 
 def test_the_default_order_suits_the_preset(source: Path, tmp_path: Path) -> None:
-    orders = {preset: pack(source, tmp_path / preset, preset=preset).order for preset in ("plain", "fast", "balanced", "archive", "dataset")}
+    orders = {
+        preset: pack(source, tmp_path / preset, preset=preset).order
+        for preset in ("plain", "fast", "balanced", "archive", "dataset")
+    }
     assert orders == {"plain": "shuffle", "fast": "path", "balanced": "path", "archive": "path", "dataset": "shuffle"}
     assert pack(source, tmp_path / "x", preset="fast", compress="none").order == "shuffle"
 
@@ -189,7 +210,9 @@ def test_a_dry_run_leaves_nothing(source: Path, tmp_path: Path) -> None:
         ({"seed": -1}, "seed=-1"),
     ],
 )
-def test_options_that_cannot_be_had_are_value_errors(source: Path, tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_options_that_cannot_be_had_are_value_errors(
+    source: Path, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError) as error:
         pack(source, tmp_path / "image", **options)  # type: ignore[arg-type]
     assert message in str(error.value)

@@ -7,15 +7,16 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import kilnfs
 import packing
 import pytest
-
-import kilnfs
 from kilnfs import shards
 
 
 def pack_or_die(entry: shards.PlanEntry, marks: str) -> dict[str, Any]:
-    """Pack a shard. The first worker that does so for a second shard is killed in the middle of it, once the shard is there without its record."""
+    """Pack a shard. The first worker that does so for a second shard is killed in the middle of it, once the shard
+    is there without its record.
+    """
     mark = Path(marks) / "killed"
     if entry.number == 1:
         try:
@@ -39,7 +40,9 @@ def plans(tmp_path: Path) -> tuple[list[shards.PlanEntry], list[shards.PlanEntry
     return here, there
 
 
-def compare(plans: tuple[list[shards.PlanEntry], list[shards.PlanEntry]], done: list[dict[str, Any]], tmp_path: Path) -> None:
+def compare(
+    plans: tuple[list[shards.PlanEntry], list[shards.PlanEntry]], done: list[dict[str, Any]], tmp_path: Path
+) -> None:
     here, there = plans
     shards.finish(here, [shards.pack(entry) for entry in here])
     manifest = shards.finish(there, done)
@@ -63,10 +66,14 @@ def test_ray(plans: tuple[list[shards.PlanEntry], list[shards.PlanEntry]], tmp_p
     compare(plans, done, tmp_path)
 
 
-def test_dask(plans: tuple[list[shards.PlanEntry], list[shards.PlanEntry]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask(
+    plans: tuple[list[shards.PlanEntry], list[shards.PlanEntry]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     distributed = pytest.importorskip("distributed")
     monkeypatch.setenv("PYTHONPATH", f"{packing.PYTHON_DIR}:{Path(__file__).parent}")
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path / "dask"))
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path / "dask")
+    )
     with cluster, distributed.Client(cluster) as client:
         futures = client.map(pack_or_die, plans[1], marks=str(tmp_path / "marks"), retries=3)
         done = client.gather(futures)

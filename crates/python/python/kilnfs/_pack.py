@@ -54,7 +54,9 @@ class PackResult:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What an image would be. Each `…_error` is half the length of an interval that holds the truth in 95 of 100 cases."""
+    """What an image would be. Each `…_error` is half the length of an interval that holds the truth in 95 of 100
+    cases.
+    """
 
     preset: str
     refused: str | None = None
@@ -91,23 +93,29 @@ def pack(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> PackResult:
-    """Pack a directory, an archive (tar, zip, cpio; compressed or not) or an image (EROFS, SquashFS, ext4, cramfs, of containers).
+    """Pack a directory, an archive (tar, zip, cpio; compressed or not) or an image (EROFS, SquashFS, ext4, cramfs, of
+    containers).
 
-    `image` appears when it is complete, or not at all. The same input and options give the same bytes, whatever the machine and the
-    number of threads.
+    `image` appears when it is complete, or not at all. The same input and options give the same bytes, whatever the
+    machine and the number of threads.
 
-    * `source`: a path, or several, of which later ones lie over earlier ones; `(path, directory)` puts one below that directory.
-    * `preset`: `"dataset"` (zstd,3; each file by itself), `"plain"` (not compressed), `"fast"`, `"balanced"`, `"archive"`.
-    * `compress`: `"none"`, or a method with a level, `"lz4"`, `"lz4hc,12"`, `"zstd,9"`, `"deflate"`, `"lzma,6"`; `unit`: what is
-      compressed as one piece at most, in bytes.
+    * `source`: a path, or several, of which later ones lie over earlier ones; `(path, directory)` puts one below that
+      directory.
+    * `preset`: `"dataset"` (zstd,3; each file by itself), `"plain"` (not compressed), `"fast"`, `"balanced"`,
+      `"archive"`.
+    * `compress`: `"none"`, or a method with a level, `"lz4"`, `"lz4hc,12"`, `"zstd,9"`, `"deflate"`, `"lzma,6"`;
+      `unit`: what is compressed as one piece at most, in bytes.
     * `kernel`: `"6.6"`: use only what that Linux mounts.
-    * `order`: in which order data are stored; names are sorted always. `"path"`; `"shuffle"`, by `seed`, so that any run of stored
-      data is a random sample; or paths whose data come first. The default is `"shuffle"` where the preset stores each file by
-      itself (`dataset`, `plain`, or `compress="none"`), and else `"path"`, as packing small files together wants neighbours.
-    * `exclude`: globs as in .gitignore. `hints`: how some files are compressed, `{"*.jpg": "none", "*.txt": "zstd,9:64k"}`.
+    * `order`: in which order data are stored; names are sorted always. `"path"`; `"shuffle"`, by `seed`, so that any
+      run of stored data is a random sample; or paths whose data come first. The default is `"shuffle"` where the
+      preset stores each file by itself (`dataset`, `plain`, or `compress="none"`), and else `"path"`, as packing
+      small files together wants neighbours.
+    * `exclude`: globs as in .gitignore. `hints`: how some files are compressed, `{"*.jpg": "none", "*.txt":
+      "zstd,9:64k"}`.
     * `owner`: (uid, gid) of all. `mtime`: seconds since 1970 for all, or `"clamp:SECONDS"`: none is later.
     * `dedupe`: `"files"` or `"parts"` of equal contents are stored once, or `"off"`.
-    * `progress(done, total)`: bytes, called on this thread about 20 times a second; an exception in it ends the work, as Ctrl-C does.
+    * `progress(done, total)`: bytes, called on this thread about 20 times a second; an exception in it ends the work,
+      as Ctrl-C does.
     * `dry_run`: do everything, but keep no image.
 
     Raises `OSError` (`FileExistsError` where `image` is there without `overwrite`) and, for options, `ValueError`.
@@ -122,8 +130,8 @@ def pack(
     >>> os.unlink(tmp.name + ".erofs"); tmp.cleanup()
     """
     options = pack_options(
-        preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude, hints=hints,
-        owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
+        preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
+        hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
     )  # fmt: skip
     return _result(_native.pack(_sources(source), os.fsencode(image), options, progress))
 
@@ -140,13 +148,21 @@ def estimate(
     dedupe: Literal["parts", "files", "off"] | None = None,
     threads: int | None = None,
 ) -> list[Estimate]:
-    """What images of `source` would be, one estimate for each preset: a sample of the data is packed, and nothing is written.
+    """What images of `source` would be, one estimate for each preset: a sample of the data is packed, and nothing is
+    written.
 
     The other arguments are those of `pack`.
     """
     names = list(presets)
     options = pack_options(
-        compress=compress, unit=unit, kernel=kernel, order="path", exclude=exclude, hints=hints, dedupe=dedupe, threads=threads
+        compress=compress,
+        unit=unit,
+        kernel=kernel,
+        order="path",
+        exclude=exclude,
+        hints=hints,
+        dedupe=dedupe,
+        threads=threads,
     )
     return [Estimate(**figures) for figures in _native.estimate(_sources(source), names, options)]
 
@@ -154,13 +170,13 @@ def estimate(
 class Builder:
     """A tree in the making, and then its image.
 
-    What comes later lies over what came earlier, as members of an archive do: a directory over a directory keeps what is in it, and
-    anything else replaces what has the path. Directories that only paths tell of have the mode 0o755. Owners are root and times the
-    beginning of 1970 unless given, so that the same calls make the same bytes.
+    What comes later lies over what came earlier, as members of an archive do: a directory over a directory keeps what
+    is in it, and anything else replaces what has the path. Directories that only paths tell of have the mode 0o755.
+    Owners are root and times the beginning of 1970 unless given, so that the same calls make the same bytes.
 
-    Contents that are given as bytes wait in a nameless file in `spool_dir` (`$TMPDIR`, else /var/tmp): memory grows by some 150 bytes
-    a file, whatever its length. Files and trees of this system are read when the image is written; one that changed meanwhile is
-    an error. However the work ends, nothing is left of it but a complete image.
+    Contents that are given as bytes wait in a nameless file in `spool_dir` (`$TMPDIR`, else /var/tmp): memory grows
+    by some 150 bytes a file, whatever its length. Files and trees of this system are read when the image is written;
+    one that changed meanwhile is an error. However the work ends, nothing is left of it but a complete image.
 
     >>> import os, tempfile
     >>> tmp = tempfile.TemporaryDirectory()
@@ -181,7 +197,9 @@ class Builder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -189,9 +207,17 @@ class Builder:
         self._native.close()
 
     def add_bytes(
-        self, data: Buffer, at: TreePath, *, mode: int = 0o644, mtime: float | None = None, owner: tuple[int, int] = (0, 0)
+        self,
+        data: Buffer,
+        at: TreePath,
+        *,
+        mode: int = 0o644,
+        mtime: float | None = None,
+        owner: tuple[int, int] = (0, 0),
     ) -> None:
-        """A regular file that holds `data`: bytes, or any object with the buffer protocol (its items as they lie in memory)."""
+        """A regular file that holds `data`: bytes, or any object with the buffer protocol (its items as they lie
+        in memory).
+        """
         self._native.add_bytes(tree_path(at), _bytes(data), _meta(mode, mtime, owner))
 
     def add_many(
@@ -202,7 +228,9 @@ class Builder:
         mtime: float | None = None,
         owner: tuple[int, int] = (0, 0),
     ) -> int:
-        """Add files, (path, contents) each, and return how many there were. Where the iterable raises, those before are there."""
+        """Add files, (path, contents) each, and return how many there were. Where the iterable raises, those
+        before are there.
+        """
         pairs = ((tree_path(at), _bytes(data)) for at, data in files)
         return self._native.add_many(pairs, _meta(mode, mtime, owner))
 
@@ -215,7 +243,8 @@ class Builder:
         self._native.add_tree(os.fsencode(source), tree_path(at))
 
     def from_tar(self, fileobj: IO[bytes], at: TreePath = "/") -> None:
-        """A tar archive (compressed or not, or another archive) from an object with `read(size)`, laid over what is below `at`.
+        """A tar archive (compressed or not, or another archive) from an object with `read(size)`, laid over what is
+        below `at`.
 
         It is read to its end, and kept in a nameless file until the image is written.
         """
@@ -223,11 +252,15 @@ class Builder:
         label = os.fsencode(name) if isinstance(name, (str, bytes)) else b"<archive>"
         self._native.add_archive(fileobj, tree_path(at), label)
 
-    def mkdir(self, at: TreePath, *, mode: int = 0o755, mtime: float | None = None, owner: tuple[int, int] = (0, 0)) -> None:
+    def mkdir(
+        self, at: TreePath, *, mode: int = 0o755, mtime: float | None = None, owner: tuple[int, int] = (0, 0)
+    ) -> None:
         """A directory, or other metadata for the one that is there. Parents that are missing are made."""
         self._native.mkdir(tree_path(at), _meta(mode, mtime, owner))
 
-    def symlink(self, target: TreePath, at: TreePath, *, mtime: float | None = None, owner: tuple[int, int] = (0, 0)) -> None:
+    def symlink(
+        self, target: TreePath, at: TreePath, *, mtime: float | None = None, owner: tuple[int, int] = (0, 0)
+    ) -> None:
         """A symbolic link at `at` to `target`."""
         self._native.symlink(tree_path(target), tree_path(at), _meta(0o777, mtime, owner))
 
@@ -261,11 +294,12 @@ class Builder:
     ) -> PackResult:
         """Write the image, with the arguments of `pack`. The tree is gone then.
 
-        Where nothing was read yet (`image` exists, options contradict each other) the tree stays, and `write` may be called again.
+        Where nothing was read yet (`image` exists, options contradict each other) the tree stays, and `write` may be
+        called again.
         """
         options = pack_options(
-            preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude, hints=hints,
-            owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
+            preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
+            hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
         )  # fmt: skip
         return _result(self._native.write(os.fsencode(image), options, progress))
 
@@ -288,7 +322,9 @@ def pack_options(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> _native.PackOptions:
-    """The options as the native module takes them. `only`: the only paths that are packed, with a zero byte behind each."""
+    """The options as the native module takes them. `only`: the only paths that are packed, with a zero byte behind
+    each.
+    """
     if isinstance(exclude, (str, bytes)):
         raise TypeError(f"exclude={exclude!r}: a list of globs is wanted, not one")
     if not 0 <= seed < 1 << 64:
@@ -339,7 +375,10 @@ def tree_path(path: TreePath) -> bytes:
 def _sources(source: Sources) -> list[tuple[bytes, bytes]]:
     if isinstance(source, (str, bytes, os.PathLike)):
         return [(os.fsencode(source), b"")]
-    parts = [(os.fsencode(one[0]), tree_path(one[1])) if isinstance(one, tuple) else (os.fsencode(one), b"") for one in source]
+    parts = [
+        (os.fsencode(one[0]), tree_path(one[1])) if isinstance(one, tuple) else (os.fsencode(one), b"")
+        for one in source
+    ]
     if not parts:
         raise ValueError("source: name one at least")
     return parts

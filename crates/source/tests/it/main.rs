@@ -5,6 +5,7 @@ mod common;
 mod cpio;
 mod cramfs;
 mod door;
+mod draft;
 mod erofs;
 mod ext4;
 mod filter;

@@ -6,7 +6,8 @@ from hashlib import blake2b
 
 
 def group_key(path: bytes) -> bytes:
-    """The path without the extensions of its last name: `a/1.jpg`, `a/1.mask.png` and `a/1.json` are one group, `a/1`.
+    """The path without the extensions of its last name: `a/1.jpg`, `a/1.mask.png` and `a/1.json` are one group,
+    `a/1`.
 
     A dot in front belongs to the name.
 

@@ -34,7 +34,18 @@ class ManifestError(ValueError):
 class Manifest:
     """Names and counts of all shards, in columns: some 200 bytes a shard."""
 
-    __slots__ = ("by", "directories", "directories_digest", "first", "names", "sample_ends", "seed", "sizes", "url", "uuids")
+    __slots__ = (
+        "by",
+        "directories",
+        "directories_digest",
+        "first",
+        "names",
+        "sample_ends",
+        "seed",
+        "sizes",
+        "url",
+        "uuids",
+    )
 
     def __init__(self, url: str, fields: dict[str, Any], *, absolute: bool = False) -> None:
         self.url = url
@@ -88,9 +99,11 @@ class Manifest:
 
 
 def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
-    """Write `manifest.json` beside the shards, from the plan and what `pack` has returned for each entry. Returns its path or URL.
+    """Write `manifest.json` beside the shards, from the plan and what `pack` has returned for each entry. Returns its
+    path or URL.
 
-    Raises ValueError that names the shard where one is missing, was packed by another plan, or is not what its record says.
+    Raises ValueError that names the shard where one is missing, was packed by another plan, or is not what its record
+    says.
     """
     if not plan:
         raise ValueError("plan: it has no shards")
@@ -133,7 +146,9 @@ def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
 
 
 def read_manifest(place: str, *, absolute: bool = False) -> Manifest:
-    """The manifest at a path or URL. Names that lead out of its directory are refused; absolute ones are, too, unless asked for."""
+    """The manifest at a path or URL. Names that lead out of its directory are refused; absolute ones are, too,
+    unless asked for.
+    """
     url, _, name = place.rpartition("/")
     store = store_of(url if url else ("/" if place.startswith("/") else "."))
     try:
@@ -149,19 +164,25 @@ def _check_shard(store: Store, entry: PlanEntry, record: dict[str, Any]) -> None
     """Refuse a shard that is not what both its records say."""
     place = f"{entry.into}/{entry.name}"
     if record.get("entry") != entry.digest:
-        raise ValueError(f"{place}: packed by another plan: entry={record.get('entry')!r}, and this plan has {entry.digest!r}")
+        raise ValueError(
+            f"{place}: packed by another plan: entry={record.get('entry')!r}, and this plan has {entry.digest!r}"
+        )
     try:
         stored = json.loads(store.read(_record_name(entry), RECORD_MAX_LEN))
     except FileNotFoundError:
         raise ValueError(f"{place}: missing: it has no record {_record_name(entry)}") from None
     for field in ("entry", "uuid", "files", "samples", "bytes", "image_bytes"):
         if stored.get(field) != record.get(field):
-            raise ValueError(f"{place}: differs: {field}={record.get(field)!r} was returned, {stored.get(field)!r} is recorded")
+            raise ValueError(
+                f"{place}: differs: {field}={record.get(field)!r} was returned, {stored.get(field)!r} is recorded"
+            )
     size = store.size(entry.name)
     if size is None:
         raise ValueError(f"{place}: missing")
     if size != record["image_bytes"]:
-        raise ValueError(f"{place}: differs: it has {size} bytes, and its record says image_bytes={record['image_bytes']}")
+        raise ValueError(
+            f"{place}: differs: it has {size} bytes, and its record says image_bytes={record['image_bytes']}"
+        )
     uuid = uuid_of(store, entry.name)
     if uuid != record["uuid"]:
         raise ValueError(f"{place}: differs: its UUID is {uuid}, and its record says {record['uuid']}")
@@ -174,7 +195,9 @@ def _place(name: str, url: str, absolute: bool, check: _Checker, record: str, fi
     if name.startswith("/") or "://" in name:
         if absolute:
             return name
-        raise check.error(record, field, name, "an absolute name: open the manifest with absolute=True if it is to be trusted")
+        raise check.error(
+            record, field, name, "an absolute name: open the manifest with absolute=True if it is to be trusted"
+        )
     if ".." in name.split("/"):
         raise check.error(record, field, name, "leads out of the manifest's directory")
     return f"{url}/{name}" if is_remote(url) else posixpath.join(url, name)

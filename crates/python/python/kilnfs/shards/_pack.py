@@ -26,24 +26,28 @@ _UUID_AT = 1024 + 48
 """Where an image has its UUID: the superblock lies at byte 1024."""
 
 
-def pack(entry: PlanEntry, *, threads: int | None = None, scratch: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+def pack(
+    entry: PlanEntry, *, threads: int | None = None, scratch: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
     """Pack one shard, and return its record for `finish`.
 
-    The same entry makes the same bytes each time and anywhere, so a task may be killed and retried, and run twice at once. The shard
-    appears under its name when it is complete; a shard whose record is there already is not packed again. `threads` is the number of
-    threads (all processors if None); `scratch` is a directory for shards on their way to a remote place, and for what comes from one.
+    The same entry makes the same bytes each time and anywhere, so a task may be killed and retried, and run twice at
+    once. The shard appears under its name when it is complete; a shard whose record is there already is not packed
+    again. `threads` is the number of threads (all processors if None); `scratch` is a directory for shards on their
+    way to a remote place, and for what comes from one.
     """
     if entry.version != VERSION or entry.kilnfs != _native.__version__:
-        raise ValueError(
-            f"{entry.name}: planned by kilnfs {entry.kilnfs} (plan {entry.version}), and this is {_native.__version__} (plan {VERSION}): plan again"
-        )
+        planned, here = f"kilnfs {entry.kilnfs} (plan {entry.version})", f"{_native.__version__} (plan {VERSION})"
+        raise ValueError(f"{entry.name}: planned by {planned}, and this is {here}: plan again")
     store = store_of(entry.into)
     done = read_record(store, entry)
     if done is not None:
         return done
     listed = store.read(entry.list_name, LIST_MAX_LEN)
     if blake2b(listed, digest_size=32).hexdigest() != entry.list_digest:
-        raise ValueError(f"{entry.into}/{entry.list_name}: not the list of this plan entry: plan again, and pack what that returns")
+        raise ValueError(
+            f"{entry.into}/{entry.list_name}: not the list of this plan entry: plan again, and pack what that returns"
+        )
     path = store.path(entry.name)
     if path is not None:
         result = _image(entry, listed, path, threads, scratch)

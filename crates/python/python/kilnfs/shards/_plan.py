@@ -58,7 +58,18 @@ class PlanEntry:
     @property
     def digest(self) -> str:
         """What the shard's bytes depend on, but for the contents of its files."""
-        parts = [self.version, self.number, self.count, self.source, self.by, self.seed, self.name, self.list_digest, self.options, self.kilnfs]
+        parts = [
+            self.version,
+            self.number,
+            self.count,
+            self.source,
+            self.by,
+            self.seed,
+            self.name,
+            self.list_digest,
+            self.options,
+            self.kilnfs,
+        ]
         return _digest(json.dumps(parts).encode())
 
 
@@ -73,13 +84,15 @@ def plan(
 ) -> list[PlanEntry]:
     """Divide the files below `source` among shards in `into` of about `shard_bytes` of contents each.
 
-    Both are directories, or URLs that fsspec knows. Files whose paths differ only in extensions stay together. The plan is the same
-    for the same names, lengths and arguments, and planning again after some shards are packed changes nothing about them.
+    Both are directories, or URLs that fsspec knows. Files whose paths differ only in extensions stay together. The
+    plan is the same for the same names, lengths and arguments, and planning again after some shards are packed
+    changes nothing about them.
 
-    * `by="hash"`: the shard of a file is a hash of its path: samples mix among shards, a path is looked up without an index, and a
-      file more changes one shard (as long as their number stays).
+    * `by="hash"`: the shard of a file is a hash of its path: samples mix among shards, a path is looked up without an
+      index, and a file more changes one shard (as long as their number stays).
     * `by="path"`: each shard has a range of the sorted paths: a directory lies in few shards.
-    * Other arguments are those of `kilnfs.pack`: `preset`, `compress`, `unit`, `kernel`, `order`, `hints`, `owner`, `mtime`, `dedupe`.
+    * Other arguments are those of `kilnfs.pack`: `preset`, `compress`, `unit`, `kernel`, `order`, `hints`, `owner`,
+      `mtime`, `dedupe`.
 
     Lists of files are written to `into`/plan; the directory may be removed after `finish`.
     """
@@ -101,7 +114,9 @@ def plan(
 
 
 def source_files(source: str) -> Iterator[tuple[bytes, int]]:
-    """What is below a directory or URL, in the order of `path_key`: paths and lengths. Paths of directories end with a slash."""
+    """What is below a directory or URL, in the order of `path_key`: paths and lengths. Paths of directories end
+    with a slash.
+    """
     if is_remote(source):
         yield from _remote(source)
     else:
@@ -110,7 +125,14 @@ def source_files(source: str) -> Iterator[tuple[bytes, int]]:
 
 class _Planner:
     def __init__(self, source: str, into: str, shard_bytes: int, by: str, seed: int, options: str) -> None:
-        self.source, self.into, self.shard_bytes, self.by, self.seed, self.options = source, into, shard_bytes, by, seed, options
+        self.source, self.into, self.shard_bytes, self.by, self.seed, self.options = (
+            source,
+            into,
+            shard_bytes,
+            by,
+            seed,
+            options,
+        )
         self.directories: list[bytes] = []
 
     def run(self) -> list[PlanEntry]:
@@ -234,7 +256,11 @@ def _records(found: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 def _walk(root: bytes, prefix: bytes) -> Iterator[tuple[bytes, int]]:
     with os.scandir(os.path.join(root, prefix) if prefix else root) as found:
         entries = list(found)
-    entries.sort(key=lambda entry: (entry.name, b"") if entry.is_dir(follow_symlinks=False) else (group_key(entry.name), entry.name))
+    entries.sort(
+        key=lambda entry: (
+            (entry.name, b"") if entry.is_dir(follow_symlinks=False) else (group_key(entry.name), entry.name)
+        )
+    )
     for entry in entries:
         path = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):

@@ -7,7 +7,7 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from hashlib import blake2b
-from stat import S_IFDIR, S_IFMT, S_ISLNK, S_ISREG
+from stat import S_IFDIR, S_IFMT, S_ISLNK
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,9 @@ _LINKS_MAX = 40
 """As many symbolic links in a path as Linux follows."""
 _NID_BITS = 64
 _DIRECTORY = 1 << 96
-"""Number of a file: that of its shard above the nid there. Number of a directory: its place in the list above this."""
+"""Number of a file: that of its shard above the nid there. Number of a directory: its place in the list above
+this.
+"""
 
 
 def open(
@@ -62,11 +64,13 @@ def open(
     devices: Sequence[object] = (),
     **options: Any,
 ) -> ShardedImage:
-    """Open all shards of a manifest as one tree. `kilnfs.open` does, too, where a path ends with `.json`.
+    """Open all shards of the manifest at a path or URL as one tree. `kilnfs.open` does, too, where a path ends with
+    `.json`.
 
-    * `window`: how many shards are open at once, with the indexes of their samples; the one that was used least recently is dropped.
-    * `absolute`: shards may have absolute names, which are refused otherwise. Names that lead out of the manifest's directory by `..`
-      are refused always.
+    * `window`: how many shards are open at once, with the indexes of their samples; the one that was used least
+      recently is dropped.
+    * `absolute`: shards may have absolute names, which are refused otherwise. Names that lead out of the manifest's
+      directory by `..` are refused always.
     * `options`: those of `kilnfs.open`, for each shard.
     """
     if offset or devices:
@@ -77,15 +81,18 @@ def open(
     if "://" not in place:
         # A worker with another working directory finds it.
         place = os.path.abspath(place)
-    return ShardedImage(place, read_manifest(place, absolute=absolute), window=window, absolute=absolute, options=options)
+    return ShardedImage(
+        place, read_manifest(place, absolute=absolute), window=window, absolute=absolute, options=options
+    )
 
 
 class ShardedImage(_Verbs):
     """The shards of a data set as one tree. Made by `open`.
 
-    It has the methods of `kilnfs.Image`. Looking up a file opens one shard; listing a directory opens those that may have files of it,
-    with `by="hash"` all. Symbolic links may lead from one shard to another. Samples have numbers from 0 on: those of the first shard in
-    path order, then those of the second. Any thread may call, and so may a process that was forked, which opens shards of its own.
+    It has the methods of `kilnfs.Image`. Looking up a file opens one shard; listing a directory opens those that may
+    have files of it, with `by="hash"` all. Symbolic links may lead from one shard to another. Samples have numbers
+    from 0 on: those of the first shard in path order, then those of the second. Any thread may call, and so may a
+    process that was forked, which opens shards of its own.
     """
 
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
@@ -126,11 +133,14 @@ class ShardedImage(_Verbs):
         self._check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<kilnfs.shards.ShardedImage {self._place!r} of {len(self.manifest)} shards{', closed' if self._is_closed else ''}>"
+        state = ", closed" if self._is_closed else ""
+        return f"<kilnfs.shards.ShardedImage {self._place!r} of {len(self.manifest)} shards{state}>"
 
     def __reduce__(self) -> tuple[Callable[..., ShardedImage], tuple[object, ...]]:
         self._check_open()
@@ -316,7 +326,9 @@ class ShardedImage(_Verbs):
         return self._of_file(path, True, errno.EISDIR, lambda image, nid: image.explain(nid, start, stop))
 
     def index(self, *args: object, **options: object) -> Index:
-        """Not offered: an index of all samples would have the size that shards are made to avoid. See `shard_index`."""
+        """Not offered: an index of all samples would have the size that shards are made to avoid. See
+        `shard_index`.
+        """
         import io
 
         raise io.UnsupportedOperation("index: a data set of shards has an index per shard: shard_index(number)")
@@ -468,7 +480,8 @@ class ShardedImage(_Verbs):
             url, _, name = manifest.directories.rpartition("/")
             listed = store_of(url).read(name, DIRECTORIES_MAX_LEN)
             if _digest(listed) != manifest.directories_digest:
-                raise ManifestError(f"{self._place}: directories_digest = {manifest.directories_digest!r}: not that of {manifest.directories}")
+                reason = f"not that of {manifest.directories}"
+                raise ManifestError(f"{self._place}: directories_digest = {manifest.directories_digest!r}: {reason}")
             self._tree = _Directories(listed)
         return self._tree
 

@@ -98,7 +98,9 @@ class LocalStore:
 
 
 class RemoteStore:
-    """A place that fsspec knows. An object appears under its name by one upload, or by moving one that is complete."""
+    """A place that fsspec knows. An object appears under its name by one upload, or by moving one that is
+    complete.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
