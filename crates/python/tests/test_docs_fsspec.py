@@ -31,7 +31,8 @@ def optional(module: str) -> Any:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with set.erofs. Files that need a package which is missing are left out, as the examples about them are skipped."""
+    """A directory with set.erofs. Files that need a package which is missing are left out, as the examples about them
+    are skipped."""
     directory = tmp_path_factory.mktemp("docs")
     files = {
         "text/notes.txt": b"first line\nsecond line\n",

@@ -279,7 +279,8 @@ def gone(start: int, end: int, data: Any) -> Any:
 
 @pytest.mark.parametrize("tamper", [lost, short, gone])
 def test_a_target_that_fails(counting: type[CountingFileSystem], tmp_path: Path, tamper: Any) -> None:
-    """Every way to read tells URL and range, none takes it for a file that is not there, and all works again afterwards."""
+    """Every way to read tells URL and range, none takes it for a file that is not there, and all works again
+    afterwards."""
     files = {f"{i}": noise(3_000_000, i) for i in range(3)}
     counting().pipe("/x", Path(make_image(tmp_path, files, preset="plain")).read_bytes())
     fs = ErofsFileSystem("counting://x", cache_bytes=0)

@@ -1,7 +1,8 @@
 """A cache of blocks in front of a slow source: what `FsspecSource` reads through.
 
-Each read makes at most one call to the source, for all blocks that it misses. A block that another thread is fetching is waited for,
-not fetched again. A thread fetches what it has claimed before it waits for others, so no circle of waiting can occur.
+Each read makes at most one call to the source, for all blocks that it misses. A block that another thread is fetching
+is waited for, not fetched again. A thread fetches what it has claimed before it waits for others, so no circle of
+waiting can occur.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class BlockCache:
                 self._announced.popitem(last=False)
 
     def forget(self) -> None:
-        """Free the blocks, in a process that will not use this cache: another thread may have held the lock when it was forked."""
+        """Free the blocks, in a process that will not use this cache: another thread may have held the lock when it was
+        forked."""
         self._blocks = OrderedDict()
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
@@ -88,7 +90,8 @@ class BlockCache:
         return range(start // self._block_len, -(-(start + length) // self._block_len)) if length > 0 else range(0)
 
     def _take(self, wanted: list[int], held: dict[int, bytes]) -> bool:
-        """Add to `held` what of `wanted` is cached, is being fetched, or can be fetched. False if that were more than half of the cache."""
+        """Add to `held` what of `wanted` is cached, is being fetched, or can be fetched. False if that were more than
+        half of the cache."""
         mine: list[int] = []
         others: set[_Flight] = set()
         flight = _Flight()

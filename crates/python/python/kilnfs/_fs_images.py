@@ -1,7 +1,7 @@
 """Which images `kilnfs.fs` has open in this process: one for each file, however many filesystem objects refer to it.
 
-fsspec makes a filesystem object for each thread. They share an image, and with it its caches, through a weak table here: an image is
-closed when the last object that uses it is gone.
+fsspec makes a filesystem object for each thread. They share an image, and with it its caches, through a weak table
+here: an image is closed when the last object that uses it is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class FsImage(Image):
-    """A `kilnfs.Image` that is reached as fsspec says: by protocol, path and options, which not every URL can express."""
+    """A `kilnfs.Image` that is reached as fsspec says: by protocol, path and options, which not every URL can
+    express."""
 
     _target: Target | None
 
@@ -57,7 +58,8 @@ class Opened:
     def __init__(self, image: FsImage, identity: tuple[Hashable, ...], target: Target | None) -> None:
         self.image = image
         self.identity = identity
-        """Length, version (ETag or time of modification; `None` for local files) and UUID: the same in all processes."""
+        """Length, version (ETag or time of modification; `None` for local files) and UUID: the same in all
+        processes."""
         self.target = target
         """How another process opens it; `None` for a file object."""
 
@@ -76,7 +78,8 @@ _tables: dict[int, _Table] = {}
 def opened(
     fo: Any, protocol: str | None, target_options: Mapping[str, Any] | None, image_options: dict[str, Any]
 ) -> Opened:
-    """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same file.
+    """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same
+    file.
 
     The same file has the same URL and options, and length and ETag (or time of modification) as they are now.
     """

@@ -21,7 +21,8 @@ def type_name(mode: int) -> str:
 
 
 def info_of(image: _native.Image, name: str, nid: int) -> dict[str, Any]:
-    """What a directory entry is. A symbolic link has type "link", and the size of the file that it leads to (0 where there is none)."""
+    """What a directory entry is. A symbolic link has type "link", and the size of the file that it leads to (0 where
+    there is none)."""
     numbers, more = image._stat(nid, False)
     info = _info(name, numbers, more)
     if stat.S_ISLNK(numbers[0]):
@@ -71,7 +72,8 @@ def _size_behind(image: _native.Image, link: str) -> int:
 
 
 class Sizes:
-    """Lengths in bytes of all regular files below a directory, found by one pass over the metadata when the first is asked for.
+    """Lengths in bytes of all regular files below a directory, found by one pass over the metadata when the first is
+    asked for.
 
     `of` gives `None` for files of which the pass told nothing.
     """
@@ -96,7 +98,8 @@ class Sizes:
 class FoundInfo(dict[str, Any]):
     """What `find` tells about a file: name, type and ino at once, and the rest when it is asked for.
 
-    So a search through a million names reads the directories only. Everything that looks at more than one key sees all of them.
+    So a search through a million names reads the directories only. Everything that looks at more than one key sees all
+    of them.
     """
 
     __slots__ = ("_image", "_nid", "_sizes")

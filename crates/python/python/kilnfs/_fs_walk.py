@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 _ROOM = (64 << 20, 64)
-"""Bytes of directories: so many that any image may have them, and so many more for each byte of the image. (Directories may be compressed.)
-What claims more is hostile: directories that share their blocks, and would fill all memory with names."""
+"""Bytes of directories: so many that any image may have them, and so many more for each byte of the image. (Directories
+may be compressed.) What claims more is hostile: directories that share their blocks, and would fill all memory with
+names."""
 
 
 def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Level]:
-    """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may change; and all
-    entries (path, nid, type as in `st_mode`), by name."""
+    """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may
+    change; and all entries (path, nid, type as in `st_mode`), by name."""
     nid = image._lookup(top, True)
     seen = {nid}
     room = _ROOM[0] + _ROOM[1] * image.source_length

@@ -136,10 +136,13 @@ class _Connection:
 class FsspecSource:
     """An image that fsspec reads, cached in memory by blocks of 1 MiB, 64 of them.
 
-    * A call of `read_ranges` makes at most one call of `cat_ranges`; blocks that another thread is fetching are waited for.
-    * After a fork the child makes a filesystem of its own from URL and options, as does the process that unpickles a source, and compares
-      length and ETag (or time of modification) with those at the first opening: `OSError` (ESTALE) if the target is another file now.
-    * `will_need` sends nothing: announced blocks, at most 8 MiB, ride along with the next fetch. So no thread outlives a call.
+    * A call of `read_ranges` makes at most one call of `cat_ranges`; blocks that another thread is fetching are waited
+      for.
+    * After a fork the child makes a filesystem of its own from URL and options, as does the process that unpickles a
+      source, and compares length and ETag (or time of modification) with those at the first opening: `OSError` (ESTALE)
+      if the target is another file now.
+    * `will_need` sends nothing: announced blocks, at most 8 MiB, ride along with the next fetch. So no thread outlives
+      a call.
     """
 
     def __init__(
@@ -152,7 +155,8 @@ class FsspecSource:
         self._target = target
         self._identity = identity
         self._sizes = (block_len, block_count)
-        # By process id. What a parent made is kept, but not used: the end of its sessions would need the parent's threads.
+        # By process id. What a parent made is kept, but not used: the end of its sessions would need the parent's
+        # threads.
         self._connections: dict[int, _Connection] = {}
         if identity is None:
             self._identity = self._here().identity
@@ -169,7 +173,8 @@ class FsspecSource:
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """Length in bytes, and what changes with the contents (ETag, time of modification), where the filesystem tells."""
+        """Length in bytes, and what changes with the contents (ETag, time of modification), where the filesystem
+        tells."""
         assert self._identity is not None
         return self._identity
 
@@ -183,7 +188,10 @@ class FsspecSource:
 
     def will_need(self, start: int, length: int) -> None:
         """These bytes will be read soon: they ride along with the next fetch, if they are few."""
-        self._here().cache.announce(start, length)
+        connection = self._connections.get(os.getpid())
+        # To connect would take time, and may fail: that is for a read.
+        if connection is not None:
+            connection.cache.announce(start, length)
 
     def _here(self) -> _Connection:
         """The connection of this process."""
@@ -197,7 +205,8 @@ class FsspecSource:
             now_length, now = connection.identity
             raise OSError(
                 errno.ESTALE,
-                f"the target has changed since it was opened: {length} bytes ({version}) then, {now_length} bytes ({now}) now",
+                f"the target has changed since it was opened: {length} bytes ({version}) then, "
+                f"{now_length} bytes ({now}) now",
                 self.name,
             )
         for other in list(self._connections.values()):

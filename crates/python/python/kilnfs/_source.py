@@ -24,9 +24,10 @@ _PREAD_MAX = 1 << 30
 class FileObjectSource:
     """An image in a file object: one from `open`, an `io.BytesIO`, or any object with `seek` and `read`.
 
-    Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of a descriptor of their own, in parallel:
-    their position does not move, and they may be closed. Other objects are read with `seek` and `read` under a lock, so their position
-    moves, and in the process that made the source only: a forked child may share the position of a descriptor below with its parent.
+    Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of a descriptor of
+    their own, in parallel: their position does not move, and they may be closed. Other objects are read with `seek` and
+    `read` under a lock, so their position moves, and in the process that made the source only: a forked child may share
+    the position of a descriptor below with its parent.
 
     >>> FileObjectSource(io.BytesIO(b"0123456789")).read_ranges([(2, 3), (8, 2)])
     [b'234', b'89']
@@ -185,8 +186,8 @@ _ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EN
 def target_error(error: Exception, name: str, what: str, *, opening: bool = False) -> OSError:
     """The `OSError` that says for which bytes (`what`) of which target (`name`) a read failed.
 
-    Unless the image is just being opened, an error about a path becomes ESTALE (the target is gone) or EIO: it is not about a path in
-    the image, for which `exists()` would have to say no.
+    Unless the image is just being opened, an error about a path becomes ESTALE (the target is gone) or EIO: it is not
+    about a path in the image, for which `exists()` would have to say no.
 
     >>> target_error(ConnectionError("reset"), "https://host/x.erofs", "bytes 0..512")
     OSError(5, 'bytes 0..512: ConnectionError: reset')
@@ -214,11 +215,12 @@ def is_url(path: str) -> bool:
 
 
 def open_url(url: str, **storage_options: Any) -> bytes | FsspecSource:
-    """What a URL names, as the first argument of `_native.Image`: the path of a local file, or a source that reads by fsspec.
+    """What a URL names, as the first argument of `_native.Image`: the path of a local file, or a source that reads by
+    fsspec.
 
     All protocols of fsspec are known (`https`, `s3`, `gs`, `memory`, `file`, …), and chains of them
-    (`simplecache::https://host/x.erofs`). `storage_options` go to fsspec's filesystem; for a chain those of each protocol stand below
-    its name (`s3={"anon": True}`).
+    (`simplecache::https://host/x.erofs`). `storage_options` go to fsspec's filesystem; for a chain those of each
+    protocol stand below its name (`s3={"anon": True}`).
 
     >>> open_url("file:///data/x.erofs")
     b'/data/x.erofs'

@@ -1,12 +1,12 @@
-"""EROFS images as a filesystem of fsspec, with the protocol `erofs`: for pandas, pyarrow, datasets, zarr and everything else that takes
-fsspec URLs.
+"""EROFS images as a filesystem of fsspec, with the protocol `erofs`: for pandas, pyarrow, datasets, zarr and everything
+else that takes fsspec URLs.
 
     pandas.read_csv("erofs://tables/a.csv::file:///data/set.erofs")
     fsspec.open("erofs://a/b.txt::s3://bucket/set.erofs", s3={"anon": True})
     fsspec.filesystem("erofs", fo="https://host/set.erofs").find("train")
 
-Images are read, never written: methods that write raise `OSError` (EROFS). Symbolic links are followed by `open` and `info`, and are
-of type "link" in `ls`, `find` and `walk`.
+Images are read, never written: methods that write raise `OSError` (EROFS). Symbolic links are followed by `open` and
+`info`, and are of type "link" in `ls`, `find` and `walk`.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ def _file_at(fs: ErofsFileSystem, path: str, buffer_size: int | None, position: 
 class ErofsFileSystem(AbstractFileSystem):
     """The files of an image.
 
-    `fo` is the image: a path, a URL, or a binary file object. `target_protocol` and `target_options` are those of the filesystem on
-    which it is; in chained URLs (`erofs://a/b::s3://bucket/x.erofs`) fsspec fills all three. Other arguments are those of `kilnfs.open`.
+    `fo` is the image: a path, a URL, or a binary file object. `target_protocol` and `target_options` are those of the
+    filesystem on which it is; in chained URLs (`erofs://a/b::s3://bucket/x.erofs`) fsspec fills all three. Other
+    arguments are those of `kilnfs.open`.
 
-    Objects are cheap: all that refer to the same file share one open image in a process. They can be pickled (not with a file object),
-    and used in forked children. A pickle that is loaded when the file is another one raises `OSError` (ESTALE).
+    Objects are cheap: all that refer to the same file share one open image in a process. They can be pickled (not with
+    a file object), and used in forked children. A pickle that is loaded when the file is another one raises `OSError`
+    (ESTALE).
     """
 
     protocol = "erofs"
@@ -134,7 +136,8 @@ class ErofsFileSystem(AbstractFileSystem):
     # names
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """Names, or dictionaries as of `info`, of the files in a directory, by name. Symbolic links have type "link"."""
+        """Names, or dictionaries as of `info`, of the files in a directory, by name. Symbolic links have type
+        "link"."""
         path = self._strip_protocol(path)
         nid = self.image._lookup(path, True)
         if not stat.S_ISDIR(self.image._stat(nid, True)[0][0]):
@@ -143,8 +146,8 @@ class ErofsFileSystem(AbstractFileSystem):
         return [info_of(self.image, name, nid) if detail else name for name, nid in entries]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """name, size (bytes), type ("file", "directory" or "other"), mode, uid, gid, mtime (seconds), nlink, ino, islink, and of a
-        symbolic link its destination. Links are followed."""
+        """name, size (bytes), type ("file", "directory" or "other"), mode, uid, gid, mtime (seconds), nlink, ino,
+        islink, and of a symbolic link its destination. Links are followed."""
         return followed_info_of(self.image, self._strip_protocol(path))
 
     def exists(self, path: str, **kwargs: Any) -> bool:
@@ -195,7 +198,8 @@ class ErofsFileSystem(AbstractFileSystem):
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> list[str] | dict[str, Any]:
-        """All files below a directory, sorted by path. One call for each directory, and one for all sizes when the first is asked for."""
+        """All files below a directory, sorted by path. One call for each directory, and one for all sizes when the
+        first is asked for."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         path = self._strip_protocol(path)
@@ -221,7 +225,8 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["omit", "raise"] | Callable[[OSError], object] = "omit",
         **kwargs: Any,
     ) -> Iterator[tuple[str, Any, Any]]:
-        """As `os.walk`: path, directories, files; with `detail=True` dictionaries of `info` by name. Links are among the files."""
+        """As `os.walk`: path, directories, files; with `detail=True` dictionaries of `info` by name. Links are among
+        the files."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         return walk(self.image, self._strip_protocol(path), maxdepth, topdown, on_error, bool(kwargs.get("detail")))
@@ -248,8 +253,8 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["return", "raise"] = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """A range of each file, read by one call in stored order. `max_gap` is ignored: which bytes of the image are fetched together
-        depends on where they are stored."""
+        """A range of each file, read by one call in stored order. `max_gap` is ignored: which bytes of the image are
+        fetched together depends on where they are stored."""
         if not isinstance(paths, list):
             raise TypeError(f"paths is a list, not {type(paths).__name__}")
         first = starts if isinstance(starts, list) else [starts] * len(paths)
@@ -283,7 +288,8 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["raise", "omit", "return"] = "raise",
         **kwargs: Any,
     ) -> bytes | dict[str, Any]:
-        """The bytes of a file; of several, or of all below directories (`recursive`), a dictionary by path, read by one call."""
+        """The bytes of a file; of several, or of all below directories (`recursive`), a dictionary by path, read by one
+        call."""
         paths = self.expand_path(path)
         if isinstance(path, str) and paths == [self._strip_protocol(path)] and not (recursive and self.isdir(path)):
             return self.cat_file(paths[0], **kwargs)
