@@ -122,6 +122,17 @@ CASES = [
     Case("S workers", "S", SHUFFLED, labels=SMALL_WORKER_LABELS, workers=(0, 1, 2, 4)),
     Case("S workers, forkserver", "S", SHUFFLED, labels=SMALL_WORKER_LABELS, workers=(2,), start="forkserver"),
 ]
+# Of the form `ci`: enough that all code has run.
+CI_CASES = (
+    "I warm shuffled, sum",
+    "S warm shuffled, sum, two threads",
+    "J warm shuffled, decode",
+    "I cold local shuffle",
+    "I slow 1 ms, local shuffle",
+    "I slow 1 ms, shuffled",
+    "I workers",
+    "S workers, forkserver",
+)
 
 SPECIAL = [
     Special("memory of a worker, fork", "memory", (NOTHING, INDEXED, LISTED)),
