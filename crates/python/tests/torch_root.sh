@@ -3,7 +3,7 @@
 # installed into the system. The machine's other directories are seen at their own paths.
 #
 #   torch_root.sh fetch              downloads and unpacks (about 0.5 GB, 1.5 GB unpacked), once
-#   torch_root.sh run COMMAND...     e.g. run python3 -m pytest crates/python/tests/torch
+#   torch_root.sh run COMMAND...     e.g. run python3 bench/python/learn.py
 #   torch_root.sh test [ARGS...]     that, with this source tree's kilnfs in PYTHONPATH
 #   torch_root.sh versions
 #
@@ -58,8 +58,11 @@ CONF
     echo 'root:x:0:0:root:/:/bin/sh' >"$to/etc/passwd"
     echo 'root:x:0:' >"$to/etc/group"
     # torchdata (StatefulDataLoader) is in no suite; it is pure Python. Its tests are skipped where it cannot be had.
-    python3 -m pip --disable-pip-version-check -q install --no-deps --no-compile --target "$to/opt/torchdata" torchdata==0.11.0 >/dev/null 2>&1 ||
-        rm -rf "$to/opt/torchdata"
+    local python
+    python=$(find "$to/usr/lib" -maxdepth 1 -name 'python3.*' | sort -V | tail -1)
+    dir=$to/usr/local/lib/${python##*/}/dist-packages
+    python3 -m pip --disable-pip-version-check -q install --no-deps --no-compile --target "$dir" torchdata==0.11.0 >"$to/torchdata.log" 2>&1 ||
+        rm -rf "$dir"
 }
 
 fetch() {
@@ -67,11 +70,12 @@ fetch() {
     mkdir -p "$(dirname "$root")"
     exec 9>"$root.lock"
     command -v flock >/dev/null && flock 9
-    [ -e "$root/.complete" ] && return
+    [ -e "$root/.complete" ] && { exec 9>&-; return; }
     rm -rf "$root" "$root.new"
     unpack_newest "$root.new"
     touch "$root.new/.complete"
     mv "$root.new" "$root"
+    exec 9>&-
 }
 
 # In a mount namespace of its own: directories of this machine that the root does not have, bound to their paths.
@@ -87,11 +91,10 @@ run() {
             [ -d "$path" ] && [ ! -L "$path" ] || continue
             case $path in /usr | /bin | /sbin | /lib* | /etc | /var | /boot | /lost+found) continue ;; esac
             # of /proc, /dev and what is mounted below them, all
-            mkdir -p "$root$path" && mount --rbind "$path" "$root$path" || exit 77
+            mkdir -p "$root$path" && mount --rbind "$path" "$root$path" || { echo "SKIP: torch_root.sh: $path cannot be bound"; exit 77; }
         done
         exec chroot "$root" /usr/bin/env -i HOME=/tmp PATH=/usr/bin:/bin LC_ALL=C.UTF-8 LANG=C.UTF-8 TMPDIR="${TMPDIR:-/tmp}" \
-            PYTHONPATH="${PYTHONPATH:-}${PYTHONPATH:+:}/opt/torchdata" PYTHONDONTWRITEBYTECODE="${PYTHONDONTWRITEBYTECODE:-}" \
-            OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}" KILN_SCRATCH="${KILN_SCRATCH:-}" \
+            PYTHONPATH="${PYTHONPATH:-}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}" \
             /bin/sh -c "cd \"\$0\" && exec \"\$@\"" "$PWD" "$@"' run "$root" "$@"
 }
 
@@ -101,7 +104,7 @@ run) shift; run "$@" ;;
 test)
     shift
     export PYTHONPATH=$here/../python
-    run python3 -m pytest -p no:cacheprovider "${@:-$here/torch}"
+    run python3 -m pytest -p no:cacheprovider "${@:-$here/with_torch}"
     ;;
 versions)
     run python3 -c 'import sys, torch, torchvision, numpy, PIL; print("Python", sys.version.split()[0], "torch", torch.__version__,
