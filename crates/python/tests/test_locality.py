@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -383,6 +384,10 @@ def test_reports_say_how_well_batches_are_mixed(samples: Samples) -> None:
 def test_a_window_that_was_limited_is_told(samples: Samples) -> None:
     with pytest.warns(UserWarning, match="limited to 2 blocks by window_bytes"):
         LocalityBatches(samples, 10, block_bytes=32 << 10, window_bytes=64 << 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # All blocks are in the window as it is.
+        LocalityBatches(samples, 10, block_bytes=1 << 20, window_bytes=100 << 20)
 
 
 def test_blocks_by_where_an_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

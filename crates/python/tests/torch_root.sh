@@ -2,9 +2,9 @@
 # Runs a command with Python 3.14, PyTorch and torchvision: Debian sid's CPU builds, unpacked in a root directory of their own. Nothing is
 # installed into the system. The machine's other directories are seen at their own paths.
 #
-#   torch_root.sh fetch              downloads and unpacks (about 0.5 GB, 1.5 GB unpacked), once
+#   torch_root.sh fetch              downloads and unpacks (1.2 GB unpacked), once
 #   torch_root.sh run COMMAND...     e.g. run python3 bench/python/learn.py
-#   torch_root.sh test [ARGS...]     that, with this source tree's kilnfs in PYTHONPATH
+#   torch_root.sh test [ARGS...]     pytest of with_torch/, with the kilnfs of this source tree
 #   torch_root.sh versions
 #
 #   KILN_TORCH_ROOT=DIR              default: kiln-torch below XDG_CACHE_HOME or ~/.cache

@@ -84,7 +84,7 @@ class Locality(Generic[_Item]):
         self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
         self.window_bytes = _storage.window_bytes() if window_bytes is None else _whole("window_bytes", window_bytes, 1)
         self._order = self._new_order()
-        if self._order.window_capped:
+        if self._order.window_capped and self._order.blocks > self._order.window_blocks * self.lanes:
             warnings.warn(
                 f"the window is limited to {self._order.window_blocks} blocks by window_bytes, {self.window_bytes}: "
                 "report() says what that costs",
