@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kilnfs
 import pytest
 from kilnfs._samples import SampleList, Samples
 from samples_for_tests import contents, make_set, pack
@@ -104,6 +105,33 @@ def test_part_of_an_image(source: Path, image: Path) -> None:
     assert samples.samples[1] == ("class 2/0001.bin", -1)
     assert len(Samples(image, extensions=".jpg")) == 0
     assert len(Samples(image, extensions=[".jpg", ".bin"])) == len(contents(source))
+
+
+def test_what_a_class_is(source: Path, image: Path) -> None:
+    parents = Samples(image, group="parent")
+    assert parents.classes == [f"class {label}" for label in range(7)] and list(parents) == list(Samples(image))
+    plain = Samples(image, group=None)
+    assert plain.targets is None and plain[5] == contents(source)[5][1]
+    odd = Samples(image, group=_parity)
+    assert odd.classes == ["even", "odd"] and [odd[row][1] for row in (3, 4)] == [1, 0]
+
+
+def _parity(path: str) -> str:
+    return "odd" if int(Path(path).stem) % 2 else "even"
+
+
+def test_an_image_that_is_open_already(image: Path) -> None:
+    with kilnfs.open(image) as opened:
+        samples = Samples(opened)
+        assert samples.image is opened
+        copy = pickle.loads(pickle.dumps(samples))
+        assert copy[9] == samples[9] and copy.image is not opened
+        with pytest.raises(TypeError, match="image is open already: cache_bytes cannot be given"):
+            Samples(opened, cache_bytes=1 << 20)
+    in_memory = Samples(kilnfs.open(image.read_bytes()))
+    assert in_memory[9] == Samples(image, cache_bytes=0)[9]
+    with pytest.raises(TypeError, match="opened from memory"):
+        pickle.dumps(in_memory)
 
 
 def _answer(samples: Samples, rows: list[int], answers: Any) -> None:

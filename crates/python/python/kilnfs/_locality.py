@@ -45,6 +45,20 @@ class Locality(Generic[_Item]):
     * `prefetch`: whether the system is told which blocks follow.
 
     Each iteration is an epoch: the one that was set, and the next one after each iteration that handed out batches.
+
+    >>> from kilnfs._locality import LocalityBatches
+    >>> sampler = LocalityBatches(kilnfs.Samples("train.erofs"), 1, seed=4)
+    >>> first, second = list(sampler), list(sampler)
+    >>> sorted(first), sorted(second), sampler.epoch
+    ([[0], [1], [2]], [[0], [1], [2]], 1)
+    >>> sampler.set_epoch(0)
+    >>> batches = iter(sampler)
+    >>> [next(batches), next(batches)] == first[:2]
+    True
+    >>> resumed = LocalityBatches(kilnfs.Samples("train.erofs"), 1, seed=4)
+    >>> resumed.load_state_dict(sampler.state_dict())
+    >>> list(resumed) == first[2:], list(resumed) == second
+    (True, True)
     """
 
     def __init__(

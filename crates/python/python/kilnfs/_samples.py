@@ -40,6 +40,14 @@ class Samples(Sequence[Any]):
 
     JAX's grain takes it as a data source, Keras's PyDataset by its methods; `kilnfs.torch.Dataset` is the same for
     PyTorch.
+
+    >>> samples = kilnfs.Samples("train.erofs")
+    >>> len(samples), samples.classes, samples[0]
+    (3, ['cat', 'dog'], (b'meow\\n', 0))
+    >>> samples.__getitems__([2, 0])
+    [(b'woof\\n', 1), (b'meow\\n', 0)]
+    >>> samples.samples[2]
+    ('dog/1.txt', 1)
     """
 
     def __init__(
