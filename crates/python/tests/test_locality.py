@@ -114,6 +114,9 @@ def test_a_subset_is_visited_and_nothing_else(samples: Samples) -> None:
     assert places == epoch_of(samples, 0, subset=subset, drop_last=False), "its own numbers, the same samples"
     nested = Subset(Subset(samples, subset), list(range(0, len(subset), 2)))
     assert {place for batch in batches(nested, drop_last=False) for place in batch} == set(range(len(nested.indices)))
+    for row in (len(samples), -len(samples) - 1):
+        with pytest.raises(IndexError, match=f"sample {row} of {len(samples)}"):
+            batches(samples, subset=[0, row])
     again = pickle.loads(pickle.dumps(sampler))
     assert again.state_dict() == {**sampler.state_dict(), "epoch": 1, "position": 0}
     assert list(again) == epoch_of(samples, 1, subset=subset, drop_last=False)

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _storage
+from ._samples import chosen
 
 if TYPE_CHECKING:
-    from ._native import Image, Index, LocalityOrder
+    from ._native import Image, LocalityOrder
 
 ALGORITHM = 1
 """Which order follows from given blocks and choices. Another order is another number."""
@@ -82,14 +83,14 @@ class Locality(Generic[_Item]):
         self.rank = _whole("rank", here[0] if rank is None else rank, 0)
         self.world_size = _whole("world_size", here[1] if world_size is None else world_size, 1)
         if self.rank >= self.world_size:
-            raise ValueError(f"rank is {rank}, but must be below world_size, which is {world_size}")
+            raise ValueError(f"rank is {self.rank}, but must be below world_size, which is {self.world_size}")
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.seed = _whole("seed", seed, 0)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
         self._prefetch = bool(prefetch)
         self._dataset = dataset
-        self._index, self._rows, self._places = _chosen(dataset, subset)
+        self._index, self._rows, self._places = chosen(dataset, subset)
         name = self._image.name
         self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
         self.block_bytes = (
@@ -187,14 +188,14 @@ class Locality(Generic[_Item]):
     def report(self, labels: Sequence[int] | None = None) -> dict[str, float]:
         """How well the order mixes, and what it reads: see `LocalityOrder.report`. `labels` of all samples of the
         dataset, by default those of the index."""
-        chosen: Any = labels
+        column: Any = labels
         if labels is None:
-            chosen = self._index.labels
+            column = self._index.labels
         elif self._rows is not None:
-            chosen = array("I", [labels[row] for row in self._rows])
+            column = array("I", [labels[row] for row in self._rows])
         elif not isinstance(labels, (memoryview, array, bytes, bytearray)):
-            chosen = array("I", labels)
-        return self._order.report(self.epoch, chosen)
+            column = array("I", labels)
+        return self._order.report(self.epoch, column)
 
     # The state: what the order depends on, and how far it was read.
 
@@ -312,7 +313,7 @@ class Locality(Generic[_Item]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         subset = state.pop("_subset")
         self.__dict__.update(state)
-        self._index, self._rows, self._places = _chosen(self._dataset, subset)
+        self._index, self._rows, self._places = chosen(self._dataset, subset)
         self._forget_iterations()
         self._order = self._new_order()
 
@@ -372,33 +373,6 @@ class _Items(_Iteration, Iterator[int]):
             # Only whole batches are positions.
             self.sampler._done(self)
         return next(self._left)
-
-
-def _chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[int] | None, Sequence[int] | None]:
-    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for
-    (None: their rows in the index that is returned)."""
-    chain = []
-    while not hasattr(dataset, "files") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
-        chain.append(dataset.indices)
-        dataset = dataset.dataset
-    index: Index = getattr(dataset, "files", dataset)
-    if not hasattr(index, "nids"):
-        raise TypeError(f"{dataset!r} is neither a dataset of kilnfs nor an index")
-    rows: Sequence[int] | None = None
-    for indices in reversed(chain):
-        rows = [int(row) for row in indices] if rows is None else [rows[row] for row in indices]
-    places: Sequence[int] | None = None
-    if subset is not None:
-        places = array("Q", [int(place) for place in subset])
-        rows = places if rows is None else [rows[place] for place in places]
-    if rows is None:
-        return index, None, None
-    image = index.image
-    rows = array("Q", rows)
-    chosen = index.subset(rows or ())
-    if chosen.image is None and image is not None:
-        chosen = chosen.bind(image)
-    return chosen, rows, places
 
 
 def _lanes(name: str, world_size: int) -> int:

@@ -272,6 +272,34 @@ class PathLabels(Sequence[tuple[str, int]]):
         return f"<{len(self)} paths and labels>"
 
 
+def chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[int] | None, Sequence[int] | None]:
+    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for
+    (None: their rows in the index that is returned)."""
+    chain = []
+    while not hasattr(dataset, "files") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        chain.append(dataset.indices)
+        dataset = dataset.dataset
+    index: Index = getattr(dataset, "files", dataset)
+    if not hasattr(index, "nids"):
+        raise TypeError(f"{dataset!r} is neither a dataset of kilnfs nor an index")
+    rows: Sequence[int] | None = None
+    for indices in reversed(chain):
+        rows = [int(row) for row in indices] if rows is None else [rows[row] for row in indices]
+    places: Sequence[int] | None = None
+    if subset is not None:
+        count = len(index if rows is None else rows)
+        places = array("Q", [_row(place, count) for place in subset])
+        rows = places if rows is None else [rows[place] for place in places]
+    if rows is None:
+        return index, None, None
+    image = index.image
+    rows = array("Q", rows)
+    part = index.subset(rows or ())
+    if part.image is None and image is not None:
+        part = part.bind(image)
+    return part, rows, places
+
+
 def _row(index: SupportsIndex, count: int) -> int:
     row = operator.index(index)
     if not -count <= row < count:
