@@ -28,6 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
@@ -97,18 +98,26 @@ def pack(source: Path, image: Path, *order: str) -> Path:
     return image
 
 
-class Uniform:
-    """Batches of a random permutation, another one for each epoch."""
+class Plain:
+    """Batches of all samples, one after the other or in a random permutation, another one for each epoch."""
 
     def __init__(self, count: int, seed: int, shuffle: bool) -> None:
-        self.count, self.numbers, self.shuffle = count, random.Random(seed), shuffle
+        self.count, self.seed, self.shuffle, self.epoch = count, seed, shuffle, 0
 
-    def __iter__(self) -> Any:
+    def order(self, epoch: int) -> list[int]:
+        """The samples of an epoch's whole batches."""
         rows = list(range(self.count))
         if self.shuffle:
-            self.numbers.shuffle(rows)
-        for start in range(0, self.count - BATCH + 1, BATCH):
-            yield rows[start : start + BATCH]
+            random.Random(f"{self.seed} {epoch}").shuffle(rows)
+        return rows[: self.count // BATCH * BATCH]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from batches_of(self.order(self.epoch))
+        self.epoch += 1
+
+
+def batches_of(rows: Sequence[int]) -> list[list[int]]:
+    return [list(rows[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
 
 
 def sampler_of(order: str, images: dict[str, Any], seed: int) -> tuple[Any, Any]:
@@ -117,7 +126,7 @@ def sampler_of(order: str, images: dict[str, Any], seed: int) -> tuple[Any, Any]
 
     dataset = images["shuffled" if order == "packed shuffled" else "by class"]
     if order in ("uniform", "sequential"):
-        return dataset, Uniform(len(dataset), seed, order == "uniform")
+        return dataset, Plain(len(dataset), seed, order == "uniform")
     windows: dict[str, int | str] = {"packed shuffled": 64, "by class": "auto", "by class, narrow": 16}
     return dataset, LocalityBatchSampler(
         dataset, BATCH, seed=seed, block_bytes=BLOCK_BYTES, window_blocks=windows[order]
@@ -183,13 +192,7 @@ def train(
     wanted = {round(steps * (point + 1) / points) for point in range(points)}
     seen, accuracies, spread = [], [], []
     for epoch in range(epochs):
-        visited: list[list[int]] = []
-        if hasattr(sampler, "order"):
-            rows = sampler.order(epoch).tolist()
-            visited = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
-        elif order == "sequential":
-            visited = list(sampler)
-        spread.append(dispersion(visited, labels) if visited else 1.0)
+        spread.append(dispersion(batches_of(sampler.order(epoch)), labels))
         for step, batch in enumerate(loader, 1):
             model.train()
             optimizer.zero_grad()
