@@ -238,7 +238,7 @@ def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str
     if storage_options:
         names = ", ".join(sorted(storage_options))
         raise TypeError(f"options for fsspec without a URL, or options that open() does not have: {names}")
-    if isinstance(image, (str, os.PathLike)) or isinstance(image, bytes) and b"\0" not in image:
+    if isinstance(image, (str, os.PathLike)) or (isinstance(image, bytes) and b"\0" not in image):
         path = os.fsencode(image)
         return path, os.fsdecode(path), os.path.abspath(path)
     try:
