@@ -23,7 +23,7 @@ def manifest_bytes_per_shard() -> int:
     """As `finish` writes a record."""
     uuid = "00000000-0000-0000-0000-000000000000"
     record = {"name": "shard-00000-of-00000.erofs", "uuid": uuid, "files": 42950, "samples": 42950}
-    record |= {"bytes": SHARD_BYTES, "image_bytes": SHARD_BYTES}  # type: ignore[dict-item]
+    record |= {"bytes": SHARD_BYTES, "image_bytes": SHARD_BYTES}
     return len(json.dumps({"shards": [record] * 1000}, indent=1)) // 1000
 
 
@@ -61,13 +61,11 @@ def tables() -> list[str]:
 
 def size(count: float) -> str:
     """Two significant digits, decimal units."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 999.5:
-            break
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
         count /= 1000
-    else:
-        unit = "TB"
-    return f"{two(count)} {unit}"
+        del units[0]
+    return f"{two(count)} {units[0]}"
 
 
 def gets(count: float) -> str:

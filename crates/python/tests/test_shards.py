@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_the_shards_are_the_tree(source: Path, tmp_path: Path, by: str) -> None:
 def test_errors_are_those_of_an_image(source: Path, tmp_path: Path, by: str) -> None:
     manifest = made(source, tmp_path / "shards", by=by)
     image = kilnfs.open(manifest)
-    for call, error in [
+    calls: list[tuple[Callable[[], object], type[OSError]]] = [
         (lambda: image.read("nothing"), FileNotFoundError),
         (lambda: image.read("nothing/below"), FileNotFoundError),
         (lambda: image.read("groups/1.jpg/below"), NotADirectoryError),
@@ -104,7 +105,8 @@ def test_errors_are_those_of_an_image(source: Path, tmp_path: Path, by: str) -> 
         (lambda: image.readlink("groups/1.jpg"), OSError),
         (lambda: image.readlink("groups"), OSError),
         (lambda: image.open("groups/1.jpg", "w"), OSError),
-    ]:
+    ]
+    for call, error in calls:
         with pytest.raises(error) as raised:
             call()
         assert raised.value.filename, raised.value
@@ -342,18 +344,18 @@ def test_absolute_names_are_taken_if_asked_for(source: Path, tmp_path: Path) -> 
 def test_a_shard_that_is_another_image_is_noticed(source: Path, tmp_path: Path) -> None:
     manifest = Path(made(source, tmp_path / "shards"))
     names = sorted(path.name for path in manifest.parent.glob("*.erofs"))
-    image = kilnfs.open(str(manifest))
+    image = shards.open(manifest)
     path = image.sample_path(0)
     image.close()
     shutil.copy(manifest.parent / names[1], manifest.parent / names[0])
     with (
-        kilnfs.open(str(manifest)) as image,
+        shards.open(manifest) as image,
         pytest.raises(OSError, match=r"shards\[0\].uuid = .*: .* is another image") as error,
     ):
         image.read(path)
     assert error.value.errno == 116
     (manifest.parent / "directories.list").write_bytes(b"other\0")
-    with kilnfs.open(str(manifest)) as image, pytest.raises(shards.ManifestError, match="directories_digest"):
+    with shards.open(manifest) as image, pytest.raises(shards.ManifestError, match="directories_digest"):
         image.read(path)
 
 
@@ -363,7 +365,7 @@ def read_in_child(image: Any, connection: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_shards_go_to_other_processes(source: Path, tmp_path: Path, method: str) -> None:
-    image = kilnfs.open(made(source, tmp_path / "shards"))
+    image = shards.open(made(source, tmp_path / "shards"))
     expected = image.read("groups/1.jpg"), image.read_sample(3)
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
@@ -379,9 +381,10 @@ def test_shards_go_to_other_processes(source: Path, tmp_path: Path, method: str)
 def test_ten_million_samples_by_counts_alone() -> None:
     count, each = 233, 42_950
     record = {"uuid": "00000000-0000-0000-0000-000000000000", "image_bytes": 4 << 30, "samples": each}
+    named = [{**record, "name": f"shard-{number:05}.erofs"} for number in range(count)]
     fields = {
         "format": "kilnfs-shards", "version": 1, "by": "hash", "seed": 0, "samples": count * each,
-        "directories": "directories.list", "directories_digest": "", "shards": [{**record, "name": f"shard-{number:05}.erofs"} for number in range(count)],
+        "directories": "directories.list", "directories_digest": "", "shards": named,
     }  # fmt: skip
     image = shards.ShardedImage("m.json", Manifest(".", fields), window=8, absolute=False, options={})
     assert len(image) == 10_007_350
