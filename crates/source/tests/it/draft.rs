@@ -36,7 +36,7 @@ fn named(pairs: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn bytes_files_and_sources_are_one_tree() {
-    let tmp = TempDir::new();
+    let tmp = TempDir::new("draft").unwrap();
     let dir = tmp.path().join("dir");
     fs::create_dir(&dir).unwrap();
     for name in ["a", "b", "c"] {
