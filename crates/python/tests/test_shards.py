@@ -134,6 +134,21 @@ def test_samples_have_numbers(source: Path, tmp_path: Path, by: str) -> None:
         image.find("groups/nothing")
 
 
+@pytest.mark.parametrize("by", BY)
+def test_extraction_puts_shards_together(source: Path, tmp_path: Path, by: str) -> None:
+    image = shards.open(made(source, tmp_path / "shards", by=by))
+    assert image.check().ok
+    # The filter `data` refuses links that lead out of the tree.
+    image.extractall(tmp_path / "all", filter="tar")
+    assert packing.files(tmp_path / "all") == packing.files(source)
+    assert (tmp_path / "all" / "groups").stat().st_mtime == 0
+    image.extract("groups", tmp_path / "some", filter="tar")
+    expected = {name: data for name, data in packing.files(source).items() if name.startswith("groups/")}
+    assert packing.files(tmp_path / "some") == expected
+    with pytest.raises(FileNotFoundError):
+        image.extract("nothing", tmp_path / "some")
+
+
 def test_a_window_is_all_that_is_open(source: Path, tmp_path: Path) -> None:
     image = shards.open(made(source, tmp_path / "shards"), window=3)
     for number in range(len(image)):
@@ -415,6 +430,23 @@ def test_remote_places(source: Path, tmp_path: Path) -> None:
     # The same shards, from the directory, where metadata are those of the objects.
     local = shards.plan(str(source), str(tmp_path / "local"), shard_bytes=100_000, seed=1)
     assert sum(entry.bytes for entry in local) >= sum(entry.bytes for entry in plan)
+
+
+def test_options_of_remote_places_reach_fsspec(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").store.clear()
+    manifest = made(source, "memory://shards")
+    asked = []
+    url_to_fs = fsspec.core.url_to_fs
+
+    def spy(url: str, **options: Any) -> Any:
+        asked.append((url, options.pop("token", None)))
+        return url_to_fs(url, **options)
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", spy)
+    shards.open(manifest, token="secret", cache_bytes=1 << 20).isdir("groups")
+    # The manifest, the list of directories, and a shard.
+    assert len(asked) > 2 and {token for _, token in asked} == {"secret"}
 
 
 def test_remote_objects_are_fetched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

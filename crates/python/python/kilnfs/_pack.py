@@ -175,7 +175,7 @@ class Builder:
     Owners are root and times the beginning of 1970 unless given, so that the same calls make the same bytes.
 
     Contents that are given as bytes wait in a nameless file in `spool_dir` (`$TMPDIR`, else /var/tmp): memory grows
-    by some 150 bytes a file, whatever its length. Files and trees of this system are read when the image is written;
+    by some 100 bytes a file, whatever its length. Files and trees of this system are read when the image is written;
     one that changed meanwhile is an error. However the work ends, nothing is left of it but a complete image.
 
     >>> import os, tempfile

@@ -145,12 +145,12 @@ def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
     return f"{store.url}/{NAME}"
 
 
-def read_manifest(place: str, *, absolute: bool = False) -> Manifest:
+def read_manifest(place: str, *, absolute: bool = False, storage_options: dict[str, Any] | None = None) -> Manifest:
     """The manifest at a path or URL. Names that lead out of its directory are refused; absolute ones are, too,
     unless asked for.
     """
     url, _, name = place.rpartition("/")
-    store = store_of(url if url else ("/" if place.startswith("/") else "."))
+    store = store_of(url if url else ("/" if place.startswith("/") else "."), storage_options)
     try:
         fields = json.loads(store.read(name, MANIFEST_MAX_LEN))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -48,6 +48,7 @@ WINDOW = 8
 """Shards that are open at once unless something else is asked for."""
 _LINKS_MAX = 40
 """As many symbolic links in a path as Linux follows."""
+_IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap"))
 _NID_BITS = 64
 _DIRECTORY = 1 << 96
 """Number of a file: that of its shard above the nid there. Number of a directory: its place in the list above
@@ -81,9 +82,8 @@ def open(
     if "://" not in place:
         # A worker with another working directory finds it.
         place = os.path.abspath(place)
-    return ShardedImage(
-        place, read_manifest(place, absolute=absolute), window=window, absolute=absolute, options=options
-    )
+    read = read_manifest(place, absolute=absolute, storage_options=_storage_options(options))
+    return ShardedImage(place, read, window=window, absolute=absolute, options=options)
 
 
 class ShardedImage(_Verbs):
@@ -478,7 +478,7 @@ class ShardedImage(_Verbs):
         if self._tree is None:
             manifest = self.manifest
             url, _, name = manifest.directories.rpartition("/")
-            listed = store_of(url).read(name, DIRECTORIES_MAX_LEN)
+            listed = store_of(url, _storage_options(self._options)).read(name, DIRECTORIES_MAX_LEN)
             if _digest(listed) != manifest.directories_digest:
                 reason = f"not that of {manifest.directories}"
                 raise ManifestError(f"{self._place}: directories_digest = {manifest.directories_digest!r}: {reason}")
@@ -586,6 +586,11 @@ def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uu
     if image.uuid != uuid:
         raise failure(errno.ESTALE, None, place, f"{place}: other shards than when it was pickled")
     return image
+
+
+def _storage_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What is for fsspec, of the options of `kilnfs.open`."""
+    return {name: value for name, value in options.items() if name not in _IMAGE_OPTIONS}
 
 
 def _names(path: bytes) -> list[bytes]:

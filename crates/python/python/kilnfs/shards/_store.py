@@ -41,10 +41,10 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
-def store_of(url: str) -> Store:
-    """The store at a path or URL."""
+def store_of(url: str, storage_options: dict[str, Any] | None = None) -> Store:
+    """The store at a path or URL. The options are for fsspec."""
     if is_remote(url):
-        return RemoteStore(url)
+        return RemoteStore(url, storage_options or {})
     return LocalStore(url.removeprefix("file://"))
 
 
@@ -102,9 +102,9 @@ class RemoteStore:
     complete.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
         self.url = url.rstrip("/")
-        self._fs, self._root = filesystem(self.url)
+        self._fs, self._root = filesystem(self.url, **storage_options)
 
     def read(self, name: str, limit: int) -> bytes:
         data: bytes = self._fs.cat_file(self._key(name), end=limit + 1)
@@ -149,13 +149,15 @@ class RemoteStore:
         return f"{self._root}/{name}"
 
 
-def filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL, and the path there. Credentials come from fsspec's own configuration."""
+def filesystem(url: str, **storage_options: Any) -> tuple[Any, str]:
+    """The fsspec filesystem of a URL, and the path there. What the options do not say comes from fsspec's own
+    configuration.
+    """
     try:
         import fsspec  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise ImportError(f"{url}: places other than directories need fsspec: pip install fsspec") from None
-    fs, root = fsspec.core.url_to_fs(url)
+    fs, root = fsspec.core.url_to_fs(url, **storage_options)
     return fs, str(root).rstrip("/")
 
 
