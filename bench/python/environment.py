@@ -142,7 +142,8 @@ def programs() -> dict[str, str]:
     ):
         try:
             done = subprocess.run([str(path), flag], capture_output=True, text=True, errors="replace", check=False)
-            found[name] = ((done.stdout or done.stderr).splitlines() or ["unknown"])[0].strip()
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(name.split("_")[0])]
+            found[name] = (lines or ["unknown"])[0].strip()
         except OSError as error:
             found[name] = f"not run: {error.strerror}: {hint}"
     return found

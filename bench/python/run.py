@@ -143,7 +143,8 @@ class Bench:
         if key not in self.prepared:
             self.prepared[key] = answer = self.measure("prepare", set_name, label)
             lib.say(f"  {label}: {tables.prepared(answer)}")
-            if problem := answer.get("failed") or answer.get("wrong"):
+            needed = answer.get("missing") if self.arguments.need.search(label) else None
+            if problem := answer.get("failed") or answer.get("wrong") or needed:
                 self.problems.append(f"{label}, set {set_name}: {problem}")
         answer = self.prepared[key]
         wrong = answer.get("wrong")
@@ -212,7 +213,7 @@ def run_special(bench: Bench, case: Special) -> dict[str, Any]:
 def add(bench: Bench, case: str, row: Row, answer: dict[str, Any]) -> None:
     """Take a run, or the reason why it is none: a contestant that failed once has no numbers."""
     row.reason = answer.get("missing") or answer.get("failed")
-    if "failed" in answer:
+    if "failed" in answer or "missing" in answer and bench.arguments.need.search(row.label):
         bench.problems.append(f"{case}: {row.label}: {row.reason}")
     if row.reason:
         row.runs.clear()
@@ -244,6 +245,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=lib.positive, help="this number of files instead, for all sets")
     parser.add_argument("--case", type=re.compile, default=re.compile(""), metavar="REGEX", help="cases to run")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="contestants to run")
+    parser.add_argument(
+        "--need",
+        type=re.compile,
+        default=re.compile(r"(?!)"),
+        metavar="REGEX",
+        help="contestants that must run: one that cannot is a failure, and no row with a reason",
+    )
     parser.add_argument("--list", action="store_true", help="name cases and contestants, and do nothing")
     parser.add_argument("--drop", action="store_true", help="delete the containers of a set after its last case")
     parser.add_argument("--out", type=Path, metavar="JSON", help="write all numbers here")
@@ -254,7 +262,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code 1 if a contestant failed or gave wrong bytes; one that is not installed is a row with its reason."""
+    """Exit code 1 if a contestant failed, gave wrong bytes, or was needed and cannot run. One that is not
+    installed is a row with its reason otherwise.
+    """
     arguments = parse_arguments()
     chosen = [case for case in CASES if arguments.case.search(case.name)]
     if arguments.sets == "ci":

@@ -14,8 +14,9 @@ from slow import Store, slow_url
 
 # How images are packed: options of `kiln pack`, by the name of the form and, where it differs, of the set.
 # Stored files of set I are contiguous, which costs half a block each: with their last bytes beside the inode, a view
-# has to be a copy. In set S, whose files are smaller than a page, small files share pclusters: the shorter these are, the
-# less is decoded for one sample and the more bytes are stored. `zstd` is for random order, `zstd small` for few bytes.
+# has to be a copy. In set S, whose files are smaller than a page, small files share pclusters: the shorter these are,
+# the less is decoded for one sample and the more bytes are stored. `zstd` is for random order, `zstd small` for few
+# bytes.
 PACK: dict[str, tuple[str, ...]] = {
     "stored": ("-z", "none", "--no-inline-data"),
     "lz4": ("-z", "lz4", "-C", "64k", "--fragments", "off"),
