@@ -184,7 +184,7 @@ BARS = [
     ),
     *(
         rate(case, label, label, 10, peers_case="I slow 1 ms, shuffled")
-        for case in (SLOW, f"{SLOW}, windows of 48 MiB")
+        for case in (SLOW, f"{SLOW}, windows of 24 MiB")
         for label in (STORED_MANY, STORED_BY_URL)
     ),
     private("fork", 8),

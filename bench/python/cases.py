@@ -107,15 +107,15 @@ CASES = [
     Case("I slow 1 ms, sequential", "I", SEQUENTIAL, SLOW, labels=OBJECT_LABELS, delay_s=0.001, most_samples=2000),
     Case("I slow 1 ms, local shuffle", "I", LOCAL, SLOW, labels=OWN_ORDER, delay_s=0.001, most_samples=2000),
     Case(
-        "I slow 1 ms, local shuffle, windows of 48 MiB",
+        "I slow 1 ms, local shuffle, windows of 24 MiB",
         "I",
         LOCAL,
         SLOW,
         labels=OWN_ORDER,
         delay_s=0.001,
         most_samples=2000,
-        # What the cache of blocks for images behind fsspec can hold, which has 64 MiB.
-        sampler=(("block_bytes", 4 << 20), ("window_bytes", 48 << 20)),
+        # This window and the next one fit into the cache of blocks for images behind fsspec, which has 64 MiB.
+        sampler=(("block_bytes", 4 << 20), ("window_bytes", 24 << 20)),
     ),
     Case("I slow 1 ms, shuffled", "I", SHUFFLED, SLOW, labels=OBJECT_LABELS, delay_s=0.001, most_samples=2000),
     Case("I workers", "I", SHUFFLED, labels=WORKER_LABELS, workers=(0, 1, 2, 4)),
