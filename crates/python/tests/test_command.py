@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -71,3 +72,26 @@ def test_a_mount_in_the_background_is_a_process_of_its_own(image: Path) -> None:
     while os.path.ismount(mountpoint) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not os.path.ismount(mountpoint)
+
+
+@pytest.mark.parametrize("action", [signal.SIG_DFL, signal.SIG_IGN])
+def test_signals_are_those_of_a_program(image: Path, action: signal.Handlers) -> None:
+    """A command that waits, here for somebody who reads its FIFO, ends by SIGINT, unless that is ignored."""
+    fifo = image.parent / "fifo"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [*KILN, "pack", image.parent / "source", fifo],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, action),
+    )
+    try:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        if action == signal.SIG_IGN:
+            time.sleep(1)
+            assert process.poll() is None
+        else:
+            assert process.wait(60) != 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from . import _native
@@ -13,6 +14,10 @@ def main() -> int:
 
     A mount in the background is a process of its own, which this interpreter is started for once more.
     """
+    # Python's own handler would only take note, and be asked when the command has ended. Who has the signal ignored, as
+    # nohup does, keeps that.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = [os.fsencode(argument) for argument in sys.argv[1:]]
     return _native.main([b"kiln", *arguments], [os.fsencode(sys.executable), b"-m", b"kilnfs"])
 
