@@ -16,6 +16,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import kilnfs
 import packing
 import pytest
 from kilnfs._pack import Estimate, estimate, pack
@@ -243,6 +244,18 @@ def test_errors_of_the_system_have_errno_and_name(source: Path, tmp_path: Path) 
         pack(tmp_path / "cut.tar", tmp_path / "new")
     assert cut.value.errno == 117 and cut.value.filename == str(tmp_path / "cut.tar") and "at byte" in str(cut.value)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_image_as_a_source_is_an_image_error(source: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "good", compress="none")
+    data = bytearray((tmp_path / "good").read_bytes())
+    # The block size in the superblock.
+    data[1024 + 12] = 200
+    (tmp_path / "bad").write_bytes(data)
+    with pytest.raises(kilnfs.ImageError) as error:
+        pack(tmp_path / "bad", tmp_path / "image")
+    assert error.value.filename2 == str(tmp_path / "bad") and error.value.field
+    assert not (tmp_path / "image").exists()
 
 
 def archive_of(data: bytes) -> bytes:

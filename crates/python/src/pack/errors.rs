@@ -15,6 +15,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::errors::{About, exception, text};
+
 /// Numbers of errors of Linux, by the names of errno(3).
 mod errno {
     pub(super) const EPERM: i32 = 1;
@@ -43,7 +45,7 @@ pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr
         Error::Policy(error) => of_policy(py, error),
         Error::Build(error) => of_build(py, error, image),
         Error::Output(error) => of_output(py, error),
-        Error::Read { image, source } => os_error(py, source.errno(), source.to_string(), &bytes(&image)),
+        Error::Read { image, source } => exception(py, &source, About { image: &bytes(&image), path: None }),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }
@@ -63,9 +65,7 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
     let message = |error: &SourceError| error.to_string();
     match error {
         SourceError::Unreadable(Unreadable { path, source }) => of_io(py, &source, &bytes(&path)),
-        SourceError::Image { ref path, ref source, .. } => {
-            os_error(py, source.errno(), source.to_string(), &bytes(path))
-        }
+        SourceError::Image { path, source, .. } => exception(py, &source, About { image: &bytes(&path), path: None }),
         SourceError::Malformed { path, offset, reason } => {
             os_error(py, errno::EUCLEAN, format!("at byte {offset}: {reason}"), &bytes(&path))
         }
@@ -178,15 +178,10 @@ fn number(error: &io::Error) -> i32 {
 
 /// `OSError(errno, message, filename)`, which Python makes the subclass of the number.
 fn os_error(py: Python<'_>, number: i32, message: String, path: &[u8]) -> PyErr {
-    match decoded(py, path) {
+    match text(py, path) {
         Ok(path) => PyOSError::new_err((number, message, path.unbind())),
         Err(error) => error,
     }
-}
-
-/// A path as Python's `str`: UTF-8, other bytes as surrogates, whatever the locale is.
-pub(super) fn decoded<'py>(py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    pyo3::types::PyBytes::new(py, path).call_method1("decode", ("utf-8", "surrogateescape"))
 }
 
 fn interrupted() -> PyErr {

@@ -5,7 +5,8 @@ use kiln::{Estimated, Packed};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::errors::{decoded, of_options};
+use super::errors::of_options;
+use crate::errors::text;
 
 /// What `PackResult` shows.
 pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -36,7 +37,7 @@ pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyRe
     let mut warnings = Vec::new();
     for (what, list) in [("order: nothing is at", &unmatched.paths), ("hints: nothing matches", &unmatched.hints)] {
         if let Some(first) = list.first() {
-            let first = decoded(py, first)?;
+            let first = text(py, first)?;
             let more = if list.len() > 1 { format!(", nor {} more", list.len() - 1) } else { String::new() };
             warnings.push(format!("{what} {}{more}", first.repr()?));
         }
