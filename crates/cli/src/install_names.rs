@@ -34,7 +34,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if is_embedded() {
-        let message = "kiln runs within another program here, which has no other names: install the program kiln itself";
+        let message =
+            "kiln runs within another program here, which has no other names: install the program kiln itself";
         return Err(Failure::Usage(message.to_owned()));
     }
     let program = std::env::current_exe().and_then(|path| path.canonicalize());

@@ -5,7 +5,7 @@ pub(crate) mod buffer;
 use kiln_parallel::Threads;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyString};
+use pyo3::types::{PyBytes, PyInt, PySlice, PyString};
 
 /// Reading a batch seldom gains from more.
 const DEFAULT_THREADS_MAX: usize = 4;
@@ -79,6 +79,19 @@ impl<'py> FromPyObject<'_, 'py> for Name {
             None => Err(PyTypeError::new_err(format!("a name (str or bytes), not {}", class()?))),
         }
     }
+}
+
+/// What stands between the brackets of a sequence.
+#[derive(FromPyObject)]
+pub(crate) enum RowOrSlice<'py> {
+    Row(isize),
+    Slice(Bound<'py, PySlice>),
+}
+
+/// The places of a sequence of `len` that a slice picks.
+pub(crate) fn places(slice: &Bound<'_, PySlice>, len: usize) -> PyResult<Vec<u64>> {
+    let picked = slice.indices(isize::try_from(len)?)?;
+    Ok((0..picked.slicelength as isize).map(|nth| (picked.start + nth * picked.step) as u64).collect())
 }
 
 /// How many threads: as many as asked for, and else as the process may use processors, at most four.

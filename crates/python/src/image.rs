@@ -18,7 +18,8 @@ use crate::source::PythonSource;
 use crate::whole;
 use bytes::Bytes;
 use kiln_read::{
-    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, MemorySource, Nid, ReadAt, ReadError,
+    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, Latency, MemorySource, Nid, ReadAt, ReadError,
+    ReadPolicy,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -121,7 +122,6 @@ fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources
 impl Image {
     #[new]
     #[pyo3(signature = (source, name, *, offset=0, devices=vec![], cache_bytes=16 << 20, verify_checksum=true, mmap=false))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
@@ -133,7 +133,9 @@ impl Image {
         mmap: bool,
     ) -> PyResult<Self> {
         let Name(name) = name;
-        let options = ImageOptions::default().with_cache_bytes(cache_bytes);
+        // Batches are announced to the system only while fetches are slow: see `Latency`.
+        let policy = ReadPolicy::default().with_latency(Latency::new());
+        let options = ImageOptions::default().with_cache_bytes(cache_bytes).with_policy(policy);
         let options = if verify_checksum { options } else { options.with_any_checksum() };
         let sources = sources(source, devices, mmap)?.with_offset(offset);
         let opened = py.detach(|| sources.open(&options)).map_err(|error| open_error(py, &error, &name))?;
@@ -278,7 +280,6 @@ impl Image {
     }
 
     #[pyo3(signature = (what, *, rows=None, ranges=None, out=None, threads=None, on_error="raise"))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn read_many<'py>(
         slf: &Bound<'py, Self>,
         what: &Bound<'py, PyAny>,
@@ -417,9 +418,7 @@ const READ_AT_ONCE_MIN: u64 = 16 << 20;
 
 /// The exception for an image that cannot be opened: it is about the image itself.
 fn open_error(py: Python<'_>, error: &ReadError, name: &[u8]) -> PyErr {
-    let exception =
-        errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name) });
-    exception
+    errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name) })
 }
 
 /// Numbers of rows, where they are given.

@@ -7,7 +7,7 @@ pub(crate) mod scan;
 mod stored;
 
 use crate::arguments::buffer::integers;
-use crate::arguments::{Name, What};
+use crate::arguments::{Name, RowOrSlice, What, places};
 use crate::errors;
 use crate::image::Image;
 use crate::memory;
@@ -90,8 +90,17 @@ impl Index {
         self.columns.len()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
-        self.path_of(py, self.row(i)?)
+    /// The path of a row; an index of the rows of a slice.
+    fn __getitem__<'py>(&self, py: Python<'py>, i: RowOrSlice<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match i {
+            RowOrSlice::Row(row) => self.path_of(py, self.row(row)?),
+            RowOrSlice::Slice(slice) => {
+                let rows = places(&slice, self.columns.len())?;
+                let image = self.image.as_ref().map(|image| image.clone_ref(py));
+                let index = Index::new(py.detach(|| self.columns.subset(&rows)), image, None);
+                Ok(Bound::new(py, index)?.into_any())
+            }
+        }
     }
 
     /// The path of row `i` from the root of the image, without a slash in front.

@@ -2,7 +2,8 @@
 //!
 //! Each call that may read or decode releases the interpreter (`detach`), and no thread outlives a call. Locks of this crate are held
 //! for a few instructions while the interpreter is not released, so a forked child never waits for one.
-#![deny(unsafe_code)] // but in `memory` and `arguments::buffer`
+#![deny(unsafe_code)] // but where a module says why
+#![allow(clippy::too_many_arguments)] // keywords of Python
 #![warn(unreachable_pub)]
 
 mod arguments;

@@ -75,7 +75,6 @@ impl LocalityOrder {
     #[pyo3(signature = (
         index, batch_size, *, seed=0, lanes=1, block_bytes, window_blocks=None, window_bytes=None, shuffle=true, drop_last=true
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         index: &Bound<'_, Index>,
         batch_size: u32,

@@ -69,8 +69,8 @@ pub(crate) fn check<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let opened = image.get()?;
     let (stop, meter, done) = (AtomicBool::new(false), Meter::default(), AtomicU64::new(0));
-    let total = opened.source_len();
-    let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+    // How many bytes contents have in all is what the check finds out.
+    let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, 0);
     let mut tick = meter.reporter(progress);
     let checked = interrupt::run(py, &stop, &mut tick, || opened.check_with(threads, &count))?;
     let report = checked.map_err(|error| image.exception(py, &error, None))?;

@@ -99,7 +99,7 @@ impl Image {
         let head = read_head(&all, HEAD_LEN)?;
         let sb = Superblock::decode(&head)?;
         if options.verify_checksum {
-            verify_checksum(&all, &sb)?;
+            verify_checksum(&all, &sb, &head)?;
         }
         let cfgs = read_compr_cfgs(&all, &sb, &head)?;
         all.add_extra(&sb, devices)?;
@@ -221,7 +221,7 @@ impl Image {
 
     /// Compare the superblock's checksum, if it has one.
     pub(crate) fn verify_checksum(&self) -> Result<(), ReadError> {
-        verify_checksum(&self.core.devices, &self.core.sb)
+        verify_checksum(&self.core.devices, &self.core.sb, &[])
     }
 }
 

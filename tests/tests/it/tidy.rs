@@ -53,6 +53,10 @@ const UNSAFE: &[&str] = &[
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
     "mount/src/kernel/loop_device.rs",
+    "python/src/arguments/buffer.rs",
+    "python/src/image.rs",
+    "python/src/index/stored.rs",
+    "python/src/memory.rs",
     "read/src/cache/fork_local.rs",
     "read/src/source/mapped.rs",
 ];

@@ -1,7 +1,7 @@
 """What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, Self, TypedDict, final, type_check_only
+from typing import Any, SupportsIndex, overload, Protocol, Self, TypedDict, final, type_check_only
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -122,7 +122,10 @@ class Batch:
     """Contents of many files in one buffer. `batch[i]` is a writable memoryview of file i."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, i: int, /) -> memoryview: ...
+    @overload
+    def __getitem__(self, i: SupportsIndex, /) -> memoryview: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[memoryview]: ...
     @property
     def data(self) -> memoryview: ...  # writable
     @property
@@ -152,7 +155,10 @@ class Index:
     """Regular files below a directory, in path order: nid, size and label of each in flat columns, 16 bytes a file."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, i: int, /) -> str: ...  # path from the root of the image, without a slash in front
+    @overload
+    def __getitem__(self, i: SupportsIndex, /) -> str: ...  # path from the root of the image, without a slash in front
+    @overload
+    def __getitem__(self, i: slice, /) -> Index: ...
     @property
     def nids(self) -> memoryview: ...  # 'Q'
     @property

@@ -1,9 +1,10 @@
 //! The contents of many files, one behind the other.
 
+use crate::arguments::{RowOrSlice, places};
 use crate::memory::{self, PooledBlock};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice};
 
 /// Where a batch has its bytes.
 pub(crate) enum BatchData {
@@ -67,9 +68,16 @@ impl Batch {
         self.count()
     }
 
-    /// The bytes of one file. The error that reading it has given, if there is one.
-    fn __getitem__<'py>(&self, py: Python<'py>, nth: isize) -> PyResult<Bound<'py, PyAny>> {
-        self.part(py, self.place(nth)?)
+    /// The bytes of one file, or the error that reading it has given, if there is one; a list of the files of a slice.
+    fn __getitem__<'py>(&self, py: Python<'py>, nth: RowOrSlice<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match nth {
+            RowOrSlice::Row(nth) => self.part(py, self.place(nth)?),
+            RowOrSlice::Slice(slice) => {
+                let places = places(&slice, self.count())?;
+                let parts: PyResult<Vec<_>> = places.into_iter().map(|place| self.part(py, place as usize)).collect();
+                Ok(PyList::new(py, parts?)?.into_any())
+            }
+        }
     }
 
     /// All bytes, which may be written to.

@@ -12,9 +12,12 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::options::read_policy::SourcePrefetch;
 use kiln_parallel::{Threads, unordered};
+use std::ops::Range;
 
-/// The longest range of a source that is announced to it.
+/// Most bytes of a batch that are announced to a source.
 const HINT_MAX_LEN: u64 = 16 << 20;
+/// Bytes between two units that are announced with them: one request is cheaper than two.
+const HINT_GAP_LEN: u64 = 64 << 10;
 
 impl Image {
     /// Read all `ranges` on `threads`, in the order in which they are stored, and give each to `each` once: from any
@@ -62,15 +65,32 @@ impl Image {
         });
     }
 
-    /// Tell the device which bytes a batch will read.
+    /// Tell the device which bytes a batch will read: those of each unit, and what lies between units that are near each other. If it is
+    /// known that fetches are not slow, their bytes are in memory, and telling so costs as much as reading them.
     pub(super) fn announce(&self, units: &[ReadUnit]) {
-        let ([first, ..], [.., last], SourcePrefetch::Announced) = (units, units, self.core.policy.prefetch) else {
+        let policy = &self.core.policy;
+        if policy.prefetch == SourcePrefetch::Off || policy.latency.is_some() && !self.is_cold() {
             return;
-        };
-        let ((device, start, _), (end_device, end, _)) = (first.position, last.position);
-        if device == end_device && end > start {
-            self.core.devices.will_need(device, start, (end - start).min(HINT_MAX_LEN));
         }
+        let mut run = None::<(u16, Range<u64>)>;
+        let mut left = HINT_MAX_LEN;
+        for (device, bytes) in units.iter().filter_map(ReadUnit::stored) {
+            match &mut run {
+                Some((of, run)) if *of == device && bytes.start <= run.end.saturating_add(HINT_GAP_LEN) => {
+                    run.end = run.end.max(bytes.end);
+                }
+                _ => left = self.announce_run(run.replace((device, bytes)), left),
+            }
+        }
+        self.announce_run(run, left);
+    }
+
+    /// Announce the first `left` bytes of a run. How many are left then.
+    fn announce_run(&self, run: Option<(u16, Range<u64>)>, left: u64) -> u64 {
+        let Some((device, bytes)) = run.filter(|_| left > 0) else { return left };
+        let len = (bytes.end - bytes.start).min(left);
+        self.core.devices.will_need(device, bytes.start, len);
+        left - len
     }
 }
 

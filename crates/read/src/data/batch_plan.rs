@@ -49,6 +49,24 @@ pub(super) struct ReadUnit {
     pub(super) ends: [Option<EncodedExtent>; 2],
 }
 
+impl ReadUnit {
+    /// The device and the stored bytes that hold the unit, as far as its ends tell: what lies between them is theirs in most files. `None`
+    /// where nothing is stored.
+    pub(super) fn stored(&self) -> Option<(u16, Range<u64>)> {
+        let (device, start, _) = self.position;
+        let len = self.range.end - self.range.start;
+        let pcluster_end = |extent: &EncodedExtent| extent.pcluster.pa.saturating_add(extent.pcluster.plen.into());
+        let end = match &self.ends {
+            [Some(first), Some(last)] if first.pcluster.device == last.pcluster.device => {
+                pcluster_end(first).max(pcluster_end(last))
+            }
+            [Some(first), _] => pcluster_end(first),
+            [None, _] => start.saturating_add(len),
+        };
+        (start > 0 && len > 0 && end > start).then_some((device, start..end))
+    }
+}
+
 /// An extent that units want parts of: what all of them together need.
 #[derive(Default)]
 pub(super) struct SharedExtent {

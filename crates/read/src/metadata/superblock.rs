@@ -35,15 +35,23 @@ pub(crate) fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -
     }
 }
 
-pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock) -> Result<(), ReadError> {
+/// Compare the checksum, which covers a block, with what `head` has of it, or with what is read where that is not enough.
+pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<(), ReadError> {
     if !sb.compat.contains(Compat::SB_CHKSUM) {
         return Ok(());
     }
     let len = superblock::checksum_len(sb.block_bits);
     devices.check_range("erofs_super_block", 0, SUPERBLOCK_OFF, len as u64)?;
-    let mut covered = vec![0; len];
-    devices.read(0, &mut covered, SUPERBLOCK_OFF)?;
-    match superblock::checksum(&covered) == sb.checksum {
+    let mut read = Vec::new();
+    let covered = match head.get(..len) {
+        Some(covered) => covered,
+        None => {
+            read.resize(len, 0);
+            devices.read(0, &mut read, SUPERBLOCK_OFF)?;
+            &read
+        }
+    };
+    match superblock::checksum(covered) == sb.checksum {
         true => Ok(()),
         false => {
             let (record, stored) = ("erofs_super_block", sb.checksum.into());
