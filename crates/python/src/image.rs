@@ -38,6 +38,8 @@ pub(crate) struct Image {
     /// None once it is closed.
     open: RwLock<Option<ReadImage>>,
     pub(crate) pool: Arc<Pool>,
+    /// Whether it is in a file of this system, which has a page cache.
+    is_path: bool,
 }
 
 impl Image {
@@ -133,13 +135,15 @@ impl Image {
         mmap: bool,
     ) -> PyResult<Self> {
         let Name(name) = name;
-        // Batches are announced to the system only while fetches are slow: see `Latency`.
-        let policy = ReadPolicy::default().with_latency(Latency::new());
+        // What is in the page cache costs more to announce than to read, so files are told only while fetches are slow: see `Latency`.
+        let is_path = source.is_instance_of::<PyBytes>();
+        let policy = ReadPolicy::default();
+        let policy = if is_path { policy.with_latency(Latency::new()) } else { policy };
         let options = ImageOptions::default().with_cache_bytes(cache_bytes).with_policy(policy);
         let options = if verify_checksum { options } else { options.with_any_checksum() };
         let sources = sources(source, devices, mmap)?.with_offset(offset);
         let opened = py.detach(|| sources.open(&options)).map_err(|error| open_error(py, &error, &name))?;
-        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default() })
+        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default(), is_path })
     }
 
     #[getter(name)]
@@ -337,6 +341,9 @@ impl Image {
         let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let files = Files::of(what, rows)?;
+        if image.is_path && !opened.is_cold() {
+            return Ok(0);
+        }
         py.detach(|| files.prefetch(&opened))
             .map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))
     }

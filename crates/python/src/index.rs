@@ -12,6 +12,7 @@ use crate::errors;
 use crate::image::Image;
 use crate::memory;
 use columns::{Columns, Numbers};
+use kiln_parallel::locks::lock;
 use paths::DirectoryNames;
 use pyo3::exceptions::{PyFileNotFoundError, PyIndexError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -74,9 +75,21 @@ impl Index {
     fn path_of<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
         let image = self.image(py)?;
         let opened = image.get().get()?;
-        // Another thread that looks up names waits without the interpreter.
-        let path = py.detach(|| self.columns.path(&opened, row, &self.names));
-        errors::text(py, &path.map_err(|error| image.get().exception(py, &error, None))?)
+        let place = self.columns.place(row);
+        // No lock is held while names are read: a child that is forked off meanwhile would wait for it for ever.
+        let known = lock(&self.names).get(place);
+        let name = match known {
+            Some(name) => name,
+            None => {
+                let read = py.detach(|| self.columns.names(&opened, place.idx));
+                let names = read.map_err(|error| image.get().exception(py, &error, None))?;
+                let mut cache = lock(&self.names);
+                *cache = DirectoryNames::new(place.idx, names);
+                cache.get(place).flatten()
+            }
+        };
+        let path = self.columns.path(place, name).map_err(|error| image.get().exception(py, &error, None))?;
+        errors::text(py, &path)
     }
 }
 

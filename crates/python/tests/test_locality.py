@@ -394,18 +394,19 @@ def test_a_window_that_was_limited_is_told(samples: Samples) -> None:
 
 
 def test_blocks_by_where_an_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _storage.block_bytes("s3://bucket/set.erofs") == 16 << 20
-    assert _storage.block_bytes(str(tmp_path / "nothing")) == 4 << 20
-    assert _storage.block_bytes(str(tmp_path)) in (256 << 10, 4 << 20)
+    assert _storage.block_bytes("s3://bucket/set.erofs", 64 << 20) == 2 << 20
+    assert _storage.window_bytes(64 << 20) == 32 << 20
+    assert _storage.block_bytes(str(tmp_path / "nothing"), None) == 4 << 20
+    assert _storage.block_bytes(str(tmp_path), None) in (256 << 10, 4 << 20)
     monkeypatch.setattr(_storage, "_is_flash", lambda device: True)
     monkeypatch.setattr(_storage, "_block_device", lambda device: device)
-    assert _storage.block_bytes(str(tmp_path)) == 256 << 10
+    assert _storage.block_bytes(str(tmp_path), None) == 256 << 10
     monkeypatch.setattr(_storage, "_is_flash", lambda device: False)
     monkeypatch.setattr(_storage, "_in_memory", lambda device: False)
-    assert _storage.block_bytes(str(tmp_path)) == 4 << 20
+    assert _storage.block_bytes(str(tmp_path), None) == 4 << 20
     monkeypatch.setattr(_storage, "_in_memory", lambda device: True)
-    assert _storage.block_bytes(str(tmp_path)) == 256 << 10
-    assert 0 < _storage.window_bytes() <= 1 << 30
+    assert _storage.block_bytes(str(tmp_path), None) == 256 << 10
+    assert 0 < _storage.window_bytes(None) <= 1 << 30
 
 
 def test_a_lane_for_each_node_that_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,13 +420,17 @@ def test_a_lane_for_each_node_that_fetches(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_image_behind_a_url(samples: Samples) -> None:
     pytest.importorskip("fsspec")
-    remote = Samples(f"file://{samples.image.name}")
+    import fsspec
+
+    with open(samples.image.name, "rb") as image:
+        fsspec.filesystem("memory").pipe("/locality/set.erofs", image.read())
+    remote = Samples("memory://locality/set.erofs")
     sampler = LocalityBatches(remote, 10, window_blocks=5)
-    assert sampler.block_bytes == 16 << 20
+    assert (sampler.block_bytes, sampler.window_bytes) == (2 << 20, 32 << 20)
     for batch in sampler:
         assert remote.__getitems__(batch) == samples.__getitems__(batch)
     again = pickle.loads(pickle.dumps(sampler))
-    assert list(again) == epoch_of(samples, 1, block_bytes=16 << 20)
+    assert list(again) == epoch_of(samples, 1, block_bytes=2 << 20)
 
 
 def test_no_samples(samples: Samples) -> None:

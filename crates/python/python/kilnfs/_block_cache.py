@@ -53,6 +53,11 @@ class BlockCache:
         self._flights: dict[int, _Flight] = {}
         self._announced: OrderedDict[int, None] = OrderedDict()
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that are kept."""
+        return self._block_len * self._block_count
+
     def announce(self, start: int, length: int) -> None:
         """Blocks that shall ride along with the next fetch, so that they cost no request of their own.
 

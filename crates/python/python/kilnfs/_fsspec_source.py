@@ -178,6 +178,12 @@ class FsspecSource:
         assert self._identity is not None
         return self._identity
 
+    @property
+    def cache_length(self) -> int:
+        """Bytes that are kept of what was fetched."""
+        block_len, block_count = self._sizes
+        return block_len * block_count
+
     def length(self) -> int:
         """Bytes of the image."""
         return self._here().identity[0]

@@ -37,6 +37,8 @@ class Image(ZipVerbs):
     _options: dict[str, Any]
     _reopen_as: str | bytes | None
     _identity: tuple[int | str | bytes, bytes]
+    _source_cache: int | None
+    """Bytes that the source keeps of what was read; None where the system does that."""
 
     def __new__(
         cls,
@@ -59,6 +61,7 @@ class Image(ZipVerbs):
             "mmap": mmap,
         }
         self = super().__new__(cls, source, name, **options)
+        self._source_cache = getattr(source, "cache_length", None)
         self._reopen_as = again
         self._options = options | storage_options
         # Of images in memory none is another.
@@ -234,7 +237,9 @@ def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str
         from ._source import is_url, open_url
 
         if is_url(image):
-            return open_url(image, **storage_options), image, image
+            target = open_url(image, **storage_options)
+            # Without a password, as errors show it; what opens it again has all of it.
+            return target, os.fsdecode(target) if isinstance(target, bytes) else target.name, image
     if storage_options:
         names = ", ".join(sorted(storage_options))
         raise TypeError(f"options for fsspec without a URL, or options that open() does not have: {names}")

@@ -38,8 +38,8 @@ class Locality(Generic[_Item]):
     * `lanes`: parts of the dataset from which each step takes equally many samples. 1 for local images; where each node
       fetches what it reads, as many as there are nodes.
     * `block_bytes`, `window_blocks`: "auto", or numbers. By default blocks have 256 KiB on an SSD, 4 MiB on other local
-      storage, 16 MiB behind a network; windows have 64 blocks where data is stored in random order, else 256 or 4 for
-      each sample of a step, if that is more. `window_bytes` is their limit: 1 GiB, or a quarter of the memory.
+      storage, 2 MiB where kilnfs keeps what it has fetched (URLs, file objects); windows have 64 blocks where data is stored in random order, else 256 or 4 for
+      each sample of a step, if that is more. `window_bytes` is their limit: 1 GiB, or a quarter of the memory; half of that cache of kilnfs.
     * `subset`: only these samples, by their number in the dataset.
     * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left
       out; otherwise samples from the start of the epoch fill it. All ranks have equally many batches.
@@ -92,12 +92,13 @@ class Locality(Generic[_Item]):
         self._dataset = dataset
         self._index, self._rows, self._places = chosen(dataset, subset)
         name = self._image.name
+        cache: int | None = getattr(self._image, "_source_cache", None)
         self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
         self.block_bytes = (
-            _storage.block_bytes(name) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
+            _storage.block_bytes(name, cache) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
         )
         self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
-        self.window_bytes = _storage.window_bytes() if window_bytes is None else _whole("window_bytes", window_bytes, 1)
+        self.window_bytes = _storage.window_bytes(cache) if window_bytes is None else _whole("window_bytes", window_bytes, 1)
         self._order = self._new_order()
         if self._order.window_capped and self._order.blocks > self._order.window_blocks * self.lanes:
             warnings.warn(

@@ -12,6 +12,8 @@ import stat
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._block_cache import BlockCache
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,7 +28,7 @@ class FileObjectSource:
 
     Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of a descriptor of
     their own, in parallel: their position does not move, and they may be closed. Other objects are read with `seek` and
-    `read` under a lock, so their position moves, and in the process that made the source only: a forked child may share
+    `read` under a lock, by blocks of 1 MiB of which 64 are kept, so their position moves, and in the process that made the source only: a forked child may share
     the position of a descriptor below with its parent.
 
     >>> FileObjectSource(io.BytesIO(b"0123456789")).read_ranges([(2, 3), (8, 2)])
@@ -48,6 +50,11 @@ class FileObjectSource:
             self._length = self._reader.length()
         except Exception as error:
             raise target_error(error, self.name, "its length", opening=True) from error
+        # The system caches what descriptors give, and memory needs no cache; how slow another object is, is not known.
+        self._cache: BlockCache | None = None
+        self._pid = os.getpid()
+        if self._fd is None and type(fileobj) is not io.BytesIO:
+            self._cache = BlockCache(self._read_each, self._length)
 
     def __del__(self) -> None:
         # The constructor may have failed before there was a descriptor.
@@ -60,8 +67,19 @@ class FileObjectSource:
         """Bytes of the image."""
         return self._length
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """The bytes of each range (first byte, length). Errors name the range and the file."""
+        if self._cache is None or os.getpid() != self._pid:
+            # A forked child does not touch the cache, whose lock a thread of the parent may have held; the reader refuses.
+            return self._read_each(ranges)
+        return self._cache.read(ranges)
+
+    @property
+    def cache_length(self) -> int | None:
+        """Bytes that are kept of what was read; None where the system does that."""
+        return None if self._cache is None else self._cache.capacity
+
+    def _read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         out = []
         for start, length in ranges:
             try:
@@ -73,8 +91,11 @@ class FileObjectSource:
         return out
 
     def will_need(self, start: int, length: int) -> None:
-        """Ask the system to read these bytes of a plain file ahead; nothing for other objects."""
-        if self._fd is not None and length > 0 and hasattr(os, "posix_fadvise"):
+        """Ask the system to read these bytes of a plain file ahead; of other objects they come with the next read."""
+        if self._cache is not None:
+            if os.getpid() == self._pid:
+                self._cache.announce(start, length)
+        elif self._fd is not None and length > 0 and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, start, length, os.POSIX_FADV_WILLNEED)
 
     def __reduce__(self) -> NoReturn:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
-FLASH, DISK, REMOTE = 256 << 10, 4 << 20, 16 << 20
-"""Stored bytes of a block on a local SSD or in memory, on anything else that is local, and behind a network: a block
-costs one seek or request, whose time its transfer must outweigh."""
+FLASH, DISK = 256 << 10, 4 << 20
+"""Stored bytes of a block on a local SSD or in memory, and on anything else that is local: a block costs one seek or
+request, whose time its transfer must outweigh."""
+BLOCKS_OF_CACHE = 32
+"""Where kilnfs itself keeps what it has fetched (URLs, file objects), a block has this part of the cache, and a window half of it: the
+other half is for the window that follows."""
 
 _LARGEST_WINDOW = 1 << 30
 
@@ -16,10 +19,10 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def block_bytes(name: str) -> int:
-    """Stored bytes of a block, by where the image of this name is stored."""
-    if is_remote(name):
-        return REMOTE
+def block_bytes(name: str, cache: int | None) -> int:
+    """Stored bytes of a block, by where the image of this name is stored. `cache` is that of its source, if it has one."""
+    if cache is not None:
+        return max(1, cache // BLOCKS_OF_CACHE)
     try:
         device = os.stat(name).st_dev
         return FLASH if _in_memory(device) or _is_flash(_block_device(device)) else DISK
@@ -27,9 +30,11 @@ def block_bytes(name: str) -> int:
         return DISK
 
 
-def window_bytes() -> int:
+def window_bytes(cache: int | None) -> int:
     """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is
-    less."""
+    less; half of the cache of the source, if it has one."""
+    if cache is not None:
+        return max(1, cache // 2)
     memory = _LARGEST_WINDOW * 4
     try:
         memory = min(memory, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

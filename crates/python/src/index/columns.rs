@@ -48,11 +48,10 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    pub(super) fn new(sizes: Vec<u64>) -> Sizes {
-        match sizes.iter().all(|&size| u32::try_from(size).is_ok()) {
-            true => Sizes::Short(Numbers::new(sizes.into_iter().map(|size| size as u32).collect())),
-            false => Sizes::Long(Numbers::new(sizes)),
-        }
+    pub(super) fn of(sizes: impl ExactSizeIterator<Item = u64>) -> Sizes {
+        let mut made = SizesInMaking::with_capacity(sizes.len());
+        sizes.for_each(|size| made.push(size));
+        made.finish()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -74,6 +73,41 @@ impl Sizes {
         match self {
             Sizes::Short(sizes) => (sizes.bytes(), "I"),
             Sizes::Long(sizes) => (sizes.bytes(), "Q"),
+        }
+    }
+}
+
+/// Lengths in the making, in as few bits as those so far need.
+pub(super) enum SizesInMaking {
+    Short(Vec<u32>),
+    Long(Vec<u64>),
+}
+
+impl SizesInMaking {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        SizesInMaking::Short(Vec::with_capacity(count))
+    }
+
+    pub(super) fn push(&mut self, size: u64) {
+        match self {
+            SizesInMaking::Long(sizes) => sizes.push(size),
+            SizesInMaking::Short(sizes) => match u32::try_from(size) {
+                Ok(size) => sizes.push(size),
+                Err(_) => {
+                    let long = sizes.iter().map(|&size| size.into()).chain([size]).collect();
+                    *self = SizesInMaking::Long(long);
+                }
+            },
+        }
+    }
+
+    pub(super) fn finish(self) -> Sizes {
+        match self {
+            SizesInMaking::Short(mut sizes) => {
+                sizes.shrink_to_fit();
+                Sizes::Short(Numbers::new(sizes))
+            }
+            SizesInMaking::Long(sizes) => Sizes::Long(Numbers::new(sizes)),
         }
     }
 }
@@ -131,7 +165,7 @@ impl Columns {
         });
         Columns {
             nids: Numbers::new(rows.iter().map(|&row| nids[row as usize]).collect()),
-            sizes: Sizes::new(rows.iter().map(|&row| self.sizes.get(row as usize)).collect()),
+            sizes: Sizes::of(rows.iter().map(|&row| self.sizes.get(row as usize))),
             labels,
             scan_rows: Some(Numbers::new(rows.iter().map(|&row| of_scan(row)).collect())),
             ..self.clone()

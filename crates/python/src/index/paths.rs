@@ -2,9 +2,7 @@
 
 use super::columns::Columns;
 use super::scan::{join, target};
-use kiln_parallel::locks::lock;
 use kiln_read::{FileType, FollowLast, Image, Nid, ReadError};
-use std::sync::Mutex;
 
 /// The names of one directory that have rows.
 #[derive(Default)]
@@ -14,30 +12,48 @@ pub(super) struct DirectoryNames {
     names: Vec<Vec<u8>>,
 }
 
+impl DirectoryNames {
+    /// The names of directory `idx` of an index.
+    pub(super) fn new(idx: usize, names: Vec<Vec<u8>>) -> Self {
+        DirectoryNames { idx: Some(idx), names }
+    }
+
+    /// A name, if they are those of directory `idx`: `None` inside where it has no such file.
+    pub(super) fn get(&self, place: Place) -> Option<Option<Vec<u8>>> {
+        (self.idx == Some(place.idx)).then(|| self.names.get(place.nth).cloned())
+    }
+}
+
+/// Where a row's name is: which directory of the index, and which of its files.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub idx: usize,
+    pub nth: usize,
+}
+
 impl Columns {
     /// The row of the scan that a row was.
     fn scan_row(&self, row: usize) -> u64 {
         self.scan_rows.as_ref().map_or(row as u64, |scan_rows| scan_rows.get()[row])
     }
 
-    /// The path of a row from the root of the image.
-    pub(super) fn path(&self, image: &Image, row: usize, cache: &Mutex<DirectoryNames>) -> Result<Vec<u8>, ReadError> {
+    /// Where the name of a row is.
+    pub(super) fn place(&self, row: usize) -> Place {
         let row = self.scan_row(row);
         let firsts = self.directories.firsts.get();
         let idx = firsts.partition_point(|&first| first <= row).saturating_sub(1);
-        let place = firsts.get(idx).and_then(|&first| usize::try_from(row - first).ok());
-        let mut cache = lock(cache);
-        if cache.idx != Some(idx) {
-            *cache = DirectoryNames { idx: Some(idx), names: self.names(image, idx)? };
-        }
-        match place.and_then(|place| cache.names.get(place)) {
-            Some(name) => Ok(join(self.directories.path(idx), name)),
-            None => Err(ReadError::Internal { what: format!("row {row} of the index is no file of the image") }),
-        }
+        let nth = firsts.get(idx).and_then(|&first| usize::try_from(row - first).ok());
+        Place { idx, nth: nth.unwrap_or(usize::MAX) }
+    }
+
+    /// The path from the root of the image of the file with this name.
+    pub(super) fn path(&self, place: Place, name: Option<Vec<u8>>) -> Result<Vec<u8>, ReadError> {
+        let no_file = || ReadError::Internal { what: "a row of the index is no file of the image".into() };
+        Ok(join(self.directories.path(place.idx), &name.ok_or_else(no_file)?))
     }
 
     /// The names of directory `idx` that have rows, in the order of their rows.
-    fn names(&self, image: &Image, idx: usize) -> Result<Vec<Vec<u8>>, ReadError> {
+    pub(super) fn names(&self, image: &Image, idx: usize) -> Result<Vec<Vec<u8>>, ReadError> {
         let Some(&nid) = self.directories.nids.get().get(idx) else { return Ok(Vec::new()) };
         let path = self.directories.path(idx);
         let dir = image.inode(Nid(nid))?;

@@ -1,6 +1,6 @@
 //! From a tree to an index.
 
-use super::columns::{Columns, Directories, Numbers, Sizes};
+use super::columns::{Columns, Directories, Numbers, SizesInMaking};
 use super::labels::{Classes, LabelDepth, labels};
 use crate::arguments::What;
 use globset::{GlobBuilder, GlobMatcher};
@@ -8,6 +8,9 @@ use kiln_parallel::Threads;
 use kiln_read::{FileTable, FileType, FollowLast, Image, Inode, ReadError, ScanFilter};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+/// No inode is shorter, in bytes.
+const INODE_LEN_MIN: u64 = 32;
 
 /// Which files an index has.
 #[derive(Clone, Default)]
@@ -76,11 +79,10 @@ pub(crate) fn scan(
     }
     let root_path = what.path().map(normal).unwrap_or_default();
     let filter = IndexFilter { root: root_path.clone(), ..filter.clone() };
-    let table = image.scan(root, &ScanFilter::all().ending_in(&filter.endings), threads)?;
-    let mut rows = Rows::new(&table, root_path);
-    for row in 0..table.len() {
-        rows.add(image, row, &filter, depth)?;
-    }
+    let mut rows = Rows::new(image, root_path);
+    image.scan_parts(root, &ScanFilter::all().ending_in(&filter.endings), threads, &mut |table| {
+        (0..table.len()).try_for_each(|row| rows.add(image, table, row, &filter, depth))
+    })?;
     Ok(rows.finish(image, filter, depth))
 }
 
@@ -91,36 +93,46 @@ fn normal(path: &[u8]) -> Vec<u8> {
 }
 
 /// Rows in the making.
-struct Rows<'t> {
-    table: &'t FileTable,
+struct Rows {
     root: Vec<u8>,
     nids: Vec<u64>,
-    sizes: Vec<u64>,
-    /// Directories with files: their rows in the table, paths below the root, and first rows.
-    dirs: Vec<(u32, Vec<u8>, u64)>,
+    sizes: SizesInMaking,
+    dirs: Vec<DirectoryRows>,
 }
 
-impl<'t> Rows<'t> {
-    fn new(table: &'t FileTable, root: Vec<u8>) -> Self {
-        let (nids, sizes) = (Vec::with_capacity(table.len()), Vec::with_capacity(table.len()));
-        Rows { table, root, nids, sizes, dirs: Vec::new() }
+/// A directory with files.
+struct DirectoryRows {
+    /// Its row in the table of the scan.
+    scan_row: u32,
+    nid: u64,
+    /// Its path below the root of the index.
+    below: Vec<u8>,
+    /// The first of its files.
+    first: u64,
+}
+
+impl Rows {
+    fn new(image: &Image, root: Vec<u8>) -> Self {
+        // As many as there can be at most: what is not used of this memory is never touched. The count is a claim, which the image's
+        // length bounds.
+        let most = image.superblock().inos.min(image.source_len() / INODE_LEN_MIN);
+        let most = usize::try_from(most).unwrap_or(0);
+        Rows { root, nids: Vec::with_capacity(most), sizes: SizesInMaking::with_capacity(most), dirs: Vec::new() }
     }
 
     fn add(
         &mut self,
         image: &Image,
+        table: &FileTable,
         row: usize,
         filter: &IndexFilter,
         depth: Option<LabelDepth>,
     ) -> Result<(), ReadError> {
-        let table = self.table;
         let dir = table.parents[row];
-        let is_new = self.dirs.last().is_none_or(|&(last, ..)| last != dir);
-        let path = if is_new { table.directories.path(dir as usize) } else { Vec::new() };
-        let (.., below, _) = match (is_new, self.dirs.last()) {
-            (false, Some(last)) => last,
-            _ => &(dir, path, 0),
-        };
+        // Rows of a directory follow each other.
+        let known = self.dirs.last().filter(|last| last.scan_row == dir);
+        let path = known.map_or_else(|| table.directories.path(dir as usize), |_| Vec::new());
+        let below = known.map_or(&path, |known| &known.below);
         if depth.is_some_and(|depth| depth.class_of(below).is_none())
             || !filter.takes(&join(&self.root, below), table.name(row))
         {
@@ -132,9 +144,9 @@ impl<'t> Rows<'t> {
             _ => None,
         };
         let Some((nid, size)) = found else { return Ok(()) };
-        if is_new {
-            let first = self.nids.len() as u64;
-            self.dirs.push((dir, below.clone(), first));
+        if known.is_none() {
+            let (nid, first) = (table.directories.nids[dir as usize], self.nids.len() as u64);
+            self.dirs.push(DirectoryRows { scan_row: dir, nid, below: path, first });
         }
         self.nids.push(nid);
         self.sizes.push(size);
@@ -142,34 +154,40 @@ impl<'t> Rows<'t> {
     }
 
     fn finish(self, image: &Image, filter: IndexFilter, depth: Option<LabelDepth>) -> Columns {
-        let Rows { table, root, nids, sizes, dirs } = self;
-        let ends = dirs.iter().skip(1).map(|&(.., first)| first).chain([nids.len() as u64]);
-        let counts: Vec<usize> = dirs.iter().zip(ends).map(|(&(.., first), end)| (end - first) as usize).collect();
+        let Rows { root, nids, sizes, dirs } = self;
+        let ends = dirs.iter().skip(1).map(|dir| dir.first).chain([nids.len() as u64]);
+        let counts: Vec<usize> = dirs.iter().zip(ends).map(|(dir, end)| (end - dir.first) as usize).collect();
         let (classes, labels) = match depth {
             Some(depth) => {
-                let class = |below: &[u8]| depth.class_of(below).unwrap_or_default().to_vec();
-                let classes = Classes::of(dirs.iter().filter_map(|(_, below, _)| depth.class_of(below)));
-                let of_directories = dirs.iter().zip(counts).map(|((_, below, _), count)| (class(below), count));
+                let class = |dir: &DirectoryRows| depth.class_of(&dir.below).unwrap_or_default().to_vec();
+                let classes = Classes::of(dirs.iter().filter_map(|dir| depth.class_of(&dir.below)));
+                let of_directories = dirs.iter().zip(counts).map(|(dir, count)| (class(dir), count));
                 let labels = labels(&classes, of_directories);
                 (classes.names, Some(labels))
             }
             None => (Vec::new(), None),
         };
         let (mut paths, mut path_ends) = (Vec::new(), Vec::with_capacity(dirs.len()));
-        for (_, below, _) in &dirs {
-            paths.extend(join(&root, below));
+        for dir in &dirs {
+            paths.extend(join(&root, &dir.below));
             path_ends.push(paths.len() as u64);
         }
         let directories = Directories {
-            nids: Numbers::new(dirs.iter().map(|&(dir, ..)| table.directories.nids[dir as usize]).collect()),
-            firsts: Numbers::new(dirs.iter().map(|&(.., first)| first).collect()),
+            nids: Numbers::new(dirs.iter().map(|dir| dir.nid).collect()),
+            firsts: Numbers::new(dirs.iter().map(|dir| dir.first).collect()),
             path_ends: Numbers::new(path_ends),
             paths: paths.into(),
         };
-        let (nids, sizes) = (Numbers::new(nids), Sizes::new(sizes));
+        let (nids, sizes) = (Numbers::new(shrunk(nids)), sizes.finish());
         let uuid = image.superblock().uuid;
         Columns { uuid, filter, nids, sizes, labels, classes, directories, scan_rows: None }
     }
+}
+
+/// The same numbers without room for more.
+fn shrunk(mut numbers: Vec<u64>) -> Vec<u64> {
+    numbers.shrink_to_fit();
+    numbers
 }
 
 fn file_type(mode: u16) -> Option<FileType> {

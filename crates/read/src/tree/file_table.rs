@@ -77,6 +77,11 @@ impl Names {
         &self.bytes[self.offsets[idx] as usize..self.offsets[idx + 1] as usize]
     }
 
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.offsets.truncate(1);
+    }
+
     pub(super) fn push(&mut self, name: &[u8]) {
         self.bytes.extend_from_slice(name);
         self.offsets.push(self.bytes.len() as u64);
@@ -140,6 +145,14 @@ impl FileTable {
         }
         path.extend_from_slice(self.name(idx));
         path
+    }
+
+    /// Forget all files, but not the directories.
+    pub(super) fn clear_rows(&mut self) {
+        let Self { nids, sizes, modes, uids, gids, mtimes, mtime_nsecs, parents, names, directories: _ } = self;
+        (nids.clear(), sizes.clear(), modes.clear());
+        (uids.clear(), gids.clear(), mtimes.clear(), mtime_nsecs.clear());
+        (parents.clear(), names.clear());
     }
 
     /// Where the files' contents are stored, for sorting reads. Rows without contents (devices, FIFOs, sockets) have the default position.

@@ -20,6 +20,8 @@ use kiln_parallel::{Threads, unordered};
 use std::collections::HashSet;
 use std::sync::Mutex;
 
+/// Rows after which a part of a table is given.
+const PART_LEN: usize = 1 << 16;
 /// Rows that a thread fills in one go.
 const BATCH: usize = 4096;
 /// Names compress at most so well: compressed directories may be so many times as long as the image, others as long as the image.
@@ -88,11 +90,56 @@ impl Image {
     /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
     pub fn scan(&self, root: &Inode, filter: &ScanFilter, threads: Threads) -> Result<FileTable, ReadError> {
         let mut table = FileTable::default();
-        TreeLister::new(self, filter, &mut table).list_all(root)?;
+        let mut lister = TreeLister::new(self, filter, &mut table);
+        lister.list_all(root, &mut |_| Ok(()))?;
         fill_rows(self, &mut table, threads)?;
         Ok(table)
     }
+
+    /// The same table in parts of at least 65,536 rows but for the last one, each of which `each` gets once, in their order: for programs that keep
+    /// less of each file than the table has. Parts have all directories that were met so far.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// use kiln_read::{ScanFilter, Threads};
+    ///
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let root = image.inode(image.root_nid())?;
+    /// let mut bytes = 0;
+    /// image.scan_parts(&root, &ScanFilter::regular_files(), Threads::PROCESSORS, &mut |part| {
+    ///     bytes += part.sizes.iter().sum::<u64>();
+    ///     Ok(())
+    /// })?;
+    /// # assert_eq!(bytes, image.scan(&root, &ScanFilter::regular_files(), Threads::ONE)?.sizes.iter().sum::<u64>());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Image::scan`], and of `each`.
+    pub fn scan_parts(
+        &self,
+        root: &Inode,
+        filter: &ScanFilter,
+        threads: Threads,
+        each: &mut dyn FnMut(&FileTable) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let mut table = FileTable::default();
+        let mut give = |table: &mut FileTable| {
+            fill_rows(self, table, threads)?;
+            each(table)?;
+            table.clear_rows();
+            Ok(())
+        };
+        TreeLister::new(self, filter, &mut table).list_all(root, &mut |table| {
+            if table.len() < PART_LEN { Ok(()) } else { give(table) }
+        })?;
+        give(&mut table)
+    }
 }
+
+/// What is done with the table after each block of a directory.
+type AfterBlock<'a> = dyn FnMut(&mut FileTable) -> Result<(), ReadError> + 'a;
 
 /// The first pass.
 struct TreeLister<'a> {
@@ -117,11 +164,11 @@ impl<'a> TreeLister<'a> {
         Self { image, filter, table, inodes: InodeReader::new(image), pending, seen, path_lens, room }
     }
 
-    fn list_all(&mut self, root: &Inode) -> Result<(), ReadError> {
+    fn list_all(&mut self, root: &Inode, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
         self.enter(root, 0, b"")?;
         while let Some((dir, row)) = self.pending.pop() {
             let before = self.pending.len();
-            let listed = self.list(&dir, row);
+            let listed = self.list(&dir, row, after);
             listed.map_err(|error| error.at_nid(dir.nid).at_path(&self.path(row)))?;
             // The first directory below this one is the next.
             self.pending[before..].reverse();
@@ -162,7 +209,7 @@ impl<'a> TreeLister<'a> {
         Ok(())
     }
 
-    fn list(&mut self, dir: &Inode, row: u32) -> Result<(), ReadError> {
+    fn list(&mut self, dir: &Inode, row: u32, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
         let mut reader = DirReader::open(self.image, dir)?;
         for idx in 0..reader.blocks() {
             let bytes = reader.block(idx)?;
@@ -173,6 +220,7 @@ impl<'a> TreeLister<'a> {
                     self.add(&entry, row)?;
                 }
             }
+            after(self.table)?;
         }
         Ok(())
     }
