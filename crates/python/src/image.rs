@@ -123,7 +123,7 @@ fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources
 #[pymethods]
 impl Image {
     #[new]
-    #[pyo3(signature = (source, name, *, offset=0, devices=vec![], cache_bytes=16 << 20, verify_checksum=true, mmap=false))]
+    #[pyo3(signature = (source, name, *, offset=0, devices=vec![], cache_bytes=6 << 20, verify_checksum=true, mmap=false))]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,

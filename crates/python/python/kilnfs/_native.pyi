@@ -37,7 +37,7 @@ class Image:
         *,
         offset: int = 0,
         devices: Sequence[bytes] = ...,
-        cache_bytes: int = 16 << 20,
+        cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
     ) -> Self: ...

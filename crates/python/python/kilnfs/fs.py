@@ -88,7 +88,7 @@ class ErofsFileSystem(AbstractFileSystem):
         *,
         offset: int = 0,
         devices: Sequence[str | bytes] = (),
-        cache_bytes: int = 16 << 20,
+        cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
         **kwargs: Any,

@@ -41,6 +41,11 @@ impl IndexFilter {
         Ok(self)
     }
 
+    /// Whether every name has a row.
+    fn is_all(&self) -> bool {
+        self.endings.is_empty() && self.matcher.is_none()
+    }
+
     /// Whether a name of the directory `dir`, whose path is from the root of the image, has a row.
     pub(super) fn takes(&self, dir: &[u8], name: &[u8]) -> bool {
         let ends_in = |ending: &Vec<u8>| {
@@ -134,7 +139,7 @@ impl Rows {
         let path = known.map_or_else(|| table.directories.path(dir as usize), |_| Vec::new());
         let below = known.map_or(&path, |known| &known.below);
         if depth.is_some_and(|depth| depth.class_of(below).is_none())
-            || !filter.takes(&join(&self.root, below), table.name(row))
+            || !filter.is_all() && !filter.takes(&join(&self.root, below), table.name(row))
         {
             return Ok(());
         }
