@@ -89,7 +89,7 @@ def test_compressed_file_is_read_through_its_object(tmp_path: Path) -> None:
 
 def test_seekable_object_in_threads() -> None:
     class Slow(io.RawIOBase):
-        """Gives at most 7 bytes, and lets other threads run between seek and read."""
+        """Gives at most 7,777 bytes, and lets other threads run between seek and read."""
 
         def __init__(self) -> None:
             self.position = 0
@@ -107,7 +107,7 @@ def test_seekable_object_in_threads() -> None:
         def read(self, size: int = -1) -> bytes:
             at = self.position
             threading.Event().wait(0.0001)
-            data = DATA[at : at + min(size, 7)]
+            data = DATA[at : at + min(size, 7777)]
             self.position = at + len(data)
             return data
 

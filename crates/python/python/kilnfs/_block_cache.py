@@ -71,7 +71,7 @@ class BlockCache:
             for block in blocks:
                 if block not in self._blocks and block not in self._flights:
                     self._announced[block] = None
-            while len(self._announced) > 2 * most:
+            while len(self._announced) > self._block_count // 2:
                 self._announced.popitem(last=False)
 
     def forget(self) -> None:
@@ -130,7 +130,7 @@ class BlockCache:
         announced, self._announced = self._announced, OrderedDict()
         return [
             block
-            for block in list(announced)[: max(1, self._block_count // 8)]
+            for block in list(announced)[: max(1, self._block_count // 4)]
             if block not in claimed and block not in self._blocks and block not in self._flights
         ]
 

@@ -39,7 +39,7 @@ class Locality(Generic[_Item]):
       fetches what it reads, as many as there are nodes.
     * `block_bytes`, `window_blocks`: "auto", or numbers. By default blocks have 256 KiB on an SSD, 4 MiB on other local
       storage, 2 MiB where kilnfs keeps what it has fetched (URLs, file objects); windows have 64 blocks where data is stored in random order, else 256 or 4 for
-      each sample of a step, if that is more. `window_bytes` is their limit: 1 GiB, or a quarter of the memory; half of that cache of kilnfs.
+      each sample of a step, if that is more. `window_bytes` is their limit: 1 GiB, or a quarter of the memory; a quarter of that cache of kilnfs.
     * `subset`: only these samples, by their number in the dataset.
     * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left
       out; otherwise samples from the start of the epoch fill it. All ranks have equally many batches.
