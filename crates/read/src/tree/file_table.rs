@@ -150,9 +150,15 @@ impl FileTable {
     /// Forget all files, but not the directories.
     pub(super) fn clear_rows(&mut self) {
         let Self { nids, sizes, modes, uids, gids, mtimes, mtime_nsecs, parents, names, directories: _ } = self;
-        (nids.clear(), sizes.clear(), modes.clear());
-        (uids.clear(), gids.clear(), mtimes.clear(), mtime_nsecs.clear());
-        (parents.clear(), names.clear());
+        nids.clear();
+        sizes.clear();
+        modes.clear();
+        uids.clear();
+        gids.clear();
+        mtimes.clear();
+        mtime_nsecs.clear();
+        parents.clear();
+        names.clear();
     }
 
     /// Where the files' contents are stored, for sorting reads. Rows without contents (devices, FIFOs, sockets) have the default position.
