@@ -3,6 +3,7 @@
 pub(crate) mod buffer;
 
 use kiln_parallel::Threads;
+use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySlice, PyString};
@@ -23,6 +24,14 @@ impl What {
         match self {
             What::Path(path) => Some(path),
             What::Nid(_) => None,
+        }
+    }
+
+    /// The inode; of a path that ends in a symbolic link, as `last` says.
+    pub(crate) fn inode(&self, image: &Image, last: FollowLast) -> Result<Inode, ReadError> {
+        match self {
+            What::Path(path) => image.resolve(path, last),
+            What::Nid(nid) => image.inode(Nid(*nid)),
         }
     }
 }

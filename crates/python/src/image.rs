@@ -1,6 +1,6 @@
 //! An open image.
 
-use crate::arguments::buffer::{WritableBuffer, integers};
+use crate::arguments::buffer::WritableBuffer;
 use crate::arguments::{Name, What, threads};
 use crate::errors::{self, About};
 use crate::explain;
@@ -18,7 +18,7 @@ use crate::source::PythonSource;
 use crate::whole;
 use bytes::Bytes;
 use kiln_read::{
-    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, Latency, MemorySource, Nid, ReadAt, ReadError,
+    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, Latency, MemorySource, ReadAt, ReadError,
     ReadPolicy,
 };
 use pyo3::buffer::PyBuffer;
@@ -66,19 +66,11 @@ impl Image {
 
     /// The inode of `what`.
     fn inode(&self, py: Python<'_>, what: &What, last: FollowLast) -> PyResult<Inode> {
-        self.work(py, Some(what), |image| inode_of(image, what, last))
+        self.work(py, Some(what), |image| what.inode(image, last))
     }
 
     pub(crate) fn name(&self) -> &[u8] {
         &self.name
-    }
-}
-
-/// The inode of a path or a number.
-pub(crate) fn inode_of(image: &ReadImage, what: &What, last: FollowLast) -> Result<Inode, ReadError> {
-    match what {
-        What::Path(path) => image.resolve(path, last),
-        What::Nid(nid) => image.inode(Nid(*nid)),
     }
 }
 
@@ -195,26 +187,25 @@ impl Image {
 
     fn _listdir<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
         let entries = self.work(py, Some(&what), |image| {
-            let dir = inode_of(image, &what, FollowLast::Follow)?;
+            let dir = what.inode(image, FollowLast::Follow)?;
             names::list(image, &dir)
         })?;
         PyList::new(py, entries.iter().map(|(name, nid, kind)| (PyBytes::new(py, name), nid, kind)))
     }
 
     fn _readlink<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyBytes>> {
-        let target = self.work(py, Some(&what), |image| image.read_link(&inode_of(image, &what, FollowLast::Keep)?))?;
+        let target = self.work(py, Some(&what), |image| image.read_link(&what.inode(image, FollowLast::Keep)?))?;
         Ok(PyBytes::new(py, &target))
     }
 
     fn _listxattr<'py>(&self, py: Python<'py>, what: What, follow: bool) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let xattrs =
-            self.work(py, Some(&what), |image| image.list_xattrs(&inode_of(image, &what, follow_last(follow))?))?;
+        let xattrs = self.work(py, Some(&what), |image| image.list_xattrs(&what.inode(image, follow_last(follow))?))?;
         Ok(xattrs.iter().map(|xattr| PyBytes::new(py, &xattr.name)).collect())
     }
 
     fn _getxattr<'py>(&self, py: Python<'py>, what: What, name: Name, follow: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let value = self
-            .work(py, Some(&what), |image| image.get_xattr(&inode_of(image, &what, follow_last(follow))?, &name.0))?;
+        let value =
+            self.work(py, Some(&what), |image| image.get_xattr(&what.inode(image, follow_last(follow))?, &name.0))?;
         let path = what.path().map(|path| errors::text(py, path)).transpose()?;
         match value {
             Some(value) => Ok(PyBytes::new(py, &value)),
@@ -229,17 +220,18 @@ impl Image {
     fn read<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let image = self.get()?;
         let fail = |error: ReadError| self.exception(py, &error, what.path());
-        let inode = py.detach(|| inode_of(&image, &what, FollowLast::Follow)).map_err(fail)?;
+        let inode = py.detach(|| what.inode(&image, FollowLast::Follow)).map_err(fail)?;
         let range = start..stop.unwrap_or(u64::MAX).min(inode.size()).max(start);
         let len = range.end - range.start;
-        if len > image.source_len().max(READ_AT_ONCE_MIN) {
+        if len > image.at_once_max() {
             // How long the file is, is a claim as yet: memory grows with what is read.
             let bytes = py.detach(|| image.read_bytes(&inode, range)).map_err(fail)?;
             return Ok(PyBytes::new(py, &bytes));
         }
         let mut read = Ok(0);
-        let bytes = memory::new_bytes(py, len as usize, |buf| {
+        let bytes = PyBytes::new_with(py, len as usize, |buf| {
             read = py.detach(|| image.read_at(&inode, buf, start));
+            Ok(())
         })?;
         match read {
             Ok(_) => Ok(bytes),
@@ -251,13 +243,13 @@ impl Image {
     fn read_into(&self, py: Python<'_>, what: What, buffer: &Bound<'_, PyAny>, start: u64) -> PyResult<usize> {
         let mut buffer = WritableBuffer::of(buffer)?;
         let buf = buffer.bytes_mut();
-        self.work(py, Some(&what), |image| image.read_at(&inode_of(image, &what, FollowLast::Follow)?, buf, start))
+        self.work(py, Some(&what), |image| image.read_at(&what.inode(image, FollowLast::Follow)?, buf, start))
     }
 
     #[pyo3(signature = (what, start=0, stop=None))]
     fn view<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let bytes: Bytes = self.work(py, Some(&what), |image| {
-            let inode = inode_of(image, &what, FollowLast::Follow)?;
+            let inode = what.inode(image, FollowLast::Follow)?;
             image.read_bytes(&inode, start..stop.unwrap_or(inode.size()))
         })?;
         memory::fixed_view(py, bytes)
@@ -361,7 +353,7 @@ impl Image {
         let filter =
             IndexFilter::new(extensions.into_iter().map(|Name(ending)| ending).collect(), glob.map(|Name(glob)| glob))?;
         let columns = slf.get().work(slf.py(), Some(&root), |image| {
-            let dir = inode_of(image, &root, FollowLast::Follow)?;
+            let dir = root.inode(image, FollowLast::Follow)?;
             scan(image, &root, &dir, &filter, depth.map(LabelDepth), threads)
         })?;
         Ok(Index::bound(columns, slf))
@@ -393,7 +385,7 @@ impl Image {
 
     fn _extents<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
         let extents = self.work(py, Some(&what), |image| {
-            image.extents(&inode_of(image, &what, FollowLast::Follow)?).collect::<Result<Vec<_>, _>>()
+            image.extents(&what.inode(image, FollowLast::Follow)?).collect::<Result<Vec<_>, _>>()
         })?;
         explain::extents(py, &extents)
     }
@@ -407,7 +399,7 @@ impl Image {
         stop: Option<u64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let cost = self.work(py, Some(&what), |image| {
-            let inode = inode_of(image, &what, FollowLast::Follow)?;
+            let inode = what.inode(image, FollowLast::Follow)?;
             image.explain(&inode, start..stop.unwrap_or(inode.size()))?.total()
         })?;
         explain::cost(py, &cost)
@@ -420,15 +412,7 @@ impl Image {
     }
 }
 
-/// A file that claims at most so many bytes is read into memory of its length at once.
-const READ_AT_ONCE_MIN: u64 = 16 << 20;
-
 /// The exception for an image that cannot be opened: it is about the image itself.
 fn open_error(py: Python<'_>, error: &ReadError, name: &[u8]) -> PyErr {
     errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name) })
-}
-
-/// Numbers of rows, where they are given.
-pub(crate) fn rows(rows: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u64>>> {
-    rows.map(|rows| integers(rows, "rows")).transpose()
 }

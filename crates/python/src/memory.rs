@@ -10,7 +10,7 @@ use kiln_parallel::locks::lock;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::PyMemoryView;
 use std::alloc::Layout;
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -185,16 +185,4 @@ pub(crate) fn column<T: zerocopy::IntoBytes + zerocopy::Immutable + Send + 'stat
         }
     }
     Bytes::from_owner(Numbers(numbers))
-}
-
-/// A `bytes` object of `len` bytes, which `fill` fills.
-pub(crate) fn new_bytes<'py>(
-    py: Python<'py>,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]),
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, len, |buf| {
-        fill(buf);
-        Ok(())
-    })
 }

@@ -57,9 +57,10 @@ impl Columns {
         let Some(&nid) = self.directories.nids.get().get(idx) else { return Ok(Vec::new()) };
         let path = self.directories.path(idx);
         let dir = image.inode(Nid(nid))?;
+        let (endings, below) = (self.filter.endings(), self.filter.below(path));
         let mut names = Vec::new();
         for entry in image.read_dir_all(&dir)? {
-            if entry.is_dot() || !self.filter.takes(path, &entry.name) {
+            if entry.is_dot() || !endings.takes_name(&entry.name) || !self.filter.takes_path(below, &entry.name) {
                 continue;
             }
             let is_file = entry.file_type == FileType::Regular.dirent_number()

@@ -8,6 +8,9 @@ use kiln_parallel::Threads;
 use kiln_read::{FileTable, FileType, FollowLast, Image, Inode, ReadError, ScanFilter};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// No inode is shorter, in bytes.
 const INODE_LEN_MIN: u64 = 32;
@@ -41,23 +44,21 @@ impl IndexFilter {
         Ok(self)
     }
 
-    /// Whether every name has a row.
-    fn is_all(&self) -> bool {
-        self.endings.is_empty() && self.matcher.is_none()
+    /// The part of the filter that a scan applies itself: the ends of names.
+    pub(super) fn endings(&self) -> ScanFilter {
+        ScanFilter::all().ending_in(&self.endings)
     }
 
-    /// Whether a name of the directory `dir`, whose path is from the root of the image, has a row.
-    pub(super) fn takes(&self, dir: &[u8], name: &[u8]) -> bool {
-        let ends_in = |ending: &Vec<u8>| {
-            name.len().checked_sub(ending.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(ending))
-        };
-        if !self.endings.is_empty() && !self.endings.iter().any(ends_in) {
-            return false;
-        }
+    /// Whether the glob, if there is one, matches a name of the directory `below` the root.
+    pub(super) fn takes_path(&self, below: &[u8], name: &[u8]) -> bool {
         let Some(matcher) = &self.matcher else { return true };
-        let below = dir.strip_prefix(self.root.as_slice()).unwrap_or(dir);
-        let path = join(below.strip_prefix(b"/").unwrap_or(below), name);
-        matcher.is_match(std::path::Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path)))
+        matcher.is_match(Path::new(OsStr::from_bytes(&join(below, name))))
+    }
+
+    /// The part of a path below the root.
+    pub(super) fn below<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        let below = path.strip_prefix(self.root.as_slice()).unwrap_or(path);
+        below.strip_prefix(b"/").unwrap_or(below)
     }
 }
 
@@ -82,10 +83,9 @@ pub(crate) fn scan(
     if !root.is_dir() {
         return Err(ReadError::NotADirectory { path: what.path().unwrap_or_default().to_vec() });
     }
-    let root_path = what.path().map(normal).unwrap_or_default();
-    let filter = IndexFilter { root: root_path.clone(), ..filter.clone() };
-    let mut rows = Rows::new(image, root_path);
-    image.scan_parts(root, &ScanFilter::all().ending_in(&filter.endings), threads, &mut |table| {
+    let filter = IndexFilter { root: what.path().map(normal).unwrap_or_default(), ..filter.clone() };
+    let mut rows = Rows::new(image);
+    image.scan_parts(root, &filter.endings(), threads, &mut |table| {
         (0..table.len()).try_for_each(|row| rows.add(image, table, row, &filter, depth))
     })?;
     Ok(rows.finish(image, filter, depth))
@@ -99,7 +99,6 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 /// Rows in the making.
 struct Rows {
-    root: Vec<u8>,
     nids: Vec<u64>,
     sizes: SizesInMaking,
     dirs: Vec<DirectoryRows>,
@@ -117,12 +116,12 @@ struct DirectoryRows {
 }
 
 impl Rows {
-    fn new(image: &Image, root: Vec<u8>) -> Self {
+    fn new(image: &Image) -> Self {
         // As many as there can be at most: what is not used of this memory is never touched. The count is a claim, which the image's
         // length bounds.
         let most = image.superblock().inos.min(image.source_len() / INODE_LEN_MIN);
         let most = usize::try_from(most).unwrap_or(0);
-        Rows { root, nids: Vec::with_capacity(most), sizes: SizesInMaking::with_capacity(most), dirs: Vec::new() }
+        Rows { nids: Vec::with_capacity(most), sizes: SizesInMaking::with_capacity(most), dirs: Vec::new() }
     }
 
     fn add(
@@ -138,14 +137,13 @@ impl Rows {
         let known = self.dirs.last().filter(|last| last.scan_row == dir);
         let path = known.map_or_else(|| table.directories.path(dir as usize), |_| Vec::new());
         let below = known.map_or(&path, |known| &known.below);
-        if depth.is_some_and(|depth| depth.class_of(below).is_none())
-            || !filter.is_all() && !filter.takes(&join(&self.root, below), table.name(row))
-        {
+        let name = table.name(row);
+        if depth.is_some_and(|depth| depth.class_of(below).is_none()) || !filter.takes_path(below, name) {
             return Ok(());
         }
-        let found = match file_type(table.modes[row]) {
+        let found = match FileType::from_mode(table.modes[row]) {
             Some(FileType::Regular) => Some((table.nids[row], table.sizes[row])),
-            Some(FileType::Symlink) => target(image, &join(&join(&self.root, below), table.name(row)))?,
+            Some(FileType::Symlink) => target(image, &join(&join(&filter.root, below), name))?,
             _ => None,
         };
         let Some((nid, size)) = found else { return Ok(()) };
@@ -159,7 +157,7 @@ impl Rows {
     }
 
     fn finish(self, image: &Image, filter: IndexFilter, depth: Option<LabelDepth>) -> Columns {
-        let Rows { root, nids, sizes, dirs } = self;
+        let Rows { nids, sizes, dirs } = self;
         let ends = dirs.iter().skip(1).map(|dir| dir.first).chain([nids.len() as u64]);
         let counts: Vec<usize> = dirs.iter().zip(ends).map(|(dir, end)| (end - dir.first) as usize).collect();
         let (classes, labels) = match depth {
@@ -174,7 +172,7 @@ impl Rows {
         };
         let (mut paths, mut path_ends) = (Vec::new(), Vec::with_capacity(dirs.len()));
         for dir in &dirs {
-            paths.extend(join(&root, &dir.below));
+            paths.extend(join(&filter.root, &dir.below));
             path_ends.push(paths.len() as u64);
         }
         let directories = Directories {
@@ -193,10 +191,6 @@ impl Rows {
 fn shrunk(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers.shrink_to_fit();
     numbers
-}
-
-fn file_type(mode: u16) -> Option<FileType> {
-    FileType::from_mode(mode)
 }
 
 /// The regular file that a symbolic link leads to, if it leads to one.

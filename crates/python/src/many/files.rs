@@ -2,7 +2,6 @@
 
 use crate::arguments::What;
 use crate::arguments::buffer::integers;
-use crate::image::{inode_of, rows};
 use crate::index::Index;
 use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
@@ -21,7 +20,7 @@ impl Files {
     /// # Errors
     /// Something else, a row that there is not.
     pub(crate) fn of(what: &Bound<'_, PyAny>, picked: Option<&Bound<'_, PyAny>>) -> PyResult<Files> {
-        let picked = rows(picked)?;
+        let picked = picked.map(|rows| integers(rows, "rows")).transpose()?;
         if let Ok(index) = what.cast::<Index>() {
             return Ok(Files::Nids(pick(index.get().columns.nids.get(), picked, u64::clone)?));
         }
@@ -63,7 +62,7 @@ impl Files {
     pub(crate) fn inode(&self, image: &Image, nth: usize) -> Result<Inode, ReadError> {
         match self {
             Files::Nids(nids) => image.inode(Nid(nids[nth])),
-            Files::Paths(paths) => inode_of(image, &paths[nth], FollowLast::Follow),
+            Files::Paths(paths) => paths[nth].inode(image, FollowLast::Follow),
         }
     }
 

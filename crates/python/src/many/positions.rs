@@ -35,13 +35,8 @@ impl Positions {
     /// Rows in stored order; those in one place in the order of their rows.
     pub(crate) fn order(&self) -> Vec<u64> {
         let mut order: Vec<u64> = (0..self.places.len() as u64).collect();
-        order.sort_by_key(|&row| (self.sort_key(row as usize), row));
+        order.sort_by_key(|&row| (self.places[row as usize], row));
         order
-    }
-
-    /// What sorts rows by where they are stored: small files by the pcluster that they share with others.
-    fn sort_key(&self, row: usize) -> FilePosition {
-        self.places[row]
     }
 
     /// For each file the number of the pcluster that it shares with others, numbered in the order in which they are met.

@@ -14,10 +14,6 @@ use pyo3::types::PyDict;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file of more than 1 GiB that is longer than so many times the image is holes for the most part: it is read in parts.
-const LEN_MIN: u64 = 1 << 30;
-const RATIO_MAX: u64 = 4096;
-
 /// What becomes of errors of single files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnError {
@@ -103,7 +99,7 @@ fn readable(image: &ReadImage, inode: Inode, range: Range<u64>) -> Result<(Inode
     }
     let end = range.end.min(inode.size());
     let start = range.start.min(end);
-    if end - start > LEN_MIN.max(image.source_len().saturating_mul(RATIO_MAX)) {
+    if end - start > image.range_len_max() {
         // The same refusal as that of a file which is read alone, before memory is taken.
         image.read_bytes(&inode, start..end)?;
     }

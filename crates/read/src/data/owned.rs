@@ -123,7 +123,7 @@ impl Image {
 
     fn append_in_steps(&self, inode: &Inode, range: Range<u64>, out: &mut Vec<u8>) -> Result<(), ReadError> {
         let len = range.end - range.start;
-        if len > LEN_MIN.max(self.core.devices.total_len().saturating_mul(RATIO_MAX)) {
+        if len > self.range_len_max() {
             let reason = "far longer than the image: can only be read in parts";
             return Err(ReadError::unsupported("erofs_inode", 0, "i_size", inode.size(), reason));
         }
@@ -145,8 +145,13 @@ impl Image {
         Ok(())
     }
 
-    /// Bytes for which memory is taken before they are read.
-    fn at_once_max(&self) -> u64 {
+    /// Bytes of the longest range that is read at once into memory of its own: a longer one is holes for the most part.
+    pub fn range_len_max(&self) -> u64 {
+        LEN_MIN.max(self.core.devices.total_len().saturating_mul(RATIO_MAX))
+    }
+
+    /// Bytes for which memory may be taken before they are read. How long a file is, is a claim until then.
+    pub fn at_once_max(&self) -> u64 {
         self.core.devices.total_len().max(AT_ONCE_MIN)
     }
 }

@@ -51,7 +51,8 @@ impl ScanFilter {
         self
     }
 
-    fn takes_name(&self, name: &[u8]) -> bool {
+    /// Whether a name ends in one of the endings, if there are any.
+    pub fn takes_name(&self, name: &[u8]) -> bool {
         let ends_in = |ending: &Vec<u8>| {
             name.len().checked_sub(ending.len()).is_some_and(|start| name[start..].eq_ignore_ascii_case(ending))
         };
