@@ -189,8 +189,9 @@ impl Args {
         let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
         let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
         let (spool_dir, spool_limit) = (self.spool.clone(), self.spool_max.limit());
-        let place = SourceOptions { spool_dir, spool_limit, ..SourceOptions::default() };
-        let source = open_source(&self.src, self.from, &place)?;
+        let stop = Some(signals.stop().clone());
+        let place = SourceOptions { spool_dir, spool_limit, stop, ..SourceOptions::default() };
+        let source = open_source(&self.src, self.from, &place, Some(signals))?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
         let request = PackRequest { source: &*source, filter: &filter, policy: &policy, outputs, stop };
         let job = Job { request, image: wanted.image, signals };

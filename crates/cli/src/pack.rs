@@ -260,8 +260,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         return layers::run(args, &operands, image);
     }
     // What is referred to decides how long blocks are.
-    let open = || args.sources.open(&operands, args.layout.spool.as_deref());
-    let referred = if args.sources.reference { Some(referable(open()?)?) } else { None };
+    let open = |signals: Option<&Signals>| args.sources.open(&operands, args.layout.spool.as_deref(), signals);
+    let referred = if args.sources.reference { Some(referable(open(None)?)?) } else { None };
     let block_len = referred.as_ref().and_then(|source| source.block_bits()).map(BlockBits::len);
     let mut options = options(args, args.preset.into(), block_len)?;
     let by_path = args.by_path.resolve(&options)?;
@@ -286,7 +286,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         target = target.with_descriptor(path, image, existing)?;
     }
     options.scratch_dir = target.scratch_dir().to_owned();
-    let source = referred.map_or_else(open, Ok)?;
+    let source = referred.map_or_else(|| open(Some(&signals)), Ok)?;
     let before = PhaseClock::start();
     let outputs = target.ids();
     let request =

@@ -8,13 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::filter::error::FileError;
+use crate::input::stream::is_stopped;
 
 /// Why a source is no tree. Each error but an interruption names the source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// An entry, or the source itself, cannot be read.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(Unreadable),
     /// An image cannot be opened or read.
     #[error("{}: {source}", Escaped::path(path))]
     Image {
@@ -114,6 +115,13 @@ impl Unreadable {
     /// The same for another report.
     pub(crate) fn again(&self) -> Self {
         Self { path: self.path.clone(), source: io::Error::new(self.source.kind(), self.source.to_string()) }
+    }
+}
+
+impl From<Unreadable> for SourceError {
+    /// A stream that was asked to stop cannot be read either, and nothing is wrong with it.
+    fn from(error: Unreadable) -> Self {
+        if is_stopped(&error.source) { SourceError::Interrupted } else { SourceError::Unreadable(error) }
     }
 }
 

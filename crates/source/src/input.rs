@@ -13,5 +13,6 @@ mod reader;
 pub(crate) mod spool;
 pub(crate) mod spool_error;
 mod spooled;
+pub(crate) mod stream;
 pub(crate) mod stream_format;
 pub(crate) mod tape;

@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         return Err(Failure::Usage("name what to pack, and a layout".into()));
     };
     let signals = Signals::catch()?;
-    let source = open(sources)?;
+    let source = open(sources, &signals)?;
     let layout = open_layout(layout_dir)?;
     let layers = vec![args.layer.build(&*source, &layout, &signals)?];
     let platform = args.platform.clone().unwrap_or_else(host_platform);
@@ -57,13 +57,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn open(paths: &[PathBuf]) -> Result<Box<dyn Source>, Failure> {
+fn open(paths: &[PathBuf], signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input can be one source only".into()));
     }
+    let options = SourceOptions { stop: Some(signals.stop().clone()), ..SourceOptions::default() };
     let open = |path: &PathBuf| {
-        kiln_source::open(path, &SourceOptions::default())
-            .map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+        kiln_source::open(path, &options).map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     };
     if let [path] = paths {
         return open(path);

@@ -27,7 +27,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
         // None is possible. The last preset compresses: its reason is not that it does not.
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
-    let source = args.sources.open(operands, args.layout.spool.as_deref())?;
+    let source = args.sources.open(operands, args.layout.spool.as_deref(), Some(&signals))?;
     let request =
         PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
     let src = args.sources.only_source(operands);

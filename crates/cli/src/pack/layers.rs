@@ -41,7 +41,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
     let signals = Signals::catch()?;
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
     let spool_dir = args.layout.spool.as_deref();
-    let source = args.sources.open_images(operands, spool_dir)?;
+    let source = args.sources.open_images(operands, spool_dir, &signals)?;
     let scan_options = ScanOptions {
         keep_going: args.keep_going,
         threads: args.threads.threads(),
@@ -60,7 +60,8 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
     let mut exit = Exit::Done;
     for Layer { at, digest, path } in &layers {
         let file = AtomicFile::create(path, existing)?;
-        let layer = image.layer(*at, &args.sources.options(spool_dir), &scan_options).map_err(of_source)?;
+        let layer =
+            image.layer(*at, &args.sources.options(spool_dir, Some(&signals)), &scan_options).map_err(of_source)?;
         let outputs: Vec<FileId> = ids(&file).collect();
         let request =
             PackRequest { source: &*layer, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };

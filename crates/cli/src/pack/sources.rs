@@ -4,6 +4,7 @@ use crate::console::report::note;
 use crate::console::size;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::process::signals::Signals;
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions, SpoolLimit};
@@ -86,12 +87,17 @@ pub struct Operands<'a> {
 ///
 /// # Errors
 /// What cannot be read, and what is no source.
-pub fn open_source(path: &Path, from: Option<SourceKind>, options: &SourceOptions) -> Result<Box<dyn Source>, Failure> {
+pub fn open_source(
+    path: &Path,
+    from: Option<SourceKind>,
+    options: &SourceOptions,
+    signals: Option<&Signals>,
+) -> Result<Box<dyn Source>, Failure> {
     let source = match from {
         Some(kind) => kiln_source::open_as(&[kind], path, options),
         None => kiln_source::open(path, options),
     };
-    source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+    source.map_err(|error| Failure::of_source(error, signals.and_then(Signals::caught), DEVICE_OPTION))
 }
 
 /// Value of `--from`.
@@ -121,11 +127,16 @@ impl SourceArgs {
         }
     }
 
-    /// Open what the operands name.
+    /// Open what the operands name. A signal ends the wait for a stream, where signals are caught; else it ends the process.
     ///
     /// # Errors
-    /// What cannot be read, and what is no source.
-    pub fn open(&self, operands: &Operands<'_>, spool_dir: Option<&Path>) -> Result<Box<dyn Source>, Failure> {
+    /// What cannot be read, and what is no source; a signal.
+    pub fn open(
+        &self,
+        operands: &Operands<'_>,
+        spool_dir: Option<&Path>,
+        signals: Option<&Signals>,
+    ) -> Result<Box<dyn Source>, Failure> {
         let mut parts: Vec<(&Path, &Path)> =
             operands.layers.iter().map(|layer| (layer.as_path(), Path::new(""))).collect();
         parts.extend(self.at.chunks_exact(2).map(|pair| (pair[1].as_path(), pair[0].as_path())));
@@ -138,10 +149,10 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let options = self.options(spool_dir);
+        let options = self.options(spool_dir, signals);
         let open = |path: &Path| {
             self.notice_layout(path);
-            open_source(path, self.from, &options)
+            open_source(path, self.from, &options, signals)
         };
         if let [(path, at)] = *parts
             && at == Path::new("")
@@ -157,24 +168,30 @@ impl SourceArgs {
     ///
     /// # Errors
     /// Several operands, and what is no source of that kind.
-    pub fn open_images(&self, operands: &Operands<'_>, spool_dir: Option<&Path>) -> Result<OciSource, Failure> {
+    pub fn open_images(
+        &self,
+        operands: &Operands<'_>,
+        spool_dir: Option<&Path>,
+        signals: &Signals,
+    ) -> Result<OciSource, Failure> {
         let [path] = operands.layers else {
             return Err(Failure::Usage("--layers: name one image of a container".into()));
         };
         if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
-        let source = OciSource::open(path, &self.options(spool_dir));
-        source.map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))
+        let source = OciSource::open(path, &self.options(spool_dir, Some(signals)));
+        source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 
     /// What sources are told.
-    pub fn options(&self, spool_dir: Option<&Path>) -> SourceOptions {
+    pub fn options(&self, spool_dir: Option<&Path>, signals: Option<&Signals>) -> SourceOptions {
+        let stop = signals.map(|signals| signals.stop().clone());
         let spool_dir = spool_dir.map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (spool_limit, reference) = (self.spool_max.limit(), self.reference);
-        SourceOptions { devices, offset: 0, image, spool_dir, spool_limit, root_dir, reference }
+        SourceOptions { devices, offset: 0, image, spool_dir, spool_limit, root_dir, reference, stop }
     }
 
     /// Say so if a directory is most likely not meant as one.

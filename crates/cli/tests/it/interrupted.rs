@@ -3,6 +3,7 @@
 use crate::common::{Scratch, names, run, skip, stderr, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -64,6 +65,80 @@ fn a_signal_leaves_nothing_behind() {
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(names(scratch.path("out")).is_empty());
     }
+}
+
+/// A writer that is not there, or writes no more, keeps nobody waiting.
+#[test]
+fn a_signal_ends_the_wait_for_a_fifo() {
+    let member = {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("member"), text(5, 200 << 10)).unwrap();
+        Command::new("tar").args(["-C", &scratch.path(""), "-c", "member"]).output().unwrap().stdout
+    };
+    let packed = gzip(&member);
+    // Nobody has opened it; what it is does not show yet; within a member of an archive, and of a compressed one.
+    for written in [None, Some(&member[..100]), Some(&member[..150 << 10]), Some(&packed[..packed.len() / 2])] {
+        for to_layout in [false, true] {
+            let scratch = Scratch::new();
+            let (fifo, out) = (scratch.path("fifo"), scratch.path("out"));
+            assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+            fs::create_dir(&out).unwrap();
+            let mut command = Command::new("env");
+            command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_kiln")]);
+            if to_layout {
+                command.args(["oci", "pack", &fifo, &format!("{out}/layout")]);
+            } else {
+                command.args(["pack", &fifo, &format!("{out}/image")]);
+            }
+            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+            let writer = written.map(|bytes| {
+                let mut writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+                writer.write_all(bytes).unwrap();
+                writer
+            });
+            while !catches_signals(child.id()) {
+                assert!(child.try_wait().unwrap().is_none(), "it has ended");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            let output = child.wait_with_output().unwrap();
+            drop(writer);
+            assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+            assert_eq!(stderr(&output), "kiln: stopped by signal 2\n");
+            // A layout without an image is one.
+            assert!(to_layout || names(&out).is_empty());
+        }
+    }
+}
+
+/// Whoever takes time before he writes is waited for, without a turn being lost.
+#[test]
+fn a_fifo_is_read_to_its_end() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("member"), text(5, 300 << 10)).unwrap();
+    let archive = Command::new("tar").args(["-C", &scratch.path(""), "-c", "member"]).output().unwrap().stdout;
+    let (fifo, image) = (scratch.path("fifo"), scratch.path("image"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let child = Command::new(env!("CARGO_BIN_EXE_kiln")).args(["pack", "-q", &fifo, &image]).spawn().unwrap();
+    let mut writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    for part in archive.chunks(50_000) {
+        std::thread::sleep(Duration::from_millis(20));
+        writer.write_all(part).unwrap();
+    }
+    drop(writer);
+    assert!(child.wait_with_output().unwrap().status.success());
+    let read = run(&["cat", &image, "member"]);
+    assert!(read.stdout == fs::read(scratch.path("member")).unwrap(), "{}", stderr(&read));
+}
+
+/// Compressed by gzip.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut child = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_owned());
+    let writer = std::thread::spawn(move || input.write_all(&bytes).unwrap());
+    let packed = child.wait_with_output().unwrap().stdout;
+    writer.join().unwrap();
+    packed
 }
 
 #[test]

@@ -91,7 +91,11 @@ impl Builder {
     /// Lay a source over what lies at `at`.
     fn add_tree(&self, py: Python<'_>, source: Vec<u8>, at: &[u8]) -> PyResult<()> {
         let (source, options) = (path(source), &self.options);
-        self.scan(py, at, || kiln::source::open(&source, options))
+        let open = |stop: &Arc<AtomicBool>| {
+            let options = SourceOptions { stop: Some(Arc::clone(stop)), ..options.clone() };
+            kiln::source::open(&source, &options)
+        };
+        self.scan(py, at, open)
     }
 
     /// Lay an archive, which `read(size)` of a file object gives, over what lies at `at`.
@@ -101,7 +105,7 @@ impl Builder {
         let dir = options.spool_dir.clone().unwrap_or_else(Spool::default_dir);
         let spool = Spool::create(&dir).map_err(|error| to_py(py, error.into(), None))?.into_file();
         self.keep(py, file, &spool, &dir)?;
-        self.scan(py, at, || {
+        self.scan(py, at, |_| {
             let unreadable = |source| kiln::source::Unreadable { path: name.clone(), source };
             let bytes: Arc<dyn ReadAt> = Arc::new(FileSource::from_file(spool).map_err(unreadable)?);
             open_bytes(bytes, &name, options)
@@ -187,12 +191,13 @@ impl Builder {
         &self,
         py: Python<'_>,
         at: &[u8],
-        open: impl FnOnce() -> Result<Box<dyn kiln::source::Source>, SourceError> + Send,
+        open: impl FnOnce(&Arc<AtomicBool>) -> Result<Box<dyn kiln::source::Source>, SourceError> + Send,
     ) -> PyResult<()> {
         let mut draft = self.take(py)?;
-        let stop = AtomicBool::new(false);
-        let scanned =
-            interrupt::run(py, &stop, &mut |_, _| Ok(()), || draft.add_source(&*open()?, at, &ScanOptions::new(&stop)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let scanned = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
+            draft.add_source(&*open(&stop)?, at, &ScanOptions::new(&stop))
+        });
         py.detach(|| *self.lock() = State::Open(draft));
         scanned?.map(drop).map_err(|error| of_source(py, error))
     }

@@ -39,7 +39,7 @@ fn pack<'py>(
     let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
     let plan = options.plan(Arc::clone(&stop), &meter)?;
     let packed = interrupt::run(py, &stop, &mut meter.reporter(progress), || {
-        let source = kiln::open_sources(&sources, &SourceOptions::default())?;
+        let source = kiln::open_sources(&sources, &stopped_by(&stop))?;
         plan.packer.pack_source(&*source, &image)
     })?;
     let packed = packed.map_err(|error| to_py(py, error, Some(&image)))?;
@@ -59,11 +59,16 @@ fn estimate<'py>(
     let packer = options.plan(Arc::clone(&stop), &meter)?.packer;
     let kinds = presets.iter().map(|name| options::preset(name)).collect::<PyResult<Vec<Preset>>>()?;
     let estimates = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
-        let source = kiln::open_sources(&sources, &SourceOptions::default())?;
+        let source = kiln::open_sources(&sources, &stopped_by(&stop))?;
         packer.estimate(&*source, &kinds)
     })?;
     let estimates = estimates.map_err(|error| to_py(py, error, None))?;
     presets.iter().zip(&estimates).map(|(preset, estimate)| result::estimated(py, preset, estimate)).collect()
+}
+
+/// Options of sources whose streams are waited for until `stop` is set.
+fn stopped_by(stop: &Arc<AtomicBool>) -> SourceOptions {
+    SourceOptions { stop: Some(Arc::clone(stop)), ..SourceOptions::default() }
 }
 
 fn parts(sources: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<SourceAt> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
 use crate::input::spool_error::{is_of_spool, spool_failed};
+use crate::input::stream::is_stopped;
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 use crate::stored::{ArchiveDevice, Run, StoredFiles};
@@ -62,6 +63,7 @@ impl<'a> Members<'a> {
     /// That reading at byte `offset` failed.
     pub(crate) fn unreadable(&self, offset: u64, error: &io::Error) -> SourceError {
         let reason = match error.kind() {
+            _ if is_stopped(error) => return SourceError::Interrupted,
             kind if is_of_spool(error) => {
                 let source = spool_failed(kind, format!("at byte {offset}: {error}"));
                 return Unreadable { path: self.path.to_owned(), source }.into();

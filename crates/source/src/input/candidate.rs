@@ -6,9 +6,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::reader::Reader;
 use super::spool::{SpoolLimit, SpoolPlace};
+use super::stream::Stream;
 use super::stream_format::StreamFormat;
 use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
@@ -39,6 +41,9 @@ pub struct SourceOptions {
     /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
     /// stores what is there.
     pub reference: bool,
+    /// Set by another thread, or a signal, it ends the wait for what a FIFO or another stream still has to say: with
+    /// [`SourceError::Interrupted`]. `None`: one waits for ever.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl SourceOptions {
@@ -81,7 +86,7 @@ impl<'a> Candidate<'a> {
     /// Nothing is there, or it cannot be read.
     pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
-        let (found, head) = find(path, options.offset).map_err(unreadable)?;
+        let (found, head) = find(path, options).map_err(unreadable)?;
         Ok(Self::of_found(path, options, found, head))
     }
 
@@ -262,7 +267,8 @@ fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mu
     plain
 }
 
-fn find(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
+fn find(path: &Path, options: &SourceOptions) -> io::Result<(Found, Vec<u8>)> {
+    let offset = options.offset;
     let is_stdin = path == Path::new("-");
     let file_type = if is_stdin { None } else { Some(fs::metadata(path)?.file_type()) };
     match file_type {
@@ -270,9 +276,13 @@ fn find(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
         Some(file_type) if file_type.is_file() || file_type.is_block_device() => bytes(path, offset),
         Some(file_type) if !is_stream(file_type) => Err(io::Error::other("a socket is no source")),
         _ => {
-            let file = if is_stdin { stdin()? } else { File::open(path)? };
             // Standard input may be a file, and nothing says that it is at its front.
-            let mut stream: Box<dyn Read + Send> = Box::new(file);
+            let mut stream: Box<dyn Read + Send> = match &options.stop {
+                Some(stop) if is_stdin => Box::new(Stream::of(stdin()?, Arc::clone(stop))),
+                Some(stop) => Box::new(Stream::open(path, Arc::clone(stop))?),
+                None if is_stdin => Box::new(stdin()?),
+                None => Box::new(File::open(path)?),
+            };
             if io::copy(&mut (&mut stream).take(offset), &mut io::sink())? < offset {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -5,6 +5,7 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::Misuse;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::process::signals::Signals;
 use kiln_builder::tree::{Implied, Metadata};
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
@@ -163,10 +164,10 @@ impl Input {
     ///
     /// # Errors
     /// What cannot be read, and what is not compressed as the options say.
-    pub fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
+    pub fn open<'a>(&self, kept: Option<&'a File>, signals: &Signals) -> Result<Box<dyn Source + 'a>, Failure> {
         let source = match self {
             Input::Directory(path) => return Ok(Box::new(DirSource::new(path))),
-            Input::Tar(tar) => return tar.open(kept),
+            Input::Tar(tar) => return tar.open(kept, signals),
             Input::Images { paths, reference } => open_images(paths, *reference),
         };
         source.map_err(failure)
@@ -192,10 +193,12 @@ fn open_images(paths: &[PathBuf], reference: bool) -> Result<Box<dyn Source>, So
 }
 
 impl Tar {
-    fn open<'a>(&self, kept: Option<&'a File>) -> Result<Box<dyn Source + 'a>, Failure> {
+    fn open<'a>(&self, kept: Option<&'a File>, signals: &Signals) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
         let options = TarOptions { implied: Implied::Inherited(root), data: self.data };
-        let tar = TarSource::open(&self.path, &SourceOptions::default(), options).map_err(failure)?;
+        let place = SourceOptions { stop: Some(signals.stop().clone()), ..SourceOptions::default() };
+        let tar = TarSource::open(&self.path, &place, options)
+            .map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;
         if let Some((option, packed)) = self.packed
             && !packed.accepts(tar.compression())
         {
