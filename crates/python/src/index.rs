@@ -7,16 +7,17 @@ pub(crate) mod scan;
 mod stored;
 
 use crate::arguments::buffer::integers;
-use crate::arguments::{Name, RowOrSlice, What, places};
+use crate::arguments::{Name, RowOrSlice, What, name, places};
 use crate::errors;
 use crate::image::Image;
 use crate::memory;
+use crate::sequence;
 use columns::{Columns, Numbers};
 use kiln_parallel::locks::lock;
 use paths::DirectoryNames;
 use pyo3::exceptions::{PyFileNotFoundError, PyIndexError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -70,6 +71,22 @@ impl Index {
         let place = if row < 0 { row.checked_add_unsigned(count) } else { Some(row) };
         let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
         place.ok_or_else(|| PyIndexError::new_err(format!("row {row} of {count}")))
+    }
+
+    /// All rows whose path this text is, in their order.
+    fn rows_of(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+        // A path is text, and nothing else is equal to it.
+        let Ok(text) = path.cast::<PyString>() else { return Ok(Vec::new()) };
+        let Some(name) = name(text.as_any())? else { return Ok(Vec::new()) };
+        let image = self.image(py)?;
+        let opened = image.get().get()?;
+        let found = py.detach(|| self.columns.find_all(&opened, &name));
+        let rows = found.map_err(|error| image.get().exception(py, &error, Some(&name)))?;
+        // Another way to write a path, with `//` or through a link, leads to the row as well.
+        match rows.first() {
+            Some(&row) if !self.path_of(py, row)?.eq(text)? => Ok(Vec::new()),
+            _ => Ok(rows),
+        }
     }
 
     fn path_of<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -133,6 +150,37 @@ impl Index {
         let fail = |error| image.get().exception(py, &error, what.path());
         let absent = || PyFileNotFoundError::new_err((2, "Not in the index", path.clone().unbind()));
         found.map_err(fail)?.ok_or_else(absent)
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        sequence::iterate(slf.as_any())
+    }
+
+    fn __reversed__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        sequence::reverse(slf.as_any())
+    }
+
+    /// Whether a row has this path, as `path` gives it.
+    fn __contains__(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(!self.rows_of(py, path)?.is_empty())
+    }
+
+    /// The first row from `start` on, and before `stop`, that has this path, as `path` gives it. ValueError where none has.
+    #[pyo3(signature = (value, start=0, stop=None, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: isize, stop: Option<isize>) -> PyResult<usize> {
+        let count = self.columns.len();
+        // As a slice counts them: negative ones from the end.
+        let limit =
+            |at: isize| if at < 0 { count.saturating_sub(at.unsigned_abs()) } else { at.unsigned_abs().min(count) };
+        let within = limit(start)..stop.map_or(count, limit);
+        let found = self.rows_of(py, value)?.into_iter().find(|row| within.contains(row));
+        found.ok_or_else(|| PyValueError::new_err("no row of the index has this path"))
+    }
+
+    /// How many rows have this path: more than one only where `subset` was asked for a row more than once.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        Ok(self.rows_of(py, value)?.len())
     }
 
     /// Numbers of the inodes.

@@ -16,6 +16,7 @@ mod many;
 mod memory;
 mod names;
 mod pack;
+mod sequence;
 mod source;
 mod whole;
 
@@ -33,7 +34,9 @@ fn main(py: Python<'_>, args: Vec<Name>, program: Vec<Name>) -> u8 {
     py.detach(|| kiln_command::exit_code(&words(args)))
 }
 
-#[pymodule]
+// What its classes share between threads lies behind locks, atomics or `Arc`: the compiler asks `Sync` of each, and none is a class that
+// Python may write to: all are `frozen`.
+#[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
@@ -43,5 +46,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<many::positions::Positions>()?;
     module.add_class::<index::Index>()?;
     module.add_class::<locality::LocalityOrder>()?;
+    sequence::register(module.py())?;
     pack::register(module)
 }

@@ -95,3 +95,29 @@ def test_signals_are_those_of_a_program(image: Path, action: signal.Handlers) ->
     finally:
         process.kill()
         process.communicate()
+
+
+def test_handlers_of_signals_are_as_they_were(image: Path) -> None:
+    program = """
+import signal, sys
+from kilnfs.__main__ import main
+
+def state():
+    # Of 32 and 33, the C library's own, nobody is told.
+    masks = [int(line.split()[1], 16) & 0x7fffffff for line in open("/proc/self/status") if line[:6] in ("SigCgt", "SigIgn")]
+    return masks, [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+signal.signal(signal.SIGTERM, lambda *_: print("a handler of Python"))
+before = state()
+for _ in range(2):
+    assert main() == 0
+    assert state() == before, (before, state())
+signal.raise_signal(signal.SIGTERM)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    arguments = ["pack", "--quiet", "--force", image.parent / "source", image]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, timeout=120, text=True)
+    assert (done.returncode, done.stdout) == (0, "a handler of Python\ninterrupted\n"), done.stderr

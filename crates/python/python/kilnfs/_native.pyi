@@ -118,7 +118,7 @@ class IterMany:
     def __next__(self) -> tuple[int, memoryview]: ...
 
 @final
-class Batch:
+class Batch(Sequence[memoryview]):
     """Contents of many files in one buffer. `batch[i]` is a writable memoryview of file i."""
 
     def __len__(self) -> int: ...
@@ -151,7 +151,7 @@ class Positions:
     def clusters(self) -> memoryview: ...  # 'Q': number of the pcluster that is shared with other files, or 2**64 - 1
 
 @final
-class Index:
+class Index(Sequence[str]):
     """Regular files below a directory, in path order: nid, size and label of each in flat columns, 16 bytes a file."""
 
     def __len__(self) -> int: ...
@@ -173,6 +173,7 @@ class Index:
     def uuid(self) -> bytes: ...  # of the image
     @property
     def image(self) -> Image | None: ...
+    def index(self, value: object, start: int = 0, stop: int | None = None, /) -> int: ...  # ValueError
     def path(self, i: int) -> str: ...
     def find(self, path: str | bytes) -> int: ...  # row; FileNotFoundError
     def subset(self, rows: Buffer | Sequence[int]) -> Index: ...

@@ -73,8 +73,25 @@ impl Columns {
         Ok(names)
     }
 
-    /// The row of a path, if it has one.
+    /// The first row of a path, if it has one.
     pub(super) fn find(&self, image: &Image, path: &[u8]) -> Result<Option<usize>, ReadError> {
+        let Some(row) = self.find_scan_row(image, path)? else { return Ok(None) };
+        match &self.scan_rows {
+            None => Ok(usize::try_from(row).ok().filter(|&row| row < self.len())),
+            Some(scan_rows) => Ok(scan_rows.get().iter().position(|&scan_row| scan_row == row)),
+        }
+    }
+
+    /// All rows of a path, in their order.
+    pub(super) fn find_all(&self, image: &Image, path: &[u8]) -> Result<Vec<usize>, ReadError> {
+        let Some(row) = self.find(image, path)? else { return Ok(Vec::new()) };
+        let Some(scan_rows) = &self.scan_rows else { return Ok(vec![row]) };
+        let of_scan = scan_rows.get()[row];
+        Ok((row..self.len()).filter(|&row| scan_rows.get()[row] == of_scan).collect())
+    }
+
+    /// The row of the scan that a path was, if it was one.
+    fn find_scan_row(&self, image: &Image, path: &[u8]) -> Result<Option<u64>, ReadError> {
         let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&path[..0], path),
@@ -86,10 +103,6 @@ impl Columns {
         };
         let Some(idx) = self.directories.nids.get().iter().position(|&nid| nid == dir) else { return Ok(None) };
         let Some(place) = self.names(image, idx)?.iter().position(|entry| entry == name) else { return Ok(None) };
-        let row = self.directories.firsts.get()[idx] + place as u64;
-        match &self.scan_rows {
-            None => Ok(usize::try_from(row).ok().filter(|&row| row < self.len())),
-            Some(scan_rows) => Ok(scan_rows.get().iter().position(|&scan_row| scan_row == row)),
-        }
+        Ok(Some(self.directories.firsts.get()[idx] + place as u64))
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::arguments::{RowOrSlice, places};
 use crate::memory::{self, PooledBlock};
+use crate::sequence;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 
 /// Where a batch has its bytes.
 pub(crate) enum BatchData {
@@ -42,7 +43,7 @@ impl Batch {
         Ok(Batch { data: data.unbind(), offsets, errors: errors.unbind() })
     }
 
-    fn count(&self) -> usize {
+    fn files(&self) -> usize {
         self.offsets.len() - 1
     }
 
@@ -55,7 +56,7 @@ impl Batch {
     }
 
     fn place(&self, nth: isize) -> PyResult<usize> {
-        let count = self.count();
+        let count = self.files();
         let place = if nth < 0 { nth.checked_add_unsigned(count) } else { Some(nth) };
         let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
         place.ok_or_else(|| PyIndexError::new_err(format!("file {nth} of {count}")))
@@ -65,7 +66,7 @@ impl Batch {
 #[pymethods]
 impl Batch {
     fn __len__(&self) -> usize {
-        self.count()
+        self.files()
     }
 
     /// The bytes of one file, or the error that reading it has given, if there is one; a list of the files of a slice.
@@ -73,7 +74,7 @@ impl Batch {
         match nth {
             RowOrSlice::Row(nth) => self.part(py, self.place(nth)?),
             RowOrSlice::Slice(slice) => {
-                let places = places(&slice, self.count())?;
+                let places = places(&slice, self.files())?;
                 let parts: PyResult<Vec<_>> = places.into_iter().map(|place| self.part(py, place as usize)).collect();
                 Ok(PyList::new(py, parts?)?.into_any())
             }
@@ -110,6 +111,36 @@ impl Batch {
         self.part(py, self.place(i)?)?.call_method0("tobytes")
     }
 
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        sequence::iterate(slf.as_any())
+    }
+
+    fn __reversed__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        sequence::reverse(slf.as_any())
+    }
+
+    /// Whether a file has these bytes.
+    fn __contains__(slf: &Bound<'_, Self>, value: Bound<'_, PyAny>) -> PyResult<bool> {
+        sequence::by_comparison(slf.as_any(), "__contains__", &PyTuple::new(slf.py(), [value])?)?.extract()
+    }
+
+    /// The place of the first file that has these bytes. ValueError where none has.
+    #[pyo3(signature = (value, /, *limits))]
+    fn index<'py>(
+        slf: &Bound<'py, Self>,
+        value: Bound<'py, PyAny>,
+        limits: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = [value].into_iter().chain(limits).collect::<Vec<_>>();
+        sequence::by_comparison(slf.as_any(), "index", &PyTuple::new(slf.py(), arguments)?)
+    }
+
+    /// How many files have these bytes.
+    #[pyo3(signature = (value, /))]
+    fn count<'py>(slf: &Bound<'py, Self>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        sequence::by_comparison(slf.as_any(), "count", &PyTuple::new(slf.py(), [value])?)
+    }
+
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let (py, batch) = (slf.py(), slf.get());
         let data = batch.data.bind(py).call_method0("tobytes")?;
@@ -137,6 +168,6 @@ impl Batch {
 
     fn __repr__(&self) -> String {
         let len = self.offsets.last().copied().unwrap_or_default();
-        format!("<kilnfs.Batch of {} files, {len} bytes>", self.count())
+        format!("<kilnfs.Batch of {} files, {len} bytes>", self.files())
     }
 }

@@ -11,31 +11,12 @@ use kiln::source::filter::PolicyError;
 use kiln::source::{SourceError, Unreadable};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use rustix::io::Errno;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::errors::{About, exception, text};
-
-/// Numbers of errors of Linux, by the names of errno(3).
-mod errno {
-    pub(super) const EPERM: i32 = 1;
-    pub(super) const ENOENT: i32 = 2;
-    pub(super) const EIO: i32 = 5;
-    pub(super) const EACCES: i32 = 13;
-    pub(super) const EEXIST: i32 = 17;
-    pub(super) const ENOTDIR: i32 = 20;
-    pub(super) const EISDIR: i32 = 21;
-    pub(super) const EINVAL: i32 = 22;
-    pub(super) const EFBIG: i32 = 27;
-    pub(super) const ENOSPC: i32 = 28;
-    pub(super) const ENAMETOOLONG: i32 = 36;
-    pub(super) const ELOOP: i32 = 40;
-    pub(super) const EOPNOTSUPP: i32 = 95;
-    pub(super) const ESTALE: i32 = 116;
-    pub(super) const EUCLEAN: i32 = 117;
-    pub(super) const EDQUOT: i32 = 122;
-}
 
 /// The exception of an error of packing into `image`.
 pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr {
@@ -67,15 +48,15 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
         SourceError::Unreadable(Unreadable { path, source }) => of_io(py, &source, &bytes(&path)),
         SourceError::Image { path, source, .. } => exception(py, &source, About { image: &bytes(&path), path: None }),
         SourceError::Malformed { path, offset, reason } => {
-            os_error(py, errno::EUCLEAN, format!("at byte {offset}: {reason}"), &bytes(&path))
+            os_error(py, Errno::UCLEAN, format!("at byte {offset}: {reason}"), &bytes(&path))
         }
         SourceError::Tree { path, source } => of_tree(py, source, &bytes(&path)),
-        SourceError::TooLarge { ref path, .. } => os_error(py, errno::EFBIG, message(&error), &bytes(path)),
-        SourceError::Unknown { path, reason } => os_error(py, errno::EINVAL, reason, &bytes(&path)),
-        SourceError::Unsupported { path, reason } => os_error(py, errno::EOPNOTSUPP, reason, &bytes(&path)),
+        SourceError::TooLarge { ref path, .. } => os_error(py, Errno::FBIG, message(&error), &bytes(path)),
+        SourceError::Unknown { path, reason } => os_error(py, Errno::INVAL, reason, &bytes(&path)),
+        SourceError::Unsupported { path, reason } => os_error(py, Errno::OPNOTSUPP, reason, &bytes(&path)),
         SourceError::IsOutput { path } => os_error(
             py,
-            errno::EINVAL,
+            Errno::INVAL,
             "this is what is to be written, so it cannot be read as well".into(),
             &bytes(&path),
         ),
@@ -89,14 +70,14 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
 /// What no tree can hold. `of` is the tree's name, for errors without a path.
 fn of_tree(py: Python<'_>, error: TreeError, of: &[u8]) -> PyErr {
     let number = match &error.problem {
-        TreeProblem::ParentNotADirectory(_) => errno::ENOTDIR,
-        TreeProblem::NameTooLong(_) => errno::ENAMETOOLONG,
-        TreeProblem::RootNotADirectory => errno::EISDIR,
-        TreeProblem::DanglingLink(_) | TreeProblem::NoSuchNode => errno::ENOENT,
-        TreeProblem::LinkToDirectory(_) | TreeProblem::RootRemoved => errno::EPERM,
-        TreeProblem::LinkLoop(_) => errno::ELOOP,
-        TreeProblem::TooManyNodes | TreeProblem::NamesTooLong => errno::EFBIG,
-        _ => errno::EINVAL,
+        TreeProblem::ParentNotADirectory(_) => Errno::NOTDIR,
+        TreeProblem::NameTooLong(_) => Errno::NAMETOOLONG,
+        TreeProblem::RootNotADirectory => Errno::ISDIR,
+        TreeProblem::DanglingLink(_) | TreeProblem::NoSuchNode => Errno::NOENT,
+        TreeProblem::LinkToDirectory(_) | TreeProblem::RootRemoved => Errno::PERM,
+        TreeProblem::LinkLoop(_) => Errno::LOOP,
+        TreeProblem::TooManyNodes | TreeProblem::NamesTooLong => Errno::FBIG,
+        _ => Errno::INVAL,
     };
     let message = match error.problem {
         TreeProblem::NoSuchNode => "nothing has this path".into(),
@@ -117,11 +98,11 @@ fn of_build(py: Python<'_>, error: BuildError, image: Option<&Path>) -> PyErr {
     let image = image.map(bytes).unwrap_or_default();
     match error {
         BuildError::Read { path, source: ContentError::Io(source) } => of_io(py, &source, &path),
-        BuildError::Read { path, source } => os_error(py, errno::ESTALE, source.to_string(), &path),
-        BuildError::Input { path, reason } => os_error(py, errno::EINVAL, reason.to_string(), &path),
+        BuildError::Read { path, source } => os_error(py, Errno::STALE, source.to_string(), &path),
+        BuildError::Input { path, reason } => os_error(py, Errno::INVAL, reason.to_string(), &path),
         BuildError::Tree(error) => of_tree(py, error, b"/"),
         BuildError::Write { source, .. } => os_error(py, number(&source), message, &image),
-        BuildError::TooLarge(_) => os_error(py, errno::EFBIG, message, &image),
+        BuildError::TooLarge(_) => os_error(py, Errno::FBIG, message, &image),
         BuildError::Codec(_) => PyMemoryError::new_err(message),
         BuildError::Interrupted => interrupted(),
         BuildError::Internal(_) => PyRuntimeError::new_err(message),
@@ -135,11 +116,11 @@ fn of_output(py: Python<'_>, error: OutputError) -> PyErr {
             os_error(py, number(&source), format!("cannot {action}: {}", said(&source)), &bytes(&path))
         }
         OutputError::Exists { path } => {
-            os_error(py, errno::EEXIST, "exists already: overwrite=True replaces it".into(), &bytes(&path))
+            os_error(py, Errno::EXIST, "exists already: overwrite=True replaces it".into(), &bytes(&path))
         }
-        OutputError::NotAName { path } => os_error(py, errno::EISDIR, "not the name of a file".into(), &bytes(&path)),
+        OutputError::NotAName { path } => os_error(py, Errno::ISDIR, "not the name of a file".into(), &bytes(&path)),
         OutputError::NotRegular { path } => {
-            os_error(py, errno::EINVAL, "only a regular file is replaced".into(), &bytes(&path))
+            os_error(py, Errno::INVAL, "only a regular file is replaced".into(), &bytes(&path))
         }
         other => PyRuntimeError::new_err(other.to_string()),
     }
@@ -160,26 +141,26 @@ fn said(error: &io::Error) -> String {
 }
 
 /// The errno of an error, which those that were passed on have no more.
-fn number(error: &io::Error) -> i32 {
+fn number(error: &io::Error) -> Errno {
     let of_kind = || match error.kind() {
-        io::ErrorKind::NotFound => errno::ENOENT,
-        io::ErrorKind::PermissionDenied => errno::EACCES,
-        io::ErrorKind::NotADirectory => errno::ENOTDIR,
-        io::ErrorKind::IsADirectory => errno::EISDIR,
-        io::ErrorKind::InvalidInput => errno::EINVAL,
-        io::ErrorKind::InvalidData => errno::EUCLEAN,
-        io::ErrorKind::StorageFull => errno::ENOSPC,
-        io::ErrorKind::QuotaExceeded => errno::EDQUOT,
-        io::ErrorKind::FileTooLarge => errno::EFBIG,
-        _ => errno::EIO,
+        io::ErrorKind::NotFound => Errno::NOENT,
+        io::ErrorKind::PermissionDenied => Errno::ACCESS,
+        io::ErrorKind::NotADirectory => Errno::NOTDIR,
+        io::ErrorKind::IsADirectory => Errno::ISDIR,
+        io::ErrorKind::InvalidInput => Errno::INVAL,
+        io::ErrorKind::InvalidData => Errno::UCLEAN,
+        io::ErrorKind::StorageFull => Errno::NOSPC,
+        io::ErrorKind::QuotaExceeded => Errno::DQUOT,
+        io::ErrorKind::FileTooLarge => Errno::FBIG,
+        _ => Errno::IO,
     };
-    error.raw_os_error().unwrap_or_else(of_kind)
+    Errno::from_io_error(error).unwrap_or_else(of_kind)
 }
 
 /// `OSError(errno, message, filename)`, which Python makes the subclass of the number.
-fn os_error(py: Python<'_>, number: i32, message: String, path: &[u8]) -> PyErr {
+fn os_error(py: Python<'_>, number: Errno, message: String, path: &[u8]) -> PyErr {
     match text(py, path) {
-        Ok(path) => PyOSError::new_err((number, message, path.unbind())),
+        Ok(path) => PyOSError::new_err((number.raw_os_error(), message, path.unbind())),
         Err(error) => error,
     }
 }
