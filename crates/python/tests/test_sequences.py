@@ -29,7 +29,19 @@ def test_an_index_is_a_sequence_of_its_paths(image: kilnfs.Image) -> None:
     for row, path in enumerate(paths):
         assert path in index and index.index(path) == row and index.count(path) == 1
     # Neither other ways to write a path, nor what no row has, nor what is no text.
-    for other in ["/a/1.txt", "a//1.txt", "link/1.txt", "a", "", "a/9.txt", "nothing/1.txt", "top/1", b"a/1.txt", 0, None]:
+    for other in [
+        "/a/1.txt",
+        "a//1.txt",
+        "link/1.txt",
+        "a",
+        "",
+        "a/9.txt",
+        "nothing/1.txt",
+        "top/1",
+        b"a/1.txt",
+        0,
+        None,
+    ]:
         assert other not in index and index.count(other) == 0, other  # type: ignore[operator]
         with pytest.raises(ValueError, match="no row"):
             index.index(other)

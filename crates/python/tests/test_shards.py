@@ -16,6 +16,7 @@ import kilnfs
 import packing
 import pytest
 from kilnfs import shards
+from kilnfs._locality import LocalityBatches
 from kilnfs.shards._group import group_key, hash_shard, path_key
 from kilnfs.shards._manifest import Manifest
 from kilnfs.shards._pack import _fetched
@@ -110,8 +111,6 @@ def test_errors_are_those_of_an_image(source: Path, tmp_path: Path, by: str) -> 
         with pytest.raises(error) as raised:
             call()
         assert raised.value.filename, raised.value
-    with pytest.raises(OSError, match="shard_index"):
-        image.index()
     image.close()
     with pytest.raises(ValueError, match="closed"):
         image.read("groups/1.jpg")
@@ -132,6 +131,87 @@ def test_samples_have_numbers(source: Path, tmp_path: Path, by: str) -> None:
             image.read_sample(outside)
     with pytest.raises(FileNotFoundError):
         image.find("groups/nothing")
+
+
+def last_letter(path: str) -> str:
+    return path[-1]
+
+
+@pytest.mark.parametrize("by", BY)
+def test_an_index_has_a_table_for_each_open_shard(source: Path, tmp_path: Path, by: str) -> None:
+    for link in ["class-1/absolute", "groups/chain", "symlink"]:
+        # A file by another name has a row where both lie in one shard.
+        (source / link).unlink()
+    image = shards.open(made(source, tmp_path / "shards", by=by), window=2)
+    kilnfs.pack(source, tmp_path / "whole.erofs")
+    whole = kilnfs.open(tmp_path / "whole.erofs")
+    for options in [
+        {},
+        {"extensions": ".txt", "group": "parent"},
+        {"root": "groups", "glob": "1*"},
+        {"root": "/to-dir/", "group": 1},
+        {"group": last_letter},
+        {"extensions": [".none"], "group": 1},
+    ]:
+        index, expected = image.index(**options), whole.index(**options)  # type: ignore[arg-type]
+        paths = list(index)
+        assert sorted(paths) == sorted(expected) and len(paths) == len(index)
+        assert index.classes == expected.classes
+        assert (index.labels is None) == (expected.labels is None), options
+        for row, path in enumerate(paths):
+            other = expected.find(path)
+            assert index.find(path) == row and path in index and index.sizes[row] == expected.sizes[other]
+            if index.labels is not None and expected.labels is not None:
+                assert index.labels[row] == expected.labels[other]
+            assert image.read(index.nids[row]) == whole.read(path)
+        rows = random.Random(3).choices(range(len(index)), k=50) if paths else []
+        batch = image.read_many(index, rows=rows)
+        assert [bytes(part) for part in batch] == [whole.read(paths[row]) for row in rows]
+        assert bytes(batch.data) == b"".join(whole.read(paths[row]) for row in rows)
+        assert list(batch.offsets)[-1] == sum(batch.sizes) == len(batch.data)
+        again = pickle.loads(pickle.dumps((index, batch)))
+        assert list(again[0]) == paths and bytes(again[1].data) == bytes(batch.data)
+        # Tables go with their shards.
+        assert sum(len(shard.indexes) for shard in image._window._opened.shards.values()) <= 2 * 6
+        assert len(image._window) <= 2
+        for shard in range(len(image.manifest)):
+            table = index.shard(shard)
+            assert [table.path(row) for row in range(len(table))] == [paths[row] for row in index.rows(shard)]
+    with pytest.raises(FileNotFoundError):
+        image.index("nothing")
+    with pytest.raises(NotADirectoryError):
+        image.index("groups/1.jpg")
+    with pytest.raises(OSError, match="other shards"):
+        made(source, tmp_path / "other", by=by, seed=2, shard_bytes=50_000)
+        image.index().bind(shards.open(str(tmp_path / "other" / "manifest.json")))
+
+
+@pytest.mark.parametrize("by", BY)
+def test_samples_of_shards_are_those_of_an_image(source: Path, tmp_path: Path, by: str) -> None:
+    manifest = made(source, tmp_path / "shards", by=by)
+    kilnfs.pack(source, tmp_path / "whole.erofs")
+    ours, whole = (kilnfs.Samples(place, extensions=".txt") for place in (manifest, str(tmp_path / "whole.erofs")))
+    assert ours.classes == whole.classes and len(ours) == len(whole) > 20
+    order = {path: row for row, (path, _) in enumerate(whole.samples)}
+    rows = [order[path] for path, _ in ours.samples]
+    assert sorted(rows) == list(range(len(whole)))
+    assert list(ours) == [whole[row] for row in rows] and ours[3] == whole[rows[3]]
+    assert ours.__getitems__([5, 1, 5]) == whole.__getitems__([rows[5], rows[1], rows[5]])
+    assert list(pickle.loads(pickle.dumps(ours))) == list(ours)
+    # What one table is needed for is done shard by shard.
+    with pytest.raises(TypeError, match=r"lie in shards: .*index\.shard\(number\)"):
+        LocalityBatches(ours, 4)
+    visited = []
+    for number in range(len(ours.image.manifest)):  # type: ignore[attr-defined]
+        table = ours.files.shard(number)  # type: ignore[attr-defined]
+        one = kilnfs.Samples(ours.image.shard(number), index=table)  # type: ignore[attr-defined]
+        assert one.classes == ours.classes
+        for rows_ in LocalityBatches(one, 4, drop_last=False) if len(one) else ():
+            visited += one.__getitems__(rows_)
+    assert set(visited) == set(ours) and len(visited) - len(ours) < 4 * len(ours.image.manifest), (
+        len(visited),
+        len(ours),
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("by", BY)

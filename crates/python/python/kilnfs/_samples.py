@@ -282,6 +282,9 @@ def chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[
     index: Index = getattr(dataset, "files", dataset)
     if not hasattr(index, "nids"):
         raise TypeError(f"{dataset!r} is neither a dataset of kilnfs nor an index")
+    if hasattr(index, "shard"):
+        way = "visit one after the other, each as a dataset with index=index.shard(number)"
+        raise TypeError(f"{dataset!r}: its samples lie in shards: {way}")
     rows: Sequence[int] | None = None
     for indices in reversed(chain):
         rows = [int(row) for row in indices] if rows is None else [rows[row] for row in indices]

@@ -18,20 +18,35 @@ if TYPE_CHECKING:
     from ._manifest import Manifest, ManifestError, finish
     from ._pack import pack
     from ._plan import PlanEntry, plan
+    from ._sharded_batch import ShardedBatch
     from ._sharded_image import ShardedImage, open
+    from ._sharded_index import ShardedIndex
 
 _MODULES = {
     "Manifest": "_manifest",
     "ManifestError": "_manifest",
     "PlanEntry": "_plan",
+    "ShardedBatch": "_sharded_batch",
     "ShardedImage": "_sharded_image",
+    "ShardedIndex": "_sharded_index",
     "finish": "_manifest",
     "open": "_sharded_image",
     "pack": "_pack",
     "plan": "_plan",
 }
 
-__all__ = ["Manifest", "ManifestError", "PlanEntry", "ShardedImage", "finish", "open", "pack", "plan"]
+__all__ = [
+    "Manifest",
+    "ManifestError",
+    "PlanEntry",
+    "ShardedBatch",
+    "ShardedImage",
+    "ShardedIndex",
+    "finish",
+    "open",
+    "pack",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
-from bisect import bisect_right
-from collections import OrderedDict
+from functools import cached_property
 from hashlib import blake2b
-from stat import S_IFDIR, S_IFMT, S_ISLNK
-from threading import Lock
+from stat import S_IFDIR
 from typing import TYPE_CHECKING, Any
 
 from .._names import decode, encode, failure, is_absence
 from .._verbs_os import OsVerbs
 from .._verbs_zip import ZipVerbs
-from ._group import group_key, hash_shard, path_key
-from ._manifest import DIRECTORIES_MAX_LEN, Manifest, ManifestError, read_manifest
-from ._plan import _digest
-from ._store import store_of
+from ._manifest import read_manifest
+from ._shard_tree import DIRECTORY, NID_BITS, ShardTree
+from ._sharded_batch import ShardedBatch
+from ._sharded_index import IndexChoice, ShardedIndex
+from ._window import ShardWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-    from typing import Self, TypeVar
+    from typing import Literal, Self, TypeVar
 
     from typing_extensions import Buffer
 
     from .._image import Image
-    from .._names import What
+    from .._names import Name, What
     from .._native import Index
     from .._path import Path
     from .._reports import CheckReport, Cost, Extent
+    from ._manifest import Manifest
 
     T = TypeVar("T")
     _Verbs = Image
@@ -46,14 +46,7 @@ else:
 
 WINDOW = 8
 """Shards that are open at once unless something else is asked for."""
-_LINKS_MAX = 40
-"""As many symbolic links in a path as Linux follows."""
 _IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap"))
-_NID_BITS = 64
-_DIRECTORY = 1 << 96
-"""Number of a file: that of its shard above the nid there. Number of a directory: its place in the list above
-this.
-"""
 
 
 def open(
@@ -97,11 +90,9 @@ class ShardedImage(_Verbs):
 
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
         self.manifest = manifest
-        self._place, self._window, self._absolute, self._options = place, window, absolute, options
-        self._first_keys = [path_key(first) for first in manifest.first]
-        self._tree: _Directories | None = None
-        self._open = _Window(0)
-        self._is_closed = False
+        self._place, self._absolute, self._options = place, absolute, options
+        self._window = ShardWindow(place, manifest, window, options)
+        self._tree = ShardTree(place, manifest, self._window, _storage_options(options))
 
     # what it is
 
@@ -113,7 +104,7 @@ class ShardedImage(_Verbs):
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._is_closed
+        return self._window.closed
 
     @property
     def uuid(self) -> bytes:
@@ -126,11 +117,10 @@ class ShardedImage(_Verbs):
 
     def close(self) -> None:
         """Methods raise ValueError from now on. Memory that was given out stays valid."""
-        self._is_closed = True
-        self._open = _Window(0)
+        self._window.close()
 
     def __enter__(self) -> Self:
-        self._check_open()
+        self._window.check_open()
         return self
 
     def __exit__(
@@ -139,20 +129,20 @@ class ShardedImage(_Verbs):
         self.close()
 
     def __repr__(self) -> str:
-        state = ", closed" if self._is_closed else ""
+        state = ", closed" if self.closed else ""
         return f"<kilnfs.shards.ShardedImage {self._place!r} of {len(self.manifest)} shards{state}>"
 
     def __reduce__(self) -> tuple[Callable[..., ShardedImage], tuple[object, ...]]:
-        self._check_open()
-        return _reopen, (self._place, self._window, self._absolute, self._options, self.uuid)
+        self._window.check_open()
+        return _reopen, (self._place, self._window.size, self._absolute, self._options, self.uuid)
 
     def stats(self) -> dict[str, int]:
         """The counters of the shards that are open, added up, and how many are."""
         total: dict[str, int] = {}
-        for image in self._open.images():
+        for image in self._window.images():
             for name, count in image.stats().items():
                 total[name] = total.get(name, 0) + count
-        return {**total, "shards_open": len(self._open)}
+        return {**total, "shards_open": len(self._window)}
 
     @property
     def root(self) -> Path:
@@ -182,27 +172,19 @@ class ShardedImage(_Verbs):
 
     def locate(self, number: int) -> tuple[int, int]:
         """Shard of a sample, and its row in the index of that shard: a binary search."""
-        if not 0 <= number < len(self):
-            raise IndexError(f"sample {number} of {len(self)}")
-        ends = self.manifest.sample_ends
-        shard = bisect_right(ends, number)
-        return shard, number - (ends[shard - 1] if shard else 0)
+        return self._samples.locate(number)
 
     def shard(self, number: int) -> Image:
         """The image of a shard, opened if it is not in the window."""
-        return self._shard(number).image
+        return self._window.get(number).image
 
     def shard_index(self, number: int) -> Index:
         """The index of a shard's samples, made when it is first asked for and dropped with the shard."""
-        opened = self._shard(number)
-        if opened.index is None:
-            index = opened.image.index()
-            samples = self.manifest.sample_ends[number] - (self.manifest.sample_ends[number - 1] if number else 0)
-            if len(index) != samples:
-                message = f"shards[{number}].samples = {samples}: {opened.image.name} has {len(index)}"
-                raise ManifestError(f"{self._place}: {message}")
-            opened.index = index
-        return opened.index
+        return self._samples.shard(number)
+
+    @cached_property
+    def _samples(self) -> ShardedIndex:
+        return ShardedIndex.of_all(self)
 
     def sample_path(self, number: int) -> str:
         """The path of a sample."""
@@ -214,42 +196,28 @@ class ShardedImage(_Verbs):
         shard, row = self.locate(number)
         return self.shard(shard).read(self.shard_index(shard).nids[row])
 
-    def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> list[memoryview]:
+    def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> ShardedBatch:
         """Contents of samples in the order in which they were asked for; each shard is read once, in stored order."""
-        by_shard: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for place, number in enumerate(numbers):
-            shard, row = self.locate(number)
-            by_shard.setdefault(shard, []).append((place, row))
-            count += 1
-        found: list[memoryview] = [memoryview(b"")] * count
-        for shard, rows in sorted(by_shard.items()):
-            batch = self.shard(shard).read_many(self.shard_index(shard), rows=[row for _, row in rows], threads=threads)
-            for idx, (place, _) in enumerate(rows):
-                found[place] = batch[idx]
-        return found
+        return self.read_many(self._samples, rows=numbers, threads=threads)
 
     def find(self, path: Any) -> int:
         """The number of the sample at a path. FileNotFoundError where none has it."""
-        raw = b"/".join(_names(encode(path)))
-        shard = self._shard_of(raw)
-        row = self.shard_index(shard).find(raw)
-        return row + (self.manifest.sample_ends[shard - 1] if shard else 0)
+        return self._samples.find(path)
 
     # primitives of the methods of an image
 
     def _lookup(self, what: What, follow: bool) -> int:
         if isinstance(what, int):
             return what
-        return self._resolve(encode(what), follow)
+        return self._tree.resolve(encode(what), follow)
 
     def _stat(self, what: What, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]:
         number = self._lookup(what, follow)
-        if number < _DIRECTORY:
+        if number < DIRECTORY:
             (mode, _, *rest), more = self._shard_file(number, what, lambda image, nid: image._stat(nid, False))
             return (mode, number, *rest), more
         path = self._directory(number)
-        for image in self._shards_with(path):
+        for image in self._tree.images_with(path):
             try:
                 (mode, _, device, _, *rest), more = image._stat(b"/" + path, False)
             except OSError as error:
@@ -257,24 +225,24 @@ class ShardedImage(_Verbs):
                     continue
                 raise
             # Each shard knows the directories that lead to its own files.
-            return (mode, number, device, 2 + len(self._directories().children(path)), *rest), more
+            return (mode, number, device, 2 + len(self._tree.directories.children(path)), *rest), more
         raise failure(errno.ENOENT, _shown(what), self.name)
 
     def _listdir(self, what: What) -> list[tuple[bytes, int, int]]:
         number = self._lookup(what, True)
-        if number < _DIRECTORY:
+        if number < DIRECTORY:
             raise failure(errno.ENOTDIR, _shown(what), self.name)
         path = self._directory(number)
-        tree = self._directories()
-        listed = [(name, _DIRECTORY | place, S_IFDIR) for name, place in tree.children(path)]
-        for shard in self._candidates(path):
+        tree = self._tree.directories
+        listed = [(name, DIRECTORY | place, S_IFDIR) for name, place in tree.children(path)]
+        for shard in self._tree.candidates(path):
             try:
-                entries = self._shard(shard).image._listdir(b"/" + path)
+                entries = self._window.get(shard).image._listdir(b"/" + path)
             except OSError as error:
                 if is_absence(error):
                     continue
                 raise
-            listed += [(name, shard << _NID_BITS | nid, kind) for name, nid, kind in entries if kind != S_IFDIR]
+            listed += [(name, shard << NID_BITS | nid, kind) for name, nid, kind in entries if kind != S_IFDIR]
         return sorted(listed)
 
     def _readlink(self, what: What) -> bytes:
@@ -298,24 +266,27 @@ class ShardedImage(_Verbs):
         """The contents of a file, read-only, without a copy where possible."""
         return self._of_file(what, True, errno.EISDIR, lambda image, nid: image.view(nid, start, stop))
 
-    def read_many(self, what: Iterable[What], *, threads: int | None = None) -> list[memoryview]:  # type: ignore[override]
-        """Contents of many files, by path, in the order in which they were asked for. By number: `read_samples`."""
-        by_shard: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for place, one in enumerate(what):
-            number = self._lookup(one, True)
-            if number >= _DIRECTORY:
-                raise failure(errno.EISDIR, _shown(one), self.name)
-            by_shard.setdefault(number >> _NID_BITS, []).append((place, number & (1 << _NID_BITS) - 1))
-            count += 1
-        found: list[memoryview] = [memoryview(b"")] * count
-        for shard, nids in sorted(by_shard.items()):
-            from array import array
+    def read_many(  # type: ignore[override]
+        self, what: Iterable[What] | ShardedIndex, *, rows: Iterable[int] | None = None, threads: int | None = None
+    ) -> ShardedBatch:
+        """Contents of many files in the order in which they were asked for; each shard is read once, in stored order.
 
-            batch = self.shard(shard).read_many(array("Q", (nid for _, nid in nids)), threads=threads)
-            for idx, (place, _) in enumerate(nids):
-                found[place] = batch[idx]
-        return found
+        `what` is paths, or an index of these shards, of which `rows` chooses some.
+        """
+        if isinstance(what, ShardedIndex):
+            if what.image is not self:
+                what = what.bind(self)
+            chosen = range(len(what)) if rows is None else rows
+            return ShardedBatch.read(self, (what.number(row) for row in chosen), threads)
+        if rows is not None:
+            raise TypeError("rows: of an index, and paths were given")
+        numbers = []
+        for one in what:
+            number = self._lookup(one, True)
+            if number >= DIRECTORY:
+                raise failure(errno.EISDIR, _shown(one), self.name)
+            numbers.append(number)
+        return ShardedBatch.read(self, numbers, threads)
 
     def extents(self, path: What) -> list[Extent]:
         """Where the contents of a file are stored in its shard, piece by piece."""
@@ -325,13 +296,29 @@ class ShardedImage(_Verbs):
         """What reading a range of a file costs."""
         return self._of_file(path, True, errno.EISDIR, lambda image, nid: image.explain(nid, start, stop))
 
-    def index(self, *args: object, **options: object) -> Index:
-        """Not offered: an index of all samples would have the size that shards are made to avoid. See
-        `shard_index`.
-        """
-        import io
+    def index(  # type: ignore[override]
+        self,
+        root: Name = "/",
+        *,
+        glob: str | bytes | None = None,
+        extensions: str | bytes | Sequence[str | bytes] | None = None,
+        group: Literal["parent"] | int | Callable[[str], str] | None = None,
+        threads: int | None = None,
+    ) -> ShardedIndex:
+        """The regular files below a directory, as `Image.index` chooses and groups them: those of the first shard in
+        path order, then those of the second.
 
-        raise io.UnsupportedOperation("index: a data set of shards has an index per shard: shard_index(number)")
+        What all have in common stays in memory: how many files each shard has, and the names of the classes. The table
+        of a shard is made when one of its rows is asked for, and dropped when the shard leaves the window. To count
+        files and classes, this opens each shard once, unless it is asked for all files without classes.
+        """
+        choice = IndexChoice(
+            encode(root),
+            glob,
+            extensions if isinstance(extensions, (str, bytes, type(None))) else tuple(extensions),
+            group,
+        )
+        return ShardedIndex.chosen(self, choice, threads)
 
     def check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> CheckReport:
         """Check one shard after the other. The report of the first that has problems, else that of the last.
@@ -364,107 +351,26 @@ class ShardedImage(_Verbs):
             report = image._extract(chosen, target, policy=policy, threads=threads, progress=progress)
         return report
 
-    # where things are
-
-    def _resolve(self, path: bytes, follow: bool) -> int:
-        """The number of what is at a path."""
-        self._check_open()
-        todo = path.split(b"/")[::-1]
-        resolved: list[bytes] = []
-        links = 0
-        tree = self._directories()
-        while todo:
-            name = todo.pop()
-            if name in (b"", b"."):
-                continue
-            if name == b"..":
-                del resolved[-1:]
-                continue
-            here = b"/".join((*resolved, name))
-            if tree.find(here) is not None:
-                resolved.append(name)
-                continue
-            number, target = self._file_at(here, path)
-            # What is behind a slash has to be a directory.
-            is_last = not todo
-            if target is None or (is_last and not follow):
-                if is_last:
-                    return number
-                raise failure(errno.ENOTDIR, decode(path), self.name)
-            links += 1
-            if links > _LINKS_MAX:
-                raise failure(errno.ELOOP, decode(path), self.name)
-            if target.startswith(b"/"):
-                resolved.clear()
-            todo += target.split(b"/")[::-1]
-        place = tree.find(b"/".join(resolved))
-        assert place is not None, "each directory on the way was found"
-        return _DIRECTORY | place
-
-    def _file_at(self, here: bytes, path: bytes) -> tuple[int, bytes | None]:
-        """The number of a file that is no directory, and its target if it is a link."""
-        shard = self._shard_of(here)
-        image = self._shard(shard).image
-        try:
-            nid = image._lookup(b"/" + here, False)
-            mode = image._stat(nid, False)[0][0]
-        except OSError as error:
-            if is_absence(error):
-                raise failure(error.errno or errno.ENOENT, decode(path), self.name) from None
-            raise
-        if S_IFMT(mode) == S_IFDIR:
-            # A shard has a directory that the list does not have: they do not belong together.
-            raise failure(errno.EUCLEAN, decode(here), self.name, "a directory that is not in the list of directories")
-        return shard << _NID_BITS | nid, image._readlink(nid) if S_ISLNK(mode) else None
-
-    def _shard_of(self, path: bytes) -> int:
-        """The shard that has the file at a path, if any has."""
-        manifest = self.manifest
-        if manifest.by == "hash":
-            return hash_shard(group_key(path), manifest.seed, len(manifest))
-        return max(0, bisect_right(self._first_keys, path_key(path)) - 1)
-
-    def _candidates(self, directory: bytes) -> Iterator[int]:
-        """Shards that may have files of a directory."""
-        count = len(self.manifest)
-        if self.manifest.by == "hash":
-            yield from range(count)
-            return
-        key = tuple((part, b"") for part in directory.split(b"/")) if directory else ()
-        first = max(0, bisect_right(self._first_keys, key) - 1)
-        for number in range(first, count):
-            if number > first and self._first_keys[number][: len(key)] > key:
-                return
-            yield number
-
-    def _shards_with(self, directory: bytes) -> Iterator[Image]:
-        """Images that may have a directory: those that are open come first."""
-        candidates = list(self._candidates(directory))
-        # An empty directory is a member itself.
-        candidates.append(self._shard_of(directory))
-        for number in sorted(candidates, key=lambda number: number not in self._open):
-            yield self._shard(number).image
-
     def _with_attributes(self, what: What, follow: bool, call: Callable[[Image, Any], T]) -> T:
         number = self._lookup(what, follow)
-        if number < _DIRECTORY:
+        if number < DIRECTORY:
             return self._shard_file(number, what, call)
         path = self._directory(number)
-        for image in self._shards_with(path):
+        for image in self._tree.images_with(path):
             if _has(image, path):
                 return call(image, b"/" + path)
         raise failure(errno.ENOENT, _shown(what), self.name)
 
     def _of_file(self, what: What, follow: bool, directory_error: int, call: Callable[[Image, int], T]) -> T:
         number = self._lookup(what, follow)
-        if number >= _DIRECTORY:
+        if number >= DIRECTORY:
             raise failure(directory_error, _shown(what), self.name)
         return self._shard_file(number, what, call)
 
     def _shard_file(self, number: int, what: What, call: Callable[[Image, int], T]) -> T:
-        image = self._shard(number >> _NID_BITS).image
+        image = self._window.get(number >> NID_BITS).image
         try:
-            return call(image, number & (1 << _NID_BITS) - 1)
+            return call(image, number & (1 << NID_BITS) - 1)
         except OSError as error:
             # The shard knows a nid.
             if not isinstance(what, int):
@@ -472,112 +378,7 @@ class ShardedImage(_Verbs):
             raise
 
     def _directory(self, number: int) -> bytes:
-        return self._directories().path(number ^ _DIRECTORY)
-
-    def _directories(self) -> _Directories:
-        if self._tree is None:
-            manifest = self.manifest
-            url, _, name = manifest.directories.rpartition("/")
-            listed = store_of(url, _storage_options(self._options)).read(name, DIRECTORIES_MAX_LEN)
-            if _digest(listed) != manifest.directories_digest:
-                reason = f"not that of {manifest.directories}"
-                raise ManifestError(f"{self._place}: directories_digest = {manifest.directories_digest!r}: {reason}")
-            self._tree = _Directories(listed)
-        return self._tree
-
-    def _shard(self, number: int) -> _OpenShard:
-        self._check_open()
-        if self._open.pid != os.getpid():
-            # A forked process shares no lock, and no cache, with the one it comes from.
-            self._open = _Window(self._window)
-        return self._open.get(number, lambda: self._open_shard(number))
-
-    def _open_shard(self, number: int) -> _OpenShard:
-        import kilnfs
-
-        name, uuid = self.manifest.names[number], self.manifest.uuids[number]
-        image = kilnfs.open(name, **self._options)
-        if image.uuid.hex() != uuid.replace("-", ""):
-            found = image.uuid.hex()
-            image.close()
-            message = f"shards[{number}].uuid = {uuid!r}: {name} is another image, with the UUID {found}"
-            raise failure(errno.ESTALE, None, self._place, f"{self._place}: {message}")
-        return _OpenShard(image)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ValueError(f"the shards of {self._place!r} are closed")
-
-
-class _OpenShard:
-    __slots__ = ("image", "index")
-
-    def __init__(self, image: Image) -> None:
-        self.image = image
-        self.index: Index | None = None
-
-
-class _Window:
-    """The shards that this process has open, the one that was used least recently first."""
-
-    def __init__(self, size: int) -> None:
-        self.pid = os.getpid() if size else 0
-        self._size = size
-        self._lock = Lock()
-        self._shards: OrderedDict[int, _OpenShard] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._shards
-
-    def images(self) -> list[Image]:
-        with self._lock:
-            return [shard.image for shard in self._shards.values()]
-
-    def get(self, number: int, make: Callable[[], _OpenShard]) -> _OpenShard:
-        with self._lock:
-            shard = self._shards.get(number)
-            if shard is not None:
-                self._shards.move_to_end(number)
-                return shard
-        # Other threads go on meanwhile. Two that want the same shard open it twice, and one of them is kept.
-        made = make()
-        with self._lock:
-            shard = self._shards.setdefault(number, made)
-            self._shards.move_to_end(number)
-            while len(self._shards) > self._size:
-                # Not closed: another thread may read from it, and has it then.
-                self._shards.popitem(last=False)
-            return shard
-
-
-class _Directories:
-    """All directories of a tree, by path and by number."""
-
-    def __init__(self, listed: bytes) -> None:
-        # The root is the first.
-        self._paths = [b"", *listed.split(b"\0")[:-1]]
-        self._places = {path: place for place, path in enumerate(self._paths)}
-        self._children: dict[bytes, list[tuple[bytes, int]]] | None = None
-
-    def find(self, path: bytes) -> int | None:
-        return self._places.get(path)
-
-    def path(self, place: int) -> bytes:
-        return self._paths[place]
-
-    def children(self, path: bytes) -> list[tuple[bytes, int]]:
-        """Names and numbers of the directories in one."""
-        if self._children is None:
-            children: dict[bytes, list[tuple[bytes, int]]] = {}
-            for place, one in enumerate(self._paths):
-                if one:
-                    parent, _, name = one.rpartition(b"/")
-                    children.setdefault(parent, []).append((name, place))
-            self._children = children
-        return self._children.get(path, [])
+        return self._tree.directories.path(number ^ DIRECTORY)
 
 
 def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uuid: bytes) -> ShardedImage:
@@ -591,10 +392,6 @@ def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uu
 def _storage_options(options: dict[str, Any]) -> dict[str, Any]:
     """What is for fsspec, of the options of `kilnfs.open`."""
     return {name: value for name, value in options.items() if name not in _IMAGE_OPTIONS}
-
-
-def _names(path: bytes) -> list[bytes]:
-    return [name for name in path.split(b"/") if name not in (b"", b".")]
 
 
 def _has(image: Image, path: bytes) -> bool:

@@ -1,0 +1,91 @@
+"""The contents of many files of several shards."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, overload
+
+from ._shard_tree import NID_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import SupportsIndex
+
+    from ._sharded_image import ShardedImage
+
+
+class ShardedBatch(Sequence[memoryview]):
+    """Contents of many files, in the order in which they were asked for. `batch[i]` is a writable memoryview of file
+    i. It has what `kilnfs.Batch` has; `data` is put together when it is first asked for.
+    """
+
+    def __init__(self, parts: list[memoryview]) -> None:
+        self._parts = parts
+        self._data: memoryview | None = None
+
+    @classmethod
+    def read(cls, image: ShardedImage, numbers: Iterable[int], threads: int | None) -> ShardedBatch:
+        """Files by their numbers: each shard is read once, in stored order."""
+        by_shard: dict[int, list[tuple[int, int]]] = {}
+        count = 0
+        for place, number in enumerate(numbers):
+            by_shard.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
+            count += 1
+        parts: list[memoryview] = [memoryview(b"")] * count
+        for shard, nids in sorted(by_shard.items()):
+            batch = image.shard(shard).read_many(array("Q", (nid for _, nid in nids)), threads=threads)
+            for idx, (place, _) in enumerate(nids):
+                parts[place] = batch[idx]
+        return cls(parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, i: SupportsIndex) -> memoryview: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[memoryview]: ...
+    def __getitem__(self, i: SupportsIndex | slice) -> memoryview | list[memoryview]:
+        return self._parts[i]
+
+    @property
+    def sizes(self) -> memoryview:
+        """Bytes of each file, 'q'."""
+        return memoryview(array("q", map(len, self._parts)))
+
+    @property
+    def offsets(self) -> memoryview:
+        """Where each file begins in `data`, 'q', and last where the last one ends."""
+        return memoryview(array("q", accumulate(map(len, self._parts), initial=0)))
+
+    @property
+    def data(self) -> memoryview:
+        """All bytes, which may be written to. The files that `batch[i]` gives are then parts of it."""
+        if self._data is None:
+            data = memoryview(bytearray().join(self._parts))
+            ends = list(accumulate(map(len, self._parts), initial=0))
+            self._parts = [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+            self._data = data
+        return self._data
+
+    @property
+    def errors(self) -> dict[int, OSError]:
+        """None: an error ends the call that reads."""
+        return {}
+
+    def tobytes(self, i: int) -> bytes:
+        """The bytes of one file, copied."""
+        return self._parts[i].tobytes()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (self.data.tobytes(), list(self.offsets))
+
+    def __repr__(self) -> str:
+        return f"<kilnfs.shards.ShardedBatch of {len(self)} files, {sum(map(len, self._parts))} bytes>"
+
+
+def _restore(data: bytes, offsets: list[int]) -> ShardedBatch:
+    view = memoryview(bytearray(data))
+    return ShardedBatch([view[start:end] for start, end in zip(offsets, offsets[1:], strict=False)])
