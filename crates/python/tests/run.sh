@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests of kilnfs: a wheel is built and installed into a fresh virtual environment, and everything below tests/ is run with it; with PyTorch in
-# a root of its own, see torch_root.sh.
+# a root of its own, see torch_root.sh; and wheels for Python without a global lock, see free_threaded.sh.
 #
 #   run.sh [ARGUMENTS OF pytest]
 #
@@ -48,6 +48,16 @@ pip install --no-deps "$work"/wheels/kilnfs-*.whl
 installed=$(cd / && "$work/venv/bin/python" -c 'import os, kilnfs; print(os.path.dirname(kilnfs.__file__))')
 "$work/venv/bin/python" -m pytest -q -p no:cacheprovider -c pyproject.toml --rootdir "$package" -o pythonpath= \
     "$installed" "$here" --ignore "$here/with_torch" "$@"
+
+# Wheels for Python without a global lock, with the Pythons that can be had.
+status=0
+MATURIN=$work/venv/bin/maturin "$here/free_threaded.sh" test >"$work/free-threaded.log" 2>&1 || status=$?
+grep '^SKIP: ' "$work/free-threaded.log" | sed 's/^SKIP: //' | while read -r reason; do skip "$reason"; done
+case $status in
+0) grep 'passed' "$work/free-threaded.log" ;;
+77) ;;
+*) cat "$work/free-threaded.log" && exit "$status" ;;
+esac
 
 # Another Python has other packages, but this one.
 mkdir "$work/only"

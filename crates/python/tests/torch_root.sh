@@ -8,6 +8,7 @@
 #   torch_root.sh versions
 #
 #   KILN_TORCH_ROOT=DIR              default: kiln-torch below XDG_CACHE_HOME or ~/.cache
+#   KILN_ROOT_PACKAGES="NAME..."     other packages than PyTorch's, for another root: free_threaded.sh has one
 #
 # Exit code 77 with "SKIP:" and the reason where it cannot be had. Needs apt and dpkg-deb to fetch, unshare and chroot to run: as root, or with
 # user namespaces. A changed root (and not the other root's ld.so called by its name) lets processes start Python anew by sys.executable, as
@@ -15,7 +16,8 @@
 set -euo pipefail
 root=${KILN_TORCH_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/kiln-torch}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-packages=(python3-torch python3-torchvision python3-numpy python3-pil python3-pytest python3-typing-extensions dash bash coreutils)
+read -ra packages <<<"${KILN_ROOT_PACKAGES:-python3-torch python3-torchvision python3-numpy python3-pil python3-pytest python3-typing-extensions}"
+packages+=(dash bash coreutils)
 
 absent() {
     echo "SKIP: ${0##*/}: $*"
@@ -57,6 +59,7 @@ CONF
     mkdir -p "$to"/{etc,proc,sys,dev,tmp,var/tmp}
     echo 'root:x:0:0:root:/:/bin/sh' >"$to/etc/passwd"
     echo 'root:x:0:' >"$to/etc/group"
+    [[ " ${packages[*]} " == *" python3-torch "* ]] || return 0
     # torchdata (StatefulDataLoader) is in no suite; it is pure Python. Its tests are skipped where it cannot be had.
     local python
     python=$(find "$to/usr/lib" -maxdepth 1 -name 'python3.*' | sort -V | tail -1)
@@ -110,5 +113,5 @@ versions)
     run python3 -c 'import sys, torch, torchvision, numpy, PIL; print("Python", sys.version.split()[0], "torch", torch.__version__,
         "torchvision", torchvision.__version__, "numpy", numpy.__version__, "Pillow", PIL.__version__)'
     ;;
-*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
