@@ -6,7 +6,7 @@
 #
 #   PYTHON=python3.13        the interpreter, 3.11 or newer
 #   KILN_WHEEL_PROFILE=release   how the wheel is built; "dev" by default, which shares what `cargo test` has built
-#   KILN_LONG=1              with pandas, pyarrow, datasets, zarr, dask and ray, too
+#   KILN_LONG=1              with pandas, pyarrow, datasets, zarr, dask, ray and a server of S3 objects, too
 #   KILN_SKIP_LOG=FILE       gets a line for each part that was skipped
 #
 # Exit code 77 with "SKIP:" and the reason where there is no interpreter, or nothing can be fetched.

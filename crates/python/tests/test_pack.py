@@ -375,3 +375,18 @@ def test_names_of_any_bytes_are_packed(tmp_path: Path) -> None:
     with open(os.path.join(source, name), "wb") as file:
         file.write(b"1")
     assert pack(source, tmp_path / "image", order=[name, name.decode("utf-8", "surrogateescape")]).warnings == ()
+
+
+def test_ctrl_c_ends_the_wait_for_a_fifo(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "out").mkdir()
+    for call in ("kilnfs.pack('fifo', 'out/image')", "kilnfs.estimate('fifo')", "kilnfs.Builder().add_tree('fifo')"):
+        code = f"import kilnfs, kilnfs._native; print(1, flush=True); {call}"
+        with subprocess.Popen(
+            [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"1\n"
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=120)
+        assert child.returncode == -signal.SIGINT and b"KeyboardInterrupt" in said, said
+        assert os.listdir(tmp_path / "out") == []
