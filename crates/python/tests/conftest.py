@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import kilnfs
 COMPRESSIONS = {"plain": ["--preset", "plain"], "lz4": ["-z", "lz4"], "zstd": ["-z", "zstd,3"]}
 RAW_NAME = b"raw-\xff\xfe\x80"
 """A name that is no UTF-8."""
+
+# A shell starts its background jobs with SIGINT ignored, and the programs that tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pack(source: os.PathLike[str] | str, image: os.PathLike[str] | str, *options: str) -> None:
