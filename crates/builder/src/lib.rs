@@ -50,5 +50,6 @@ pub use output::place::Place;
 pub use output::spool::{CopyError, Spool};
 pub use output::unfinished::remove_unfinished;
 pub use output::{Blob, Out, Output};
+pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use summary::{CompressionUse, Summary};
 pub use tree::Tree;

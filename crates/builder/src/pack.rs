@@ -6,6 +6,7 @@ pub(crate) mod device;
 pub(crate) mod fill;
 pub(crate) mod inline_tails;
 pub(crate) mod jobs;
+pub(crate) mod refill;
 pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 

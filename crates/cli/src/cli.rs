@@ -37,6 +37,8 @@ pub enum Command {
     Extract(crate::extract::Args),
     Export(crate::export::Args),
     Convert(crate::convert::Args),
+    Delta(crate::delta::make::Args),
+    Apply(crate::delta::apply::Args),
     Oci(crate::oci::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),

@@ -3,6 +3,7 @@
 use crate::process::memory;
 use kiln_builder::{BuildError, OutputError};
 use kiln_codec::CodecError;
+use kiln_delta::DeltaError;
 use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_read::ReadError;
@@ -50,6 +51,9 @@ pub enum Failure {
     /// Trees could not be compared.
     #[error("{0}")]
     Diff(DiffError),
+    /// A patch could not be made or applied.
+    #[error("{}: {source}", path.display())]
+    Delta { path: PathBuf, source: DeltaError },
     /// Some files could not be compared, and it has been said which.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),

@@ -7,6 +7,7 @@
 mod cli;
 mod console;
 mod convert;
+mod delta;
 mod dropin;
 mod exit;
 mod export;
@@ -109,6 +110,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Extract(args) => extract::run(&args),
         Command::Export(args) => export::run(args),
         Command::Convert(args) => convert::run(&args),
+        Command::Delta(args) => delta::make::run(&args),
+        Command::Apply(args) => delta::apply::run(&args),
         Command::Oci(args) => oci::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),

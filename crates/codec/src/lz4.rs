@@ -16,6 +16,7 @@ unsafe extern "C" {
         level: c_int,
     ) -> c_int;
     fn LZ4_sizeofStateHC() -> c_int;
+    fn LZ4_versionNumber() -> c_int;
     fn LZ4_decompress_safe(src: *const c_char, dst: *mut c_char, src_len: c_int, dst_len: c_int) -> c_int;
     fn LZ4_decompress_safe_partial(
         src: *const c_char,
@@ -24,6 +25,12 @@ unsafe extern "C" {
         want_len: c_int,
         dst_len: c_int,
     ) -> c_int;
+}
+
+/// The version of liblz4.
+pub(crate) fn library_version() -> u32 {
+    // SAFETY: takes nothing and returns a constant.
+    (unsafe { LZ4_versionNumber() }) as u32
 }
 
 /// Plain bytes whose encoding is estimated at once: what is encoded for that lies on the stack.

@@ -8,6 +8,12 @@ use std::mem;
 /// A MicroLZMA stream has at least this many bytes; liblzma refuses less room.
 const STREAM_MIN_LEN: usize = 6;
 
+/// The version of liblzma.
+pub(crate) fn library_version() -> u32 {
+    // SAFETY: takes nothing and returns a constant.
+    unsafe { ffi::lzma_version_number() }
+}
+
 /// A `lzma_stream`: liblzma keeps a pointer to it, so it is boxed. Its buffers survive from one use to the next.
 struct Stream(Box<ffi::lzma_stream>);
 

@@ -171,6 +171,19 @@ impl Method {
         self.info().windows.as_ref().map(|windows| windows.lens.clone())
     }
 
+    /// Which encoder this is: equal versions give equal streams of equal text and [`Spec`](crate::Spec). The low half is the version of the C
+    /// library that takes part, the high half counts changes of ours.
+    pub fn encoder_version(self) -> u64 {
+        let (ours, library) = match self {
+            Method::Lz4 | Method::Lz4hc => (1, crate::lz4::library_version()),
+            Method::Lzma => (1, crate::lzma::library_version()),
+            // libdeflate does not tell its version.
+            Method::Deflate => (1, 0x0126),
+            Method::Zstd => (1, crate::zstd::library_version()),
+        };
+        ours << 32 | u64::from(library)
+    }
+
     pub(crate) fn has_level(self, level: i32) -> bool {
         let MethodInfo { levels, extra_levels, .. } = self.info();
         levels.contains(&level) || extra_levels.as_ref().is_some_and(|levels| levels.contains(&level))

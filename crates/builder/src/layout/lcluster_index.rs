@@ -165,6 +165,14 @@ pub(crate) fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildE
     Ok(end - body_off)
 }
 
+/// Bytes that the index of a file may take more behind the inode of another one that shares its data.
+const INDEX_SLACK: u64 = 32;
+
+/// Bytes that an inode of `inode_len` bytes and its index leave of a block for the end of the file.
+pub(crate) fn inline_room(inode_len: u64, index_len: u64, block_bits: BlockBits) -> u64 {
+    block_bits.len().saturating_sub(inode_len + index_len + INDEX_SLACK)
+}
+
 /// Bytes from the end of the body at `body_off` of an inode to the end of the header that names a fragment.
 pub(crate) fn fragment_len_behind(body_off: u64) -> u64 {
     align_up(body_off, 8).expect("a small offset") + MAP_HEADER_LEN - body_off

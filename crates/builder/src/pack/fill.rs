@@ -92,8 +92,29 @@ impl Filled {
     }
 }
 
+/// Says before each pcluster whether there shall be more of them.
+pub(crate) type GoOn<'a> = dyn FnMut(&Filled) -> Result<bool, BuildError> + 'a;
+
 /// How much longer than the room beside its inode text may be to be tried there.
 const RATIO_MAX: usize = 16;
+
+/// What all pclusters of an image have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FillForm {
+    pub block_bits: BlockBits,
+    /// Extents are encoded: byte-granular.
+    pub encoded_extents: bool,
+    /// Plain text of one extent at most, in bytes; `None`: what kernels decode.
+    pub extent_max_len: Option<u32>,
+}
+
+impl FillForm {
+    /// That of an image with these options.
+    pub(crate) fn of(options: &BuildOptions) -> Self {
+        let BuildOptions { block_bits, encoded_extents, extent_max_len, .. } = *options;
+        Self { block_bits, encoded_extents, extent_max_len }
+    }
+}
 
 /// Fills pclusters; one for each thread.
 pub(crate) struct PclusterWriter {
@@ -112,17 +133,11 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// An encoder that cannot be made.
-    pub(crate) fn new(spec: &Spec, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(spec: &Spec, form: FillForm) -> Result<Self, BuildError> {
         let pcluster = vec![0; spec.pcluster_len as usize];
-        let extent_max_len = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
-        Ok(Self {
-            encoder: Encoder::new(spec)?,
-            spec: *spec,
-            block_bits: options.block_bits,
-            encoded_extents: options.encoded_extents,
-            extent_max_len,
-            pcluster,
-        })
+        let FillForm { block_bits, encoded_extents, extent_max_len } = form;
+        let extent_max_len = extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
+        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, encoded_extents, extent_max_len, pcluster })
     }
 
     /// Turn `text` into pclusters: encoded extents, or whole blocks whose end goes where `end` says.
@@ -136,9 +151,27 @@ impl PclusterWriter {
         end: End,
         control: &Control<'_>,
     ) -> Result<Filled, BuildError> {
+        let mut go_on = |_: &Filled| control.check().map(|()| true);
         match self.encoded_extents {
-            true => self.units(text, control),
-            false => self.blocks(text, ends_stream, end, control),
+            true => self.units(text, &mut go_on),
+            false => self.blocks(text, ends_stream, end, &mut go_on),
+        }
+    }
+
+    /// As [`PclusterWriter::write`], but before each pcluster, `go_on` sees those that are there, and says whether to go on.
+    ///
+    /// # Errors
+    /// A codec that fails; those of `go_on`.
+    pub(crate) fn write_while(
+        &mut self,
+        text: &[u8],
+        ends_stream: bool,
+        end: End,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Filled, BuildError> {
+        match self.encoded_extents {
+            true => self.units(text, go_on),
+            false => self.blocks(text, ends_stream, end, go_on),
         }
     }
 
@@ -153,19 +186,12 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// A codec that fails; an interruption.
-    fn blocks(
-        &mut self,
-        text: &[u8],
-        ends_stream: bool,
-        end: End,
-        control: &Control<'_>,
-    ) -> Result<Filled, BuildError> {
+    fn blocks(&mut self, text: &[u8], ends_stream: bool, end: End, go_on: &mut GoOn<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        while !rest.is_empty() {
-            // A part of slow compression takes many seconds.
-            control.check()?;
+        // A part of slow compression takes many seconds: whether to go on is asked before each pcluster.
+        while !rest.is_empty() && go_on(&filled)? {
             let is_done = match end {
                 End::Padded => false,
                 End::Inline(room) => room > 0 && self.tail(rest, room, &mut filled)?,
@@ -317,11 +343,13 @@ impl PclusterWriter {
     ///
     /// # Errors
     /// As [`PclusterWriter::blocks`].
-    fn units(&mut self, text: &[u8], control: &Control<'_>) -> Result<Filled, BuildError> {
+    fn units(&mut self, text: &[u8], go_on: &mut GoOn<'_>) -> Result<Filled, BuildError> {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         for unit in text.chunks(self.unit_len()) {
-            control.check()?;
+            if !go_on(&filled)? {
+                break;
+            }
             let encoded = match probe::is_incompressible(unit) {
                 true => None,
                 false => self.encoder.encode(unit, &mut self.pcluster[..unit.len() - 1])?,

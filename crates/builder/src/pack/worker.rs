@@ -12,7 +12,7 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::{BuildOptions, Dedupe};
 use crate::pack::chunks::ChunkText;
-use crate::pack::fill::{End, Filled, PartExtent, PclusterWriter};
+use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
 use crate::pack::jobs::{PackJob, Task};
 use crate::plan::analysis::skippable;
 use crate::plan::fragments::FragmentStream;
@@ -20,9 +20,6 @@ use crate::plan::text::TextSource;
 use crate::plan::{PackSources, Plan};
 use crate::tree::Content;
 use crate::tree::Tree;
-
-/// Bytes that the index of a file may take more behind the inode of another one that shares its data.
-const INDEX_SLACK: u64 = 32;
 
 /// What became of a part.
 #[derive(Debug)]
@@ -254,9 +251,8 @@ impl<'a> PackWorker<'a> {
         if !self.options.packs_tails() {
             return Ok(0);
         }
-        let shape = self.index_shape(len);
-        let taken = inode_len as u64 + lcluster_index::len_behind(inode_len as u64, shape)? + INDEX_SLACK;
-        Ok(self.block_bits.len().saturating_sub(taken) as usize)
+        let index_len = lcluster_index::len_behind(inode_len as u64, self.index_shape(len))?;
+        Ok(lcluster_index::inline_room(inode_len as u64, index_len, self.block_bits) as usize)
     }
 
     /// The index of a file of `len` bytes whose pclusters lie one behind the other.
@@ -290,7 +286,7 @@ impl<'a> PackWorker<'a> {
         let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = PclusterWriter::new(entry.key(), self.options)?;
+                let filler = PclusterWriter::new(entry.key(), FillForm::of(self.options))?;
                 entry.insert(filler)
             }
         };

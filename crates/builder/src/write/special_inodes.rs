@@ -14,7 +14,7 @@ use crate::layout::{Layout, Run};
 use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::pack::append::{Appender, Destination};
-use crate::pack::fill::{End, PclusterWriter};
+use crate::pack::fill::{End, FillForm, PclusterWriter};
 use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{self, PackOutput, Shape};
 use crate::plan::text::segment_len;
@@ -99,7 +99,7 @@ impl MetadataPacker<'_, '_> {
         let Self { data, options, control } = self;
         let (options, control, block_bits) = (*options, *control, options.block_bits);
         let worker = || {
-            let mut filler = PclusterWriter::new(&spec, options)?;
+            let mut filler = PclusterWriter::new(&spec, FillForm::of(options))?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
                 let output = worker::compress(&mut filler, &text, true, End::Padded, control)?;

@@ -50,6 +50,12 @@ const BLOCK_LEN: usize = 128 << 10;
 /// Magic bytes, descriptor, window: all that our frames have in front of their first block.
 const FRAME_HEADER_LEN: usize = 6;
 
+/// The version of libzstd.
+pub(crate) fn library_version() -> u32 {
+    // SAFETY: takes nothing and returns a constant.
+    unsafe { ffi::ZSTD_versionNumber() }
+}
+
 pub(crate) struct ZstdEncoder {
     context: Context,
     filler: Filler,

@@ -4,6 +4,7 @@ use super::Bytes;
 use crate::exit::Failure;
 use kiln_builder::BuildError;
 use kiln_builder::tree::TreeError;
+use kiln_delta::DeltaError;
 use kiln_format::FormatError;
 use kiln_read::{Defect, ReadError};
 use kiln_sink::SinkError;
@@ -59,6 +60,10 @@ impl ErrorJson {
             }
             Failure::Sink(SinkError::Io { path, .. }) => at(path),
             Failure::Sink(error) => self.sink(error),
+            Failure::Delta { path, source } => {
+                at(path);
+                self.delta(source);
+            }
             Failure::NotEmpty { path } | Failure::Exists { path } => {
                 at(path);
                 self.kind = "exists";
@@ -104,6 +109,22 @@ impl ErrorJson {
                 self.kind = "usage"
             }
             SourceError::Interrupted => self.kind = "signal",
+        }
+    }
+
+    fn delta(&mut self, error: &DeltaError) {
+        match error {
+            DeltaError::Image { source, .. } => self.read(source),
+            DeltaError::NotAPatch(_) | DeltaError::WrongOld { .. } | DeltaError::Journal { .. } => self.kind = "input",
+            DeltaError::Version { .. } | DeltaError::Encoder { .. } => self.kind = "unsupported",
+            DeltaError::Patch(defect) => {
+                (self.kind, self.offset) = ("corrupt", Some(defect.at));
+                (self.record, self.field, self.value) = (Some(defect.record), Some(defect.field), Some(defect.value));
+            }
+            DeltaError::WrongNew => self.kind = "corrupt",
+            DeltaError::Encode(error) => self.build(error),
+            DeltaError::Interrupted => self.kind = "signal",
+            _ => {}
         }
     }
 

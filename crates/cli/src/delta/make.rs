@@ -1,0 +1,152 @@
+//! `kiln delta`
+
+use crate::console::report::{note, print_document};
+use crate::console::size::Human;
+use crate::exit::{Exit, Failure};
+use crate::pack::output::spool_dir;
+use crate::process::signals::Signals;
+use kiln_builder::{AtomicFile, Existing};
+use kiln_delta::{DeltaError, Made, MakeOptions};
+use kiln_read::{FileSource, ReadAt};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Write a patch that makes one image of another one
+///
+/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files' contents, not of compressed bytes:
+/// whoever applies it compresses them as NEW is compressed, which is tried here before the patch relies on it. What compression does not give
+/// again, as in images of other programs, is carried compressed.
+///
+/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one that needs none, and is larger.
+///
+/// Memory: about 500 MiB, and 1/20 of what OLD holds.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln delta v1.erofs v2.erofs v1-v2.patch
+  kiln delta v1.erofs v2.erofs - | ssh host kiln apply v1.erofs - v2.erofs
+  kiln delta --portable v1.erofs v2.erofs v1-v2.patch")]
+pub struct Args {
+    /// The image that receivers have
+    old: PathBuf,
+
+    /// The image that they shall have
+    new: PathBuf,
+
+    /// The patch; - is standard output
+    patch: PathBuf,
+
+    /// Carry compressed bytes only, so that any version of kiln can apply the patch
+    #[arg(long)]
+    portable: bool,
+
+    /// Replace PATCH if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Where a file without a name takes room for the patch in the making
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct MadeJson {
+    format: &'static str,
+    patch_bytes: u64,
+    old_bytes: u64,
+    new_bytes: u64,
+    copied_bytes: u64,
+    encoded_bytes: u64,
+    carried_bytes: u64,
+    literal_bytes: u64,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let to_stdout = args.patch == Path::new("-");
+    if to_stdout && args.json {
+        let message = "the patch goes to standard output, so --json, which prints there, is not possible";
+        return Err(Failure::Usage(message.into()));
+    }
+    let signals = Signals::catch()?;
+    let (old, new) = (open(&args.old)?, open(&args.new)?);
+    let options = MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()) };
+    let make = |out: &mut dyn Write| {
+        let made = kiln_delta::make(&old, &new, out, &options, signals.stop());
+        made.map_err(|error| failure(error, &signals, &args.old, Some(&args.new), &args.patch))
+    };
+    let made = if to_stdout {
+        make(&mut io::stdout().lock())?
+    } else {
+        let existing = if args.force { Existing::Replace } else { Existing::Keep };
+        let file = AtomicFile::create(&args.patch, existing)?;
+        let made = make(&mut BufWriter::new(file.file()))?;
+        file.commit()?;
+        made
+    };
+    if !args.quiet {
+        tell(&made);
+    }
+    if args.json {
+        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal } = made;
+        print_document(&MadeJson {
+            format: "kiln-delta-1",
+            patch_bytes: patch_len,
+            old_bytes: old_len,
+            new_bytes: new_len,
+            copied_bytes: copied,
+            encoded_bytes: encoded,
+            carried_bytes: carried,
+            literal_bytes: literal,
+        })?;
+    }
+    Ok(Exit::Done)
+}
+
+fn tell(made: &Made) {
+    let share = made.patch_len as f64 * 100.0 / made.new_len.max(1) as f64;
+    note(format_args!(
+        "{} for an image of {} ({share:.2} %): {} copied, {} encoded again, {} carried encoded",
+        Human(made.patch_len),
+        Human(made.new_len),
+        Human(made.copied),
+        Human(made.encoded),
+        Human(made.carried),
+    ));
+}
+
+/// Open an image in a file or a block device.
+pub(super) fn open(path: &Path) -> Result<Arc<dyn ReadAt>, Failure> {
+    let source = FileSource::open(path);
+    let source = source.map_err(|source| Failure::Read { image: path.to_owned(), source })?;
+    Ok(Arc::new(source))
+}
+
+/// An error with the names that the user knows.
+pub(super) fn failure(error: DeltaError, signals: &Signals, old: &Path, new: Option<&Path>, out: &Path) -> Failure {
+    use kiln_delta::Side;
+    match (error, signals.caught()) {
+        (DeltaError::Interrupted, Some(number)) => Failure::Signal(number),
+        (DeltaError::Write { source, .. }, _)
+            if out == Path::new("-") && source.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            Failure::Stdout(source)
+        }
+        (DeltaError::Image { side: Side::Old, source }, _) => Failure::Read { image: old.to_owned(), source },
+        (DeltaError::Image { side: Side::New, source }, _) if let Some(new) = new => {
+            Failure::Read { image: new.to_owned(), source }
+        }
+        (error @ DeltaError::WrongOld { .. }, _) => Failure::Delta { path: old.to_owned(), source: error },
+        (error, _) => Failure::Delta { path: out.to_owned(), source: error },
+    }
+}

@@ -1,0 +1,4 @@
+//! `kiln delta` and `kiln apply`.
+
+pub mod apply;
+pub mod make;

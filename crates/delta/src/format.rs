@@ -1,0 +1,5 @@
+//! The bytes of a patch: `docs/delta-format.md` describes them.
+
+pub(crate) mod body;
+pub(crate) mod header;
+pub(crate) mod wire;

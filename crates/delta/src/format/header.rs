@@ -1,0 +1,156 @@
+//! The front of a patch: which images it is about, and what applying takes.
+
+use kiln_builder::{RefillForm, Spec};
+use kiln_codec::Method;
+use kiln_format::BlockBits;
+use std::ops::Range;
+
+use crate::error::{DeltaError, PatchDefect};
+use crate::format::wire::{Fields, put, put_signed};
+
+/// What a patch begins with.
+pub(crate) const MAGIC: [u8; 8] = *b"\x8Akilnpat";
+/// The version that this program writes and knows.
+pub(crate) const VERSION: u64 = 1;
+/// The longest header, in bytes, as stored and decompressed.
+pub(crate) const HEADER_MAX_LEN: u64 = 64 << 20;
+/// Most encoders in a patch.
+const ENCODERS_MAX: u64 = 64;
+/// Bytes that a range or a file takes in a header at least.
+const ENTRY_MIN_LEN: u64 = 2;
+
+/// An encoder that a patch uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderUse {
+    /// What it does.
+    pub form: RefillForm,
+    /// [`Method::encoder_version`] of the program that made the patch.
+    pub version: u64,
+}
+
+/// A file of the old image whose text the patch uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TextFile {
+    pub nid: u64,
+    /// Its size in bytes.
+    pub len: u64,
+}
+
+/// Which images a patch is about, and what applying it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Length of the old image in bytes.
+    pub old_len: u64,
+    /// UUID of the old image.
+    pub old_uuid: [u8; 16],
+    /// BLAKE3 of the ranges of the old image that are used.
+    pub old_digest: [u8; 32],
+    /// These ranges, in order, with gaps between them.
+    pub old_used: Vec<Range<u64>>,
+    /// Length of the new image in bytes.
+    pub new_len: u64,
+    /// BLAKE3 of it.
+    pub new_digest: [u8; 32],
+    /// Bytes of the new image that differ from what the old one has at the same place, in whole units of 4 KiB.
+    pub changed_len: u64,
+    /// Encoders that the patch uses.
+    pub encoders: Vec<EncoderUse>,
+    /// Files whose text the patch uses.
+    pub(crate) texts: Vec<TextFile>,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, self.old_len);
+        out.extend(self.old_uuid);
+        out.extend(self.old_digest);
+        put(&mut out, self.new_len);
+        out.extend(self.new_digest);
+        put(&mut out, self.changed_len);
+        put(&mut out, self.encoders.len() as u64);
+        for EncoderUse { form, version } in &self.encoders {
+            put(&mut out, form.spec.method as u64);
+            put(&mut out, *version);
+            put_signed(&mut out, form.spec.level.into());
+            put(&mut out, form.spec.pcluster_len.into());
+            put(&mut out, form.spec.window_len.unwrap_or(0).into());
+            put(&mut out, form.block_bits.bits().into());
+            put(&mut out, form.encoded_extents.into());
+            put(&mut out, form.extent_max_len.unwrap_or(0).into());
+        }
+        put(&mut out, self.old_used.len() as u64);
+        let mut end = 0;
+        for range in &self.old_used {
+            put(&mut out, range.start - end);
+            put(&mut out, range.end - range.start);
+            end = range.end;
+        }
+        put(&mut out, self.texts.len() as u64);
+        let mut last = 0;
+        for text in &self.texts {
+            put_signed(&mut out, text.nid.wrapping_sub(last) as i64);
+            put(&mut out, text.len);
+            last = text.nid;
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
+        let mut fields = Fields::new("header", bytes);
+        let f = &mut fields;
+        let old_len = f.number("old_len")?;
+        let (old_uuid, old_digest) = (f.array("old_uuid")?, f.array("old_digest")?);
+        let new_len = f.number_up_to("new_len", i64::MAX as u64)?;
+        let (new_digest, changed_len) = (f.array("new_digest")?, f.number("changed_len")?);
+        let encoders = (0..f.number_up_to("encoder_count", ENCODERS_MAX)?).map(|_| encoder(f));
+        let encoders = encoders.collect::<Result<Vec<_>, DeltaError>>()?;
+        let mut end = 0u64;
+        let most = bytes.len() as u64 / ENTRY_MIN_LEN;
+        let old_used = (0..f.number_up_to("used_count", most)?).map(|_| {
+            let start = end.checked_add(f.number("used_gap")?);
+            let start = start.ok_or_else(|| f.defect("used_gap", end, "a range behind all bytes"))?;
+            let len = f.number("used_len")?;
+            let behind = start.checked_add(len).filter(|behind| *behind <= old_len && len > 0);
+            end = behind.ok_or_else(|| f.defect("used_len", len, "empty, or behind the end of the old image"))?;
+            Ok(start..end)
+        });
+        let old_used = old_used.collect::<Result<Vec<_>, PatchDefect>>()?;
+        let (mut last, mut total) = (0u64, old_len);
+        let texts = (0..f.number_up_to("text_count", most)?).map(|_| {
+            last = last.wrapping_add(f.signed("text_nid")? as u64);
+            let len = f.number("text_len")?;
+            let longer = total.checked_add(len).filter(|total| *total <= i64::MAX as u64);
+            total = longer.ok_or_else(|| f.defect("text_len", len, "more text than addresses reach"))?;
+            Ok(TextFile { nid: last, len })
+        });
+        let texts = texts.collect::<Result<Vec<_>, PatchDefect>>()?;
+        if !fields.is_at_end() {
+            return Err(fields.defect("header_len", bytes.len() as u64, "longer than what it holds").into());
+        }
+        let (old_used, texts) = (old_used, texts);
+        Ok(Self { old_len, old_uuid, old_digest, old_used, new_len, new_digest, changed_len, encoders, texts })
+    }
+}
+
+fn encoder(f: &mut Fields<'_>) -> Result<EncoderUse, DeltaError> {
+    let number = f.number("encoder_method")?;
+    let method = usize::try_from(number).ok().and_then(|number| Method::ALL.get(number).copied());
+    let method = method.ok_or_else(|| f.defect("encoder_method", number, "an encoder that is not known"))?;
+    let version = f.number("encoder_version")?;
+    let level = i32::try_from(f.signed("encoder_level")?).unwrap_or(i32::MAX);
+    let u32_max = u32::MAX.into();
+    let pcluster_len = f.number_up_to("encoder_pcluster_len", u32_max)? as u32;
+    let window_len = f.number_up_to("encoder_window_len", u32_max)? as u32;
+    let bits = f.number("encoder_block_bits")?;
+    let known = u8::try_from(bits).ok().and_then(BlockBits::new);
+    let block_bits = known.ok_or_else(|| f.defect("encoder_block_bits", bits, "no block size of EROFS"))?;
+    let encoded_extents = f.number_up_to("encoder_extents", 1)? == 1;
+    let extent_max_len = f.number_up_to("encoder_extent_max_len", u32_max)? as u32;
+    let refused =
+        |f: &Fields<'_>| f.defect("encoder_level", level as u64, "an encoder has no such level, pcluster or window");
+    let spec = Spec::new(method, Some(level), pcluster_len).map_err(|_| refused(f))?;
+    let spec = if window_len > 0 { spec.with_window(window_len).map_err(|_| refused(f))? } else { spec };
+    let extent_max_len = (extent_max_len > 0).then_some(extent_max_len);
+    Ok(EncoderUse { form: RefillForm { spec, block_bits, encoded_extents, extent_max_len }, version })
+}

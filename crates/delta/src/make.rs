@@ -1,0 +1,183 @@
+//! Making a patch.
+
+mod chunks;
+mod map;
+mod matcher;
+mod prover;
+mod region;
+mod stored;
+mod texts;
+mod writer;
+
+use kiln_builder::Spool;
+use kiln_read::{Image, ImageOptions, ReadAt};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::apply::{Patch, check_stop, used_digest};
+use crate::error::{DeltaError, Side};
+use crate::format::header::{EncoderUse, Header, MAGIC, VERSION};
+use crate::make::map::ImageMap;
+use crate::make::writer::Maker;
+use crate::recorder::Recorder;
+
+/// Cache of each image's text, in bytes.
+const CACHE_LEN: u64 = 64 << 20;
+/// Level of compression of the header.
+const HEADER_LEVEL: i32 = 19;
+/// Blocks in which the two images are compared at the same place, in bytes.
+const CHANGED_UNIT: usize = 4096;
+
+/// How a patch is made.
+#[derive(Clone, Debug)]
+pub struct MakeOptions {
+    /// Carry encoded bytes only: the receiver then needs no encoder, and the patch is larger.
+    pub portable: bool,
+    /// Where the patch's body waits for its header, in a file without a name.
+    pub spool_dir: std::path::PathBuf,
+}
+
+impl Default for MakeOptions {
+    fn default() -> Self {
+        Self { portable: false, spool_dir: Spool::default_dir() }
+    }
+}
+
+/// What a patch was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Length of the patch in bytes.
+    pub patch_len: u64,
+    /// Length of the old image in bytes.
+    pub old_len: u64,
+    /// Length of the new image in bytes.
+    pub new_len: u64,
+    /// Bytes of the new image that the old one has as they are stored.
+    pub copied: u64,
+    /// Bytes of the new image that the receiver encodes.
+    pub encoded: u64,
+    /// Encoded bytes of the new image that the patch carries, as encoding did not give them.
+    pub carried: u64,
+    /// Bytes of text that nothing of the old image resembles.
+    pub literal: u64,
+}
+
+/// Write to `out` a patch that makes `new` of `old`. Each step that encodes is tried, and in the end the whole patch.
+///
+/// Memory: about 1/20 of the old image's text, and 500 MiB.
+///
+/// # Errors
+/// Images that are damaged or cannot be read, an output that cannot be written, an interruption.
+pub fn make(
+    old: &Arc<dyn ReadAt>,
+    new: &Arc<dyn ReadAt>,
+    out: &mut dyn Write,
+    options: &MakeOptions,
+    stop: &AtomicBool,
+) -> Result<Made, DeltaError> {
+    let open = |source: &Arc<dyn ReadAt>, side| {
+        let image_options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+        Image::open(source.clone(), Vec::new(), &image_options).map_err(DeltaError::image(side))
+    };
+    let (old_image, new_image) = (open(old, Side::Old)?, open(new, Side::New)?);
+    let old_map = ImageMap::new(&old_image).map_err(DeltaError::image(Side::Old))?;
+    let new_map = ImageMap::new(&new_image).map_err(DeltaError::image(Side::New))?;
+    check_stop(stop)?;
+    let spool = Spool::create(&options.spool_dir).map_err(|source| DeltaError::Write {
+        action: "make a file for the patch's body",
+        source: std::io::Error::other(source.to_string()),
+    })?;
+    let old_side = writer::Side { source: &**old, image: &old_image, map: &old_map };
+    let new_side = writer::Side { source: &**new, image: &new_image, map: &new_map };
+    let maker = Maker::new(old_side, new_side, spool.file(), options.portable, stop)?;
+    let written = maker.run()?;
+    let (new_digest, changed_len) = digest_of(&**new, new_map.len, &**old, old_map.len, stop)?;
+    let encoders =
+        written.forms.iter().map(|form| EncoderUse { form: *form, version: form.spec.method.encoder_version() });
+    let mut header = Header {
+        old_len: old_map.len,
+        old_uuid: old_image.superblock().uuid,
+        old_digest: [0; 32],
+        old_used: Vec::new(),
+        new_len: new_map.len,
+        new_digest,
+        changed_len,
+        encoders: encoders.collect(),
+        texts: written.texts,
+    };
+    prove(&mut header, old, spool.file(), stop)?;
+    let mut made = written.made;
+    made.patch_len = write_patch(&header, spool.file(), out)?;
+    (made.old_len, made.new_len) = (old_map.len, new_map.len);
+    Ok(made)
+}
+
+/// Apply the patch, and note in the header what it reads of the old image.
+fn prove(header: &mut Header, old: &Arc<dyn ReadAt>, body: &File, stop: &AtomicBool) -> Result<(), DeltaError> {
+    let recorder = Arc::new(Recorder::new(old.clone()));
+    let front = front_of(header)?;
+    let patch = Patch::open(front.chain(rewound(body)?))?;
+    patch.apply_unchecked(recorder.clone(), &mut |_, _| Ok(()), stop)?;
+    header.old_used = recorder.ranges(header.old_len);
+    header.old_digest = used_digest(&header.old_used, &**old, stop)?;
+    Ok(())
+}
+
+fn rewound(mut body: &File) -> Result<BufReader<&File>, DeltaError> {
+    body.rewind().map_err(DeltaError::write("read back the patch's body"))?;
+    Ok(BufReader::new(body))
+}
+
+/// The magic, the version and the header.
+fn front_of(header: &Header) -> Result<std::io::Cursor<Vec<u8>>, DeltaError> {
+    let encoded = zstd::bulk::compress(&header.encode(), HEADER_LEVEL);
+    let encoded = encoded.map_err(DeltaError::write("compress the patch's header"))?;
+    let mut front = MAGIC.to_vec();
+    front.extend((VERSION as u32).to_le_bytes());
+    front.extend((encoded.len() as u64).to_le_bytes());
+    front.extend(&blake3::hash(&encoded).as_bytes()[..8]);
+    front.extend(encoded);
+    Ok(std::io::Cursor::new(front))
+}
+
+fn write_patch(header: &Header, body: &File, out: &mut dyn Write) -> Result<u64, DeltaError> {
+    let front = front_of(header)?.into_inner();
+    let failed = DeltaError::write("write the patch");
+    out.write_all(&front).map_err(&failed)?;
+    let body_len = std::io::copy(&mut rewound(body)?, out).map_err(&failed)?;
+    out.flush().map_err(&failed)?;
+    Ok(front.len() as u64 + body_len)
+}
+
+/// BLAKE3 of the new image, and how many of its bytes lie in blocks that the old one does not have at the same place.
+fn digest_of(
+    new: &dyn ReadAt,
+    new_len: u64,
+    old: &dyn ReadAt,
+    old_len: u64,
+    stop: &AtomicBool,
+) -> Result<([u8; 32], u64), DeltaError> {
+    let (mut hasher, mut changed) = (blake3::Hasher::new(), 0);
+    let (mut a, mut b) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut off = 0;
+    while off < new_len {
+        check_stop(stop)?;
+        let len = (new_len - off).min(a.len() as u64) as usize;
+        let failed = |side| move |source| DeltaError::ImageBytes { side, off, len: len as u64, source };
+        new.read_exact_at(&mut a[..len], off).map_err(failed(Side::New))?;
+        let both = old_len.saturating_sub(off).min(len as u64) as usize;
+        if both > 0 {
+            old.read_exact_at(&mut b[..both], off).map_err(failed(Side::Old))?;
+        }
+        hasher.update(&a[..len]);
+        let is_other = |(idx, unit): &(usize, &[u8])| {
+            b[..both].get(idx * CHANGED_UNIT..idx * CHANGED_UNIT + unit.len()) != Some(*unit)
+        };
+        changed +=
+            a[..len].chunks(CHANGED_UNIT).enumerate().filter(is_other).map(|(_, unit)| unit.len() as u64).sum::<u64>();
+        off += len as u64;
+    }
+    Ok((*hasher.finalize().as_bytes(), changed))
+}

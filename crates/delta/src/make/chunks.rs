@@ -1,0 +1,95 @@
+//! Content-defined chunks of the old image's text: where text of the new image has been before, whatever file it was in.
+
+use kiln_read::Image;
+use std::collections::HashMap;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{DeltaError, Side};
+use crate::make::map::ImageMap;
+use crate::make::region::Place;
+
+/// Lengths of chunks, in bytes: shorter ones find more and take more memory.
+const MIN_LEN: usize = 256;
+const MAX_LEN: usize = 8 << 10;
+/// A cut is where the hash is below this: every 1 KiB.
+const CUT_BELOW: u64 = u64::MAX >> 10;
+/// Text that is read at once, in bytes.
+const READ_LEN: usize = 4 << 20;
+
+/// 64 random bits for each byte.
+const GEAR: [u64; 256] = {
+    let mut gear = [0; 256];
+    let (mut idx, mut state) = (0, 0x9E37_79B9_7F4A_7C15_u64);
+    while idx < 256 {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        gear[idx] = bits ^ (bits >> 31);
+        idx += 1;
+    }
+    gear
+};
+
+/// The chunks of `text`, in order.
+pub(crate) fn chunks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = &text[start..];
+        if rest.is_empty() {
+            return None;
+        }
+        let mut hash = 0u64;
+        let limit = rest.len().min(MAX_LEN);
+        // The hash forgets what is further back than 64 bytes.
+        let mut len = limit.min(MIN_LEN - 64);
+        while len < limit {
+            hash = (hash << 1).wrapping_add(GEAR[usize::from(rest[len])]);
+            len += 1;
+            if len >= MIN_LEN && hash < CUT_BELOW {
+                break;
+            }
+        }
+        let chunk = start..start + len;
+        start += len;
+        Some(chunk)
+    })
+}
+
+/// Where each chunk of the old text is first.
+#[derive(Default)]
+pub(crate) struct ChunkIndex {
+    places: HashMap<u64, Place>,
+}
+
+impl ChunkIndex {
+    /// Of all text of an image: of the packed inode, and of files that are stored for themselves.
+    pub(crate) fn new(
+        image: &Image,
+        map: &ImageMap,
+        check: &dyn Fn() -> Result<(), DeltaError>,
+    ) -> Result<Self, DeltaError> {
+        let mut index = Self::default();
+        let mut text = vec![0; READ_LEN];
+        for (idx, file) in map.files.iter().enumerate() {
+            let mut off = 0;
+            while off < file.in_spans {
+                check()?;
+                let len = (file.in_spans - off).min(READ_LEN as u64) as usize;
+                let read = image.read_at(&file.inode, &mut text[..len], off);
+                read.map_err(DeltaError::image(Side::Old))?;
+                for chunk in chunks(&text[..len]) {
+                    let place = Place { source: idx as u32, off: off + chunk.start as u64 };
+                    index.places.entry(xxh3_64(&text[chunk])).or_insert(place);
+                }
+                off += len as u64;
+            }
+        }
+        Ok(index)
+    }
+
+    pub(crate) fn find(&self, chunk: &[u8]) -> Option<Place> {
+        self.places.get(&xxh3_64(chunk)).copied()
+    }
+}

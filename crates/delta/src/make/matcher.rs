@@ -1,0 +1,355 @@
+//! Approximate matches of a text in a haystack: runs that are equal but for some bytes, as of programs whose addresses have moved.
+//!
+//! The plain algorithm is that of bsdiff (Colin Percival, "Naive differences of executable code"): look for the longest exact match at each
+//! byte until one beats what going on at the last offset gives by more than 8 bytes; extend it backwards and the last one forwards for
+//! as long as more than half of the bytes are equal; where both meet, cut where most bytes are. Departures:
+//!
+//! * Exact matches come from lists of places with the same hash of 8 bytes instead of a suffix array. Of a long list, the places next to where
+//!   the last offset leads are compared: text that occurs often, such as a licence, mostly goes on there.
+//! * While text goes on equal at the last offset, nothing is looked up.
+
+use crate::make::region::Haystack;
+use std::ops::Range;
+
+/// Bytes that are hashed.
+const KEY_LEN: usize = 8;
+/// Places that are compared for each byte, at most: those next to where the last offset leads.
+const PLACES_MAX: usize = 32;
+/// A match of this length is as good as any.
+const GOOD_LEN: usize = 512;
+/// From this many equal bytes on at the last offset, nothing else is looked for.
+const RUN_MIN: usize = 24;
+/// What a match at another offset must be longer than what the last offset gives, in bytes.
+const GAIN_MIN: isize = 8;
+
+/// A part of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Nothing resembles these bytes.
+    New { len: usize },
+    /// Like as many bytes of the haystack from `at` on.
+    Like { at: usize, len: usize },
+}
+
+/// Finds matches; keeps its tables from text to text.
+#[derive(Default)]
+pub(crate) struct Matcher {
+    /// Where the places with a hash begin among `places`, and where the last ones end.
+    starts: Vec<u32>,
+    /// In ascending order for each hash.
+    places: Vec<u32>,
+    shift: u32,
+}
+
+fn key(bytes: &[u8]) -> u64 {
+    let mut key = [0; KEY_LEN];
+    key.copy_from_slice(&bytes[..KEY_LEN]);
+    u64::from_le_bytes(key)
+}
+
+/// How many bytes are equal from the front on.
+fn equal_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let mut at = 0;
+    while at + KEY_LEN <= len {
+        let differ = key(&a[at..]) ^ key(&b[at..]);
+        if differ != 0 {
+            return at + (differ.trailing_zeros() / 8) as usize;
+        }
+        at += KEY_LEN;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
+}
+
+impl Matcher {
+    /// The parts of `text`, one behind the other.
+    pub(crate) fn find(&mut self, text: &[u8], hay: &Haystack) -> Vec<Part> {
+        self.index(&hay.bytes);
+        let mut parts = Parts { text, hay: &hay.bytes, list: Vec::new() };
+        let mut last = Anchor { text: 0, at: 0, region: 0..0 };
+        let (mut scan, mut len) = (0, 0);
+        while scan < text.len() {
+            let offset = last.at as isize - last.text as isize;
+            let same = |scan: usize| {
+                let at = scan as isize + offset;
+                let at = usize::try_from(at).ok().filter(|at| last.region.contains(at));
+                at.filter(|at| hay.bytes[*at] == text[scan])
+            };
+            let (mut found, mut score) = (0, 0isize);
+            scan += len;
+            let mut scored = scan;
+            let mut goes_on = false;
+            len = 0;
+            while scan < text.len() {
+                if let Some(at) = same(scan) {
+                    let run = equal_len(&text[scan..], &hay.bytes[at..last.region.end]);
+                    if run >= RUN_MIN {
+                        (len, goes_on) = (run, true);
+                        break;
+                    }
+                }
+                (len, found) = self.longest(text, scan, (scan as isize + offset).max(0) as usize, hay);
+                while scored < scan + len {
+                    score += same(scored).is_some() as isize;
+                    scored += 1;
+                }
+                if len as isize == score && len > 0 {
+                    goes_on = true;
+                    break;
+                }
+                if len as isize > score + GAIN_MIN {
+                    break;
+                }
+                score -= (scored > scan && same(scan).is_some()) as isize;
+                scan += 1;
+                scored = scored.max(scan);
+            }
+            if goes_on {
+                continue;
+            }
+            let is_end = scan >= text.len();
+            let next = Anchor { text: scan.min(text.len()), at: found, region: 0..0 };
+            let next = match is_end {
+                true => next,
+                false => Anchor { region: hay.region_of(found), ..next },
+            };
+            last = parts.join(&last, next, is_end);
+            if is_end {
+                break;
+            }
+        }
+        if parts.end() < text.len() {
+            let end = Anchor { text: text.len(), at: 0, region: 0..0 };
+            parts.join(&last, end, true);
+        }
+        parts.list
+    }
+
+    fn index(&mut self, hay: &[u8]) {
+        let bits = (hay.len().max(1 << 12).ilog2()).min(22);
+        self.shift = 64 - bits;
+        self.starts.clear();
+        self.starts.resize((1 << bits) + 1, 0);
+        for (_, key) in keys(hay) {
+            let slot = self.slot(key);
+            self.starts[slot] += 1;
+        }
+        let mut sum = 0;
+        for start in &mut self.starts {
+            sum += *start;
+            *start = sum;
+        }
+        self.places.clear();
+        self.places.resize(sum as usize, 0);
+        // From behind, so that each start ends up where it belongs and places ascend.
+        for (at, key) in keys(hay).rev() {
+            let slot = self.slot(key);
+            self.starts[slot] -= 1;
+            self.places[self.starts[slot] as usize] = at as u32;
+        }
+    }
+
+    fn slot(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    /// The longest match of the text from `scan` on, and where it is; of equal ones that next to `expected`.
+    fn longest(&self, text: &[u8], scan: usize, expected: usize, hay: &Haystack) -> (usize, usize) {
+        let rest = &text[scan..];
+        if rest.len() < KEY_LEN {
+            return (0, 0);
+        }
+        let slot = self.slot(key(rest));
+        let places = &self.places[self.starts[slot] as usize..self.starts[slot + 1] as usize];
+        let (mut best_len, mut best) = (0, 0);
+        let middle = places.partition_point(|at| (*at as usize) < expected);
+        let (mut below, mut above) = (places[..middle].iter().rev().peekable(), places[middle..].iter().peekable());
+        for _ in 0..PLACES_MAX {
+            let nearer = match (below.peek(), above.peek()) {
+                (Some(a), Some(b)) if expected - **a as usize <= **b as usize - expected => below.next(),
+                (Some(_), None) => below.next(),
+                _ => above.next(),
+            };
+            let Some(&at) = nearer else { break };
+            let from = &hay.bytes[at as usize..];
+            // Only what is longer matters.
+            if best_len == 0 || from.get(best_len) == rest.get(best_len) {
+                let len = equal_len(rest, from);
+                if len > best_len && len >= KEY_LEN {
+                    (best_len, best) = (len, at as usize);
+                    if len >= GOOD_LEN {
+                        break;
+                    }
+                }
+            }
+        }
+        if best_len > 0 {
+            let end = hay.region_of(best).end;
+            best_len = best_len.min(end - best);
+        }
+        (best_len, best)
+    }
+}
+
+/// Where keys are looked for, and the keys. Of runs of one byte, a part is enough.
+fn keys(hay: &[u8]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+    (0..hay.len().saturating_sub(KEY_LEN - 1)).map(|at| (at, key(&hay[at..]))).filter(|(at, key)| {
+        let first = key & 0xFF;
+        at % 64 == 0 || *key != first * 0x0101_0101_0101_0101
+    })
+}
+
+/// A byte of the text, and the byte of the haystack that it is like.
+struct Anchor {
+    text: usize,
+    at: usize,
+    region: Range<usize>,
+}
+
+/// The parts that there are.
+struct Parts<'a> {
+    text: &'a [u8],
+    hay: &'a [u8],
+    list: Vec<Part>,
+}
+
+impl Parts<'_> {
+    fn end(&self) -> usize {
+        self.list
+            .iter()
+            .rev()
+            .map(|part| match part {
+                Part::New { len } | Part::Like { len, .. } => *len,
+            })
+            .sum()
+    }
+
+    /// Add what lies between two anchors: the first one goes on as far as it is worth it, the other one backwards. Returns where the other one
+    /// begins then.
+    fn join(&mut self, last: &Anchor, next: Anchor, is_end: bool) -> Anchor {
+        let room = next.text - last.text;
+        let forward = room.min(last.region.end.saturating_sub(last.at));
+        let equal = |text: usize, at: usize| self.text[text] == self.hay[at];
+        let mut ahead = best_len(forward, |n| equal(last.text + n, last.at + n));
+        let mut back = 0;
+        if !is_end {
+            let backward = room.min(next.at - next.region.start);
+            back = best_len(backward, |n| equal(next.text - n - 1, next.at - n - 1));
+        }
+        if ahead + back > room {
+            // Both reach: cut where most bytes are equal.
+            let overlap = ahead + back - room;
+            let (mut score, mut best, mut kept) = (0isize, 0isize, 0);
+            for n in 0..overlap {
+                let text = last.text + ahead - overlap + n;
+                score += equal(text, last.at + ahead - overlap + n) as isize;
+                score -= equal(text, next.at - back + n) as isize;
+                if score > best {
+                    (best, kept) = (score, n + 1);
+                }
+            }
+            ahead -= overlap - kept;
+            back -= kept;
+        }
+        if ahead > 0 {
+            self.list.push(Part::Like { at: last.at, len: ahead });
+        }
+        if room > ahead + back {
+            self.list.push(Part::New { len: room - ahead - back });
+        }
+        Anchor { text: next.text - back, at: next.at - back, region: next.region }
+    }
+}
+
+/// How many of the first `room` bytes to take, so that the equal ones exceed the others by most.
+fn best_len(room: usize, equal: impl Fn(usize) -> bool) -> usize {
+    let (mut score, mut best, mut len) = (0isize, 0isize, 0);
+    for n in 0..room {
+        score += if equal(n) { 1 } else { -1 };
+        if score > best {
+            (best, len) = (score, n + 1);
+        }
+    }
+    len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::make::region::Region;
+
+    fn haystack(parts: &[&[u8]]) -> Haystack {
+        let mut hay = Haystack::default();
+        for (idx, part) in parts.iter().enumerate() {
+            hay.regions.push((hay.bytes.len(), Region { source: idx as u32, range: 0..part.len() as u64 }));
+            hay.bytes.extend_from_slice(part);
+        }
+        hay
+    }
+
+    /// Seeded bytes.
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut byte = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        (0..len).map(|_| byte()).collect()
+    }
+
+    /// Check that the parts are all of the text, and count bytes that nothing equals.
+    fn cost(text: &[u8], hay: &Haystack, parts: &[Part]) -> usize {
+        let (mut at, mut cost) = (0, 0);
+        for part in parts {
+            match *part {
+                Part::New { len } => {
+                    at += len;
+                    cost += len;
+                }
+                Part::Like { at: from, len } => {
+                    assert!(hay.region_of(from).end >= from + len, "over the end of a region");
+                    cost += text[at..][..len].iter().zip(&hay.bytes[from..]).filter(|(a, b)| a != b).count();
+                    at += len;
+                }
+            }
+        }
+        assert_eq!(at, text.len());
+        cost
+    }
+
+    #[test]
+    fn what_has_moved_and_changed_in_places_is_found() {
+        let (a, b) = (noise(1, 20_000), noise(2, 30_000));
+        let hay = haystack(&[&a, &b]);
+        let mut text = [&b[1000..20_000], &noise(3, 100)[..], &a[..15_000], &b[..500]].concat();
+        // As addresses change: a byte here and there.
+        for at in (50..15_000).step_by(100) {
+            text[at] ^= 0x55;
+        }
+        let parts = Matcher::default().find(&text, &hay);
+        let cost = cost(&text, &hay, &parts);
+        assert!(cost <= 100 + 150 + 20, "{cost}");
+    }
+
+    #[test]
+    fn all_of_any_text_is_told() {
+        let mut matcher = Matcher::default();
+        for seed in 0..200 {
+            let a = noise(seed, (seed as usize * 7) % 300);
+            let text = match seed % 4 {
+                0 => Vec::new(),
+                1 => a.clone(),
+                2 => [&a[a.len() / 2..], &noise(seed + 1, 9)[..], &a[..a.len() / 2]].concat(),
+                _ => vec![0; 100],
+            };
+            let hay =
+                if a.is_empty() { Haystack::default() } else { haystack(&[&a[..a.len() / 3], &a[a.len() / 3..]]) };
+            let hay = if a.len() < 3 { Haystack::default() } else { hay };
+            let parts = matcher.find(&text, &hay);
+            cost(&text, &hay, &parts);
+        }
+    }
+}

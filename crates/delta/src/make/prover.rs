@@ -1,0 +1,337 @@
+//! Which encoder gives the new image's pclusters again: found by trying, and proved by comparing bytes.
+//!
+//! Of the options that the image was packed with, it tells the algorithm, the window and the length of pclusters. The level is found by filling
+//! one pcluster with each. Where a build has cut the text is seen where cuts are forced (multiples of a segment's length, gaps), and elsewhere
+//! found: where filling differs from what is stored, the text that was filled together ends nearby.
+
+use kiln_builder::{RefillEnd, RefillForm, RefilledExtent, Refiller, Spec};
+use kiln_codec::Method;
+use kiln_format::Algorithm;
+use kiln_read::{Image, ReadAt};
+use std::ops::Range;
+
+use crate::error::{DeltaError, Side};
+use crate::make::map::{ImageMap, Span, Stored, Tail};
+
+/// Encoders that are kept ready.
+const READY_MAX: usize = 3;
+/// Searches over all levels that find nothing, at most.
+const SEARCHES_MAX: u32 = 12;
+/// Once so much text more was encoded in vain than with success, in bytes, nothing more is tried.
+const VAIN_MAX_LEN: u64 = 96 << 20;
+/// Text is tried to end so many pclusters behind the last one that is right.
+const ENDS_TRIED: [usize; 3] = [1, 2, 0];
+/// Ends that are tried with one form, at most.
+const ENDS_MAX: usize = 8;
+
+/// Pclusters that encoding gives again.
+#[derive(Clone, Debug)]
+pub(crate) struct Proof {
+    /// How many spans they are.
+    pub spans: usize,
+    /// Number of the form.
+    pub encoder: usize,
+    /// The text of the file that is encoded; longer than that of the spans where its end lies elsewhere.
+    pub text: Range<u64>,
+    pub end: RefillEnd,
+}
+
+/// Finds proofs for the new image.
+pub(crate) struct Prover<'a> {
+    image: &'a Image,
+    source: &'a dyn ReadAt,
+    map: &'a ImageMap,
+    /// All forms that have given pclusters again: the encoders of the patch.
+    pub forms: Vec<RefillForm>,
+    ready: Vec<(RefillForm, Refiller)>,
+    /// Per algorithm: the longest pcluster, and the longest text of a pcluster.
+    longest: [(u64, u64); Algorithm::ALL.len()],
+    encoded_extents: bool,
+    searches: u32,
+    vain: u64,
+    proved: u64,
+}
+
+/// How far filling was right.
+struct Attempt {
+    spans: usize,
+    is_whole: bool,
+}
+
+impl<'a> Prover<'a> {
+    pub(crate) fn new(image: &'a Image, source: &'a dyn ReadAt, map: &'a ImageMap) -> Self {
+        let mut longest = [(0, 0); Algorithm::ALL.len()];
+        let block_bits = image.superblock().block_bits;
+        let mut encoded_extents = false;
+        for span in &map.spans {
+            if let Stored::Encoded(algorithm) = span.stored {
+                let (plen, llen) = &mut longest[algorithm as usize];
+                (*plen, *llen) = ((*plen).max(span.plen), (*llen).max(span.llen));
+                encoded_extents |= block_bits.within(span.pa) != 0 || block_bits.within(span.plen) != 0;
+            }
+        }
+        Self {
+            image,
+            source,
+            map,
+            forms: Vec::new(),
+            ready: Vec::new(),
+            longest,
+            encoded_extents,
+            searches: 0,
+            vain: 0,
+            proved: 0,
+        }
+    }
+
+    /// Whether pclusters can be filled from any extent on, whatever came before.
+    pub(crate) fn starts_anywhere(&self, algorithm: Algorithm) -> bool {
+        self.encoded_extents || matches!(algorithm, Algorithm::Lz4 | Algorithm::Lzma)
+    }
+
+    /// Whether text may end with a span: it does not fill its pcluster.
+    pub(crate) fn may_end_with(&self, span: &Span) -> bool {
+        match span.stored {
+            Stored::Encoded(algorithm) => span.plen < self.longest[algorithm as usize].0,
+            Stored::Plain | Stored::Raw => false,
+        }
+    }
+
+    /// A proof for the first of `spans`, which are one file's and lie one behind the other, as its text does.
+    pub(crate) fn prove(&mut self, spans: &[Span]) -> Result<Option<Proof>, DeltaError> {
+        let encoded = spans.iter().find_map(|span| match span.stored {
+            Stored::Encoded(algorithm) => Some(algorithm),
+            _ => None,
+        });
+        let Some(algorithm) = encoded else { return Ok(None) };
+        if self.vain > VAIN_MAX_LEN + 2 * self.proved {
+            return Ok(None);
+        }
+        let known: Vec<RefillForm> =
+            self.forms.iter().copied().filter(|form| form.spec.method.algorithm() == algorithm).collect();
+        for form in known {
+            if let Some(proof) = self.prove_by(spans, form)? {
+                return Ok(Some(proof));
+            }
+        }
+        if self.searches >= SEARCHES_MAX {
+            return Ok(None);
+        }
+        self.searches += 1;
+        for form in self.candidates(spans, algorithm) {
+            if self.forms.contains(&form) {
+                continue;
+            }
+            if let Some(proof) = self.prove_by(spans, form)? {
+                self.searches -= 1;
+                return Ok(Some(proof));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forms that an image may have been packed with, the likely ones first.
+    fn candidates(&self, spans: &[Span], algorithm: Algorithm) -> Vec<RefillForm> {
+        let here = spans.iter().filter(|span| span.stored == Stored::Encoded(algorithm));
+        let (image_plen, image_llen) = self.longest[algorithm as usize];
+        let mut lens: Vec<u64> = match self.encoded_extents {
+            true => vec![here.map(|span| span.llen).max().unwrap_or(0), image_llen],
+            false => vec![here.map(|span| span.plen).max().unwrap_or(0), image_plen],
+        };
+        lens.reverse();
+        lens.dedup();
+        let cfgs = self.image.compr_cfgs();
+        let window = match algorithm {
+            Algorithm::Lz4 => None,
+            Algorithm::Lzma => cfgs.lzma_dict_size,
+            Algorithm::Deflate => cfgs.deflate_windowbits.map(|bits| 1 << bits.min(31)),
+            Algorithm::Zstd => cfgs.zstd_windowlog.map(|log| 1 << log.min(31)),
+        };
+        let methods = Method::ALL.into_iter().filter(|method| method.algorithm() == algorithm);
+        let ways = methods.flat_map(|method| {
+            let default = method.default_level();
+            let extra = method.info().extra_levels.clone().into_iter().flatten();
+            let others = method.levels().chain(extra).filter(move |level| *level != default);
+            std::iter::once(default).chain(others).map(move |level| (method, level))
+        });
+        let block_bits = self.image.superblock().block_bits;
+        let mut forms = Vec::new();
+        for (method, level) in ways {
+            for len in &lens {
+                let Ok(spec) = Spec::new(method, Some(level), (*len).min(u32::MAX.into()) as u32) else { continue };
+                let windowed = window.and_then(|len| spec.with_window(len).ok());
+                for spec in std::iter::once(spec).chain(windowed) {
+                    let encoded_extents = self.encoded_extents;
+                    forms.push(RefillForm { spec, block_bits, encoded_extents, extent_max_len: None });
+                }
+            }
+        }
+        forms
+    }
+
+    fn prove_by(&mut self, spans: &[Span], form: RefillForm) -> Result<Option<Proof>, DeltaError> {
+        let Some(refiller) = self.take(form)? else { return Ok(None) };
+        let mut refiller = refiller;
+        let proof = self.prove_with(spans, form, &mut refiller);
+        self.ready.insert(0, (form, refiller));
+        self.ready.truncate(READY_MAX);
+        let Some(mut proof) = proof? else { return Ok(None) };
+        proof.encoder = self.forms.iter().position(|known| *known == form).unwrap_or_else(|| {
+            self.forms.push(form);
+            self.forms.len() - 1
+        });
+        self.proved += proof.text.end - proof.text.start;
+        Ok(Some(proof))
+    }
+
+    fn take(&mut self, form: RefillForm) -> Result<Option<Refiller>, DeltaError> {
+        if let Some(idx) = self.ready.iter().position(|(ready, _)| *ready == form) {
+            return Ok(Some(self.ready.remove(idx).1));
+        }
+        Ok(Refiller::new(form).ok())
+    }
+
+    fn prove_with(
+        &mut self,
+        spans: &[Span],
+        form: RefillForm,
+        refiller: &mut Refiller,
+    ) -> Result<Option<Proof>, DeltaError> {
+        let first = spans[0];
+        let file = &self.map.files[first.file as usize];
+        let segment = form.segment_len();
+        // Text that is filled together ends a segment behind its front, or where the file has a multiple of a segment. What is left of a file
+        // is not less than two blocks.
+        let rest = 2 * self.image.superblock().block_bits.len();
+        let until = |limit: u64| {
+            let count = spans.iter().take_while(|span| span.text_end() <= limit).count();
+            let is_rest = spans.len() > count && spans[spans.len() - 1].text_end() < limit + rest;
+            if is_rest { spans.len() } else { count }
+        };
+        let limit = first.la + segment;
+        let count = until(limit);
+        if count == 0 {
+            return Ok(None);
+        }
+        let to_multiple = until((first.la / segment + 1) * segment);
+        let spans = &spans[..count];
+        let last = spans[count - 1];
+        let (stored, tail) = (self.stored(spans)?, file.tail);
+        // The end of a whole file that lies elsewhere is part of the text.
+        let is_all_spans = first.la == 0 && last.text_end() == file.in_spans;
+        let mut ends = Vec::new();
+        if is_all_spans && file.inode.size() <= segment && !self.encoded_extents {
+            match tail {
+                Tail::Stored => {}
+                Tail::Inline => ends.extend(self.rooms(first.file).map(RefillEnd::Inline)),
+                Tail::Fragment(_) => ends.push(RefillEnd::Fragments),
+            }
+            if tail == Tail::Stored {
+                ends.push(RefillEnd::Padded);
+                ends.extend(self.rooms(first.file).map(RefillEnd::Inline));
+                ends.push(RefillEnd::Fragments);
+            }
+        }
+        let mut right = 0;
+        let text_len = file.inode.size().min(segment);
+        let mut text = Vec::new();
+        if !ends.is_empty() {
+            text = self.text(first.file, first.la, text_len)?;
+        }
+        for end in ends {
+            let attempt = self.attempt(refiller, &text, end, spans, &stored)?;
+            if attempt.is_whole {
+                return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end }));
+            }
+            right = right.max(attempt.spans);
+        }
+        let own_len = last.text_end() - first.la;
+        if text.len() < own_len as usize {
+            text = self.text(first.file, first.la, own_len)?;
+        }
+        // A pcluster that is not full ends the text, or is followed by one that does not compress.
+        let is_short = |span: &Span| span.plen < u64::from(form.spec.pcluster_len) && span.stored != Stored::Plain;
+        let mut counts = vec![to_multiple, count];
+        if !self.encoded_extents {
+            counts.insert(0, spans.iter().position(is_short).map_or(0, |idx| idx + 1));
+        }
+        let mut tried = Vec::new();
+        while let Some(count) = counts.pop() {
+            if count == 0 || count > spans.len() || tried.contains(&count) || tried.len() >= ENDS_MAX {
+                continue;
+            }
+            tried.push(count);
+            let len = (spans[count - 1].text_end() - first.la) as usize;
+            for end in [RefillEnd::Padded, RefillEnd::Open] {
+                let attempt = self.attempt(refiller, &text[..len], end, &spans[..count], &stored)?;
+                if attempt.is_whole {
+                    let text = first.la..first.la + len as u64;
+                    return Ok(Some(Proof { spans: count, encoder: 0, text, end }));
+                }
+                // Near the last pcluster that is right, text ends.
+                if attempt.spans > right {
+                    counts.extend(ENDS_TRIED.iter().rev().map(|more| attempt.spans + more));
+                }
+                right = right.max(attempt.spans);
+                if self.encoded_extents {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes beside an inode that its file's end may have had as room: what the inode and its index leave of a block.
+    fn rooms(&self, file: u32) -> impl Iterator<Item = u32> + use<> {
+        let inode = &self.map.files[file as usize].inode;
+        kiln_builder::inline_room(inode.meta.size, inode.meta.body_off(), self.image.superblock().block_bits)
+            .into_iter()
+            .filter(|room| *room > 0)
+    }
+
+    fn attempt(
+        &mut self,
+        refiller: &mut Refiller,
+        text: &[u8],
+        end: RefillEnd,
+        spans: &[Span],
+        stored: &[u8],
+    ) -> Result<Attempt, DeltaError> {
+        let want: usize = spans.iter().map(|span| span.plen as usize).sum();
+        let (mut checked, mut right, mut taken) = (0, 0, 0u64);
+        let is_right = |bytes: &[u8], checked: usize| stored.get(checked..bytes.len()) == Some(&bytes[checked..]);
+        let refilled = refiller.refill(text, end, spans[0].pa, &mut |bytes: &[u8], _: RefilledExtent| {
+            if bytes.len() > want || !is_right(bytes, checked) {
+                return false;
+            }
+            checked = bytes.len();
+            while right < spans.len() && taken + spans[right].plen <= checked as u64 {
+                taken += spans[right].plen;
+                right += 1;
+            }
+            checked < want
+        })?;
+        let is_whole = refilled.bytes.len() >= checked && refilled.bytes.get(..want) == Some(&stored[..want]);
+        if !is_whole {
+            self.vain += text.len() as u64 * (right as u64 + 1) / spans.len() as u64;
+        }
+        Ok(Attempt { spans: right, is_whole })
+    }
+
+    fn stored(&self, spans: &[Span]) -> Result<Vec<u8>, DeltaError> {
+        let off = spans[0].pa;
+        let len = spans[spans.len() - 1].bytes().end - off;
+        let mut stored = vec![0; len as usize];
+        let failed = |source| DeltaError::ImageBytes { side: Side::New, off, len, source };
+        self.source.read_exact_at(&mut stored, off).map_err(failed)?;
+        Ok(stored)
+    }
+
+    fn text(&self, file: u32, la: u64, len: u64) -> Result<Vec<u8>, DeltaError> {
+        let mut text = vec![0; len as usize];
+        let inode = &self.map.files[file as usize].inode;
+        let read = self.image.read_at(inode, &mut text, la).map_err(DeltaError::image(Side::New))?;
+        text.truncate(read);
+        Ok(text)
+    }
+}

@@ -1,0 +1,113 @@
+//! Parts of the old space that may resemble a text, in memory side by side: what the matcher looks in.
+
+use kiln_read::{Image, ReadAt};
+use std::ops::Range;
+
+use crate::error::{DeltaError, Side};
+use crate::make::map::ImageMap;
+
+/// The bytes of the image instead of a file.
+pub(crate) const RAW: u32 = u32::MAX;
+
+/// A byte of a source: of a file of the map, or of the image itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub source: u32,
+    pub off: u64,
+}
+
+/// A part of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub source: u32,
+    pub range: Range<u64>,
+}
+
+/// Regions in memory.
+#[derive(Default)]
+pub(crate) struct Haystack {
+    pub bytes: Vec<u8>,
+    /// In the order of `bytes`: where each begins, and what it is.
+    pub regions: Vec<(usize, Region)>,
+}
+
+impl Haystack {
+    /// The range of `bytes` that is one region with the byte at `at`.
+    pub(crate) fn region_of(&self, at: usize) -> Range<usize> {
+        let idx = self.regions.partition_point(|(start, _)| *start <= at) - 1;
+        let end = self.regions.get(idx + 1).map_or(self.bytes.len(), |(start, _)| *start);
+        self.regions[idx].0..end
+    }
+
+    /// What the byte at `at` is.
+    pub(crate) fn place(&self, at: usize) -> Place {
+        let (start, region) = &self.regions[self.regions.partition_point(|(start, _)| *start <= at) - 1];
+        Place { source: region.source, off: region.range.start + (at - start) as u64 }
+    }
+}
+
+/// Regions put together, at most `max_len` bytes: those that come first, in the order of sources.
+pub(crate) fn merged(regions: Vec<Region>, gap: u64, max_len: u64) -> Vec<Region> {
+    let mut taken: Vec<Region> = Vec::new();
+    let mut len = 0;
+    for region in regions {
+        let room = max_len.saturating_sub(len);
+        let end = region.range.end.min(region.range.start + room);
+        if region.range.start < end {
+            len += end - region.range.start;
+            taken.push(Region { source: region.source, range: region.range.start..end });
+        }
+    }
+    taken.sort_by_key(|region| (region.source, region.range.start));
+    let mut merged: Vec<Region> = Vec::new();
+    for region in taken {
+        match merged.last_mut() {
+            Some(last) if last.source == region.source && region.range.start <= last.range.end + gap => {
+                last.range.end = last.range.end.max(region.range.end);
+            }
+            _ => merged.push(region),
+        }
+    }
+    merged
+}
+
+/// Where the old image's regions are read.
+pub(crate) struct OldText<'a> {
+    pub source: &'a dyn ReadAt,
+    pub image: &'a Image,
+    pub map: &'a ImageMap,
+}
+
+impl OldText<'_> {
+    /// How long a source is, in bytes.
+    pub(crate) fn len(&self, source: u32) -> u64 {
+        if source == RAW { self.map.len } else { self.map.files[source as usize].inode.size() }
+    }
+
+    /// Read regions into memory.
+    pub(crate) fn load(&self, regions: Vec<Region>, hay: &mut Haystack) -> Result<(), DeltaError> {
+        hay.bytes.clear();
+        hay.regions.clear();
+        for region in regions {
+            let start = hay.bytes.len();
+            let len = (region.range.end - region.range.start) as usize;
+            hay.bytes.resize(start + len, 0);
+            let (off, buf) = (region.range.start, &mut hay.bytes[start..]);
+            match region.source {
+                RAW => {
+                    let failed = |source| DeltaError::ImageBytes { side: Side::Old, off, len: len as u64, source };
+                    self.source.read_exact_at(buf, off).map_err(failed)?;
+                }
+                file => {
+                    let inode = &self.map.files[file as usize].inode;
+                    let read = self.image.read_at(inode, buf, off).map_err(DeltaError::image(Side::Old))?;
+                    hay.bytes.truncate(start + read);
+                }
+            }
+            if hay.bytes.len() > start {
+                hay.regions.push((start, region));
+            }
+        }
+        Ok(())
+    }
+}
