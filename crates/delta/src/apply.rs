@@ -137,7 +137,7 @@ impl<R: Read> Patch<R> {
         let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
         let image = Image::open(old.clone(), Vec::new(), &options).map_err(DeltaError::image(Side::Old))?;
         let Self { header, input, at } = self;
-        let space = OldSpace::new(old, image, &header.texts)?;
+        let space = OldSpace::new(old, header.old_len, image, &header.texts);
         let refillers = header.encoders.iter().map(|_| None).collect();
         let body = BodyReader::new(input, at)?;
         let writer = Writer { sink, hasher: blake3::Hasher::new(), at: 0, limit: header.new_len };

@@ -2,4 +2,5 @@
 
 pub(crate) mod body;
 pub(crate) mod header;
+pub(crate) mod seal;
 pub(crate) mod wire;

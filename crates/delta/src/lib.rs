@@ -23,4 +23,6 @@ mod recorder;
 pub use apply::{Applied, Patch};
 pub use error::{DeltaError, PatchDefect, Side};
 pub use format::header::{EncoderUse, Header};
+#[doc(hidden)]
+pub use format::seal::{seal, unseal};
 pub use make::{Made, MakeOptions, make};

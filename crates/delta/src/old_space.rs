@@ -19,6 +19,8 @@ pub(crate) struct OldSpace {
     image: Image,
     source_len: u64,
     texts: Vec<Text>,
+    /// The file that was read last.
+    current: Option<Current>,
     /// Long extents, the one that was used last in front.
     long: Vec<LongExtent>,
 }
@@ -30,32 +32,33 @@ struct LongExtent {
     bytes: Vec<u8>,
 }
 
+/// A file, about which no more is kept: there may be many.
 struct Text {
     /// First byte in the space.
     start: u64,
     len: u64,
+    nid: Nid,
+}
+
+/// What is known of a file.
+struct Current {
+    text: usize,
     inode: Inode,
-    /// Where its extents begin, if the first of them is long; found out when it is first read.
-    extents: Option<Vec<u64>>,
+    /// Where its extents begin, if the first of them is long.
+    extents: Vec<u64>,
 }
 
 impl OldSpace {
-    /// Of the image in `source`, with these files.
-    pub(crate) fn new(source: Arc<dyn ReadAt>, image: Image, texts: &[TextFile]) -> Result<Self, DeltaError> {
-        let source_len = image.source_len();
+    /// Of the image in `source`, which has `source_len` bytes (a device may be longer), with these files.
+    pub(crate) fn new(source: Arc<dyn ReadAt>, source_len: u64, image: Image, texts: &[TextFile]) -> Self {
         let mut start = source_len;
         let texts = texts.iter().map(|text| {
-            let inode = image.inode(Nid(text.nid)).map_err(DeltaError::image(Side::Old))?;
-            if !inode.is_file() || inode.size() != text.len {
-                let what = format!("inode {} is no file of {} bytes", text.nid, text.len);
-                return Err(DeltaError::WrongOld { what });
-            }
-            let text = Text { start, len: text.len, inode, extents: None };
+            let text = Text { start, len: text.len, nid: Nid(text.nid) };
             start += text.len;
-            Ok(text)
+            text
         });
-        let texts = texts.collect::<Result<_, _>>()?;
-        Ok(Self { source, image, source_len, texts, long: Vec::new() })
+        let texts = texts.collect();
+        Self { source, image, source_len, texts, current: None, long: Vec::new() }
     }
 
     /// Fill `buf` from byte `pos` on; the range must be in the image's bytes or in one file. Whether it is.
@@ -73,7 +76,7 @@ impl OldSpace {
             return Ok(false);
         };
         let off = pos - self.texts[idx].start;
-        self.find_extents(idx)?;
+        self.open(idx)?;
         let mut at = 0;
         while at < buf.len() {
             at += self.read_text(idx, off + at as u64, &mut buf[at..])?;
@@ -81,32 +84,37 @@ impl OldSpace {
         Ok(true)
     }
 
-    /// Note where extents of a file begin, if the first of them is long.
-    fn find_extents(&mut self, idx: usize) -> Result<(), DeltaError> {
-        let text = &mut self.texts[idx];
-        if text.extents.is_some() {
+    /// Make a file the current one.
+    fn open(&mut self, idx: usize) -> Result<(), DeltaError> {
+        if self.current.as_ref().is_some_and(|current| current.text == idx) {
             return Ok(());
         }
-        let mut starts = Vec::new();
-        for extent in self.image.extents(&text.inode) {
+        let Text { nid, len, .. } = self.texts[idx];
+        let inode = self.image.inode(nid).map_err(DeltaError::image(Side::Old))?;
+        if !inode.is_file() || inode.size() != len {
+            let what = format!("inode {} is no file of {len} bytes", nid.0);
+            return Err(DeltaError::WrongOld { what });
+        }
+        let mut extents = Vec::new();
+        for extent in self.image.extents(&inode) {
             let extent = extent.map_err(DeltaError::image(Side::Old))?;
-            if starts.is_empty() && extent.llen < LONG_MIN_LEN {
+            if extents.is_empty() && extent.llen < LONG_MIN_LEN {
                 break;
             }
-            starts.push(extent.la);
+            extents.push(extent.la);
         }
-        text.extents = Some(starts);
+        self.current = Some(Current { text: idx, inode, extents });
         Ok(())
     }
 
     /// Fill the front of `buf` with text of a file. How much it was.
     fn read_text(&mut self, idx: usize, off: u64, buf: &mut [u8]) -> Result<usize, DeltaError> {
-        let Text { inode, len, extents, .. } = &self.texts[idx];
-        let starts = extents.as_deref().unwrap_or_default();
+        let Some(Current { inode, extents: starts, .. }) = &self.current else { return Ok(buf.len()) };
+        let len = self.texts[idx].len;
         let extent = starts.partition_point(|start| *start <= off);
         let (la, end) = match extent {
             0 => (off, off),
-            _ => (starts[extent - 1], starts.get(extent).copied().unwrap_or(*len)),
+            _ => (starts[extent - 1], starts.get(extent).copied().unwrap_or(len)),
         };
         let image = &self.image;
         let read = |buf: &mut [u8], off| match image.read_at(inode, buf, off) {

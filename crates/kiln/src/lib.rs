@@ -42,7 +42,7 @@
 //!
 //! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
 //! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting and exporting,
-//! [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -58,6 +58,7 @@ pub use error::Error;
 pub use kiln_builder as builder;
 pub use kiln_builder::{Existing, Preset, Summary};
 pub use kiln_codec as codec;
+pub use kiln_delta as delta;
 pub use kiln_format as format;
 pub use kiln_mount as mount;
 pub use kiln_parallel::Threads;

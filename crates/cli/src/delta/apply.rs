@@ -129,6 +129,7 @@ fn in_place(
     // Where nothing was begun, nothing has to be resumed.
     if is_complete || is_empty(&journal) {
         std::fs::remove_file(&path).map_err(file_failure(&path, "remove"))?;
+        sync_dir_of(&path)?;
     }
     let done = result.map_err(of_patch)?;
     if !args.quiet {

@@ -24,6 +24,8 @@ pub(crate) const RAW_MAX_LEN: u64 = 4 << 20;
 /// log2 of the windows of the streams in bytes.
 const WINDOW_LOGS: [u32; STREAMS] = [20, 22, 23];
 const STREAMS: usize = 3;
+/// Bytes of the lengths in front of a block.
+pub(crate) const FRAME_LENS_LEN: usize = 4 * STREAMS;
 const CONTROL: usize = 0;
 const DIFFERENCES: usize = 1;
 const LITERALS: usize = 2;
@@ -136,7 +138,7 @@ impl<W: Write> BodyWriter<W> {
         if !self.is_empty {
             self.end_block()?;
         }
-        let lens = [0; 4 * STREAMS];
+        let lens = [0; FRAME_LENS_LEN];
         self.out.write_all(&lens)?;
         self.out.write_all(&check(&lens, &[]))?;
         Ok(self.out)
@@ -170,7 +172,7 @@ impl<W: Write> BodyWriter<W> {
 
     fn end_block(&mut self) -> io::Result<()> {
         self.write(CONTROL, &[END])?;
-        let (mut lens, mut pieces) = ([0; 4 * STREAMS], Vec::new());
+        let (mut lens, mut pieces) = ([0; FRAME_LENS_LEN], Vec::new());
         for ((encoder, piece), len) in self.streams.iter_mut().zip(lens.chunks_exact_mut(4)) {
             let mut buf = [0u8; 16 << 10];
             loop {
@@ -193,7 +195,7 @@ impl<W: Write> BodyWriter<W> {
 }
 
 /// The first bytes of BLAKE3 of a block: damage shows where it is.
-fn check(lens: &[u8], pieces: &[u8]) -> [u8; CHECK_LEN] {
+pub(crate) fn check(lens: &[u8], pieces: &[u8]) -> [u8; CHECK_LEN] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(lens).update(pieces);
     let mut check = [0; CHECK_LEN];
@@ -312,7 +314,7 @@ impl<R: Read> BodyReader<R> {
     }
 
     fn block(&mut self) -> Result<bool, DeltaError> {
-        let (mut lens, mut sum) = ([0; 4 * STREAMS], [0; CHECK_LEN]);
+        let (mut lens, mut sum) = ([0; FRAME_LENS_LEN], [0; CHECK_LEN]);
         self.fill(&mut lens)?;
         self.fill(&mut sum)?;
         let mut pieces = [0; STREAMS];

@@ -13,11 +13,12 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x8Akilnpat";
 /// The version that this program writes and knows.
 pub(crate) const VERSION: u64 = 1;
 /// The longest header, in bytes, as stored and decompressed.
-pub(crate) const HEADER_MAX_LEN: u64 = 64 << 20;
+pub(crate) const HEADER_MAX_LEN: u64 = 8 << 20;
+/// Most ranges that are used, and most files: they are in memory while a patch is applied.
+const RANGES_MAX: u64 = 1 << 20;
+pub(crate) const TEXTS_MAX: u64 = 1 << 19;
 /// Most encoders in a patch.
 const ENCODERS_MAX: u64 = 64;
-/// Bytes that a range or a file takes in a header at least.
-const ENTRY_MIN_LEN: u64 = 2;
 
 /// An encoder that a patch uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +107,7 @@ impl Header {
         let encoders = (0..f.number_up_to("encoder_count", ENCODERS_MAX)?).map(|_| encoder(f));
         let encoders = encoders.collect::<Result<Vec<_>, DeltaError>>()?;
         let mut end = 0u64;
-        let most = bytes.len() as u64 / ENTRY_MIN_LEN;
-        let old_used = (0..f.number_up_to("used_count", most)?).map(|_| {
+        let old_used = (0..f.number_up_to("used_count", RANGES_MAX)?).map(|_| {
             let start = end.checked_add(f.number("used_gap")?);
             let start = start.ok_or_else(|| f.defect("used_gap", end, "a range behind all bytes"))?;
             let len = f.number("used_len")?;
@@ -117,7 +117,7 @@ impl Header {
         });
         let old_used = old_used.collect::<Result<Vec<_>, PatchDefect>>()?;
         let (mut last, mut total) = (0u64, old_len);
-        let texts = (0..f.number_up_to("text_count", most)?).map(|_| {
+        let texts = (0..f.number_up_to("text_count", TEXTS_MAX)?).map(|_| {
             last = last.wrapping_add(f.signed("text_nid")? as u64);
             let len = f.number("text_len")?;
             let longer = total.checked_add(len).filter(|total| *total <= i64::MAX as u64);
@@ -128,7 +128,6 @@ impl Header {
         if !fields.is_at_end() {
             return Err(fields.defect("header_len", bytes.len() as u64, "longer than what it holds").into());
         }
-        let (old_used, texts) = (old_used, texts);
         Ok(Self { old_len, old_uuid, old_digest, old_used, new_len, new_digest, changed_len, encoders, texts })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::format::header::TextFile;
+use crate::format::header::{TEXTS_MAX, TextFile};
 use crate::make::map::ImageMap;
 use crate::make::region::{Place, RAW};
 
@@ -19,10 +19,13 @@ impl TextTable {
         Self { starts: HashMap::new(), end: old_len, files: Vec::new() }
     }
 
-    /// The position of a place in the old space.
-    pub(crate) fn position(&mut self, place: Place, map: &ImageMap) -> u64 {
+    /// The position of a place in the old space; none where a patch can name no more files.
+    pub(crate) fn position(&mut self, place: Place, map: &ImageMap) -> Option<u64> {
         if place.source == RAW {
-            return place.off;
+            return Some(place.off);
+        }
+        if self.files.len() as u64 >= TEXTS_MAX && !self.starts.contains_key(&place.source) {
+            return None;
         }
         let start = *self.starts.entry(place.source).or_insert_with(|| {
             let inode = &map.files[place.source as usize].inode;
@@ -31,6 +34,6 @@ impl TextTable {
             self.end += inode.size();
             start
         });
-        start + place.off
+        Some(start + place.off)
     }
 }

@@ -298,8 +298,7 @@ impl<'a> Maker<'a> {
     /// What makes a text, as pieces.
     fn text(&mut self, text: &[u8], regions: Vec<Region>) -> Result<(), DeltaError> {
         if regions.is_empty() {
-            self.made.literal += text.len() as u64;
-            return self.body.literal(text).map_err(write_failed);
+            return self.literal(text);
         }
         self.old.load(regions, &mut self.hay)?;
         let parts = self.matcher.find(text, &self.hay);
@@ -307,26 +306,33 @@ impl<'a> Maker<'a> {
         for part in parts {
             match part {
                 Part::New { len } => {
-                    self.body.literal(&text[at..at + len]).map_err(write_failed)?;
-                    self.made.literal += len as u64;
+                    self.literal(&text[at..at + len])?;
                     at += len;
                 }
                 Part::Like { at: from, len } => {
-                    let (new, old) = (&text[at..at + len], &self.hay.bytes[from..from + len]);
-                    let pos = self.texts.position(self.hay.place(from), self.old.map);
-                    let written = if new == old {
-                        self.body.copy(pos, len)
-                    } else {
-                        differences.clear();
-                        differences.extend(new.iter().zip(old).map(|(new, old)| new.wrapping_sub(*old)));
-                        self.body.add(pos, &differences)
-                    };
-                    written.map_err(write_failed)?;
+                    let (new, old) = (&text[at..at + len], from..from + len);
+                    match self.texts.position(self.hay.place(from), self.old.map) {
+                        Some(pos) if *new == self.hay.bytes[old.clone()] => {
+                            self.body.copy(pos, len).map_err(write_failed)?;
+                        }
+                        Some(pos) => {
+                            let pairs = new.iter().zip(&self.hay.bytes[old]);
+                            differences.clear();
+                            differences.extend(pairs.map(|(new, old)| new.wrapping_sub(*old)));
+                            self.body.add(pos, &differences).map_err(write_failed)?;
+                        }
+                        None => self.literal(new)?,
+                    }
                     at += len;
                 }
             }
         }
         Ok(())
+    }
+
+    fn literal(&mut self, bytes: &[u8]) -> Result<(), DeltaError> {
+        self.made.literal += bytes.len() as u64;
+        self.body.literal(bytes).map_err(write_failed)
     }
 
     /// Stored bytes of the old image, later: what follows may join them.

@@ -1,0 +1,107 @@
+//! Two versions of a tree, and patches between images of them.
+
+use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_builder::{BuildOptions, Preset};
+use kiln_delta::{Applied, DeltaError, Made, MakeOptions, Patch};
+use kiln_read::{MemorySource, ReadAt};
+use kiln_tests::image::build;
+use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tests::rng::Rng;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Names and contents.
+pub type Files = Vec<(String, Vec<u8>)>;
+
+/// Text of words, about as compressible as sources.
+pub fn words(rng: &mut Rng, len: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(len + 16);
+    while text.len() < len {
+        let word = rng.below(700);
+        text.extend(format!("{:x}{} ", word * 7919, ["", "_ptr", "();\n", " = "][rng.below(4) as usize]).bytes());
+    }
+    text.truncate(len);
+    text
+}
+
+/// A tree of small files, some large ones, and bytes that do not compress.
+pub fn files(seed: u64) -> Files {
+    let mut rng = Rng::new(seed);
+    let mut files: Files = (0..60).map(|n| (format!("small{n}"), words(&mut rng, 50 + n * 97))).collect();
+    for (n, len) in [150_000, 300_000, 1_200_000].into_iter().enumerate() {
+        files.push((format!("large{n}.so.1.{n}"), words(&mut rng, len)));
+    }
+    files.push(("noise".to_owned(), (0..200_000).map(|_| rng.below(256) as u8).collect()));
+    files.push(("copy".to_owned(), files[61].1[20_000..220_000].to_vec()));
+    files
+}
+
+/// The next version: bytes inserted, changed, files moved, added and removed.
+pub fn next(files: &Files, seed: u64) -> Files {
+    let mut rng = Rng::new(seed);
+    let mut next = files.clone();
+    for (name, bytes) in &mut next {
+        if rng.below(5) == 0 || name.starts_with("large2") {
+            for _ in 0..1 + rng.below(6) {
+                let at = rng.below(bytes.len() as u64 + 1) as usize;
+                let new = words(&mut rng, 40);
+                bytes.splice(at..at, new);
+            }
+            for at in (0..bytes.len()).step_by(5000) {
+                bytes[at] = bytes[at].wrapping_add(3);
+            }
+        }
+    }
+    next[0].0 = "moved".to_owned();
+    next.remove(7);
+    next.push(("added".to_owned(), words(&mut rng, 30_000)));
+    next.sort();
+    next
+}
+
+/// An image of these files.
+pub fn image(files: &Files, options: &BuildOptions) -> Vec<u8> {
+    build(&tree(files), options).unwrap().0
+}
+
+fn tree(files: &Files) -> Tree {
+    let mut mem = MemTree::default();
+    for (name, bytes) in files {
+        let kind: Kind = mem.contents(MemFile::whole(bytes.clone()));
+        mem.add(NodeId::ROOT, name.as_bytes(), kind);
+    }
+    mem.finish().unwrap()
+}
+
+/// Options of a preset.
+pub fn preset(preset: Preset) -> BuildOptions {
+    BuildOptions { scratch_dir: std::env::temp_dir(), ..BuildOptions::preset(preset, None).unwrap() }
+}
+
+pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {
+    Arc::new(MemorySource::new(bytes.to_vec()))
+}
+
+/// A patch.
+pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
+    let options = MakeOptions { portable, spool_dir: std::env::temp_dir() };
+    let (mut patch, stop) = (Vec::new(), AtomicBool::new(false));
+    let made = kiln_delta::make(&source(old), &source(new), &mut patch, &options, &stop).unwrap();
+    assert_eq!(made.patch_len, patch.len() as u64);
+    (patch, made)
+}
+
+/// What a patch makes of an image.
+pub fn apply(old: &[u8], patch: &[u8]) -> Result<(Vec<u8>, Applied), DeltaError> {
+    let mut new = Vec::new();
+    let applied = Patch::open(patch)?.apply(
+        source(old),
+        &mut |off, bytes| {
+            assert_eq!(off, new.len() as u64, "front to back");
+            new.extend_from_slice(bytes);
+            Ok(())
+        },
+        &AtomicBool::new(false),
+    )?;
+    Ok((new, applied))
+}

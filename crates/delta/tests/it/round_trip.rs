@@ -1,0 +1,89 @@
+//! What a patch makes is the new image, however the images were made.
+
+use crate::common::{apply, files, image, make, next, preset};
+use kiln_builder::{BuildOptions, Choices, Compression, MethodChoice, Preset, Spec};
+use kiln_codec::Method;
+
+/// Make and apply a patch between two versions; how long it is, and how many bytes were carried encoded.
+fn delta(old: &BuildOptions, new: &BuildOptions, portable: bool) -> (u64, u64) {
+    let files = files(1);
+    let (old, new) = (image(&files, old), image(&next(&files, 2), new));
+    let (patch, made) = make(&old, &new, portable);
+    let (result, applied) = apply(&old, &patch).unwrap();
+    assert!(result == new, "other bytes than those of the new image");
+    assert_eq!((applied.new_len, applied.encoded), (new.len() as u64, made.encoded));
+    (made.patch_len, made.carried)
+}
+
+#[test]
+fn every_preset_is_encoded_again() {
+    for one in Preset::ALL {
+        let options = preset(one);
+        let (len, carried) = delta(&options, &options, false);
+        assert_eq!(carried, 0, "{one:?}");
+        assert!(len < 60_000, "{one:?}: {len}");
+    }
+}
+
+#[test]
+fn portable_patches_carry_what_is_encoded() {
+    let options = preset(Preset::Balanced);
+    let (len, carried) = delta(&options, &options, true);
+    let (shorter, _) = delta(&options, &options, false);
+    assert!(carried > 0 && shorter < len, "{carried} {shorter} {len}");
+}
+
+#[test]
+fn one_preset_becomes_another() {
+    for (old, new) in
+        [(Preset::Fast, Preset::Balanced), (Preset::Plain, Preset::Archive), (Preset::Balanced, Preset::Plain)]
+    {
+        let (len, carried) = delta(&preset(old), &preset(new), false);
+        assert!(len < 60_000 && carried == 0, "{old:?} {new:?}: {len} {carried}");
+    }
+}
+
+#[test]
+fn levels_windows_and_forms_of_extents_are_found() {
+    let spec = |method, level, len| Spec::new(method, Some(level), len).unwrap();
+    for (spec, encoded_extents) in [
+        (spec(Method::Lz4hc, 12, 16 << 10), false),
+        (spec(Method::Zstd, 9, 4 << 10), false),
+        (spec(Method::Deflate, 7, 32 << 10), false),
+        (spec(Method::Deflate, 9, 32 << 10).with_window(8 << 10).unwrap(), true),
+        (spec(Method::Zstd, 15, 64 << 10), true),
+        (spec(Method::Lzma, 3, 64 << 10), true),
+    ] {
+        let options = BuildOptions { compression: Some(spec), encoded_extents, ..preset(Preset::Plain) };
+        let (len, carried) = delta(&options, &options, false);
+        assert_eq!(carried, 0, "{spec:?} {encoded_extents}");
+        assert!(len < 60_000, "{spec:?} {encoded_extents}: {len}");
+    }
+}
+
+#[test]
+fn compressed_metadata_and_ends_in_the_packed_inode_are_right() {
+    let choices = Choices {
+        preset: Preset::Balanced,
+        compression: Some(Compression::By(MethodChoice::from(Method::Zstd))),
+        metadata: Some(kiln_builder::MetadataChoice { pcluster_len: 16 << 10, method: None }),
+        ..Choices::default()
+    };
+    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..choices.build_options().unwrap() };
+    delta(&options, &options, false);
+}
+
+#[test]
+fn equal_images_make_a_short_patch() {
+    let old = image(&files(1), &preset(Preset::Balanced));
+    let (patch, made) = make(&old, &old, false);
+    assert!(patch.len() < 1000, "{}", patch.len());
+    assert_eq!(made.literal, 0);
+    assert!(apply(&old, &patch).unwrap().0 == old);
+}
+
+#[test]
+fn the_same_images_make_the_same_patch() {
+    let (old, new) = (image(&files(1), &preset(Preset::Fast)), image(&files(3), &preset(Preset::Balanced)));
+    assert!(make(&old, &new, false).0 == make(&old, &new, false).0);
+}
