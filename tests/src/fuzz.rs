@@ -8,6 +8,7 @@ mod crafted;
 mod image;
 mod input;
 mod map;
+mod patch;
 mod records;
 mod sources;
 mod xattr;
@@ -16,7 +17,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All of them, under the names of their corpora.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, Target); 27] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -43,6 +44,7 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("device-table", sources::device_table),
     ("fs-config", sources::fs_config),
     ("compressed", sources::compressed),
+    ("patch", patch::patch),
 ];
 
 /// Run the target with this name.

@@ -52,7 +52,7 @@ pub struct Args {
     in_place: bool,
 
     /// With --in-place: the journal, by default beside OLD, and in /var/tmp for a block device; it is removed in the end
-    #[arg(long, value_name = "FILE", requires = "in_place")]
+    #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 
     /// Replace NEW if it exists
@@ -65,6 +65,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if args.journal.is_some() && !args.in_place {
+        return Err(Failure::Usage("--journal is for --in-place".into()));
+    }
     let signals = Signals::catch()?;
     let input: Box<dyn Read> = match args.patch == Path::new("-") {
         true => Box::new(io::stdin().lock()),

@@ -62,7 +62,6 @@ pub struct Args {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct MadeJson {
-    format: &'static str,
     patch_bytes: u64,
     old_bytes: u64,
     new_bytes: u64,
@@ -100,7 +99,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.json {
         let Made { patch_len, old_len, new_len, copied, encoded, carried, literal } = made;
         print_document(&MadeJson {
-            format: "kiln-delta-1",
             patch_bytes: patch_len,
             old_bytes: old_len,
             new_bytes: new_len,

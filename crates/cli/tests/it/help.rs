@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 23] = [
     "pack",
     "mount",
     "umount",
@@ -16,6 +16,8 @@ const COMMANDS: [&str; 21] = [
     "extract",
     "export",
     "convert",
+    "delta",
+    "apply",
     "oci",
     "oci inspect",
     "oci pack",

@@ -3,6 +3,7 @@
 mod common;
 mod convert;
 mod definitions;
+mod delta;
 mod diff;
 mod dropin;
 mod estimate;
