@@ -25,4 +25,5 @@ pub use error::{DeltaError, PatchDefect, Side};
 pub use format::header::{EncoderUse, Header};
 #[doc(hidden)]
 pub use format::seal::{seal, unseal};
-pub use make::{Made, MakeOptions, make};
+pub use make::made::{Made, MakeOptions};
+pub use make::make;

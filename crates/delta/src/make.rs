@@ -1,6 +1,7 @@
 //! Making a patch.
 
 mod chunks;
+pub(crate) mod made;
 mod map;
 mod matcher;
 mod prover;
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 use crate::apply::{Patch, check_stop, used_digest};
 use crate::error::{DeltaError, Side};
 use crate::format::header::{EncoderUse, Header, MAGIC, VERSION};
+use crate::make::made::{Made, MakeOptions};
 use crate::make::map::ImageMap;
 use crate::make::writer::Maker;
 use crate::recorder::Recorder;
@@ -29,40 +31,6 @@ const CACHE_LEN: u64 = 64 << 20;
 const HEADER_LEVEL: i32 = 19;
 /// Blocks in which the two images are compared at the same place, in bytes.
 const CHANGED_UNIT: usize = 4096;
-
-/// How a patch is made.
-#[derive(Clone, Debug)]
-pub struct MakeOptions {
-    /// Carry encoded bytes only: the receiver then needs no encoder, and the patch is larger.
-    pub portable: bool,
-    /// Where the patch's body waits for its header, in a file without a name.
-    pub spool_dir: std::path::PathBuf,
-}
-
-impl Default for MakeOptions {
-    fn default() -> Self {
-        Self { portable: false, spool_dir: Spool::default_dir() }
-    }
-}
-
-/// What a patch was made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Made {
-    /// Length of the patch in bytes.
-    pub patch_len: u64,
-    /// Length of the old image in bytes.
-    pub old_len: u64,
-    /// Length of the new image in bytes.
-    pub new_len: u64,
-    /// Bytes of the new image that the old one has as they are stored.
-    pub copied: u64,
-    /// Bytes of the new image that the receiver encodes.
-    pub encoded: u64,
-    /// Encoded bytes of the new image that the patch carries, as encoding did not give them.
-    pub carried: u64,
-    /// Bytes of text that nothing of the old image resembles.
-    pub literal: u64,
-}
 
 /// Write to `out` a patch that makes `new` of `old`. Each step that encodes is tried, and in the end the whole patch.
 ///

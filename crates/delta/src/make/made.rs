@@ -1,0 +1,38 @@
+//! How a patch is made, and what became of the new image.
+
+use kiln_builder::Spool;
+use std::path::PathBuf;
+
+/// How a patch is made.
+#[derive(Clone, Debug)]
+pub struct MakeOptions {
+    /// Carry encoded bytes only: the receiver then needs no encoder, and the patch is larger.
+    pub portable: bool,
+    /// Where the patch's body waits for its header, in a file without a name.
+    pub spool_dir: PathBuf,
+}
+
+impl Default for MakeOptions {
+    fn default() -> Self {
+        Self { portable: false, spool_dir: Spool::default_dir() }
+    }
+}
+
+/// What a patch was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Length of the patch in bytes.
+    pub patch_len: u64,
+    /// Length of the old image in bytes.
+    pub old_len: u64,
+    /// Length of the new image in bytes.
+    pub new_len: u64,
+    /// Bytes of the new image that the old one has as they are stored.
+    pub copied: u64,
+    /// Bytes of the new image that the receiver encodes.
+    pub encoded: u64,
+    /// Encoded bytes of the new image that the patch carries, as encoding did not give them.
+    pub carried: u64,
+    /// Bytes of text that nothing of the old image resembles.
+    pub literal: u64,
+}
