@@ -4,6 +4,7 @@ use kiln_builder::Refiller;
 use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
 use kiln_read::{Image, ImageOptions, ReadAt};
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +34,7 @@ pub struct Applied {
 }
 
 /// What takes the new image, front to back: where bytes go, and the bytes.
-pub(crate) type Sink<'a> = dyn FnMut(u64, &[u8]) -> Result<(), DeltaError> + 'a;
+pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> Result<(), DeltaError> + 'a;
 
 /// A patch whose header was read, and whose body comes next.
 pub struct Patch<R> {
@@ -58,8 +59,7 @@ impl<R: Read> Patch<R> {
                 Err(source) => return Err(DeltaError::PatchRead { at: read as u64, source }),
             }
         }
-        let number =
-            |range: std::ops::Range<usize>| front[range].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        let number = |range: Range<usize>| front[range].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
         if front[..8] != MAGIC {
             let mut begins = [0; 8];
             begins.copy_from_slice(&front[..8]);
@@ -117,12 +117,7 @@ impl<R: Read> Patch<R> {
     ///
     /// # Errors
     /// As [`Patch::check`]; a damaged patch; [`DeltaError::WrongNew`]; errors of `sink`.
-    pub fn apply(
-        self,
-        old: Arc<dyn ReadAt>,
-        sink: &mut dyn FnMut(u64, &[u8]) -> Result<(), DeltaError>,
-        stop: &AtomicBool,
-    ) -> Result<Applied, DeltaError> {
+    pub fn apply(self, old: Arc<dyn ReadAt>, sink: &mut Sink<'_>, stop: &AtomicBool) -> Result<Applied, DeltaError> {
         self.check(&*old, stop)?;
         self.apply_unchecked(old, sink, stop)
     }
@@ -141,7 +136,8 @@ impl<R: Read> Patch<R> {
         let refillers = header.encoders.iter().map(|_| None).collect();
         let body = BodyReader::new(input, at)?;
         let writer = Writer { sink, hasher: blake3::Hasher::new(), at: 0, limit: header.new_len };
-        let applier = Applier { header: &header, space, body, refillers, writer, text: Vec::new(), stop };
+        let applier =
+            Applier { header: &header, space, body, refillers, writer, text: Vec::new(), copied: Vec::new(), stop };
         applier.run()
     }
 
@@ -192,11 +188,7 @@ pub(crate) fn check_used(header: &Header, old: &dyn ReadAt, stop: &AtomicBool) -
 }
 
 /// BLAKE3 of these ranges, one behind the other.
-pub(crate) fn used_digest(
-    ranges: &[std::ops::Range<u64>],
-    old: &dyn ReadAt,
-    stop: &AtomicBool,
-) -> Result<[u8; 32], DeltaError> {
+pub(crate) fn used_digest(ranges: &[Range<u64>], old: &dyn ReadAt, stop: &AtomicBool) -> Result<[u8; 32], DeltaError> {
     let (mut hasher, mut buf) = (blake3::Hasher::new(), vec![0; COPY_LEN]);
     for range in ranges {
         let mut off = range.start;
@@ -245,41 +237,73 @@ struct Applier<'a, 'b, 'c, R> {
     /// Each made when it is first needed.
     refillers: Vec<Option<Refiller>>,
     writer: Writer<'b, 'c>,
+    /// Of a group of items.
     text: Vec<u8>,
+    /// A part of the old image.
+    copied: Vec<u8>,
     stop: &'a AtomicBool,
 }
 
 impl<R: Read> Applier<'_, '_, '_, R> {
     fn run(mut self) -> Result<Applied, DeltaError> {
         let mut applied = Applied { new_len: self.header.new_len, ..Applied::default() };
-        while let Some(item) = self.body.item()? {
-            check_stop(self.stop)?;
-            let len = match item {
-                Item::Old { len, .. } | Item::Raw { len } | Item::Unit { stored_len: len, .. } => len,
-            };
-            if !self.writer.has_room(len) {
-                return Err(self.body.defect("item_len", len, "more bytes than the new image has").into());
+        let mut items = Vec::new();
+        loop {
+            self.body.group(&mut items)?;
+            if items.is_empty() {
+                break;
             }
-            match item {
-                Item::Old { pos, len } => {
-                    self.copy(pos, len)?;
-                    applied.copied += len;
-                }
-                Item::Raw { len } => {
-                    self.make_text(len)?;
-                    self.writer.write(&self.text)?;
-                }
-                Item::Unit { encoder, text_len, stored_len, end } => {
-                    self.make_text(text_len)?;
-                    self.encode(encoder, stored_len, end)?;
-                    applied.encoded += stored_len;
-                }
+            self.make_text(items.iter().map(Item::text_len).sum())?;
+            let mut at = 0;
+            for item in &items {
+                check_stop(self.stop)?;
+                let text = at..at + item.text_len() as usize;
+                at = text.end;
+                self.item(item, text, &mut applied)?;
             }
         }
         let is_whole = self.writer.at == self.writer.limit;
         match is_whole && *self.writer.hasher.finalize().as_bytes() == self.header.new_digest {
             true => Ok(applied),
             false => Err(DeltaError::WrongNew),
+        }
+    }
+
+    /// Make the bytes of an item, whose text stands in this range.
+    fn item(&mut self, item: &Item, text: Range<usize>, applied: &mut Applied) -> Result<(), DeltaError> {
+        if !self.writer.has_room(item.len()) {
+            return Err(self.body.defect("item_len", item.len(), "more bytes than the new image has").into());
+        }
+        match *item {
+            Item::Old { pos, len } => {
+                applied.copied += len;
+                self.copy(pos, len)
+            }
+            Item::Raw { .. } => self.writer.write(&self.text[text]),
+            Item::Unit { encoder, stored_len, end, .. } => {
+                applied.encoded += stored_len;
+                let (start, stop) = (self.writer.at, self.stop);
+                let (refiller, text) = self.refiller(encoder, text)?;
+                let refilled = refiller.refill(text, end, start, &mut |bytes, _| {
+                    !stop.load(Ordering::Relaxed) && (bytes.len() as u64) < stored_len
+                })?;
+                check_stop(stop)?;
+                self.encoded(refilled.bytes.get(..stored_len as usize), stored_len)
+            }
+            Item::Tail { encoder, stored_len, room, .. } => {
+                applied.encoded += stored_len;
+                let (refiller, text) = self.refiller(encoder, text)?;
+                let encoded = refiller.encode(text, room as usize)?;
+                self.encoded(encoded.as_deref().filter(|bytes| bytes.len() as u64 == stored_len), stored_len)
+            }
+        }
+    }
+
+    /// Write what encoding gave.
+    fn encoded(&mut self, bytes: Option<&[u8]>, stored_len: u64) -> Result<(), DeltaError> {
+        match bytes {
+            Some(bytes) => self.writer.write(bytes),
+            None => Err(self.body.defect("stored_len", stored_len, "not the length of what encoding gives").into()),
         }
     }
 
@@ -290,9 +314,9 @@ impl<R: Read> Applier<'_, '_, '_, R> {
         while len > 0 {
             check_stop(self.stop)?;
             let part = len.min(COPY_LEN as u64);
-            self.text.resize(part as usize, 0);
-            self.space.read_raw(pos, &mut self.text)?;
-            self.writer.write(&self.text)?;
+            self.copied.resize(part as usize, 0);
+            self.space.read_raw(pos, &mut self.copied)?;
+            self.writer.write(&self.copied)?;
             (pos, len) = (pos + part, len - part);
         }
         Ok(())
@@ -324,33 +348,18 @@ impl<R: Read> Applier<'_, '_, '_, R> {
         Ok(())
     }
 
-    /// Encode the text that was made.
-    fn encode(&mut self, encoder: usize, stored_len: u64, end: kiln_builder::RefillEnd) -> Result<(), DeltaError> {
-        let Some(refiller) = self.refillers.get(encoder) else {
-            return Err(self.body.defect("unit_encoder", encoder as u64, "no encoder of the header").into());
+    /// The encoder with this number, and text for it.
+    fn refiller(&mut self, encoder: usize, text: Range<usize>) -> Result<(&mut Refiller, &[u8]), DeltaError> {
+        let Some(one) = self.header.encoders.get(encoder) else {
+            return Err(self.body.defect("encoder", encoder as u64, "no encoder of the header").into());
         };
-        if refiller.is_none() {
-            let ready = self.refillers.iter().filter(|refiller| refiller.is_some()).count();
-            if ready >= READY_MAX {
-                self.refillers.iter_mut().for_each(|refiller| *refiller = None);
-            }
+        if self.refillers[encoder].is_none() && self.refillers.iter().flatten().count() >= READY_MAX {
+            self.refillers.iter_mut().for_each(|refiller| *refiller = None);
         }
         let refiller = match &mut self.refillers[encoder] {
             Some(refiller) => refiller,
-            none => none.insert(Refiller::new(self.header.encoders[encoder].form)?),
+            none => none.insert(Refiller::new(one.form)?),
         };
-        let mut stopped = false;
-        let refilled = refiller.refill(&self.text, end, self.writer.at, &mut |bytes, _| {
-            stopped |= self.stop.load(Ordering::Relaxed);
-            !stopped && (bytes.len() as u64) < stored_len
-        })?;
-        check_stop(self.stop)?;
-        match refilled.bytes.get(..stored_len as usize) {
-            Some(bytes) => self.writer.write(bytes),
-            None => {
-                let reason = "longer than what encoding gives";
-                Err(self.body.defect("unit_stored_len", stored_len, reason).into())
-            }
-        }
+        Ok((refiller, &self.text[text]))
     }
 }

@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Patch, check_stop};
+use crate::apply::{Applied, Patch, Sink, check_stop};
 use crate::error::{DeltaError, Side};
 
 /// What a journal begins with.
@@ -257,11 +257,7 @@ impl Head {
         }
     }
 
-    fn records(
-        &self,
-        journal: &dyn Output,
-        take: &mut dyn FnMut(u64, &[u8]) -> Result<(), DeltaError>,
-    ) -> Result<(), DeltaError> {
+    fn records(&self, journal: &dyn Output, take: &mut Sink<'_>) -> Result<(), DeltaError> {
         let damaged = |at: u64| DeltaError::Journal { what: format!("is damaged at byte {at}") };
         let end = RECORDS_OFF.saturating_add(self.records_len);
         let (mut at, mut bytes) = (RECORDS_OFF, Vec::new());

@@ -20,7 +20,7 @@ mod make;
 mod old_space;
 mod recorder;
 
-pub use apply::{Applied, Patch};
+pub use apply::{Applied, Patch, Sink};
 pub use error::{DeltaError, PatchDefect, Side};
 pub use format::header::{EncoderUse, Header};
 #[doc(hidden)]

@@ -1,9 +1,11 @@
 //! Making a patch.
 
 mod chunks;
+mod group;
 pub(crate) mod made;
 mod map;
 mod matcher;
+mod neighbours;
 mod prover;
 mod region;
 mod stored;

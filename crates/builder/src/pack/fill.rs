@@ -278,6 +278,17 @@ impl PclusterWriter {
         Ok(fits)
     }
 
+    /// All of `text` in one pcluster of at most `room` bytes, if it fits.
+    ///
+    /// # Errors
+    /// A codec that fails.
+    pub(crate) fn encode_alone(&mut self, text: &[u8], room: usize) -> Result<Option<Vec<u8>>, BuildError> {
+        self.encoder.reset();
+        let room = room.min(self.pcluster.len());
+        let produced = self.encoder.encode(text, &mut self.pcluster[..room])?;
+        Ok(produced.map(|len| self.pcluster[..len].to_vec()))
+    }
+
     /// Fill a pcluster with the front of `rest`. How much it took; 0 if that would not save a block.
     fn encoded(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
         let block_len = self.block_bits.len() as usize;

@@ -127,4 +127,13 @@ impl Refiller {
         };
         Ok(Refilled { bytes: filled.bytes, inline: filled.inline })
     }
+
+    /// Encode all of `text` into one pcluster, as the builder does with ends of files beside inodes, where there is room for `room` bytes.
+    /// `None` if it does not fit.
+    ///
+    /// # Errors
+    /// A codec that fails.
+    pub fn encode(&mut self, text: &[u8], room: usize) -> Result<Option<Vec<u8>>, BuildError> {
+        self.writer.encode_alone(text, room)
+    }
 }

@@ -1,6 +1,6 @@
 //! The body of a patch: what makes the new image, in blocks of three streams each.
 //!
-//! The control stream has items, which make bytes of the new image front to back, and behind each item that needs text how the text is made.
+//! The control stream has groups of items, which make bytes of the new image front to back, and behind each group how the text of its items is made.
 //! The streams of differences and of literals have what the control stream counts. Each stream is one zstd frame over all blocks, flushed at
 //! the end of each: so a reader needs no more of a patch than one block at a time.
 
@@ -40,6 +40,10 @@ const END: u8 = 0;
 const OLD: u8 = 1;
 const RAW: u8 = 2;
 const UNIT: u8 = 3;
+const TAIL: u8 = 4;
+
+/// Items of a group, at most.
+pub(crate) const GROUP_ITEMS_MAX: usize = 1 << 14;
 
 /// What makes the next bytes of the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,27 @@ pub(crate) enum Item {
     Raw { len: u64 },
     /// Text encoded again: the first `stored_len` bytes of what that gives.
     Unit { encoder: usize, text_len: u64, stored_len: u64, end: RefillEnd },
+    /// Text encoded as one pcluster, which `room` bytes are left for.
+    Tail { encoder: usize, text_len: u64, stored_len: u64, room: u64 },
+}
+
+impl Item {
+    /// Bytes of the new image.
+    pub(crate) fn len(&self) -> u64 {
+        match *self {
+            Item::Old { len, .. } | Item::Raw { len } => len,
+            Item::Unit { stored_len, .. } | Item::Tail { stored_len, .. } => stored_len,
+        }
+    }
+
+    /// Bytes of its text.
+    pub(crate) fn text_len(&self) -> u64 {
+        match *self {
+            Item::Old { .. } => 0,
+            Item::Raw { len } => len,
+            Item::Unit { text_len, .. } | Item::Tail { text_len, .. } => text_len,
+        }
+    }
 }
 
 /// What makes the next bytes of text. Positions are in the [old space](crate::old_space).
@@ -85,38 +110,52 @@ impl<W: Write> BodyWriter<W> {
         Ok(Self { out, streams, text_len: 0, old_end: 0, piece_end: 0, is_empty: true, fields: Vec::new() })
     }
 
-    /// Write what makes the next bytes. Behind [`Item::Raw`] and [`Item::Unit`], pieces of that length follow.
-    pub(crate) fn item(&mut self, item: Item) -> io::Result<()> {
+    /// Write what makes the next bytes. Behind it, pieces of as much text as the items have follow.
+    pub(crate) fn group(&mut self, items: &[Item]) -> io::Result<()> {
         if self.text_len >= BLOCK_TEXT_LEN {
             self.end_block()?;
         }
         let mut fields = std::mem::take(&mut self.fields);
-        match item {
+        for item in items {
+            self.item(item, &mut fields);
+        }
+        fields.push(END);
+        self.write(CONTROL, &fields)?;
+        // Control alone fills a block, too.
+        self.text_len += fields.len() as u64;
+        self.is_empty = false;
+        fields.clear();
+        self.fields = fields;
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Item, fields: &mut Vec<u8>) {
+        match *item {
             Item::Old { pos, len } => {
                 fields.push(OLD);
-                put(&mut fields, len);
-                put_signed(&mut fields, pos.wrapping_sub(self.old_end) as i64);
+                put(fields, len);
+                put_signed(fields, pos.wrapping_sub(self.old_end) as i64);
                 self.old_end = pos + len;
             }
             Item::Raw { len } => {
                 fields.push(RAW);
-                put(&mut fields, len);
+                put(fields, len);
             }
             Item::Unit { encoder, text_len, stored_len, end } => {
                 fields.push(UNIT);
-                put(&mut fields, encoder as u64);
-                put(&mut fields, text_len);
-                put(&mut fields, stored_len);
-                put(&mut fields, number_of(end));
+                put(fields, encoder as u64);
+                put(fields, text_len);
+                put(fields, stored_len);
+                put(fields, number_of(end));
+            }
+            Item::Tail { encoder, text_len, stored_len, room } => {
+                fields.push(TAIL);
+                put(fields, encoder as u64);
+                put(fields, text_len);
+                put(fields, stored_len);
+                put(fields, room);
             }
         }
-        self.write(CONTROL, &fields)?;
-        fields.clear();
-        self.fields = fields;
-        // Control alone fills a block, too.
-        self.text_len += 64;
-        self.is_empty = false;
-        Ok(())
     }
 
     pub(crate) fn literal(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -233,44 +272,60 @@ impl<R: Read> BodyReader<R> {
         Ok(Self { input, at, streams, in_block: false, old_end: 0, piece_end: 0 })
     }
 
-    /// What makes the next bytes; none at the end.
-    pub(crate) fn item(&mut self) -> Result<Option<Item>, DeltaError> {
+    /// What makes the next bytes; nothing at the end. The text of all items together is not longer than that of one can be.
+    pub(crate) fn group(&mut self, items: &mut Vec<Item>) -> Result<(), DeltaError> {
+        items.clear();
+        let mut text_len = 0;
         loop {
             if !self.in_block {
                 if !self.block()? {
-                    return Ok(None);
+                    return Ok(());
                 }
                 self.in_block = true;
             }
-            let kind = self.byte()?;
-            return Ok(Some(match kind {
-                END => {
-                    self.in_block = false;
-                    continue;
+            match self.item()? {
+                Some(item) => {
+                    text_len += item.text_len();
+                    if text_len > UNIT_TEXT_MAX_LEN || items.len() == GROUP_ITEMS_MAX {
+                        return Err(self.defect("group", text_len, "longer than a group can be").into());
+                    }
+                    items.push(item);
                 }
-                OLD => {
-                    let (len, delta) = (self.number()?, self.signed()?);
-                    let pos = self.old_end.wrapping_add(delta as u64);
-                    let end = pos.checked_add(len).filter(|_| len > 0);
-                    self.old_end = end.ok_or_else(|| self.defect("old_len", len, "no range"))?;
-                    Item::Old { pos, len }
-                }
-                RAW => Item::Raw { len: self.len("raw_len", RAW_MAX_LEN)? },
-                UNIT => {
-                    let encoder = self.len("unit_encoder", u32::MAX.into())? as usize;
-                    let text_len = self.len("unit_text_len", UNIT_TEXT_MAX_LEN)?;
-                    let stored_len = self.len("unit_stored_len", UNIT_STORED_MAX_LEN)?;
-                    let end = match self.len("unit_end", 3 + (1 << 16))? {
-                        0 => RefillEnd::Padded,
-                        1 => RefillEnd::Open,
-                        2 => RefillEnd::Fragments,
-                        room => RefillEnd::Inline((room - 3) as u32),
-                    };
-                    Item::Unit { encoder, text_len, stored_len, end }
-                }
-                kind => return Err(self.defect("item", kind.into(), "an item that is not known").into()),
-            }));
+                None if items.is_empty() => self.in_block = false,
+                None => return Ok(()),
+            }
         }
+    }
+
+    /// The next item of a group; none behind the last one.
+    fn item(&mut self) -> Result<Option<Item>, DeltaError> {
+        Ok(Some(match self.byte()? {
+            END => return Ok(None),
+            OLD => {
+                let (len, delta) = (self.number()?, self.signed()?);
+                let pos = self.old_end.wrapping_add(delta as u64);
+                let end = pos.checked_add(len).filter(|_| len > 0);
+                self.old_end = end.ok_or_else(|| self.defect("old_len", len, "no range"))?;
+                Item::Old { pos, len }
+            }
+            RAW => Item::Raw { len: self.len("raw_len", RAW_MAX_LEN)? },
+            kind @ (UNIT | TAIL) => {
+                let encoder = self.len("encoder", u32::MAX.into())? as usize;
+                let text_len = self.len("text_len", UNIT_TEXT_MAX_LEN)?;
+                let stored_len = self.len("stored_len", UNIT_STORED_MAX_LEN)?;
+                let end = self.len("end", 3 + (1 << 20))?;
+                match (kind, end) {
+                    (TAIL, room) => Item::Tail { encoder, text_len, stored_len, room },
+                    (_, 0) => Item::Unit { encoder, text_len, stored_len, end: RefillEnd::Padded },
+                    (_, 1) => Item::Unit { encoder, text_len, stored_len, end: RefillEnd::Open },
+                    (_, 2) => Item::Unit { encoder, text_len, stored_len, end: RefillEnd::Fragments },
+                    (_, room) => {
+                        Item::Unit { encoder, text_len, stored_len, end: RefillEnd::Inline((room - 3) as u32) }
+                    }
+                }
+            }
+            kind => return Err(self.defect("item", kind.into(), "an item that is not known").into()),
+        }))
     }
 
     /// How the next bytes of text are made, of which `left` are missing.

@@ -74,9 +74,10 @@ impl ChunkIndex {
         let mut text = vec![0; READ_LEN];
         for (idx, file) in map.files.iter().enumerate() {
             let mut off = 0;
-            while off < file.in_spans {
+            let end = ImageMap::own_text_len(file);
+            while off < end {
                 check()?;
-                let len = (file.in_spans - off).min(READ_LEN as u64) as usize;
+                let len = (end - off).min(READ_LEN as u64) as usize;
                 let read = image.read_at(&file.inode, &mut text[..len], off);
                 read.map_err(DeltaError::image(Side::Old))?;
                 for chunk in chunks(&text[..len]) {

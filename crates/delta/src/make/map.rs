@@ -1,6 +1,6 @@
 //! Where an image has what: stored spans in the order of bytes, and the files that they are part of.
 
-use kiln_read::{Algorithm, ExtentKind, Image, Inode, ReadError};
+use kiln_read::{Algorithm, ExtentKind, Image, Inode, MetadataSpace, ReadError};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,6 +36,8 @@ pub(crate) enum Stored {
     Plain,
     /// As it is.
     Raw,
+    /// Encoded, beside the inode.
+    Tail(Algorithm),
 }
 
 /// Stored bytes, and the text that they are.
@@ -140,6 +142,20 @@ impl ImageMap {
                     self.fragments.push(Fragment { off, len: extent.llen, file: idx, la: extent.la });
                     None
                 }
+                ExtentKind::Encoded {
+                    algorithm,
+                    pa,
+                    plen,
+                    partial: false,
+                    inline: Some(MetadataSpace::Primary),
+                    ..
+                } => {
+                    tail = Tail::Inline;
+                    let stored = Stored::Tail(algorithm);
+                    let span = Span { pa, plen: plen.into(), file: idx, la: extent.la, llen: extent.llen, stored };
+                    self.spans.push(span);
+                    None
+                }
                 ExtentKind::Encoded { inline: Some(_), .. } | ExtentKind::Plain { inline: Some(_), .. } => {
                     tail = Tail::Inline;
                     None
@@ -162,6 +178,21 @@ impl ImageMap {
     /// The file that is the same one in an older or newer version: by path, else by a path that differs in digits.
     pub(crate) fn counterpart(&self, file: &MapFile) -> Option<u32> {
         self.paths.get(&file.path_key).or_else(|| self.names.get(&file.name_key)).copied()
+    }
+
+    /// What of a file an index of chunks should have: not what is in the packed inode.
+    pub(crate) fn own_text_len(file: &MapFile) -> u64 {
+        if file.tail == Tail::Inline { file.inode.size() } else { file.in_spans }
+    }
+
+    /// By file, from where to where its stored bytes reach.
+    pub(crate) fn reaches(&self) -> Vec<Range<u64>> {
+        let mut reaches = vec![u64::MAX..0; self.files.len()];
+        for span in &self.spans {
+            let reach = &mut reaches[span.file as usize];
+            *reach = reach.start.min(span.pa)..reach.end.max(span.pa + span.plen);
+        }
+        reaches
     }
 
     /// Bytes in front of, between and behind the spans: metadata, and what nothing refers to.

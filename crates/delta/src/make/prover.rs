@@ -34,6 +34,8 @@ pub(crate) struct Proof {
     /// The text of the file that is encoded; longer than that of the spans where its end lies elsewhere.
     pub text: Range<u64>,
     pub end: RefillEnd,
+    /// The text is encoded alone, and there were so many bytes for it.
+    pub room: Option<u64>,
 }
 
 /// Finds proofs for the new image.
@@ -93,14 +95,14 @@ impl<'a> Prover<'a> {
     pub(crate) fn may_end_with(&self, span: &Span) -> bool {
         match span.stored {
             Stored::Encoded(algorithm) => span.plen < self.longest[algorithm as usize].0,
-            Stored::Plain | Stored::Raw => false,
+            Stored::Plain | Stored::Raw | Stored::Tail(_) => false,
         }
     }
 
     /// A proof for the first of `spans`, which are one file's and lie one behind the other, as its text does.
     pub(crate) fn prove(&mut self, spans: &[Span]) -> Result<Option<Proof>, DeltaError> {
         let encoded = spans.iter().find_map(|span| match span.stored {
-            Stored::Encoded(algorithm) => Some(algorithm),
+            Stored::Encoded(algorithm) | Stored::Tail(algorithm) => Some(algorithm),
             _ => None,
         });
         let Some(algorithm) = encoded else { return Ok(None) };
@@ -198,6 +200,9 @@ impl<'a> Prover<'a> {
         refiller: &mut Refiller,
     ) -> Result<Option<Proof>, DeltaError> {
         let first = spans[0];
+        if matches!(first.stored, Stored::Tail(_)) {
+            return self.prove_tail(&first, refiller);
+        }
         let file = &self.map.files[first.file as usize];
         let segment = form.segment_len();
         // Text that is filled together ends a segment behind its front, or where the file has a multiple of a segment. What is left of a file
@@ -241,7 +246,7 @@ impl<'a> Prover<'a> {
         for end in ends {
             let attempt = self.attempt(refiller, &text, end, spans, &stored)?;
             if attempt.is_whole {
-                return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end }));
+                return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end, room: None }));
             }
             right = right.max(attempt.spans);
         }
@@ -266,7 +271,7 @@ impl<'a> Prover<'a> {
                 let attempt = self.attempt(refiller, &text[..len], end, &spans[..count], &stored)?;
                 if attempt.is_whole {
                     let text = first.la..first.la + len as u64;
-                    return Ok(Some(Proof { spans: count, encoder: 0, text, end }));
+                    return Ok(Some(Proof { spans: count, encoder: 0, text, end, room: None }));
                 }
                 // Near the last pcluster that is right, text ends.
                 if attempt.spans > right {
@@ -278,6 +283,23 @@ impl<'a> Prover<'a> {
                 }
             }
         }
+        Ok(None)
+    }
+
+    /// A proof for the end of a file beside its inode.
+    fn prove_tail(&mut self, span: &Span, refiller: &mut Refiller) -> Result<Option<Proof>, DeltaError> {
+        let stored = self.stored(std::slice::from_ref(span))?;
+        let text = self.text(span.file, span.la, span.llen)?;
+        // What is not shorter than the text is not stored encoded.
+        let longest = span.llen.saturating_sub(1);
+        let rooms: Vec<u64> = self.rooms(span.file).map(|room| longest.min(room.into())).collect();
+        for room in rooms {
+            if refiller.encode(&text, room as usize)?.is_some_and(|bytes| bytes == stored) {
+                let (text, end) = (span.la..span.text_end(), RefillEnd::Padded);
+                return Ok(Some(Proof { spans: 1, encoder: 0, text, end, room: Some(room) }));
+            }
+        }
+        self.vain += span.llen;
         Ok(None)
     }
 

@@ -46,21 +46,11 @@ impl Haystack {
     }
 }
 
-/// Regions put together, at most `max_len` bytes: those that come first, in the order of sources.
-pub(crate) fn merged(regions: Vec<Region>, gap: u64, max_len: u64) -> Vec<Region> {
-    let mut taken: Vec<Region> = Vec::new();
-    let mut len = 0;
-    for region in regions {
-        let room = max_len.saturating_sub(len);
-        let end = region.range.end.min(region.range.start + room);
-        if region.range.start < end {
-            len += end - region.range.start;
-            taken.push(Region { source: region.source, range: region.range.start..end });
-        }
-    }
-    taken.sort_by_key(|region| (region.source, region.range.start));
+/// Regions in the order of sources, those put together that overlap, or lie no more than `gap` bytes apart.
+pub(crate) fn merged(mut regions: Vec<Region>, gap: u64) -> Vec<Region> {
+    regions.sort_by_key(|region| (region.source, region.range.start));
     let mut merged: Vec<Region> = Vec::new();
-    for region in taken {
+    for region in regions {
         match merged.last_mut() {
             Some(last) if last.source == region.source && region.range.start <= last.range.end + gap => {
                 last.range.end = last.range.end.max(region.range.end);
@@ -71,6 +61,19 @@ pub(crate) fn merged(regions: Vec<Region>, gap: u64, max_len: u64) -> Vec<Region
     merged
 }
 
+/// The first of these regions, `max_len` bytes at most, and how many bytes they are.
+pub(crate) fn first_of(regions: Vec<Region>, max_len: u64) -> (Vec<Region>, u64) {
+    let (mut taken, mut len) = (Vec::new(), 0);
+    for Region { source, range } in regions {
+        let end = range.end.min(range.start + (max_len - len));
+        if range.start < end {
+            len += end - range.start;
+            taken.push(Region { source, range: range.start..end });
+        }
+    }
+    (taken, len)
+}
+
 /// Where the old image's regions are read.
 pub(crate) struct OldText<'a> {
     pub source: &'a dyn ReadAt,
@@ -79,11 +82,6 @@ pub(crate) struct OldText<'a> {
 }
 
 impl OldText<'_> {
-    /// How long a source is, in bytes.
-    pub(crate) fn len(&self, source: u32) -> u64 {
-        if source == RAW { self.map.len } else { self.map.files[source as usize].inode.size() }
-    }
-
     /// Read regions into memory.
     pub(crate) fn load(&self, regions: Vec<Region>, hay: &mut Haystack) -> Result<(), DeltaError> {
         hay.bytes.clear();

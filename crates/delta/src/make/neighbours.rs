@@ -1,0 +1,121 @@
+//! Which parts of the old image may resemble a part of the new one.
+
+use std::ops::Range;
+
+use crate::make::chunks::{ChunkIndex, chunks};
+use crate::make::map::{ImageMap, Span, Tail};
+use crate::make::region::{RAW, Region, merged};
+
+/// Text around what is at the same place in a file, in bytes.
+const AROUND: u64 = 2 << 20;
+/// The same for files in the packed inode.
+const PACKED_AROUND: u64 = 4 << 10;
+/// The same for encoded bytes that are carried.
+const CARRIED_AROUND: u64 = 256 << 10;
+/// Text around a chunk that both images have, in bytes.
+const CHUNK_AROUND: u64 = 8 << 10;
+/// Metadata that is looked at from one place, in bytes.
+const METADATA_MAX_LEN: u64 = 16 << 20;
+/// Metadata with other bytes in between, such as ends of files, is read together with these, in bytes.
+const METADATA_GAP: u64 = 64 << 10;
+/// Nothing is looked for that is shorter, in bytes.
+const MIN_LEN: u64 = 64;
+
+/// Parts of the old image that may resemble a part of the new one.
+#[derive(Default)]
+pub(crate) struct Likely {
+    /// By name and place.
+    pub near: Vec<Region>,
+    /// By content.
+    pub chunks: Vec<Region>,
+}
+
+/// Finds them.
+pub(crate) struct Neighbours<'a> {
+    old: &'a ImageMap,
+    new: &'a ImageMap,
+    chunks: ChunkIndex,
+    /// What of the old image is no file's.
+    metadata: Vec<Region>,
+    /// From where to where stored bytes of files reach, in both images.
+    reaches: [Vec<Range<u64>>; 2],
+}
+
+impl<'a> Neighbours<'a> {
+    pub(crate) fn new(old: &'a ImageMap, new: &'a ImageMap, chunks: ChunkIndex) -> Self {
+        let gaps = old.gaps().into_iter().filter(|range| range.end - range.start >= MIN_LEN);
+        let metadata = merged(gaps.map(|range| Region { source: RAW, range }).collect(), METADATA_GAP);
+        Self { old, new, chunks, metadata, reaches: [old.reaches(), new.reaches()] }
+    }
+
+    /// For metadata: all of it, or what is about as far from the end. Images end with their metadata.
+    pub(crate) fn of_metadata(&self, at: u64, len: u64) -> Likely {
+        if len < MIN_LEN {
+            return Likely::default();
+        }
+        let total: u64 = self.metadata.iter().map(|region| region.range.end - region.range.start).sum();
+        let middle = self.old.len.saturating_sub(self.new.len - at) + len / 2;
+        let reach = match total <= METADATA_MAX_LEN {
+            true => 0..self.old.len,
+            false => middle.saturating_sub(METADATA_MAX_LEN / 2)..middle + METADATA_MAX_LEN / 2,
+        };
+        let clipped = self.metadata.iter().map(|Region { source, range }| Region {
+            source: *source,
+            range: range.start.max(reach.start)..range.end.min(reach.end),
+        });
+        Likely { near: clipped.filter(|region| region.range.start < region.range.end).collect(), chunks: Vec::new() }
+    }
+
+    /// For text of a file: the same file, and what has the same chunks.
+    pub(crate) fn of_text(&self, file: u32, range: Range<u64>, text: &[u8]) -> Likely {
+        let mut near = Vec::new();
+        if self.new.packed == Some(file) {
+            let fragments = &self.new.fragments;
+            let first = fragments.partition_point(|fragment| fragment.off < range.start).saturating_sub(1);
+            let here = fragments[first..].iter().take_while(|fragment| fragment.off < range.end);
+            for fragment in here {
+                let from = range.start.saturating_sub(fragment.off).min(fragment.len);
+                let to = (range.end - fragment.off.min(range.end)).min(fragment.len);
+                if from < to {
+                    let part = fragment.la + from..fragment.la + to;
+                    near.extend(self.same_file(fragment.file, part, PACKED_AROUND));
+                }
+            }
+        } else {
+            near.extend(self.same_file(file, range, AROUND));
+        }
+        let chunks = chunks(text).filter_map(|chunk| {
+            let place = self.chunks.find(&text[chunk.clone()])?;
+            let start = place.off.saturating_sub(CHUNK_AROUND);
+            let size = self.old.files[place.source as usize].inode.size();
+            let end = (place.off + chunk.len() as u64 + CHUNK_AROUND).min(size);
+            Some(Region { source: place.source, range: start..end })
+        });
+        Likely { chunks: chunks.collect(), near }
+    }
+
+    /// For encoded bytes that are carried: those of the same file, about as far from its front.
+    pub(crate) fn of_carried(&self, span: &Span) -> Likely {
+        let Some(there) = self.old.counterpart(&self.new.files[span.file as usize]) else { return Likely::default() };
+        let [reach, here] = [&self.reaches[0][there as usize], &self.reaches[1][span.file as usize]];
+        let at = reach.start.saturating_add(span.pa - here.start);
+        let start = at.saturating_sub(CARRIED_AROUND).max(reach.start);
+        let end = at.saturating_add(span.plen + CARRIED_AROUND).min(reach.end);
+        let region = (start < end).then_some(Region { source: RAW, range: start..end });
+        Likely { near: region.into_iter().collect(), chunks: Vec::new() }
+    }
+
+    /// The part of the same file of the old image, as it is stored there, and what is around it.
+    fn same_file(&self, file: u32, range: Range<u64>, around: u64) -> Option<Region> {
+        let idx = self.old.counterpart(&self.new.files[file as usize])?;
+        let there = &self.old.files[idx as usize];
+        let size = there.inode.size();
+        let (start, end) = (range.start.saturating_sub(around).min(size), range.end.saturating_add(around).min(size));
+        let (source, start, end) = match (there.tail, self.old.packed) {
+            // Read where it is stored, together with its neighbours.
+            (Tail::Fragment(off), Some(packed)) if there.in_spans == 0 => (packed, off + start, off + end),
+            _ => (idx, start, end),
+        };
+        (start < end).then_some(Region { source, range: start..end })
+    }
+}
