@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{DeltaError, Side};
-use crate::format::body::{BodyReader, Item, Piece};
+use crate::format::body::{Item, Piece};
 use crate::format::header::{HEADER_MAX_LEN, Header, MAGIC, VERSION};
+use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
 
 /// Cache for the old image's text and metadata, in bytes.

@@ -2,5 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod header;
+pub(crate) mod reader;
 pub(crate) mod seal;
 pub(crate) mod wire;
+pub(crate) mod writer;

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use crate::error::DeltaError;
-use crate::format::body::{BodyWriter, GROUP_ITEMS_MAX, Item};
+use crate::format::body::{GROUP_ITEMS_MAX, Item};
 use crate::format::header::TextFile;
+use crate::format::writer::BodyWriter;
 use crate::make::made::Made;
 use crate::make::matcher::{Matcher, Part};
 use crate::make::neighbours::Likely;

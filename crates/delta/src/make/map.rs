@@ -187,7 +187,7 @@ impl ImageMap {
 
     /// By file, from where to where its stored bytes reach.
     pub(crate) fn reaches(&self) -> Vec<Range<u64>> {
-        let mut reaches = vec![u64::MAX..0; self.files.len()];
+        let mut reaches = vec![Range { start: u64::MAX, end: 0 }; self.files.len()];
         for span in &self.spans {
             let reach = &mut reaches[span.file as usize];
             *reach = reach.start.min(span.pa)..reach.end.max(span.pa + span.plen);

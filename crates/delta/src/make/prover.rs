@@ -54,6 +54,13 @@ pub(crate) struct Prover<'a> {
     proved: u64,
 }
 
+/// What filling shall give: pclusters, and the bytes that are stored from the first of them on.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    spans: &'a [Span],
+    stored: &'a [u8],
+}
+
 /// How far filling was right.
 struct Attempt {
     spans: usize,
@@ -224,19 +231,14 @@ impl<'a> Prover<'a> {
         let (stored, tail) = (self.stored(spans)?, file.tail);
         // The end of a whole file that lies elsewhere is part of the text.
         let is_all_spans = first.la == 0 && last.text_end() == file.in_spans;
-        let mut ends = Vec::new();
-        if is_all_spans && file.inode.size() <= segment && !self.encoded_extents {
-            match tail {
-                Tail::Stored => {}
-                Tail::Inline => ends.extend(self.rooms(first.file).map(RefillEnd::Inline)),
-                Tail::Fragment(_) => ends.push(RefillEnd::Fragments),
-            }
-            if tail == Tail::Stored {
-                ends.push(RefillEnd::Padded);
-                ends.extend(self.rooms(first.file).map(RefillEnd::Inline));
-                ends.push(RefillEnd::Fragments);
-            }
-        }
+        let is_whole = is_all_spans && file.inode.size() <= segment && !self.encoded_extents;
+        let inline = || self.rooms(first.file).map(RefillEnd::Inline);
+        let ends: Vec<RefillEnd> = match tail {
+            _ if !is_whole => Vec::new(),
+            Tail::Stored => [RefillEnd::Padded].into_iter().chain(inline()).chain([RefillEnd::Fragments]).collect(),
+            Tail::Inline => inline().collect(),
+            Tail::Fragment(_) => vec![RefillEnd::Fragments],
+        };
         let mut right = 0;
         let text_len = file.inode.size().min(segment);
         let mut text = Vec::new();
@@ -244,7 +246,7 @@ impl<'a> Prover<'a> {
             text = self.text(first.file, first.la, text_len)?;
         }
         for end in ends {
-            let attempt = self.attempt(refiller, &text, end, spans, &stored)?;
+            let attempt = self.attempt(refiller, &text, end, Wanted { spans, stored: &stored })?;
             if attempt.is_whole {
                 return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end, room: None }));
             }
@@ -268,7 +270,8 @@ impl<'a> Prover<'a> {
             tried.push(count);
             let len = (spans[count - 1].text_end() - first.la) as usize;
             for end in [RefillEnd::Padded, RefillEnd::Open] {
-                let attempt = self.attempt(refiller, &text[..len], end, &spans[..count], &stored)?;
+                let wanted = Wanted { spans: &spans[..count], stored: &stored };
+                let attempt = self.attempt(refiller, &text[..len], end, wanted)?;
                 if attempt.is_whole {
                     let text = first.la..first.la + len as u64;
                     return Ok(Some(Proof { spans: count, encoder: 0, text, end, room: None }));
@@ -316,8 +319,7 @@ impl<'a> Prover<'a> {
         refiller: &mut Refiller,
         text: &[u8],
         end: RefillEnd,
-        spans: &[Span],
-        stored: &[u8],
+        Wanted { spans, stored }: Wanted<'_>,
     ) -> Result<Attempt, DeltaError> {
         let want: usize = spans.iter().map(|span| span.plen as usize).sum();
         let (mut checked, mut right, mut taken) = (0, 0, 0u64);
