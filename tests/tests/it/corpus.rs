@@ -72,6 +72,7 @@ replay! {
     device_table "device-table",
     fs_config "fs-config",
     compressed "compressed",
+    patch "patch",
 }
 
 /// The images that fuzzing starts from are good ones: else it would start from errors.

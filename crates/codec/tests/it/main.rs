@@ -5,4 +5,5 @@ mod deflate;
 mod hostile;
 mod probe;
 mod round_trip;
+mod version;
 mod window;

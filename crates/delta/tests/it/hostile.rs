@@ -27,7 +27,7 @@ fn a_flipped_bit_is_found() {
     let (old, new) = images();
     let (patch, _) = make(&old, &new, false);
     let mut rng = Rng::new(7);
-    for _ in 0..kiln_tests::rounds("delta-flips", 150, 5000) {
+    for _ in 0..kiln_tests::rounds("KILN_DELTA_ROUNDS", 150, 5000) {
         let mut damaged = patch.clone();
         let at = rng.below(damaged.len() as u64) as usize;
         damaged[at] ^= 1 << rng.below(8);
@@ -57,7 +57,7 @@ fn what_is_inside_of_right_checksums_may_be_anything() {
     let parts = streams.each_ref().map(|stream| &stream[..]);
     assert!(survives(&old, &new, &seal(&header, parts).unwrap()), "the parts of a patch make a patch");
     let mut rng = Rng::new(9);
-    for round in 0..kiln_tests::rounds("delta-contents", 300, 20_000) {
+    for round in 0..kiln_tests::rounds("KILN_DELTA_ROUNDS", 300, 20_000) {
         let (mut header, mut streams) = (header.clone(), streams.clone());
         let changed = match round % 3 {
             0 => &mut header,
