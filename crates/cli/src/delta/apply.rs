@@ -9,14 +9,16 @@ use kiln_builder::{AtomicFile, Existing, Output};
 use kiln_delta::in_place::{self, InPlace, Resize, Target};
 use kiln_delta::{DeltaError, Patch};
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the journal of a block device lies by default: not lost when the system starts again.
 const DEVICE_JOURNAL_DIR: &str = "/var/tmp";
+/// Permission of the group and of all others to write.
+const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Make the new image of the old one and a patch
 ///
@@ -123,9 +125,7 @@ fn in_place(
     // A link that someone else has put there is not followed.
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     let journal = options.open(&path).map_err(file_failure(&path, "open"))?;
-    if !journal.metadata().map_err(file_failure(&path, "look at"))?.is_file() {
-        return Err(Failure::Usage(format!("{}: a journal is a regular file", path.display())));
-    }
+    check_journal(&path, &journal.metadata().map_err(file_failure(&path, "look at"))?)?;
     sync_dir_of(&path)?;
     let result = in_place::apply(patch, &target, &journal, signals.stop());
     let is_complete = result.is_ok();
@@ -144,6 +144,18 @@ fn in_place(
             InPlace::Resumed => note(format_args!("{}: completed from {}", args.old.display(), path.display())),
             InPlace::WasThere => note(format_args!("{}: is the new image already", args.old.display())),
         }
+    }
+    Ok(())
+}
+
+/// Refuse a journal that somebody else may have written: what it holds would be written to the device.
+fn check_journal(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
+    let refuse = |what: &str| Err(Failure::Usage(format!("{}: {what}", path.display())));
+    if !metadata.is_file() {
+        return refuse("a journal is a regular file");
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & OTHERS_MAY_WRITE != 0 {
+        return refuse("another user could have written this journal: remove it, or name another one with --journal");
     }
     Ok(())
 }

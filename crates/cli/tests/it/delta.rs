@@ -2,6 +2,7 @@
 
 use crate::common::{Scratch, fails, golden, kiln, stdout};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 /// Two images of a tree in two versions, and a patch between them.
@@ -93,4 +94,15 @@ fn images_of_mkfs_become_each_other() {
         stdout(&["apply", "-q", "--force", &old, &patch, &made]);
         assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap(), "{old} {new}");
     }
+}
+
+#[test]
+fn a_journal_of_others_is_not_replayed() {
+    let scratch = Scratch::new();
+    let [old, _, patch] = versions(&scratch);
+    let (journal, before) = (scratch.path("journal"), fs::read(&old).unwrap());
+    fs::write(&journal, "").unwrap();
+    fs::set_permissions(&journal, fs::Permissions::from_mode(0o622)).unwrap();
+    fails(&["apply", "--in-place", "--journal", &journal, &old, &patch], 2, "another user could have written");
+    assert!(fs::read(&old).unwrap() == before && fs::exists(&journal).unwrap());
 }
