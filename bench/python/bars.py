@@ -31,6 +31,7 @@ from cases import (  # noqa: E402
     LMDB_ZSTD_MANY,
     NOTHING,
     OPEN,
+    PACKED_MANY,
     RATARMOUNT,
     SCAN,
     SMALL_MANY,
@@ -40,6 +41,7 @@ from cases import (  # noqa: E402
     STORED_VIEWS,
     ZIP,
     ZSTD_MANY,
+    ZSTD_MAPPED,
 )
 
 MIB = 1 << 20
@@ -171,6 +173,8 @@ BARS = [
     rate(SUMMED, STORED_MANY, RATARMOUNT, 10),
     # The bars of S belong together: one form of image is to keep them all.
     *small_files(ZSTD_MANY),
+    *small_files(ZSTD_MAPPED),
+    *small_files(PACKED_MANY),
     *small_files(SMALL_MANY),
     rate(COLD, STORED_MANY, STORED_MANY, 0.9, peers_case="I cold sequential"),
     Bar(

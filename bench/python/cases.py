@@ -31,6 +31,7 @@ SQUASHFS, RATARMOUNT, HDF5, HDF5_FLAT = (
 WEBDATASET, MDS, KERNEL, FUSE = "WebDataset", "MDS", "kernel EROFS mount", "squashfuse_ll mount"
 STORED_READ, STORED_MANY, STORED_VIEWS = (f"kilnfs stored, {call}" for call in ("read", "read_many", "views, mmap"))
 ZSTD_READ, ZSTD_MANY = "kilnfs zstd, read", "kilnfs zstd, read_many"
+ZSTD_MAPPED, PACKED_MANY = "kilnfs zstd, read_many, mmap", "kilnfs zstd packed, read_many, mmap"
 SMALL_MANY, LZ4_MANY = "kilnfs zstd small, read_many", "kilnfs lz4, read_many"
 STORED_BY_URL = "kilnfs stored, read_many by fsspec"
 
@@ -83,7 +84,18 @@ OBJECT_LABELS = (STORED_MANY, STORED_BY_URL, STORED_READ, FLAT_OBJECT, ZIP, HDF5
 OWN_ORDER = (STORED_MANY, STORED_BY_URL)
 WORKER_LABELS = (STORED_MANY, STORED_VIEWS, FLOOR, DIRECTORY, LMDB, ZIP, FUSE)
 SMALL_WORKER_LABELS = (ZSTD_MANY, SMALL_MANY, STORED_MANY, DIRECTORY, LMDB, LMDB_ZSTD, FUSE)
-THREADED = (ZSTD_MANY, SMALL_MANY, LZ4_MANY, STORED_MANY, DIRECTORY, LMDB_ZSTD, LMDB_ZSTD_MANY, LMDB)
+THREADED = (
+    ZSTD_MANY,
+    ZSTD_MAPPED,
+    PACKED_MANY,
+    SMALL_MANY,
+    LZ4_MANY,
+    STORED_MANY,
+    DIRECTORY,
+    LMDB_ZSTD,
+    LMDB_ZSTD_MANY,
+    LMDB,
+)
 
 CASES = [
     Case("I warm shuffled, touch nothing", "I", SHUFFLED, consumer=TOUCH),

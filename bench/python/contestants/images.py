@@ -20,13 +20,13 @@ from slow import Store, slow_url
 PACK: dict[str, tuple[str, ...]] = {
     "stored": ("-z", "none", "--no-inline-data"),
     "lz4": ("-z", "lz4", "-C", "64k", "--fragments", "off"),
-    "zstd": ("-z", "zstd,3", "-C", "64k", "--fragments", "off"),
     "stored S": ("-z", "none"),
     "lz4 S": ("-z", "lz4", "-C", "4k", "--fragments", "all"),
-    "zstd S": ("-z", "zstd,3", "-C", "4k", "--fragments", "all"),
+    "zstd": ("--preset", "dataset"),
+    "zstd packed": ("-z", "zstd,3", "-C", "4k", "--fragments", "all"),
     "zstd small": ("-z", "zstd,3", "-C", "32k", "--fragments", "all", "--compress-metadata"),
 }
-FORMS = {"stored": "ISJ", "lz4": "ISJ", "zstd": "ISJ", "zstd small": "S"}  # and the sets that they are made of
+FORMS = {"stored": "ISJ", "lz4": "ISJ", "zstd": "ISJ", "zstd packed": "S", "zstd small": "S"}  # and the sets that they are made of
 
 
 def pack_options(form: str, of_set: str) -> tuple[str, ...]:
@@ -134,6 +134,12 @@ class ReadMany(Kilnfs):
         return batch
 
 
+class ReadManyMapped(ReadMany):
+    """The same of an image that is mapped, as LMDB's file is."""
+
+    mapped = True
+
+
 class ReadManyByUrl(ReadMany):
     """The same of an image that fsspec reads, through kilnfs's cache of blocks."""
 
@@ -154,7 +160,12 @@ class Views(Kilnfs):
         return views
 
 
-CALLS: dict[str, type[Kilnfs]] = {"read": Read, "read_many": ReadMany, "views, mmap": Views}
+CALLS: dict[str, type[Kilnfs]] = {
+    "read": Read,
+    "read_many": ReadMany,
+    "read_many, mmap": ReadManyMapped,
+    "views, mmap": Views,
+}
 
 
 def label(form: str, call: str) -> str:

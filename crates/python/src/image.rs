@@ -333,7 +333,7 @@ impl Image {
         let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let files = Files::of(what, rows)?;
-        if image.is_path && !opened.is_cold() {
+        if image.is_path && !opened.is_cold() && py.detach(|| files.are_resident(&opened)) {
             return Ok(0);
         }
         py.detach(|| files.prefetch(&opened))

@@ -193,6 +193,21 @@ impl LocalityOrder {
         memory::column_view(py, memory::column(rows), "I")
     }
 
+    /// Rows that a rank still reads of the window that this batch is in: to be announced where reading begins.
+    #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
+    fn underway<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        step: u64,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let share = self.share(rank, world_size)?;
+        let rows = self.at(epoch, step, |cursor| cursor.underway(&share));
+        memory::column_view(py, memory::column(rows), "I")
+    }
+
     /// How well an epoch is mixed, and what it reads.
     #[pyo3(signature = (epoch, labels=None))]
     fn report<'py>(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kilnfs import _block_cache
-from kilnfs._block_cache import BlockCache, merge
+from kilnfs._block_cache import SEQUENTIAL_BLOCKS, BlockCache, merge
 
 DATA = random.Random(1).randbytes(3_500_000)
 
@@ -56,6 +56,42 @@ def test_adjacent_blocks_are_one_range_and_cached_ones_none() -> None:
     # The last block is short.
     cache.read([(len(DATA) - 1, 1)])
     assert fetch.calls[-1] == [(len(DATA) - 1000, 1000)]
+
+
+def test_a_reader_that_goes_on_gets_more_at_once() -> None:
+    fetch = Counted()
+    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
+    for start in range(3000, 50_000, 500):
+        assert joined(cache.read([(start, 500)])) == [DATA[start : start + 500]]
+    assert fetch.calls[0] == [(3000, 1000)]
+    assert len(fetch.calls) == 1 + -(-46 // SEQUENTIAL_BLOCKS)
+    # It never goes beyond the end.
+    cache.read([(len(DATA) - 3000, 1000)])
+    cache.read([(len(DATA) - 2000, 1000)])
+    assert fetch.calls[-1] == [(len(DATA) - 2000, 2000)]
+
+
+def test_announced_blocks_stay_until_they_are_used() -> None:
+    """A window that is read comes before the one that is announced, and makes room for the one after that."""
+    fetch = Counted()
+    cache = BlockCache(fetch, len(DATA), block_len=1000, block_count=64)
+    window = [(start, 1000) for start in range(0, 20_000, 1000)]
+    for start in range(0, 20_000, 1000):
+        cache.announce(100_000 + start, 1000)
+    cache.read(window)
+    assert fetch.calls == [[(0, 8000), (8000, 8000), (16_000, 4000), (100_000, 8000), (108_000, 8000), (116_000, 4000)]]
+    for _ in range(10):
+        cache.read(window)
+    cache.announce(200_000, 8000)
+    # What was read makes room, not what waits, although that was fetched at the same time and never used.
+    cache.read([(300_000, 20_000)])
+    assert len(fetch.calls) == 2
+    cache.read([(100_000 + start, 10) for start in range(0, 20_000, 1000)])
+    cache.read([(200_000, 8000)])
+    assert len(fetch.calls) == 2
+    cache.read(window)
+    assert len(fetch.calls) == 3
+    assert len(cache._blocks) <= 64
 
 
 def test_many_scattered_ranges_go_past_the_cache() -> None:

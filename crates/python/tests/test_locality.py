@@ -394,8 +394,8 @@ def test_a_window_that_was_limited_is_told(samples: Samples) -> None:
 
 
 def test_blocks_by_where_an_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _storage.block_bytes("s3://bucket/set.erofs", 64 << 20) == 2 << 20
-    assert _storage.window_bytes(64 << 20) == 16 << 20
+    assert _storage.window_bytes(64 << 20) == 20 << 20
+    assert _storage.block_bytes("s3://bucket/set.erofs", 64 << 20) == (20 << 20) // 6
     assert _storage.block_bytes(str(tmp_path / "nothing"), None) == 4 << 20
     assert _storage.block_bytes(str(tmp_path), None) in (256 << 10, 4 << 20)
     monkeypatch.setattr(_storage, "_is_flash", lambda device: True)
@@ -426,7 +426,7 @@ def test_an_image_behind_a_url(samples: Samples) -> None:
         fsspec.filesystem("memory").pipe("/locality/set.erofs", image.read())
     remote = Samples("memory://locality/set.erofs")
     sampler = LocalityBatches(remote, 10, window_blocks=5)
-    assert (sampler.block_bytes, sampler.window_bytes) == (2 << 20, 16 << 20)
+    assert (sampler.block_bytes, sampler.window_bytes) == ((20 << 20) // 6, 20 << 20)
     for batch in sampler:
         assert remote.__getitems__(batch) == samples.__getitems__(batch)
     again = pickle.loads(pickle.dumps(sampler))

@@ -20,6 +20,7 @@ pytest.importorskip("fsspec")
 
 from fsspec_support import CountingFileSystem, in_child, noise, range_server  # noqa: E402
 from kilnfs import _source  # noqa: E402
+from kilnfs._block_cache import BLOCK_LEN  # noqa: E402
 from kilnfs._fsspec_source import FsspecSource, Target  # noqa: E402
 from kilnfs._source import FileObjectSource, is_url, open_url  # noqa: E402
 
@@ -191,7 +192,8 @@ def test_one_call_for_each_read(counting: type[CountingFileSystem]) -> None:
     assert source.length() == len(DATA)
     assert not counting.calls
     assert joined(source.read_ranges([(0, 10), (3_400_000, 10)])) == [DATA[:10], DATA[3_400_000:3_400_010]]
-    assert counting.calls == [[(0, 1 << 20), (3 << 20, len(DATA))]]
+    first = 3_400_000 // BLOCK_LEN * BLOCK_LEN
+    assert counting.calls == [[(0, BLOCK_LEN), (first, first + BLOCK_LEN)]]
     source.read_ranges([(100, 10)])
     assert len(counting.calls) == 1
 
@@ -270,7 +272,7 @@ def gone(start: int, end: int, data: Any) -> Any:
     ("tamper", "number", "message"),
     [
         (lost, errno.EIO, "ConnectionResetError: lost"),
-        (short, errno.EIO, "gave 1048573 bytes, not 1048576; it is shorter than when it was opened"),
+        (short, errno.EIO, "gave 131069 bytes, not 131072; it is shorter than when it was opened"),
         (whole, errno.EIO, "a server that ignores ranges can be read through simplecache::"),
         (text, errno.EIO, "gave str, not bytes"),
         (gone, errno.ESTALE, "FileNotFoundError: x"),
@@ -286,7 +288,7 @@ def test_what_a_target_does_wrong_names_url_and_range(
         source.read_ranges([(1 << 20, 5)])
     assert caught.value.errno == number
     assert caught.value.filename == "counting://x"
-    assert "bytes 1048576..2097152: " in str(caught.value) and message in str(caught.value)
+    assert "bytes 1048576..1179648: " in str(caught.value) and message in str(caught.value)
     counting.tamper = None
     assert joined(source.read_ranges([(1 << 20, 5)])) == [DATA[1 << 20 : (1 << 20) + 5]]
 
@@ -301,7 +303,7 @@ def test_a_target_that_raises_from_the_call(
         raise RuntimeError("no session")
 
     monkeypatch.setattr(counting, "cat_ranges", cat_ranges)
-    with pytest.raises(OSError, match=r"bytes 0\.\.1048576: RuntimeError: no session: 'counting://x'"):
+    with pytest.raises(OSError, match=r"bytes 0\.\.131072: RuntimeError: no session: 'counting://x'"):
         source.read_ranges([(0, 5)])
 
 

@@ -1,5 +1,6 @@
 //! One epoch, read batch by batch from any step on.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,8 +119,8 @@ impl Epoch {
     }
 
     /// Samples of the windows that follow, to be announced to the storage with the next batch, in stored order within each block. Announced with
-    /// each batch of the share, they are the whole following window by the time that a batch needs it: evenly, not all at once. The first window of
-    /// an epoch, and the one that a seek leads to, are not among them.
+    /// each batch of the share, they are the whole following window by the time that a batch needs it: evenly, but whole blocks, each of which
+    /// one request can fetch. The first window of an epoch, and the one that a seek leads to, are not among them: these are [`Epoch::underway`].
     pub fn upcoming(&self, share: &Share) -> Vec<u32> {
         let per_lane = u64::from(self.choices.batch_global / self.choices.lanes);
         let mut samples = Vec::new();
@@ -136,13 +137,34 @@ impl Epoch {
                     let span = u64::from(this.end - this.start).saturating_sub(per_lane).max(1);
                     let scale = |at: u64| {
                         let (done, len) = (at - u64::from(this.start), u64::from(next.end - next.start));
-                        next.start + (done * len / span).min(len) as u32
+                        lane.piece_end(next.start + (done * len / span).min(len) as u32)
                     };
                     let places = lane.stored_places(scale(from)..scale(end)).flatten();
                     samples.extend(places.map(|place| self.blocks.samples()[place as usize]));
                 }
                 from = end;
             }
+        }
+        samples
+    }
+
+    /// What the share still wants of the windows that the next batch is in, to be announced before it, in stored order within each block: where
+    /// reading begins, nothing has announced these windows.
+    pub fn underway(&mut self, share: &Share) -> Vec<u32> {
+        let per_lane = u64::from(self.choices.batch_global / self.choices.lanes);
+        let wanted: Vec<_> = self.wanted(share).into_iter().flatten().collect();
+        let mut samples = Vec::new();
+        for (lane, wanted) in wanted {
+            let at = self.place(lane, wanted.start);
+            let slots = wanted.start % per_lane..wanted.start % per_lane + (wanted.end - wanted.start);
+            let window = self.window(lane, at);
+            let is_wanted = |&(place, _): &(u32, &u32)| slots.contains(&(u64::from(place) % per_lane));
+            let left = (at..window.range.end).zip(&window.samples[(at - window.range.start) as usize..]);
+            let left: HashSet<u32> = left.filter(is_wanted).map(|(_, &sample)| sample).collect();
+            let lane = &self.lanes[lane];
+            let places = lane.stored_places(lane.window_range(lane.window_at(at))).flatten();
+            let stored = places.map(|place| self.blocks.samples()[place as usize]);
+            samples.extend(stored.filter(|sample| left.contains(sample)));
         }
         samples
     }

@@ -74,6 +74,11 @@ impl Lane {
         })
     }
 
+    /// The place in the lane where the piece ends that place `at` is in; `at` itself where a piece begins.
+    pub(crate) fn piece_end(&self, at: u32) -> u32 {
+        self.start_of(self.pieces.partition_point(|piece| piece.at < at))
+    }
+
     fn start_of(&self, piece: usize) -> u32 {
         self.pieces.get(piece).map_or(self.len, |piece| piece.at)
     }

@@ -18,14 +18,26 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[list[tuple[int, int]]], Sequence[bytes]]
 
-BLOCK_LEN: Final = 1 << 20
-"""Bytes of a block."""
-BLOCKS: Final = 64
+BLOCK_LEN: Final = 128 << 10
+"""Bytes of a block: what is fetched beyond the ends of a range, and what one file of a dataset costs at random, is half of
+one on each side."""
+BLOCKS: Final = 512
 """Blocks that are kept."""
+SEQUENTIAL_BLOCKS: Final = 8
+"""A fetch that goes on where the read before ended has at least so many blocks."""
 DIRECT_GAP: Final = 64 << 10
 """Ranges that are fetched without the cache become one where fewer bytes than these lie between them."""
 DIRECT_LEN: Final = 16 << 20
 """Most bytes of such a merged range, unless one range alone is longer."""
+
+
+class _Run:
+    """Blocks that were fetched as one range: kept and forgotten together, so that none is copied."""
+
+    def __init__(self, first: int, blocks: range, data: bytes) -> None:
+        self.first = first
+        self.blocks = blocks
+        self.data = data
 
 
 class _Flight:
@@ -33,12 +45,13 @@ class _Flight:
 
     def __init__(self) -> None:
         self.done = Event()
-        self.blocks: dict[int, bytes] = {}
+        self.blocks: dict[int, _Run] = {}
         self.error: OSError | None = None
 
 
 class BlockCache:
-    """The `block_count` blocks of `block_len` bytes that were used last, of a source of `length` bytes.
+    """The `block_count` blocks of `block_len` bytes that were used last, of a source of `length` bytes. Adjacent blocks
+    that are missing are fetched as one range, at most an eighth of the cache, and used and forgotten together.
 
     `fetch` gets ranges (first byte, length), which do not overlap, and gives the bytes of each. It raises `OSError`.
     """
@@ -49,9 +62,15 @@ class BlockCache:
         self._block_len = block_len
         self._block_count = block_count
         self._lock = Lock()
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks: dict[int, _Run] = {}
+        # Runs by their last use; those of announced blocks that were not used yet, by their fetch: whatever was used before
+        # them makes room first.
+        self._runs: OrderedDict[_Run, None] = OrderedDict()
+        self._waiting: OrderedDict[_Run, None] = OrderedDict()
         self._flights: dict[int, _Flight] = {}
         self._announced: OrderedDict[int, None] = OrderedDict()
+        # The block behind the last one of the read before; none before the first.
+        self._next = -1
 
     @property
     def capacity(self) -> int:
@@ -77,7 +96,9 @@ class BlockCache:
     def forget(self) -> None:
         """Free the blocks, in a process that will not use this cache: another thread may have held the lock when it was
         forked."""
-        self._blocks = OrderedDict()
+        self._blocks = {}
+        self._runs = OrderedDict()
+        self._waiting = OrderedDict()
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         """The bytes of each range (first byte, length), all of which lie within the source."""
@@ -85,7 +106,7 @@ class BlockCache:
             if start < 0 or length < 0 or start + length > self._length:
                 raise OSError(errno.EINVAL, f"bytes {start}..{start + length} of a source of {self._length}")
         needed = sorted({block for start, length in ranges for block in self._blocks_of(start, length)})
-        held: dict[int, bytes] = {}
+        held: dict[int, _Run] = {}
         while missing := [block for block in needed if block not in held]:
             if not self._take(missing, held):
                 return self._read_direct(ranges)
@@ -94,7 +115,7 @@ class BlockCache:
     def _blocks_of(self, start: int, length: int) -> range:
         return range(start // self._block_len, -(-(start + length) // self._block_len)) if length > 0 else range(0)
 
-    def _take(self, wanted: list[int], held: dict[int, bytes]) -> bool:
+    def _take(self, wanted: list[int], held: dict[int, _Run]) -> bool:
         """Add to `held` what of `wanted` is cached, is being fetched, or can be fetched. False if that were more than
         half of the cache."""
         mine: list[int] = []
@@ -103,19 +124,26 @@ class BlockCache:
         with self._lock:
             for block in wanted:
                 if block in self._blocks:
-                    self._blocks.move_to_end(block)
-                    held[block] = self._blocks[block]
+                    run = held[block] = self._blocks[block]
+                    self._waiting.pop(run, None)
+                    self._runs[run] = None
+                    self._runs.move_to_end(run)
                 elif block in self._flights:
                     others.add(self._flights[block])
                 else:
                     mine.append(block)
             if 2 * len(mine) > self._block_count:
                 return False
+            if wanted:
+                sequential, self._next = self._next, wanted[-1] + 1
+            asked = set(mine)
             if mine:
-                mine += self._riders(set(mine))
+                mine += self._riders(asked)
+                if mine[0] == sequential:
+                    mine += self._followers(set(mine), mine[0])
                 self._flights.update((block, flight) for block in mine)
         if mine:
-            self._fly(flight, sorted(mine))
+            self._fly(flight, sorted(mine), asked)
             held.update(flight.blocks)
         for other in others:
             other.done.wait()
@@ -126,31 +154,38 @@ class BlockCache:
         return True
 
     def _riders(self, claimed: set[int]) -> list[int]:
-        """Announced blocks that are still missing. The lock is held."""
-        announced, self._announced = self._announced, OrderedDict()
-        return [
-            block
-            for block in list(announced)[: max(1, self._block_count // 4)]
-            if block not in claimed and block not in self._blocks and block not in self._flights
-        ]
+        """Announced blocks that are still missing, as many as fit beside what is in use. The lock is held."""
+        riders: list[int] = []
+        while self._announced and len(riders) < max(1, 3 * self._block_count // 8):
+            block, _ = self._announced.popitem(last=False)
+            if block not in claimed and block not in self._blocks and block not in self._flights:
+                riders.append(block)
+        return riders
 
-    def _fly(self, flight: _Flight, blocks: list[int]) -> None:
-        """Fetch the blocks, runs of adjacent ones as one range, and let those that wait have them."""
-        runs: list[list[int]] = []
+    def _followers(self, claimed: set[int], first: int) -> list[int]:
+        """Missing blocks behind `first`, for a reader that goes on where it was. The lock is held."""
+        end = min(first + min(SEQUENTIAL_BLOCKS, max(1, self._block_count // 8)), -(-self._length // self._block_len))
+        known = (claimed, self._blocks, self._flights)
+        return [block for block in range(first, end) if not any(block in blocks for blocks in known)]
+
+    def _fly(self, flight: _Flight, blocks: list[int], asked: set[int]) -> None:
+        """Fetch the blocks, runs of adjacent ones as one range, and let those that wait have them. Only those that are
+        asked for are used at once."""
+        runs: list[range] = []
+        longest = max(1, self._block_count // 8)
         for block in blocks:
-            if runs and runs[-1][-1] + 1 == block:
-                runs[-1].append(block)
+            if runs and runs[-1].stop == block and len(runs[-1]) < longest:
+                runs[-1] = range(runs[-1].start, block + 1)
             else:
-                runs.append([block])
+                runs.append(range(block, block + 1))
         ranges = [(run[0] * self._block_len, self._end(run[-1]) - run[0] * self._block_len) for run in runs]
+        fetched: list[_Run] = []
         try:
-            for run, data in zip(runs, self._fetch(ranges), strict=True):
-                first = run[0] * self._block_len
-                for block in run:
-                    # A copy where the run has several blocks, so that no block keeps its neighbours in memory.
-                    flight.blocks[block] = data[block * self._block_len - first : self._end(block) - first]
+            for blocks_of_run, (first, _), data in zip(runs, ranges, self._fetch(ranges), strict=True):
+                fetched.append(_Run(first, blocks_of_run, data))
+            flight.blocks.update((block, run) for run in fetched for block in run.blocks)
         except OSError as error:
-            flight.blocks.clear()
+            fetched.clear()
             flight.error = error
             raise
         finally:
@@ -158,18 +193,32 @@ class BlockCache:
                 for block in blocks:
                     self._flights.pop(block, None)
                 self._blocks.update(flight.blocks)
+                for run in fetched:
+                    (self._waiting if asked.isdisjoint(run.blocks) else self._runs)[run] = None
                 while len(self._blocks) > self._block_count:
-                    self._blocks.popitem(last=False)
+                    self._forget_oldest()
             flight.done.set()
+
+    def _forget_oldest(self) -> None:
+        """Forget the run that was used longest ago; one that waits for its use if they take more than half. The lock is
+        held."""
+        waiting = sum(len(run.blocks) for run in self._waiting)
+        runs = self._waiting if 2 * waiting > self._block_count or not self._runs else self._runs
+        oldest, _ = runs.popitem(last=False)
+        for block in oldest.blocks:
+            del self._blocks[block]
 
     def _end(self, block: int) -> int:
         return min((block + 1) * self._block_len, self._length)
 
-    def _assemble(self, start: int, length: int, held: dict[int, bytes]) -> bytes | memoryview:
-        parts = []
-        for block in self._blocks_of(start, length):
-            first = block * self._block_len
-            parts.append(memoryview(held[block])[max(start - first, 0) : start + length - first])
+    def _assemble(self, start: int, length: int, held: dict[int, _Run]) -> bytes | memoryview:
+        parts: list[memoryview] = []
+        at, end = start, start + length
+        while at < end:
+            run = held[at // self._block_len]
+            stop = min(end, run.first + len(run.data))
+            parts.append(memoryview(run.data)[at - run.first : stop - run.first])
+            at = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _read_direct(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:

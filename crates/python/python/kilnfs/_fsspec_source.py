@@ -134,14 +134,14 @@ class _Connection:
 
 
 class FsspecSource:
-    """An image that fsspec reads, cached in memory by blocks of 1 MiB, 64 of them.
+    """An image that fsspec reads, cached in memory by blocks of 128 KiB, 64 MiB in all.
 
     * A call of `read_ranges` makes at most one call of `cat_ranges`; blocks that another thread is fetching are waited
       for.
     * After a fork the child makes a filesystem of its own from URL and options, as does the process that unpickles a
       source, and compares length and ETag (or time of modification) with those at the first opening: `OSError` (ESTALE)
       if the target is another file now.
-    * `will_need` sends nothing: announced blocks, at most 8 MiB, ride along with the next fetch. So no thread outlives
+    * `will_need` sends nothing: announced blocks, at most 24 MiB, ride along with the next fetch. So no thread outlives
       a call.
     """
 

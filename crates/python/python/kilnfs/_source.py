@@ -28,7 +28,7 @@ class FileObjectSource:
 
     Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of a descriptor of
     their own, in parallel: their position does not move, and they may be closed. Other objects are read with `seek` and
-    `read` under a lock, by blocks of 1 MiB of which 64 are kept, so their position moves, and in the process that made the source only: a forked child may share
+    `read` under a lock, by blocks of 128 KiB of which 64 MiB are kept, so their position moves, and in the process that made the source only: a forked child may share
     the position of a descriptor below with its parent.
 
     >>> FileObjectSource(io.BytesIO(b"0123456789")).read_ranges([(2, 3), (8, 2)])

@@ -7,9 +7,9 @@ import os
 FLASH, DISK = 256 << 10, 4 << 20
 """Stored bytes of a block on a local SSD or in memory, and on anything else that is local: a block costs one seek or
 request, whose time its transfer must outweigh."""
-BLOCKS_OF_CACHE = 32
-"""Where kilnfs itself keeps what it has fetched (URLs, file objects), a block has this part of the cache, and a window a
-quarter of it: the window that follows is kept, too, and both reach beyond their ends to whole blocks of the cache."""
+WINDOW_OF_CACHE, BLOCKS_OF_WINDOW = 5 / 16, 6
+"""Where kilnfs itself keeps what it has fetched (URLs, file objects), a window has this part of the cache, and so many
+blocks: the window that follows is kept, too, and both reach beyond their ends to whole blocks of the cache."""
 
 _LARGEST_WINDOW = 1 << 30
 
@@ -22,7 +22,7 @@ def is_remote(name: str) -> bool:
 def block_bytes(name: str, cache: int | None) -> int:
     """Stored bytes of a block, by where the image of this name is stored. `cache` is that of its source, if it has one."""
     if cache is not None:
-        return max(1, cache // BLOCKS_OF_CACHE)
+        return max(1, int(cache * WINDOW_OF_CACHE) // BLOCKS_OF_WINDOW)
     try:
         device = os.stat(name).st_dev
         return FLASH if _in_memory(device) or _is_flash(_block_device(device)) else DISK
@@ -32,9 +32,9 @@ def block_bytes(name: str, cache: int | None) -> int:
 
 def window_bytes(cache: int | None) -> int:
     """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is
-    less; a quarter of the cache of the source, if it has one."""
+    less; five sixteenths of the cache of the source, if it has one."""
     if cache is not None:
-        return max(1, cache // 4)
+        return max(1, int(cache * WINDOW_OF_CACHE))
     memory = _LARGEST_WINDOW * 4
     try:
         memory = min(memory, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -3,6 +3,7 @@
 use crate::arguments::What;
 use crate::arguments::buffer::integers;
 use crate::index::Index;
+use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
@@ -66,6 +67,14 @@ impl Files {
         }
     }
 
+    /// The inodes of all; symbolic links are followed. Paths are looked up by one thread.
+    pub(crate) fn inodes(&self, image: &Image, threads: Threads) -> Vec<Result<Inode, ReadError>> {
+        match self {
+            Files::Nids(nids) => image.inodes(&nids.iter().copied().map(Nid).collect::<Vec<_>>(), threads),
+            Files::Paths(paths) => paths.iter().map(|path| path.inode(image, FollowLast::Follow)).collect(),
+        }
+    }
+
     /// What to call one in an error.
     pub(crate) fn path(&self, nth: usize) -> Option<Vec<u8>> {
         match self {
@@ -76,15 +85,19 @@ impl Files {
 
     /// Tell the image's source that these will be read soon. The bytes that it was told of, or the first error and whose it is.
     pub(crate) fn prefetch(&self, image: &Image) -> Result<u64, (usize, ReadError)> {
-        let announce = |nth| {
-            let inode = self.inode(image, nth)?;
-            image.prefetch(&inode, 0..inode.size())
-        };
-        let mut announced = 0_u64;
-        for nth in 0..self.len() {
-            announced = announced.saturating_add(announce(nth).map_err(|error| (nth, error))?);
+        let inodes = self.inodes(image, Threads::at_least_one(1)).into_iter().enumerate();
+        let inodes: Vec<Inode> =
+            inodes.map(|(nth, inode)| inode.map_err(|error| (nth, error))).collect::<Result<_, _>>()?;
+        image.prefetch_many(inodes)
+    }
+
+    /// Whether the contents of these are in memory in all likelihood, as far as the one in the middle tells.
+    pub(crate) fn are_resident(&self, image: &Image) -> bool {
+        if self.len() == 0 {
+            return true;
         }
-        Ok(announced)
+        let resident = self.inode(image, self.len() / 2).and_then(|inode| image.is_resident(&inode));
+        !matches!(resident, Ok(Some(false)))
     }
 }
 

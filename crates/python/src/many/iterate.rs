@@ -62,7 +62,7 @@ impl IterMany {
             }
         });
         let window = files.picked(&places);
-        let mut plan = py.detach(|| ReadPlan::of(&opened, &window, None));
+        let mut plan = py.detach(|| ReadPlan::of(&opened, &window, None, self.threads));
         let mut block = block_for(&image.pool, plan.len())?;
         let data = block.bytes_mut(plan.len() as usize);
         py.detach(|| plan.read(&opened, data, self.threads));

@@ -38,8 +38,8 @@ pub(crate) struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Look all files up. An error of one file takes no room.
-    pub(crate) fn of(image: &ReadImage, files: &Files, ranges: Option<&[(u64, u64)]>) -> Self {
+    /// Look all files up, on `threads`. An error of one file takes no room.
+    pub(crate) fn of(image: &ReadImage, files: &Files, ranges: Option<&[(u64, u64)]>, threads: Threads) -> Self {
         let count = files.len();
         let mut plan = ReadPlan {
             inodes: Vec::with_capacity(count),
@@ -49,9 +49,9 @@ impl ReadPlan {
         };
         plan.offsets.push(0);
         let mut end = 0_i64;
-        for nth in 0..count {
+        for (nth, inode) in files.inodes(image, threads).into_iter().enumerate() {
             let (start, stop) = ranges.map_or((0, u64::MAX), |ranges| ranges[nth]);
-            let (inode, range) = match files.inode(image, nth).and_then(|inode| readable(image, inode, start..stop)) {
+            let (inode, range) = match inode.and_then(|inode| readable(image, inode, start..stop)) {
                 Ok((inode, range)) => (Some(inode), range),
                 Err(error) => {
                     plan.errors.push((nth, error));
@@ -121,7 +121,7 @@ impl ReadMany {
                 return Err(PyValueError::new_err(format!("range {start}..{stop}: it ends before it begins")));
             }
         }
-        let mut plan = py.detach(|| ReadPlan::of(&opened, &self.files, self.ranges.as_deref()));
+        let mut plan = py.detach(|| ReadPlan::of(&opened, &self.files, self.ranges.as_deref(), self.threads));
         self.raise_first(py, image, &plan)?;
         let data = match out {
             Some(out) => {

@@ -49,6 +49,9 @@ type LoadResult = Result<SharedBytes, Arc<ReadError>>;
 /// Bytes of memory that an entry takes beside its value: key, slot and allocation headers.
 const ENTRY_COST: u64 = 128;
 
+/// The part of a cache for values that were wanted once: so many values that are read once drive out few that are read often.
+const RECENT_SHARE: f64 = 0.03;
+
 /// Most shards; more would help only machines with more cores than decode at the same time.
 const SHARDS_MAX: u64 = 64;
 
@@ -75,12 +78,18 @@ pub(crate) struct ByteCache<K> {
 impl<K: Clone + Eq + Hash> ByteCache<K> {
     /// A cache of `capacity` bytes for values of up to `largest` and usually `typical` bytes.
     pub(super) fn new(capacity: u64, largest: u64, typical: u64) -> Self {
+        Self::with_recent(capacity, largest, typical, RECENT_SHARE)
+    }
+
+    /// The same, of which values that were wanted once may take the part `recent`.
+    pub(super) fn with_recent(capacity: u64, largest: u64, typical: u64, recent: f64) -> Self {
         let shards = (capacity / (8 * largest)).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up to a power of two.
         let shards = 1usize << shards.ilog2();
         let options = OptionsBuilder::new()
             .shards(shards)
             .weight_capacity(capacity)
+            .hot_allocation(1.0 - recent)
             .estimated_items_capacity((capacity / typical).clamp(32 * shards as u64, 1 << 20) as usize)
             .build()
             .expect("both capacities are set");

@@ -3,7 +3,7 @@
 use kiln_format::Nid;
 use quick_cache::sync::Cache;
 
-/// Sums that are kept: each covers 4096 extents.
+/// Sums that are kept: each covers 512 extents, which takes a microsecond to sum up.
 const SUMS_MAX: usize = 8192;
 
 /// Sums of stored lengths, at every [`STRIDE`](crate::map::encoded_extents)th record of 4-byte tables.

@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const METADATA_SHARE: u64 = 2;
 /// Bytes that metadata may take in any case: if the inodes on a path were not cached, each lookup would fetch them again.
 const METADATA_MIN: u64 = 256 << 10;
+/// The part of the metadata cache for windows that were wanted once. A batch of files looks up all inodes first, then all maps, then
+/// contents beside inodes: its windows must stay until then.
+const METADATA_RECENT_SHARE: f64 = 0.5;
 /// In how many steps the cache of decoded data shrinks while metadata grows.
 const STEPS: u64 = 64;
 
@@ -54,7 +57,12 @@ impl ImageState {
             DecodeMemory::HalfOfCache => (cache_bytes / 2).max(DECODING_MIN_LEN),
         };
         Self {
-            windows: ByteCache::new((cache_bytes / METADATA_SHARE).max(METADATA_MIN), 16 << 10, 16 << 10),
+            windows: ByteCache::with_recent(
+                (cache_bytes / METADATA_SHARE).max(METADATA_MIN),
+                16 << 10,
+                16 << 10,
+                METADATA_RECENT_SHARE,
+            ),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             access_history: AccessHistory::new(cache_bytes),
             access_patterns: AccessPatterns::new(),

@@ -1,5 +1,8 @@
 //! Hints to the devices: which bytes will be read soon.
 
+use super::batch_plan::PackedMap;
+use super::file::HINT_MAX_LEN;
+use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::ExtentKind;
@@ -10,6 +13,11 @@ use crate::options::read_policy::{Readahead, SourcePrefetch};
 use crate::source::latency::Latency;
 use crate::source::read_at::FETCH_MAX_LEN;
 use std::ops::Range;
+
+/// Files that lie so near each other are announced as one range, and ranges of at most so many bytes: more would not fit into the caches of
+/// slow sources.
+const GAP_MAX_LEN: u64 = 64 << 10;
+const RUN_MAX_LEN: u64 = 4 << 20;
 
 /// Bytes of pclusters that are announced when a fetch for a part of a read begins: those of the next fetches.
 const REST_LEN: u64 = 2 * FETCH_MAX_LEN as u64;
@@ -31,6 +39,87 @@ impl Image {
 }
 
 impl Image {
+    /// Whether the contents of a file are in memory in all likelihood, where the source can tell without reading them: by its first stored bytes.
+    /// Reads metadata only.
+    ///
+    /// # Errors
+    /// Something without contents, a damaged map, a failing source.
+    pub fn is_resident(&self, inode: &Inode) -> Result<Option<bool>, ReadError> {
+        let mut found = None;
+        self.each_stored(inode, 0..inode.size().min(1), &mut |device, stored| {
+            found = self.core.devices.is_resident(device, stored.start, stored.end - stored.start);
+        })?;
+        Ok(found)
+    }
+
+    /// [`Image::prefetch`] for many files, at most 16 MiB of each: what lies side by side is announced at once. Returns how many stored bytes were announced.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kiln_read::ReadError> {
+    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
+    /// let files = [image.open_file("/big/text")?, image.open_file("/big/mixed")?];
+    /// let announced = image.prefetch_many(files.iter().map(|file| *file.inode())).map_err(|(_, error)| error)?;
+    /// # assert!(announced > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Image::prefetch`], for the first file that has one, and which it is. Nothing is announced then.
+    pub fn prefetch_many(&self, inodes: impl IntoIterator<Item = Inode>) -> Result<u64, (usize, ReadError)> {
+        let mut ranges = Vec::new();
+        for (nth, inode) in inodes.into_iter().enumerate() {
+            let mut add = |device, stored: Range<u64>| ranges.push((device, stored.start, stored.end));
+            let announced = self.each_stored(&inode, 0..inode.size().min(HINT_MAX_LEN), &mut add);
+            announced.map_err(|error| (nth, error.at_nid(inode.nid)))?;
+        }
+        ranges.sort_unstable();
+        let (mut announced, mut run) = (0, None::<(u16, u64, u64)>);
+        let mut announce = |(device, start, end): (u16, u64, u64)| {
+            self.core.devices.will_need(device, start, end - start);
+            announced += end - start;
+        };
+        for (device, start, end) in ranges {
+            match &mut run {
+                Some((of, first, until))
+                    if *of == device
+                        && start <= until.saturating_add(GAP_MAX_LEN)
+                        && end.max(*until) - *first <= RUN_MAX_LEN =>
+                {
+                    *until = end.max(*until);
+                }
+                _ => run.replace((device, start, end)).into_iter().for_each(&mut announce),
+            }
+        }
+        run.into_iter().for_each(&mut announce);
+        Ok(announced)
+    }
+
+    /// Give the device and the stored bytes of each extent of a range, which the file has, to `each`; of fragments those in the packed inode.
+    fn each_stored(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        each: &mut dyn FnMut(u16, Range<u64>),
+    ) -> Result<(), ReadError> {
+        let end = range.start + readable(inode, (range.end - range.start) as usize, range.start)? as u64;
+        let (mut map, mut packed) = (Map::open(self, inode)?, PackedMap::new(self));
+        self.each_piece(&mut map, &mut packed, inode, range.start..end, &mut |extent, part| {
+            match extent.kind {
+                ExtentKind::Raw { device, pa } => {
+                    let start = pa.saturating_add(part.start - extent.la);
+                    each(device, start..start.saturating_add(part.end - part.start));
+                }
+                ExtentKind::Plain { device, pa, plen, inline: None, .. }
+                | ExtentKind::Encoded { device, pa, plen, inline: None, .. } => {
+                    each(device, pa..pa.saturating_add(plen.into()));
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
     /// Announce the next steps of the stride that a read of bytes `wanted` is part of, if it is part of one and fetches are slow.
     pub(super) fn announce_stride(
         &self,

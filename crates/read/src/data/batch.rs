@@ -5,7 +5,7 @@
 //! last of them needs it, and each range gets its part without a copy. How a thread reads a batch is in
 //! [`batch_worker`](super::batch_worker).
 
-use super::batch_plan::{BatchItem, FileRange, ITEM_LEN, ReadUnit, batches};
+use super::batch_plan::{BatchItem, FileRange, ITEM_LEN, ReadUnit};
 use super::batch_worker::{BatchOutput, Item, Worker};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
@@ -49,10 +49,10 @@ impl Image {
     /// # }
     /// ```
     pub fn read_many(&self, ranges: &[FileRange], threads: Threads, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
-        let (units, shared) = self.plan_batch(ranges, each);
-        let batches: Vec<_> = batches(&units).into_iter().map(|batch| &units[batch]).collect();
+        let plan = self.plan_batch(ranges, each);
+        let batches: Vec<_> = self.batches(&plan.units, threads).into_iter().map(|batch| &plan.units[batch]).collect();
         unordered::run(threads, (0..batches.len()).collect(), || {
-            let mut worker = Worker::new(self, &shared);
+            let mut worker = Worker::new(self, &plan);
             let mut output = Callback { each, buf: Vec::new() };
             let batches = &batches;
             move |idx: usize| {

@@ -3,7 +3,7 @@
 //! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where bytes go. An extent that is wanted whole is decoded
 //! where the caller wants it, and plain data is read there: nothing is copied.
 
-use super::batch_plan::{BatchItem, FileRange, ReadUnit, batches};
+use super::batch_plan::{BatchItem, FileRange, ReadUnit};
 use super::batch_worker::{BatchOutput, Item, Worker};
 use super::read::readable;
 use crate::error::ReadError;
@@ -65,13 +65,14 @@ impl Image {
         };
         let ranges: Vec<FileRange> = reads.iter().map(range).collect();
         let planned = RefCell::new(RangeErrors::new());
-        let (units, shared) = self.plan_batch(&ranges, &|BatchItem { idx, off, bytes }| {
+        let plan = self.plan_batch(&ranges, &|BatchItem { idx, off, bytes }| {
             planned.borrow_mut().extend(bytes.err().map(|error| (idx, off, error)));
         });
         let errors = Mutex::new(planned.into_inner());
-        let mut buffers = unit_buffers(&units, reads);
-        unordered::run(threads, batched(&units, &mut buffers), || {
-            let mut worker = Worker::new(self, &shared);
+        let mut buffers = unit_buffers(&plan.units, reads);
+        let batches = self.batches(&plan.units, threads);
+        unordered::run(threads, batched(batches, &plan.units, &mut buffers), || {
+            let mut worker = Worker::new(self, &plan);
             let (errors, ranges) = (&errors, &ranges);
             move |(units, buffers): UnitBatch<'_, '_>| {
                 self.announce(units);
@@ -135,12 +136,16 @@ fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Ve
 }
 
 /// Units and their buffers by batches.
-fn batched<'u, 'b>(units: &'u [ReadUnit], buffers: &'u mut [&'b mut [u8]]) -> Vec<UnitBatch<'u, 'b>> {
+fn batched<'u, 'b>(
+    batches: Vec<Range<usize>>,
+    units: &'u [ReadUnit],
+    buffers: &'u mut [&'b mut [u8]],
+) -> Vec<UnitBatch<'u, 'b>> {
     let mut rest = buffers;
     let with_buffers = |batch: Range<usize>| {
         let (here, behind) = std::mem::take(&mut rest).split_at_mut(batch.len());
         rest = behind;
         (&units[batch], here)
     };
-    batches(units).into_iter().map(with_buffers).collect()
+    batches.into_iter().map(with_buffers).collect()
 }

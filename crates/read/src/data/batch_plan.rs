@@ -9,6 +9,8 @@ use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
+use crate::source::read_at::FETCH_MAX_LEN;
+use kiln_parallel::Threads;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -16,9 +18,16 @@ use std::ops::Range;
 pub(super) const ITEM_LEN: u64 = 4 << 20;
 /// Most units of one range: a hostile file of an exabyte needs no more memory than that.
 const UNITS_MAX: u64 = 1024;
+/// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of more is read from takes longer than
+/// looking them up.
+const KEPT_PIECES_MAX: usize = 4;
 /// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes after which it ends anywhere.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
+/// What is encoded is cut into as many batches for each thread, but not into shorter ones: a batch of 64 KiB takes 200 microseconds or
+/// more to decode, a thread 20 to start.
+const BATCHES_OF_THREAD: u64 = 4;
+const ENCODED_BATCH_MIN_LEN: u64 = 64 << 10;
 
 /// A range of a file's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +56,8 @@ pub(super) struct ReadUnit {
     pub(super) position: DiskPosition,
     /// The encoded extents that hold its first and last bytes.
     pub(super) ends: [Option<EncodedExtent>; 2],
+    /// Which of the plan's pieces it has; none if they are too many to be kept.
+    pieces: Range<usize>,
 }
 
 impl ReadUnit {
@@ -76,6 +87,23 @@ pub(super) struct SharedExtent {
     pub(super) users: usize,
 }
 
+/// An extent and the part of it that is wanted, in bytes of the extent's file.
+pub(super) type PlannedPiece = (Extent, Range<u64>);
+
+/// What a batch reads: units in stored order, their pieces, and the extents that they share.
+pub(super) struct BatchPlan {
+    pub(super) units: Vec<ReadUnit>,
+    pieces: Vec<PlannedPiece>,
+    pub(super) shared: SharedExtents,
+}
+
+impl BatchPlan {
+    /// The pieces of a unit, if they are kept.
+    pub(super) fn pieces(&self, unit: &ReadUnit) -> &[PlannedPiece] {
+        &self.pieces[unit.pieces.clone()]
+    }
+}
+
 pub(super) type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 
 /// A callback for each extent of a range, with the wanted part of it.
@@ -84,60 +112,86 @@ type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + '
 /// A plan in the making.
 struct Planner<'a> {
     image: &'a Image,
-    units: Vec<ReadUnit>,
-    shared: SharedExtents,
+    packed: PackedMap<'a>,
+    plan: BatchPlan,
 }
 
 impl Image {
     /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
-    pub(super) fn plan_batch(
-        &self,
-        ranges: &[FileRange],
-        each: &dyn Fn(BatchItem<'_>),
-    ) -> (Vec<ReadUnit>, SharedExtents) {
+    pub(super) fn plan_batch(&self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
         let units = Vec::with_capacity(ranges.len());
-        let mut planner = Planner { image: self, units, shared: SharedExtents::new() };
+        let plan = BatchPlan { units, pieces: Vec::new(), shared: SharedExtents::new() };
+        let mut planner = Planner { image: self, packed: PackedMap::new(self), plan };
         for (idx, FileRange { inode, range }) in ranges.iter().enumerate() {
             if let Err(error) = planner.add_range(idx, inode, range) {
                 let off =
-                    planner.units.last().filter(|unit| unit.idx == idx).map_or(range.start, |unit| unit.range.end);
+                    planner.plan.units.last().filter(|unit| unit.idx == idx).map_or(range.start, |unit| unit.range.end);
                 each(BatchItem { idx, off, bytes: Err(error.at_nid(inode.nid)) });
             }
         }
-        let Planner { mut units, shared, .. } = planner;
-        units.sort_unstable_by_key(|unit| (unit.position, unit.idx, unit.range.start));
-        (units, shared)
+        let mut plan = planner.plan;
+        plan.units.sort_unstable_by_key(|unit| (unit.position, unit.idx, unit.range.start));
+        plan
     }
 
     /// Give the extents of a range to `each`, with the wanted part of each. For a fragment, they are extents of the packed inode.
     pub(super) fn each_piece(
         &self,
         map: &mut Map<'_>,
+        packed: &mut PackedMap<'_>,
         inode: &Inode,
         range: Range<u64>,
         each: &mut EachPiece<'_>,
     ) -> Result<(), ReadError> {
-        let mut off = range.start;
-        while off < range.end {
-            let extent = map.extent_at(off)?;
-            let end = extent.end().min(range.end);
-            if end <= off {
-                return Err(ReadError::Internal { what: "an extent without progress".into() });
-            }
-            match extent.kind {
-                ExtentKind::Fragment { off: start } => {
-                    let from = start.saturating_add(off - extent.la);
-                    let packed = *self.packed_range(from, end - off)?;
-                    if packed.nid == inode.nid {
-                        return Err(fragment_error(from, "a fragment inside the packed inode"));
-                    }
-                    self.each_piece(&mut Map::open(self, &packed)?, &packed, from..from + (end - off), each)?;
+        each_extent(map, range, &mut |extent, part| match extent.kind {
+            ExtentKind::Fragment { off: start } => {
+                let (from, len) = (start.saturating_add(part.start - extent.la), part.end - part.start);
+                if self.packed_range(from, len)?.nid == inode.nid {
+                    return Err(fragment_error(from, "a fragment inside the packed inode"));
                 }
-                _ => each(&extent, off..end)?,
+                packed.each_piece(from..from + len, each)
             }
-            off = end;
+            _ => each(extent, part),
+        })
+    }
+}
+
+/// Give the extents of a range to `each`, with the wanted part of each.
+fn each_extent(map: &mut Map<'_>, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
+    let mut off = range.start;
+    while off < range.end {
+        let extent = map.extent_at(off)?;
+        let end = extent.end().min(range.end);
+        if end <= off {
+            return Err(ReadError::Internal { what: "an extent without progress".into() });
         }
-        Ok(())
+        each(&extent, off..end)?;
+        off = end;
+    }
+    Ok(())
+}
+
+/// The map of the packed inode, opened for the first fragment and kept for those that follow: they may be many, and each small.
+pub(super) struct PackedMap<'a> {
+    image: &'a Image,
+    map: Option<Map<'a>>,
+}
+
+impl<'a> PackedMap<'a> {
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self { image, map: None }
+    }
+
+    /// Give the extents of a range, which the packed inode has, to `each`.
+    fn each_piece(&mut self, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
+        let map = match self.map.take() {
+            Some(map) => map,
+            None => Map::open(self.image, self.image.packed_range(range.start, range.end - range.start)?)?,
+        };
+        each_extent(self.map.insert(map), range, &mut |extent, part| match extent.kind {
+            ExtentKind::Fragment { .. } => Err(fragment_error(part.start, "a fragment inside the packed inode")),
+            _ => each(extent, part),
+        })
     }
 }
 
@@ -147,7 +201,8 @@ impl Planner<'_> {
         let end = range.start + readable(inode, len, range.start)? as u64;
         let mut start = range.start;
         if start >= end {
-            self.units.push(ReadUnit { idx, range: start..start, position: (0, 0, 0), ends: [None, None] });
+            let (position, ends) = ((0, 0, 0), [None, None]);
+            self.plan.units.push(ReadUnit { idx, range: start..start, position, ends, pieces: 0..0 });
         }
         let mut map = Map::open(self.image, inode)?;
         let len = ITEM_LEN.max((end - start) / UNITS_MAX);
@@ -161,8 +216,10 @@ impl Planner<'_> {
 
     fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, inode: &Inode, range: Range<u64>) -> Result<(), ReadError> {
         let (mut position, mut first, mut last) = (None, None, None);
-        let (image, shared) = (self.image, &mut self.shared);
-        image.each_piece(map, inode, range.clone(), &mut |extent, part| {
+        let BatchPlan { units, pieces, shared } = &mut self.plan;
+        let start = pieces.len();
+        let mut count = 0;
+        self.image.each_piece(map, &mut self.packed, inode, range.clone(), &mut |extent, part| {
             let encoded = match extent.kind {
                 ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
                 _ => None,
@@ -175,10 +232,17 @@ impl Planner<'_> {
                 let need = shared.entry(encoded).or_default();
                 *need = SharedExtent { end: need.end.max(part.end - extent.la), users: need.users + 1 };
             }
+            count += 1;
+            if count <= KEPT_PIECES_MAX {
+                pieces.push((*extent, part));
+            }
             Ok(())
         })?;
+        if count > KEPT_PIECES_MAX {
+            pieces.truncate(start);
+        }
         let position = position.unwrap_or_default();
-        self.units.push(ReadUnit { idx, range, position, ends: [first, last] });
+        units.push(ReadUnit { idx, range, position, ends: [first, last], pieces: start..pieces.len() });
         Ok(())
     }
 }
@@ -193,13 +257,37 @@ pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u
     Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
 }
 
-/// Ranges of units that one thread takes at once, cut where possible so that two batches share no pcluster.
-pub(super) fn batches(units: &[ReadUnit]) -> Vec<Range<usize>> {
+impl Image {
+    /// Ranges of units that one of `threads` takes at once, cut where possible so that two batches share no pcluster.
+    pub(super) fn batches(&self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
+        let batch_len = match self.core.devices.fetch_max_len() < FETCH_MAX_LEN {
+            true => decoded_batch_len(units, threads),
+            // Each batch is a call to a source that is far away.
+            false => BATCH_LEN,
+        };
+        batches(units, batch_len)
+    }
+}
+
+/// Bytes that a thread takes at once where fetching costs little: [`BATCH_LEN`], unless decoding is so much of the work that all threads
+/// should have a share of it, and the last one to finish a small one.
+fn decoded_batch_len(units: &[ReadUnit], threads: Threads) -> u64 {
+    let len = |unit: &ReadUnit| unit.range.end - unit.range.start;
+    let encoded: u64 = units.iter().filter(|unit| unit.ends[0].is_some()).map(len).sum();
+    let share = encoded / (BATCHES_OF_THREAD * threads.count() as u64).max(1);
+    match threads.count() > 1 && share > 0 {
+        true => share.clamp(ENCODED_BATCH_MIN_LEN, BATCH_LEN),
+        false => BATCH_LEN,
+    }
+}
+
+/// Ranges of units of about `batch_len` bytes, cut where possible so that two share no pcluster.
+fn batches(units: &[ReadUnit], batch_len: u64) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (idx, unit) in units.iter().enumerate() {
         bytes += unit.range.end - unit.range.start;
         let is_shared = units.get(idx + 1).is_some_and(|next| next.ends[0].is_some() && next.ends[0] == unit.ends[1]);
-        if bytes >= BATCH_MAX_LEN || (bytes >= BATCH_LEN && !is_shared) {
+        if bytes >= BATCH_MAX_LEN || (bytes >= batch_len && !is_shared) {
             batches.push(start..idx + 1);
             (start, bytes) = (idx + 1, 0);
         }
@@ -208,4 +296,44 @@ pub(super) fn batches(units: &[ReadUnit]) -> Vec<Range<usize>> {
         batches.push(start..units.len());
     }
     batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::pcluster::Pcluster;
+    use kiln_format::Algorithm;
+
+    /// Units of `len` bytes, each in a pcluster of its own, or stored as they are.
+    fn units(count: usize, len: u64, is_encoded: bool) -> Vec<ReadUnit> {
+        let unit = |idx: usize| {
+            let pcluster = Pcluster { device: 0, inline: None, pa: idx as u64 * 4096, plen: 4096 };
+            let encoded = EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: len as u32 };
+            let ends = [is_encoded.then_some(encoded); 2];
+            ReadUnit { idx, range: 0..len, position: (0, pcluster.pa, 0), ends, pieces: 0..0 }
+        };
+        (0..count).map(unit).collect()
+    }
+
+    #[test]
+    fn all_threads_get_a_share_of_what_is_to_be_decoded() {
+        let len = |count, is_encoded, threads| {
+            decoded_batch_len(&units(count, 2560, is_encoded), Threads::at_least_one(threads))
+        };
+        assert_eq!(len(256, true, 2), 80 << 10);
+        assert_eq!(len(256, true, 64), ENCODED_BATCH_MIN_LEN);
+        assert_eq!(len(100_000, true, 2), BATCH_LEN);
+        assert_eq!(len(256, true, 1), BATCH_LEN, "one thread takes all");
+        assert_eq!(len(256, false, 2), BATCH_LEN, "nothing is decoded");
+        assert_eq!(batches(&units(256, 2560, true), 80 << 10).len(), 8);
+        assert_eq!(batches(&units(256, 2560, false), BATCH_LEN).len(), 1);
+    }
+
+    #[test]
+    fn units_of_one_pcluster_stay_together() {
+        let mut shared = units(8, 64 << 10, true);
+        let ends = shared[0].ends;
+        shared[..5].iter_mut().for_each(|unit| unit.ends = ends);
+        assert_eq!(batches(&shared, 64 << 10), [0..5, 5..6, 6..7, 7..8]);
+    }
 }

@@ -1,11 +1,11 @@
-//! How one thread reads a batch: it looks up the pieces of all units first; then one call fetches the stored bytes for all of them;
+//! How one thread reads a batch: it looks up the pieces of all units first, unless the plan has them; then one call fetches the stored bytes for all of them;
 //! then it decodes.
 //!
 //! What fits into a batch is bounded by the stored bytes that are fetched at once, and by the count of the pieces: a batch that needs
 //! more is read in several steps.
 
 use super::batch_front::{Fronts, Reuse};
-use super::batch_plan::{ReadUnit, SharedExtents, cut};
+use super::batch_plan::{BatchPlan, PackedMap, PlannedPiece, ReadUnit, cut};
 use super::batch_stage::{Need, Stage, Stored};
 use super::pieces::{FileAccess, FragmentPolicy};
 use super::plan::DecodeTarget;
@@ -56,6 +56,7 @@ pub(super) struct Item {
 /// The state of one thread.
 pub(super) struct Worker<'a> {
     image: &'a Image,
+    plan: &'a BatchPlan,
     /// What was looked up and is to be read, in the order of the items.
     tasks: Vec<Task>,
     /// Stored bytes for the tasks.
@@ -129,12 +130,13 @@ impl Piece {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(image: &'a Image, shared: &'a SharedExtents) -> Self {
+    pub(super) fn new(image: &'a Image, plan: &'a BatchPlan) -> Self {
         Self {
             image,
+            plan,
             tasks: Vec::new(),
             stage: Stage::default(),
-            fronts: Fronts::new(image, shared),
+            fronts: Fronts::new(image, &plan.shared),
             front_tasks: 0,
             failure: None,
             failed: None,
@@ -142,21 +144,46 @@ impl<'a> Worker<'a> {
     }
 
     /// Read the units of a batch, and give their items to `output`.
-    pub(super) fn read_batch<'u>(
+    pub(super) fn read_batch<'u, O: BatchOutput>(
         &mut self,
         units: &'u [ReadUnit],
         inode_of: impl Fn(&'u ReadUnit) -> &'u Inode,
-        output: &mut impl BatchOutput,
+        output: &mut O,
     ) {
         for (nth, unit) in units.iter().enumerate() {
             let inode = inode_of(unit);
             let mut item = Item { nth, idx: unit.idx, nid: inode.nid, off: unit.range.start, len: 0 };
-            if let Err(error) = self.add_items(inode, &mut item, unit.range.end, output) {
+            let end = unit.range.end;
+            let added = match self.plan.pieces(unit) {
+                pieces @ [_, ..] if end - item.off <= O::ITEM_LEN => self.add_planned(pieces, &mut item, end, output),
+                _ => self.add_items(inode, &mut item, end, output),
+            };
+            if let Err(error) = added {
                 self.tasks.push(Task::End(item, Err(error)));
             }
         }
         self.finish(output);
         self.failed = None;
+    }
+
+    /// Add the pieces of a unit, which the plan has looked up, as one item.
+    fn add_planned<O: BatchOutput>(
+        &mut self,
+        pieces: &[PlannedPiece],
+        item: &mut Item,
+        end: u64,
+        output: &mut O,
+    ) -> Result<(), ReadError> {
+        let item_len = (end - item.off) as usize;
+        for (extent, part) in pieces {
+            let start = item.len;
+            item.len += (part.end - part.start) as usize;
+            let (skip, dst) = (part.start - extent.la, start..item.len);
+            let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
+            self.add_piece(piece, output)?;
+        }
+        self.tasks.push(Task::End(*item, Ok(())));
+        Ok(())
     }
 
     /// Look up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on, which becomes the next item in turn. If
@@ -170,10 +197,11 @@ impl<'a> Worker<'a> {
     ) -> Result<(), ReadError> {
         let image = self.image;
         let mut map = Map::open(image, inode)?;
+        let mut packed = PackedMap::new(image);
         while self.failed != Some(item.nth) {
             let stop = cut(&mut map, item.off, end, O::ITEM_LEN)?;
             let item_len = (stop - item.off) as usize;
-            image.each_piece(&mut map, inode, item.off..stop, &mut |extent, part| {
+            image.each_piece(&mut map, &mut packed, inode, item.off..stop, &mut |extent, part| {
                 let start = item.len;
                 item.len += (part.end - part.start) as usize;
                 let (skip, dst) = (part.start - extent.la, start..item.len);

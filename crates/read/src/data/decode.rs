@@ -22,6 +22,9 @@ use std::ops::Range;
 /// reader's buffer; other parts into a workspace first. Readers' buffers are not shared and never shrink, so they must stay short.
 const BUFFER_MAX: usize = 256 << 10;
 
+/// The longest block of Zstandard, in bytes of text.
+const ZSTD_BLOCK_MAX_LEN: usize = 128 << 10;
+
 /// Where an encoded extent is found.
 enum CacheLookup {
     Cached {
@@ -276,9 +279,33 @@ impl Image {
             true => decoder.decode_lz4_unpadded(stream, dst),
             false => decoder.decode(encoded.algorithm, stream, dst, want),
         };
+        // A block of Zstandard is decoded whole in any case, and costs least without a window between it and its reader.
+        let is_short = encoded.algorithm == Algorithm::Zstd && encoded.len() <= ZSTD_BLOCK_MAX_LEN;
+        let decodes_all = !is_whole && is_short && !encoded.partial && pcluster.len() == plen as usize;
         let decoder_len = limits.memory_for(encoded.algorithm, len);
-        let plain_len = if let Plain::Front(_) = plain { 0 } else { len as u64 };
+        let plain_len = match plain {
+            _ if decodes_all => encoded.len() as u64,
+            Plain::Front(_) => 0,
+            Plain::From { .. } | Plain::New(_) => len as u64,
+        };
         let decoded = self.core.state().workspaces.with(decoder_len, plain_len, |workspace| match plain {
+            Plain::Front(dst) if decodes_all => {
+                let all = grow_to(&mut workspace.scratch, encoded.len());
+                match workspace.decoder.decode(encoded.algorithm, stream, all, Want::Whole) {
+                    Ok(()) => dst.copy_from_slice(&all[..len]),
+                    // What is wrong may be behind the bytes that are wanted.
+                    Err(_) => decode(&mut workspace.decoder, dst)?,
+                }
+                Ok(())
+            }
+            Plain::From { start, part } if decodes_all => {
+                let all = grow_to(&mut workspace.scratch, encoded.len());
+                if workspace.decoder.decode(encoded.algorithm, stream, all, Want::Whole).is_err() {
+                    decode(&mut workspace.decoder, &mut all[..len])?;
+                }
+                part.copy_from_slice(&all[*start..len]);
+                Ok(())
+            }
             Plain::Front(dst) => decode(&mut workspace.decoder, dst),
             Plain::From { start, part } => {
                 let prefix = grow_to(&mut workspace.scratch, len);

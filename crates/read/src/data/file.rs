@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 
 /// The longest range that is announced to devices at once.
-const HINT_MAX_LEN: u64 = 16 << 20;
+pub(super) const HINT_MAX_LEN: u64 = 16 << 20;
 
 /// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number of threads.
 ///

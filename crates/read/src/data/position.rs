@@ -1,5 +1,6 @@
 //! Where contents are stored, as an order to read them in.
 
+use super::batch_plan::PackedMap;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
@@ -126,15 +127,17 @@ impl Image {
 
     fn sum_extents(&self, inode: &Inode) -> Result<FilePosition, ReadError> {
         let mut map = Map::open(self, inode)?;
-        let (mut sum, mut off) = (PositionSum::default(), 0);
+        let (mut sum, mut off, mut packed) = (PositionSum::default(), 0, PackedMap::new(self));
         while off < inode.size() {
             let extent = extent_over(&mut map, inode, off)?;
             let end = extent.end();
             match extent.kind {
-                ExtentKind::Fragment { .. } => self.each_piece(&mut map, inode, off..end, &mut |piece, part| {
-                    sum.add_shared(piece, part.start, part.end);
-                    Ok(())
-                })?,
+                ExtentKind::Fragment { .. } => {
+                    self.each_piece(&mut map, &mut packed, inode, off..end, &mut |piece, part| {
+                        sum.add_shared(piece, part.start, part.end);
+                        Ok(())
+                    })?;
+                }
                 _ => sum.add(&extent, off, end),
             }
             off = end;

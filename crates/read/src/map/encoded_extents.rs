@@ -23,7 +23,7 @@ pub(super) struct ExtentRecords {
 }
 
 /// Records between two cached sums of lengths, see [`StartSums`](crate::cache::start_sums::StartSums).
-const STRIDE: u64 = 4096;
+const STRIDE: u64 = 512;
 /// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
 const SUMMED_MAX: u64 = 1 << 28;
 

@@ -4,7 +4,8 @@
 use super::space::{MetadataSpace, WindowKey};
 use crate::cache::byte_cache::SharedBytes;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::{Fetch, Image};
+use crate::options::read_policy::Retention;
 
 impl Image {
     /// Length of a metadata space in bytes.
@@ -45,6 +46,10 @@ impl<'a> MetadataReader<'a> {
     /// Fill `buf` from byte `off` on. `record` names the bytes in errors.
     pub(crate) fn fill(&mut self, record: &'static str, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.check_range(record, off, buf.len() as u64)?;
+        if let Some(bytes) = self.lent(off, buf.len()) {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
         let (mut buf, mut off) = (buf, off);
         while !buf.is_empty() {
             let (window, start) = self.window_at(off)?;
@@ -55,6 +60,14 @@ impl<'a> MetadataReader<'a> {
             (buf, off) = (rest, off + n as u64);
         }
         Ok(())
+    }
+
+    /// The bytes where the source has them in memory: a window would be a second copy of them. Servers keep windows all the same, as they ask what
+    /// can be had without waiting, and mapped memory may wait for its file.
+    fn lent(&self, off: u64, len: usize) -> Option<&'a [u8]> {
+        let is_server = self.image.core.policy.retention == Retention::UntilConsumed;
+        let is_allowed = self.space == MetadataSpace::Primary && self.image.fetch == Fetch::Allowed;
+        (is_allowed && !is_server).then(|| self.image.core.devices.borrow(0, off, len)).flatten()
     }
 
     /// The next `N` bytes from `off` on.
@@ -82,6 +95,9 @@ impl<'a> MetadataReader<'a> {
         len: u64,
     ) -> Result<ContentsPlace, ReadError> {
         self.check_range(record, off, len)?;
+        if self.lent(off, len as usize).is_some() {
+            return Ok(ContentsPlace::Primary);
+        }
         if !self.is_in_one_window(off, len) {
             return Ok(ContentsPlace::Windows);
         }

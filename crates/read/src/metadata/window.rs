@@ -26,7 +26,8 @@ const METABOX_BITS: u32 = 14;
 /// where more windows would be fetched in vain.
 const DENSE_CLOSE: u64 = 4;
 const DENSE_FAR: u64 = 2;
-/// How many windows on each side are close. If fewer of them are not dense, that may be chance, so larger distances are tried.
+/// How many windows on each side are close. If fewer of them are not dense, that may be chance, so larger distances are tried, unless
+/// none of the nearer half is cached: of windows that are read at random, that is so for most.
 const CLOSE: u64 = 8;
 /// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
 const REACH_MAX: u64 = 512 << 10;
@@ -121,7 +122,7 @@ impl Image {
             let dense = if distance <= CLOSE { DENSE_CLOSE } else { DENSE_FAR };
             if kept * dense >= 2 * distance {
                 reach = distance;
-            } else if distance >= CLOSE {
+            } else if distance >= CLOSE || distance == CLOSE / 2 && kept == 0 {
                 break;
             }
             (checked, distance) = (distance, distance * 2);

@@ -251,6 +251,11 @@ impl Devices {
         self.fetch_max_len.min(FETCH_MAX_LEN)
     }
 
+    /// Whether the bytes of a device from `pa` on are in memory in all likelihood, where its source can tell.
+    pub(crate) fn is_resident(&self, device: u16, pa: u64, len: u64) -> Option<bool> {
+        self.list.get(usize::from(device))?.source.is_resident(pa, len)
+    }
+
     /// Tell a device's source that these bytes will be read soon.
     pub(crate) fn will_need(&self, device: u16, pa: u64, len: u64) {
         if let Some(device) = self.list.get(usize::from(device)) {

@@ -3,7 +3,7 @@
 use super::read_at::{RangeMut, ReadAt};
 use crate::error::ReadError;
 use rustix::fs::{Advice, OFlags, fadvise};
-use rustix::io::preadv;
+use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -138,5 +138,18 @@ impl ReadAt for FileSource {
     /// A call costs a microsecond where the bytes are in the page cache.
     fn fetch_max_len(&self) -> usize {
         FETCH_LEN
+    }
+
+    /// The page cache is asked for the first byte, the last one and one between.
+    fn is_resident(&self, off: u64, len: u64) -> Option<bool> {
+        let last = off.saturating_add(len).min(self.len).checked_sub(1)?;
+        for at in [off, off + last.checked_sub(off)? / 2, last] {
+            match preadv2(&self.file, &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Some(false),
+                Err(_) => return None,
+            }
+        }
+        Some(true)
     }
 }

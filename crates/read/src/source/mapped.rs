@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::file::FileSource;
-use super::read_at::{RangeMut, ReadAt};
+use super::read_at::{LENT_FETCH_LEN, RangeMut, ReadAt};
 use crate::error::ReadError;
 use rustix::fd::AsFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -106,5 +106,10 @@ impl ReadAt for MappedSource {
                 madvise(self.start.as_ptr().add(start as usize).cast(), (end - start) as usize, Advice::WillNeed)
             };
         }
+    }
+
+    /// Nothing is fetched: what is in memory is lent.
+    fn fetch_max_len(&self) -> usize {
+        LENT_FETCH_LEN
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes in memory as a source.
 
-use super::read_at::{RangeMut, ReadAt};
+use super::read_at::{LENT_FETCH_LEN, RangeMut, ReadAt};
 use std::io;
 
 /// Bytes in memory.
@@ -46,4 +46,9 @@ impl ReadAt for MemorySource {
     }
 
     fn will_need(&self, _off: u64, _len: u64) {}
+
+    /// Nothing is fetched: what is in memory is lent.
+    fn fetch_max_len(&self) -> usize {
+        LENT_FETCH_LEN
+    }
 }

@@ -81,4 +81,8 @@ impl<S: ReadAt> ReadAt for OffsetSource<S> {
     fn fetch_max_len(&self) -> usize {
         self.inner.fetch_max_len()
     }
+
+    fn is_resident(&self, off: u64, len: u64) -> Option<bool> {
+        if off < self.len { self.inner.is_resident(self.start + off, len.min(self.len - off)) } else { None }
+    }
 }

@@ -21,10 +21,14 @@ impl RangeMut<'_> {
 /// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.
 pub(crate) const FETCH_MAX_LEN: usize = 1 << 20;
 
+/// The same for sources that lend what they have in memory.
+pub(super) const LENT_FETCH_LEN: usize = 64 << 10;
+
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
-/// Blocking, because FUSE, the command and Python are. All methods but one are required, so that a wrapper (cache,
-/// counter, fault injector) cannot forget to forward one; without [`ReadAt::fetch_max_len`] only the length of calls is another. [`conformance`](crate::conformance) tests implementations.
+/// Blocking, because FUSE, the command and Python are. All methods but two are required, so that a wrapper (cache,
+/// counter, fault injector) cannot forget to forward one; without [`ReadAt::fetch_max_len`] only the length of calls is another, without
+/// [`ReadAt::is_resident`] only what is announced. [`conformance`](crate::conformance) tests implementations.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -95,6 +99,12 @@ pub trait ReadAt: Send + Sync {
     fn fetch_max_len(&self) -> usize {
         FETCH_MAX_LEN
     }
+
+    /// Whether these bytes are in memory in all likelihood, where the source can tell without fetching them; the default is that it
+    /// cannot. Who announces much asks before: to announce what is in memory costs as much as to read it.
+    fn is_resident(&self, _off: u64, _len: u64) -> Option<bool> {
+        None
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
@@ -120,5 +130,9 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
     fn fetch_max_len(&self) -> usize {
         (**self).fetch_max_len()
+    }
+
+    fn is_resident(&self, off: u64, len: u64) -> Option<bool> {
+        (**self).is_resident(off, len)
     }
 }

@@ -43,4 +43,8 @@ impl<S: ReadAt> ReadAt for TimedSource<S> {
     fn fetch_max_len(&self) -> usize {
         self.inner.fetch_max_len()
     }
+
+    fn is_resident(&self, off: u64, len: u64) -> Option<bool> {
+        self.inner.is_resident(off, len)
+    }
 }

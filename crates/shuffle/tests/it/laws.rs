@@ -1,6 +1,7 @@
 //! What holds for every order.
 
 use kiln_shuffle::{Choices, Epoch, Order, Share};
+use std::collections::HashSet;
 
 use crate::blocks;
 
@@ -183,6 +184,39 @@ fn windows_are_announced_before_they_begin() {
         assert_eq!(late, first, "{lanes} {world_size}: all but the first window of each lane");
         assert!((16 * 18..17 * 20).contains(&(first / lanes as usize)), "{first} {lanes}");
         assert!(most <= 2 * 64 / world_size as usize, "{most} {lanes} {world_size}");
+    }
+}
+
+/// Where reading begins, what a share reads of the window is announced: no more, no less.
+#[test]
+fn the_window_in_which_reading_begins_is_announced_for_each_share() {
+    for (lanes, world_size, first) in [(1, 1, 0), (1, 4, 3), (2, 1, 2), (2, 4, 5), (4, 2, 1)] {
+        let choices = Choices { batch_global: 64, lanes, window_blocks: 16, ..Choices::default() };
+        let order = Order::new(blocks(0..5000, 19), choices).unwrap();
+        for rank in 0..world_size {
+            let share = order.share(rank, world_size).unwrap();
+            let mut epoch = order.epoch(1);
+            epoch.seek(first);
+            let announced = epoch.underway(&share);
+            let mut read = HashSet::new();
+            // Windows have 16 to 17 blocks of 19 samples: all batches that begin in the first window of a lane.
+            while let Some(batch) = epoch.next_batch(&share) {
+                read.extend(batch);
+                if epoch.step() * 64 / u64::from(lanes) >= 17 * 20 {
+                    break;
+                }
+            }
+            let unique: HashSet<u32> = announced.iter().copied().collect();
+            assert_eq!(unique.len(), announced.len(), "each once");
+            assert!(unique.is_subset(&read), "{lanes} {world_size} {rank}: all of them are read");
+            let of_window = (16 * 19 * lanes / world_size) as usize;
+            let done = first as usize * 64 / world_size as usize;
+            assert!(
+                announced.len() + 20 * lanes as usize >= of_window - done,
+                "{} {of_window} {done}",
+                announced.len()
+            );
+        }
     }
 }
 
