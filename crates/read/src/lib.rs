@@ -35,6 +35,7 @@
 //!   | [`Image::read_many_into`] | the same, into buffers of the caller |
 //!
 //! * [`Extent`] says which stored bytes a range of a file comes from; [`FilePosition`] is the place of a file in the order of storage.
+//! * [`HotList`](hotlist::HotList) is what a program has read of files, for orders of data and for reading in advance.
 //! * [`CheckReport`] says what is damaged ([`Image::check`]), [`Usage`] and [`DiskUsage`] what takes how much, [`Explanation`] what a read
 //!   costs, and [`Stats`] what all reads have cost.
 //!
@@ -59,6 +60,7 @@ mod data;
 mod error;
 mod escape;
 mod explain;
+pub mod hotlist;
 mod image;
 mod map;
 mod metadata;
