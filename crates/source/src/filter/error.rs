@@ -4,6 +4,7 @@ use kiln_builder::tree::TreeError;
 use std::fmt::Display;
 
 use kiln_format::acl::IdKind;
+use kiln_read::hotlist::HotListError;
 
 /// Characters of a wrong value that a message shows.
 const VALUE_MAX_CHARS: usize = 120;
@@ -30,6 +31,13 @@ pub struct FileError {
     pub line: usize,
     /// What is wrong.
     pub source: SyntaxError,
+}
+
+impl From<HotListError> for FileError {
+    fn from(error: HotListError) -> Self {
+        let HotListError { name, line, field, value, reason } = error;
+        Self { name, line, source: SyntaxError { field, value, reason: reason.to_owned() } }
+    }
 }
 
 /// Why a tree cannot follow a policy.

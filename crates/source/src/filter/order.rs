@@ -2,6 +2,7 @@
 
 use kiln_builder::Tree;
 use kiln_builder::tree::{Kind, NodeId};
+use kiln_read::hotlist::HotList;
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -69,17 +70,28 @@ fn shuffled(tree: &Tree, seed: u64) -> Vec<NodeId> {
 pub struct PathOrder(Vec<Vec<Vec<u8>>>);
 
 impl PathOrder {
-    /// The list in a file called `name`, in the form of [`PathList`](super::PathList).
+    /// The list in a file called `name`: in the form of [`PathList`](super::PathList), or a [`HotList`], of which the files count of which data
+    /// was read, by their first data.
     ///
     /// # Errors
-    /// A path with `..`.
+    /// A path with `..`, and lines that do not belong to a hot list.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
+        if HotList::is_one(text) {
+            return Ok(Self::of_hot_list(&HotList::parse(text, name)?));
+        }
         let mut order = Vec::new();
         for (idx, path) in paths(text).enumerate() {
             let names = components(path).map_err(|error| error.at(name, idx))?;
             order.extend((!names.is_empty()).then(|| names.into_iter().map(<[u8]>::to_vec).collect()));
         }
         Ok(Self(order))
+    }
+
+    /// The files of `list` of which data was read, by their first data. Inodes that were read without data say nothing about where data
+    /// is wanted.
+    pub fn of_hot_list(list: &HotList) -> Self {
+        let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
+        Self(list.files().into_iter().filter(|path| !path.is_empty()).map(names).collect())
     }
 
     /// What is at these paths in `tree`, and the paths at which nothing is.
@@ -109,6 +121,16 @@ mod tests {
         assert_eq!(found, [4, 7, 2, 4].map(NodeId));
         assert_eq!(missing, [&b"lib/nothing"[..], b"a.so/x"]);
         let error = PathOrder::parse(b"a\n../b", "list").unwrap_err();
+        assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
+    }
+
+    #[test]
+    fn hot_lists_are_orders_of_the_files_that_were_read() {
+        let list = b"#kiln-hotlist 1\n0+0\t1\tz\n0+9\t2\tlib/deep/b\n0+9\t2\tlib/no\\011thing\n5+9\t2\tlib/deep/b\n0+9\t2\t/z\n0+1\t1\t.\n";
+        let (found, missing) = PathOrder::parse(list, "list").unwrap().of(&tree());
+        let plain = PathOrder::parse(b"lib/deep/b\nz\n", "list").unwrap();
+        assert_eq!((found, missing), (plain.of(&tree()).0, vec![b"lib/no\tthing".to_vec()]));
+        let error = PathOrder::parse(b"#kiln-hotlist 1\n0+9\t2\t../b", "list").unwrap_err();
         assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
     }
 
