@@ -30,6 +30,8 @@ pub enum Command {
     Mount(crate::mount::Args),
     Umount(crate::mount::umount::Args),
     Stats(crate::mount::stats::Args),
+    Preload(crate::mount::preload::Args),
+    Hotlist(crate::mount::hotlist::Args),
     Ls(crate::inspect::ls::Args),
     Tree(crate::inspect::tree::Args),
     Stat(crate::inspect::stat::Args),

@@ -25,7 +25,7 @@ use cli::Command;
 use console::report::{self, ErrorJson};
 use exit::{Exit, Failure};
 use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
-use mount::{stats, umount};
+use mount::{hotlist, preload, stats, umount};
 use process::memory::{self, Advice};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -54,9 +54,10 @@ pub fn exit_code(args: &[OsString]) -> u8 {
         Err(error) => return usage(&error, args),
     };
     memory::advise(advice(&cli.command));
-    let code_of = match cli.command {
+    let code_of = match &cli.command {
         Command::Check(_) => Failure::fsck_code,
         Command::Diff(_) => Failure::diff_code,
+        Command::Hotlist(args) if args.is_diff() => Failure::diff_code,
         _ => Failure::code,
     };
     match run(cli.command) {
@@ -103,6 +104,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Preload(args) => preload::run(&args),
+        Command::Hotlist(args) => hotlist::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Tree(args) => tree::run(&args),
         Command::Stat(args) => stat::run(&args),

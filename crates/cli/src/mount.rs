@@ -1,14 +1,17 @@
 //! `kiln mount`
 
 mod background;
+pub mod hotlist;
+mod lists;
 mod log;
 pub mod options;
 mod owner;
+pub mod preload;
 pub mod stats;
 pub mod umount;
 
 use crate::console::report::note;
-use crate::console::size;
+use crate::console::size::{self, Human};
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
@@ -16,15 +19,14 @@ use crate::process::threads::ThreadsArgs;
 use background::Ready;
 use kiln_mount::fuse::{self, FuseOptions, ImageSources, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
-use kiln_mount::{Attributes, MountError, check_free};
+use kiln_mount::{Attributes, MountError, Preload, check_free, default_preload};
+use kiln_read::hotlist::HotList;
 use log::Target;
 use options::{MountOption, MountOptions};
 use owner::OwnerArgs;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -83,7 +85,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub prefetch: PrefetchArg,
 
-    /// Read these files into the system's cache once mounted: their paths in the image, one a line
+    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths in the image,
+    /// one a line. Half of the memory at most
     #[arg(long, value_name = "LIST")]
     pub preload: Option<PathBuf>,
 
@@ -147,7 +150,7 @@ pub enum ModesArg {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let preload = read_list(args)?;
+    let preload = args.preload.as_deref().map(lists::hot_or_plain_file).transpose()?;
     args.image.require_devices()?;
     let options = MountOptions::of(&args.options);
     let via = via(args)?;
@@ -162,7 +165,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                     KernelVia::File => "the kernel".into(),
                     KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
                 };
-                warm_up(&args.dir, &preload, &AtomicBool::new(false), &|line| say(args, line));
+                if let Some(list) = &preload {
+                    warm_up(&args.dir, list, &AtomicBool::new(false), &|line| say(args, line));
+                }
                 return Ok(tell(args, &how, options.attributes));
             }
             Err(error) if via.is_none() && error.falls_back_to_fuse() => {
@@ -203,7 +208,7 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
 }
 
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
-fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit, Failure> {
+fn serve(args: &Args, list: MountOptions, mut preload: Option<HotList>) -> Result<Exit, Failure> {
     kiln_mount::return_freed_memory();
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     log::start(log_target(args)?, &args.image.image);
@@ -232,14 +237,13 @@ fn serve(args: &Args, list: MountOptions, preload: Vec<PathBuf>) -> Result<Exit,
         metrics: args.metrics.clone(),
     };
     let stop = signals.pipe()?;
-    let mut preload = Some(preload);
     let mut on_ready = || {
         match ready.take() {
             Some(ready) => ready.report(),
             None => drop(tell(args, "FUSE", list.attributes)),
         }
         // Through the mount, as everybody reads: it cannot be done before, and must not keep the server from ending.
-        if let Some(preload) = preload.take().filter(|list| !list.is_empty()) {
+        if let Some(preload) = preload.take().filter(|list| !list.entries().is_empty()) {
             let (dir, stop, is_quiet) = (args.dir.clone(), Arc::clone(signals.stop()), args.quiet);
             let say = move |line: fmt::Arguments<'_>| {
                 if !is_quiet {
@@ -270,18 +274,21 @@ fn log_target(args: &Args) -> Result<Target, Failure> {
     }
 }
 
-/// The paths in the file of `--preload`.
-fn read_list(args: &Args) -> Result<Vec<PathBuf>, Failure> {
-    let Some(path) = &args.preload else { return Ok(Vec::new()) };
-    let text = fs::read(path).map_err(|source| Failure::File { path: path.clone(), action: "read", source })?;
-    let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
-}
-
 /// Preload, and say what could not be.
-fn warm_up(dir: &Path, list: &[PathBuf], stop: &AtomicBool, say: &dyn Fn(fmt::Arguments<'_>)) {
-    for (path, error) in kiln_mount::preload(dir, list, stop) {
-        say(format_args!("{}: not preloaded: {error}", path.display()));
+fn warm_up(dir: &Path, list: &HotList, stop: &AtomicBool, say: &dyn Fn(fmt::Arguments<'_>)) {
+    match kiln_mount::preload(dir, list, Preload::Read, default_preload(), stop) {
+        Ok(done) => {
+            for (path, error) in done.failed {
+                say(format_args!("{}: not preloaded: {error}", path.display()));
+            }
+            if done.left_out > 0 {
+                say(format_args!(
+                    "{} of the list are not preloaded: they are more than half of the memory",
+                    Human(done.left_out)
+                ));
+            }
+        }
+        Err(error) => say(format_args!("{}: not preloaded: {error}", dir.display())),
     }
 }
 

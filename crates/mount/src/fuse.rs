@@ -10,6 +10,7 @@ mod protocol;
 mod session;
 mod threads;
 
+pub(crate) use default_cache::available;
 pub use default_cache::default_cache;
 pub use kiln_read::ImageSources;
 pub use metrics::labels::Labels;

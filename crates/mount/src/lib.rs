@@ -21,5 +21,5 @@ pub use attributes::Attributes;
 pub use error::MountError;
 pub use heap::return_freed_memory;
 pub use mount_source::check_free;
-pub use preload::preload;
+pub use preload::{Preload, Preloaded, default_preload, preload};
 pub use unmount::unmount;

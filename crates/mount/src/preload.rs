@@ -1,37 +1,177 @@
-//! Preloading: files that are read into the page cache before a program reads them.
+//! Preloading: what a list names comes into the page cache before a program reads it.
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
-use std::fs::File;
-use std::io::{self, Read};
+use kiln_read::hotlist::HotList;
+use rustix::fs::{Advice, Dir, FileType, Mode, OFlags, ResolveFlags, fadvise, fstat, open, openat2};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::fuse::available;
+
 /// Bytes of one read.
 const CHUNK_LEN: usize = 1 << 20;
+/// How far the kernel reads ahead at most, where it does not say.
+const READ_AHEAD_LEN: u64 = 128 << 10;
 
-/// Read the files at `paths` below the mount `dir` once, which brings them into the page cache, until `stop` is set. Symbolic links are
-/// resolved within the mount. Returns the paths that could not be read, and why.
-pub fn preload(dir: &Path, paths: &[PathBuf], stop: &AtomicBool) -> Vec<(PathBuf, io::Error)> {
-    let root = match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(root) => root,
-        Err(error) => return vec![(dir.to_path_buf(), error.into())],
-    };
-    let mut chunk = vec![0; CHUNK_LEN];
-    let mut read = |path: &Path| -> io::Result<()> {
-        // Opening a FIFO must not wait for a writer.
-        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mut file = File::from(openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
+/// How data is brought into the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preload {
+    /// It is read: it is there when the call returns.
+    Read,
+    /// The kernel is told to read it ahead, and does so by itself.
+    Advise,
+}
+
+/// What was preloaded.
+#[derive(Debug, Default)]
+pub struct Preloaded {
+    /// Inodes and directories that were read for themselves.
+    pub inodes: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Bytes of files that were left out, because there would have been more than wanted.
+    pub left_out: u64,
+    /// Paths that could not be read, each once in a row, and why.
+    pub failed: Vec<(PathBuf, io::Error)>,
+}
+
+/// How many bytes of files [`preload`] should take at most: half of the memory that this process may have. More would push out what was
+/// preloaded first.
+#[must_use]
+pub fn default_preload() -> u64 {
+    available() / 2
+}
+
+/// Bring what `list` has of the mount `dir` into the page cache, in its order, until `stop` is set, and at most `bytes_max` bytes of files. Inodes
+/// are looked up, directories read. Ranges end where their file does. Symbolic links are resolved within the mount, and nothing but
+/// regular files is opened for reading.
+///
+/// # Errors
+/// `dir` cannot be opened.
+pub fn preload(dir: &Path, list: &HotList, how: Preload, bytes_max: u64, stop: &AtomicBool) -> io::Result<Preloaded> {
+    let root = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let advice_len = read_ahead_len(fstat(&root)?.st_dev);
+    let loader = Loader { root, how, advice_len, stop };
+    let (mut done, mut left, mut chunk) = (Preloaded::default(), bytes_max, vec![0; CHUNK_LEN]);
+    // Ranges of one file often follow each other. None of a file that cannot be opened.
+    let mut last: Option<(&[u8], Option<OpenFile>)> = None;
+    for entry in list.entries().iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+        let path = &entry.path[..];
+        if entry.is_metadata() {
+            match loader.metadata(path) {
+                Ok(()) => done.inodes += 1,
+                Err(error) => done.fail(path, error),
+            }
+            continue;
         }
-        while !stop.load(Ordering::Relaxed) && file.read(&mut chunk)? > 0 {}
-        Ok(())
-    };
-    let mut failed = Vec::new();
-    for path in paths.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
-        if let Err(error) = read(path) {
-            failed.push((path.clone(), error));
+        if last.as_ref().is_none_or(|(last, _)| *last != path) {
+            let opened = loader.open(path).map_err(|error| done.fail(path, error));
+            last = Some((path, opened.ok()));
+        }
+        let Some((_, Some(file))) = &last else { continue };
+        let wanted = entry.range().start..entry.range().end.min(file.len);
+        let len = wanted.end.saturating_sub(wanted.start);
+        let taken = len.min(left);
+        (left, done.left_out) = (left - taken, done.left_out.saturating_add(len - taken));
+        match loader.data(file, wanted.start..wanted.start + taken, &mut chunk) {
+            Ok(()) => done.bytes += taken,
+            Err(error) => done.fail(path, error),
         }
     }
-    failed
+    Ok(done)
+}
+
+impl Preloaded {
+    fn fail(&mut self, path: &[u8], error: io::Error) {
+        let path = Path::new(OsStr::from_bytes(path));
+        if self.failed.last().is_none_or(|(last, _)| last != path) {
+            self.failed.push((path.to_owned(), error));
+        }
+    }
+}
+
+/// A file of the mount and its length.
+struct OpenFile {
+    file: File,
+    len: u64,
+}
+
+struct Loader<'a> {
+    root: OwnedFd,
+    how: Preload,
+    /// Bytes of one advice.
+    advice_len: u64,
+    stop: &'a AtomicBool,
+}
+
+impl Loader<'_> {
+    /// What is at `path`, opened with `flags`; the root has the empty path.
+    fn at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?)
+    }
+
+    /// Read an inode, and of a directory its names.
+    fn metadata(&self, path: &[u8]) -> io::Result<()> {
+        let place = self.at(path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let found = fstat(&place)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+            return Ok(());
+        }
+        let names = Dir::new(self.at(path, OFlags::DIRECTORY)?)?;
+        for name in names.take_while(|_| !self.stop.load(Ordering::Relaxed)) {
+            name?;
+        }
+        Ok(())
+    }
+
+    /// Open a regular file. Others are not opened: a FIFO would wait for a writer, a device could do anything.
+    fn open(&self, path: &[u8]) -> io::Result<OpenFile> {
+        let found = fstat(self.at(path, OFlags::PATH)?)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
+        }
+        let file = File::from(self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let len = file.metadata()?.len();
+        Ok(OpenFile { file, len })
+    }
+
+    /// Bring `bytes` of a file into the page cache.
+    fn data(&self, file: &OpenFile, bytes: Range<u64>, chunk: &mut [u8]) -> io::Result<()> {
+        let Range { mut start, end } = bytes;
+        while start < end && !self.stop.load(Ordering::Relaxed) {
+            let left = end - start;
+            start += match self.how {
+                Preload::Advise => {
+                    // Of one advice, the kernel follows the front alone, as far as it reads ahead.
+                    let len = left.min(self.advice_len);
+                    fadvise(&file.file, start, NonZeroU64::new(len), Advice::WillNeed)?;
+                    len
+                }
+                Preload::Read => {
+                    let part = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+                    match file.file.read_at(&mut chunk[..part], start)? {
+                        0 => return Ok(()),
+                        len => len as u64,
+                    }
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+/// How far the kernel reads ahead on the filesystem `dev`, in bytes.
+fn read_ahead_len(dev: u64) -> u64 {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    let kib = text.ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|&kib| kib > 0);
+    kib.map_or(READ_AHEAD_LEN, |kib| kib.saturating_mul(1024).min(READ_AHEAD_LEN))
 }

@@ -74,6 +74,7 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("8", "the check itself failed"),
             ("16", "wrong usage"),
         ],
+        "hotlist-diff" => &[("0", "both lists have the same"), ("1", "they are different"), ("2", "trouble")],
         "diff" => &[
             ("0", "both trees are the same"),
             ("1", "they are different"),
@@ -124,9 +125,20 @@ fn see(command: &Command, name: &str) -> Vec<String> {
             return subs.chain(["kiln-json(5)".to_owned()]).collect();
         }
         "pack" => &["kiln-mount(1)", "kiln-check(1)", "kiln-explain(1)", "mkfs.erofs(1)"],
-        "mount" => &["kiln-umount(1)", "kiln-stats(1)", "mount(8)", "fusermount3(1)", "erofsfuse(1)"],
+        "mount" => {
+            &["kiln-umount(1)", "kiln-stats(1)", "kiln-preload(1)", "mount(8)", "fusermount3(1)", "erofsfuse(1)"]
+        }
         "umount" => &["kiln-mount(1)", "umount(8)"],
         "stats" => &["kiln-mount(1)"],
+        "preload" => &["kiln-mount(1)", "kiln-hotlist(1)", "posix_fadvise(2)"],
+        "hotlist" => &[
+            "kiln-hotlist-merge(1)",
+            "kiln-hotlist-show(1)",
+            "kiln-hotlist-diff(1)",
+            "kiln-pack(1)",
+            "kiln-preload(1)",
+        ],
+        name if name.starts_with("hotlist-") => &["kiln-hotlist(1)", "kiln-pack(1)", "kiln-preload(1)"],
         "check" => &["kiln-diff(1)", "fsck.erofs(1)"],
         "diff" => &["kiln-check(1)", "diff(1)"],
         "export" => &["kiln-extract(1)", "tar(1)", "mksquashfs(1)"],

@@ -14,9 +14,9 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-/// Show what reading a file costs: blocks fetched, bytes decoded
+/// Show what reading a file, or a part of it, costs
 ///
-/// The read is a cold one: no data is in memory. Stored data is fetched in whole blocks, and a compressed extent is
+/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is fetched in whole blocks, and a compressed extent is
 /// decoded as kiln's own reader does it. Nothing is read but metadata.
 #[derive(clap::Args)]
 #[command(after_help = "\

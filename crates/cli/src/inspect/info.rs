@@ -15,7 +15,7 @@ use stats::StatsJson;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// Show an image's superblock: sizes, features, oldest kernel
+/// Show an image's superblock: features, algorithms, oldest kernel
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

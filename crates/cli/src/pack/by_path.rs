@@ -22,7 +22,7 @@ pub struct ByPathArgs {
     hints: Vec<PathBuf>,
 
     /// Data of these files comes first, in this order (of a boot, for example): paths from SRC on, one a line or
-    /// zero-terminated; - is standard input. Of paths that lead nowhere only their number is told. With shuffle, data of all files
+    /// zero-terminated, or a hot list, whose files come by their first data; - is standard input. Of paths that lead nowhere only their number is told. With shuffle, data of all files
     /// lies in random order, as a dataset for training should; another SEED (default 0) is another order. Names stay sorted, and
     /// files that are packed together compress worse. A file called shuffle is ./shuffle
     #[arg(long, value_name = "FILE|shuffle[:SEED]")]

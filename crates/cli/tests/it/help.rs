@@ -4,11 +4,16 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 28] = [
     "pack",
     "mount",
     "umount",
     "stats",
+    "preload",
+    "hotlist",
+    "hotlist merge",
+    "hotlist show",
+    "hotlist diff",
     "ls",
     "tree",
     "stat",

@@ -12,6 +12,7 @@ mod export;
 mod facts;
 mod help;
 mod hostile;
+mod hotlist;
 mod interrupted;
 mod json;
 mod keep_going;

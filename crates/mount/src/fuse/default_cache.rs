@@ -1,4 +1,4 @@
-//! How much memory a FUSE server may take for itself by default.
+//! How much memory a FUSE server may take for itself by default, and how much there is.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub fn default_cache() -> u64 {
 }
 
 /// Memory of the machine, or what the control group of this process may have of it.
-fn available() -> u64 {
+pub(crate) fn available() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| in_kib(&text)).unwrap_or(0);
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| limit(text.lines().next()?));
     group.map_or(total, |group| group.min(total))

@@ -13,7 +13,8 @@ crate::common::scenes! {
 
 use crate::common::{Served, TempDir};
 use kiln_mount::fuse::FuseOptions;
-use kiln_mount::{MountError, preload};
+use kiln_mount::{MountError, Preload, preload};
+use kiln_read::hotlist::HotList;
 use kiln_tests::mnt::settled_stats as stats;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -172,15 +173,28 @@ fn preloaded_files_are_in_memory() {
     }
     let temp = TempDir::new("mount").unwrap();
     let served = serve(&temp, "lz4.erofs", FuseOptions::default()).unwrap();
-    let list = ["/big/text", "missing", "big", "../../big/text"].map(PathBuf::from);
-    let failed = preload(&served.dir, &list, &AtomicBool::new(false));
-    assert_eq!(failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("missing"), Path::new("big")]);
+    let list = HotList::of_files(["/big/text", "missing", "big", "../../big/text"].map(|path| path.into()));
+    let read = |dir: &Path, list: &HotList, bytes_max, stop| {
+        preload(dir, list, Preload::Read, bytes_max, &AtomicBool::new(stop))
+    };
+    let done = read(&served.dir, &list, u64::MAX, false).unwrap();
+    assert_eq!(done.failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("missing"), Path::new("big")]);
     let before = stats(&served.dir).unwrap();
     let len = fs::read(served.dir.join(TEXT)).unwrap().len() as u64;
     assert_eq!(sample(&before, "kiln_read_size_bytes_sum"), len);
     assert_eq!(sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"), len);
-    assert!(preload(&served.dir, &list, &AtomicBool::new(true)).is_empty());
-    assert_eq!(preload(&temp.path().join("nothing"), &list, &AtomicBool::new(false)).len(), 1);
+    assert_eq!((done.inodes, done.bytes, done.left_out), (0, 2 * len, 0));
+    assert!(read(&served.dir, &list, u64::MAX, true).unwrap().failed.is_empty());
+    assert!(read(&temp.path().join("nothing"), &list, u64::MAX, false).is_err());
+    // Inodes, directories and ranges; what ends behind the end of its file; no more than is wanted.
+    let list = b"#kiln-hotlist 1\n0+0\t0\t.\n0+0\t1\tbig\n0+0\t1\tbig/text\n4096+100\t2\tbig/text\n4096+9223372036854771711\t3\tbig/text\n\
+        9223372036854775806+1\t4\tbig/text\n0+0\t5\tgone\n0+1\t5\tgone\n";
+    let list = HotList::parse(list, "list").unwrap();
+    for how in [Preload::Read, Preload::Advise] {
+        let done = preload(&served.dir, &list, how, 8192, &AtomicBool::new(false)).unwrap();
+        assert_eq!((done.inodes, done.bytes, done.left_out), (3, 8192, len - 4096 - 8092), "{how:?}");
+        assert_eq!(done.failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("gone")]);
+    }
 }
 
 fn read_ahead_is_set() {

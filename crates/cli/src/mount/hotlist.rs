@@ -1,0 +1,50 @@
+//! `kiln hotlist`: lists of what programs read.
+
+mod diff;
+mod merge;
+mod show;
+
+use crate::exit::{Exit, Failure};
+use clap::Subcommand;
+
+/// Merge, show and compare lists of what programs read
+///
+/// A hot list has the ranges of files that a program has read, in its order. kiln pack --order puts their data first, kiln mount
+/// --preload and kiln preload read it in advance. The first line is `#kiln-hotlist 1`, each other one
+/// OFFSET+LENGTH<TAB>MICROSECONDS<TAB>PATH.
+#[derive(clap::Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  kiln hotlist merge first.list second.list -o both.list
+  kiln hotlist show both.list
+  kiln hotlist diff first.list second.list"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+impl Args {
+    /// Whether exit codes are those of diff(1).
+    pub fn is_diff(&self) -> bool {
+        matches!(self.what, What::Diff(_))
+    }
+}
+
+#[derive(Subcommand)]
+enum What {
+    Merge(merge::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.what {
+        What::Merge(args) => merge::run(args),
+        What::Show(args) => show::run(args),
+        What::Diff(args) => diff::run(args),
+    }
+}
