@@ -67,7 +67,9 @@ fn short_help_is_one_screen() {
         let output = kiln().args(&command).env("COLUMNS", "80").output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && help.contains("-h, --help"), "{command:?}: {help}");
-        assert!(help.lines().count() <= 30, "{command:?}: {} lines\n{help}", help.lines().count());
+        // The list of commands has a line for each.
+        let lines_max = if command.len() == 1 { 36 } else { 30 };
+        assert!(help.lines().count() <= lines_max, "{command:?}: {} lines\n{help}", help.lines().count());
         // And each option that it shows is one of the whole help.
         let all = String::from_utf8(stdout(&[&command[..command.len() - 1], &["--help"]].concat())).unwrap();
         let options = help.split_whitespace().filter(|word| word.starts_with("--"));
