@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(HotList::merge(&[one.clone(), other.clone()]), expected);
         assert_eq!(HotList::merge(&[other.clone(), one.clone()]), expected);
         assert_eq!(HotList::merge(&[one.clone(), one.clone()]), one);
-        assert_eq!(HotList::merge(&[expected.clone()]), expected);
+        assert_eq!(HotList::merge(std::slice::from_ref(&expected)), expected);
         assert_eq!(HotList::merge(&[]), HotList::default());
         // Nothing is lost.
         assert_eq!(one.without(&expected), HotList::default());
