@@ -1,7 +1,7 @@
 //! Hints to the devices: which bytes will be read soon.
 
-use super::batch_plan::PackedMap;
 use super::file::HINT_MAX_LEN;
+use super::pieces::PackedMap;
 use super::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
@@ -104,7 +104,7 @@ impl Image {
     ) -> Result<(), ReadError> {
         let end = range.start + readable(inode, (range.end - range.start) as usize, range.start)? as u64;
         let (mut map, mut packed) = (Map::open(self, inode)?, PackedMap::new(self));
-        self.each_piece(&mut map, &mut packed, inode, range.start..end, &mut |extent, part| {
+        self.each_piece(&mut map, &mut packed, range.start..end, &mut |extent, part| {
             match extent.kind {
                 ExtentKind::Raw { device, pa } => {
                     let start = pa.saturating_add(part.start - extent.la);

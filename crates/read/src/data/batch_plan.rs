@@ -1,6 +1,6 @@
 //! The plan of a batch read: its units in stored order, and the extents that they share.
 
-use super::pieces::fragment_error;
+use super::pieces::PackedMap;
 use super::position::{DiskPosition, disk_position};
 use super::read::readable;
 use crate::error::ReadError;
@@ -106,9 +106,6 @@ impl BatchPlan {
 
 pub(super) type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 
-/// A callback for each extent of a range, with the wanted part of it.
-type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + 'a;
-
 /// A plan in the making.
 struct Planner<'a> {
     image: &'a Image,
@@ -133,66 +130,6 @@ impl Image {
         plan.units.sort_unstable_by_key(|unit| (unit.position, unit.idx, unit.range.start));
         plan
     }
-
-    /// Give the extents of a range to `each`, with the wanted part of each. For a fragment, they are extents of the packed inode.
-    pub(super) fn each_piece(
-        &self,
-        map: &mut Map<'_>,
-        packed: &mut PackedMap<'_>,
-        inode: &Inode,
-        range: Range<u64>,
-        each: &mut EachPiece<'_>,
-    ) -> Result<(), ReadError> {
-        each_extent(map, range, &mut |extent, part| match extent.kind {
-            ExtentKind::Fragment { off: start } => {
-                let (from, len) = (start.saturating_add(part.start - extent.la), part.end - part.start);
-                if self.packed_range(from, len)?.nid == inode.nid {
-                    return Err(fragment_error(from, "a fragment inside the packed inode"));
-                }
-                packed.each_piece(from..from + len, each)
-            }
-            _ => each(extent, part),
-        })
-    }
-}
-
-/// Give the extents of a range to `each`, with the wanted part of each.
-fn each_extent(map: &mut Map<'_>, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
-    let mut off = range.start;
-    while off < range.end {
-        let extent = map.extent_at(off)?;
-        let end = extent.end().min(range.end);
-        if end <= off {
-            return Err(ReadError::Internal { what: "an extent without progress".into() });
-        }
-        each(&extent, off..end)?;
-        off = end;
-    }
-    Ok(())
-}
-
-/// The map of the packed inode, opened for the first fragment and kept for those that follow: they may be many, and each small.
-pub(super) struct PackedMap<'a> {
-    image: &'a Image,
-    map: Option<Map<'a>>,
-}
-
-impl<'a> PackedMap<'a> {
-    pub(super) fn new(image: &'a Image) -> Self {
-        Self { image, map: None }
-    }
-
-    /// Give the extents of a range, which the packed inode has, to `each`.
-    fn each_piece(&mut self, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
-        let map = match self.map.take() {
-            Some(map) => map,
-            None => Map::open(self.image, self.image.packed_range(range.start, range.end - range.start)?)?,
-        };
-        each_extent(self.map.insert(map), range, &mut |extent, part| match extent.kind {
-            ExtentKind::Fragment { .. } => Err(fragment_error(part.start, "a fragment inside the packed inode")),
-            _ => each(extent, part),
-        })
-    }
 }
 
 impl Planner<'_> {
@@ -208,18 +145,18 @@ impl Planner<'_> {
         let len = ITEM_LEN.max((end - start) / UNITS_MAX);
         while start < end {
             let stop = cut(&mut map, start, end, len)?;
-            self.add_unit(idx, &mut map, inode, start..stop)?;
+            self.add_unit(idx, &mut map, start..stop)?;
             start = stop;
         }
         Ok(())
     }
 
-    fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, inode: &Inode, range: Range<u64>) -> Result<(), ReadError> {
+    fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
         let (mut position, mut first, mut last) = (None, None, None);
         let BatchPlan { units, pieces, shared } = &mut self.plan;
         let start = pieces.len();
         let mut count = 0;
-        self.image.each_piece(map, &mut self.packed, inode, range.clone(), &mut |extent, part| {
+        self.image.each_piece(map, &mut self.packed, range.clone(), &mut |extent, part| {
             let encoded = match extent.kind {
                 ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
                 _ => None,

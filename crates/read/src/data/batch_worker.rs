@@ -5,9 +5,9 @@
 //! more is read in several steps.
 
 use super::batch_front::{Fronts, Reuse};
-use super::batch_plan::{BatchPlan, PackedMap, PlannedPiece, ReadUnit, cut};
+use super::batch_plan::{BatchPlan, PlannedPiece, ReadUnit, cut};
 use super::batch_stage::{Need, Stage, Stored};
-use super::pieces::{FileAccess, FragmentPolicy};
+use super::pieces::{FileAccess, FragmentPolicy, PackedMap};
 use super::plan::DecodeTarget;
 use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
         while self.failed != Some(item.nth) {
             let stop = cut(&mut map, item.off, end, O::ITEM_LEN)?;
             let item_len = (stop - item.off) as usize;
-            image.each_piece(&mut map, &mut packed, inode, item.off..stop, &mut |extent, part| {
+            image.each_piece(&mut map, &mut packed, item.off..stop, &mut |extent, part| {
                 let start = item.len;
                 item.len += (part.end - part.start) as usize;
                 let (skip, dst) = (part.start - extent.la, start..item.len);

@@ -5,6 +5,7 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
+use std::ops::Range;
 
 /// The record's name for the bytes of a pcluster, in messages.
 pub(super) const PCLUSTER: &str = "pcluster";
@@ -61,4 +62,69 @@ pub(super) fn join_raw(map: &mut Map<'_>, extent: &mut Extent, end: u64) -> Resu
         extent.llen += next.llen;
     }
     Ok(())
+}
+
+/// A callback for each extent of a range, with the wanted part of it.
+pub(super) type EachPiece<'a> = dyn FnMut(&Extent, Range<u64>) -> Result<(), ReadError> + 'a;
+
+impl Image {
+    /// Give the extents of a range to `each`, with the wanted part of each. For a fragment, they are extents of the packed inode.
+    pub(super) fn each_piece(
+        &self,
+        map: &mut Map<'_>,
+        packed: &mut PackedMap<'_>,
+        range: Range<u64>,
+        each: &mut EachPiece<'_>,
+    ) -> Result<(), ReadError> {
+        let nid = map.nid();
+        each_extent(map, range, &mut |extent, part| match extent.kind {
+            ExtentKind::Fragment { off: start } => {
+                let (from, len) = (start.saturating_add(part.start - extent.la), part.end - part.start);
+                if self.packed_range(from, len)?.nid == nid {
+                    return Err(fragment_error(from, "a fragment inside the packed inode"));
+                }
+                packed.each_piece(from..from + len, each)
+            }
+            _ => each(extent, part),
+        })
+    }
+}
+
+/// Give the extents of a range to `each`, with the wanted part of each.
+fn each_extent(map: &mut Map<'_>, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
+    let mut off = range.start;
+    while off < range.end {
+        let extent = map.extent_at(off)?;
+        let end = extent.end().min(range.end);
+        if end <= off {
+            return Err(ReadError::Internal { what: "an extent without progress".into() });
+        }
+        each(&extent, off..end)?;
+        off = end;
+    }
+    Ok(())
+}
+
+/// The map of the packed inode, opened for the first fragment and kept for those that follow: they may be many, and each small.
+pub(super) struct PackedMap<'a> {
+    image: &'a Image,
+    map: Option<Map<'a>>,
+}
+
+impl<'a> PackedMap<'a> {
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self { image, map: None }
+    }
+
+    /// Give the extents of a range, which the packed inode has, to `each`.
+    fn each_piece(&mut self, range: Range<u64>, each: &mut EachPiece<'_>) -> Result<(), ReadError> {
+        let map = match self.map.take() {
+            Some(map) => map,
+            None => Map::open(self.image, self.image.packed_range(range.start, range.end - range.start)?)?,
+        };
+        each_extent(self.map.insert(map), range, &mut |extent, part| match extent.kind {
+            ExtentKind::Fragment { .. } => Err(fragment_error(part.start, "a fragment inside the packed inode")),
+            _ => each(extent, part),
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! Where contents are stored, as an order to read them in.
 
-use super::batch_plan::PackedMap;
+use super::pieces::PackedMap;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::map::extent::{Extent, ExtentKind};
@@ -133,7 +133,7 @@ impl Image {
             let end = extent.end();
             match extent.kind {
                 ExtentKind::Fragment { .. } => {
-                    self.each_piece(&mut map, &mut packed, inode, off..end, &mut |piece, part| {
+                    self.each_piece(&mut map, &mut packed, off..end, &mut |piece, part| {
                         sum.add_shared(piece, part.start, part.end);
                         Ok(())
                     })?;
