@@ -96,7 +96,8 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
     let (placed, stored) = (context.tree.devices().len(), usize::from(out.blob.is_some()));
-    let header = Header::new(placed + stored, options)?;
+    let kept = context.tree.base().map(|base| base.facts().cfgs).unwrap_or_default();
+    let header = Header::new(placed + stored, kept, options)?;
     // The device that is written comes behind those that are there: it has the last number.
     let data = Appender::new(out, header.blocks, header.devices, options);
     let (stored, data) = pack::pack(&plan, sources, data, context)?;

@@ -99,6 +99,40 @@ pub enum BuildError {
     /// The image grows beyond what its addresses can hold.
     #[error("the image is too large: {0}")]
     TooLarge(FormatError),
+    /// A base whose blocks have another size.
+    #[error(
+        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken over only with \
+         --block-size {base_len}"
+    )]
+    BaseBlocks {
+        /// Bytes in a block of the base.
+        base_len: u64,
+        /// Bytes in a block of the image.
+        block_len: u64,
+    },
+    /// Stored data that a base cannot have.
+    #[error(
+        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or overlap others too often; \
+         build without it"
+    )]
+    BaseRange {
+        /// First byte in the base.
+        pa: u64,
+        /// How many.
+        len: u64,
+        /// Bytes of the base.
+        base_len: u64,
+    },
+    /// Stored data that cannot be read.
+    #[error("cannot read {len} bytes at byte {pa} of the base: {source}")]
+    BaseRead {
+        /// First byte in the base.
+        pa: u64,
+        /// How many.
+        len: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Compression failed (out of memory, as a rule).
     #[error("{0}")]
     Codec(#[from] CodecError),

@@ -23,6 +23,7 @@ mod zone;
 pub use interval::Interval;
 
 use kiln_format::KernelVersion;
+use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
@@ -160,7 +161,7 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     };
     let stored = total(&frame, &samples, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
     let blob_bytes = total(&frame, &samples, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
-    let header = Header::new(devices, options)?;
+    let header = Header::new(devices, ComprCfgs::default(), options)?;
     let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
     // What the synthetic data has beside inodes is part of the layout and of what is stored, too.
     let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;

@@ -82,6 +82,8 @@ pub enum How {
         /// Bytes of a chunk: as many as the places of its data allow.
         chunk_len: u64,
     },
+    /// As the base stores it: neither read nor encoded.
+    Kept,
     /// Compressed.
     Compressed {
         /// Extents, those of references and holes included.
@@ -197,6 +199,7 @@ impl<'a> Reasons<'a> {
                 let holes = hole::total(self.plan.holes(idx));
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
             }
+            (Storage::Kept { .. }, _) => How::Kept,
             (Storage::Placed { chunk_bits }, _) => How::Placed { chunk_len: 1 << chunk_bits },
             (_, Stored::Chunks { chunk_bits, .. }) => {
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }

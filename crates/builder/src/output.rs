@@ -44,6 +44,11 @@ pub trait Output {
     /// # Errors
     /// Those of the system.
     fn sync(&self) -> io::Result<()>;
+
+    /// The file that it is, with the same offsets, if the system can copy into it.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 }
 
 impl Output for File {
@@ -61,6 +66,10 @@ impl Output for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(self)
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 
 mod holes;
+pub(crate) mod kept;
 mod plain;
 mod refs;
 pub(crate) mod stored;
@@ -30,6 +31,7 @@ use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
 use crate::pack::jobs::PackJob;
+use crate::pack::kept::{KeptCopier, KeptUse};
 use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{PackOutput, PackWorker, Shape};
 use crate::plan::analysis::skippable;
@@ -58,6 +60,8 @@ pub(crate) struct StoredData {
     pub blob_blocks: Option<u64>,
     /// Bytes of chunks that are stored once though they occur several times.
     pub shared_chunk_bytes: u64,
+    /// What was taken over from a base.
+    pub kept: KeptUse,
     /// Features in use.
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out.
@@ -83,6 +87,9 @@ pub(crate) fn pack<'b>(
 ) -> Result<(StoredData, Appender<'b>), BuildError> {
     let options = context.options;
     let mut packing = Packing::new(plan, &sources, data, context);
+    if let Some(base) = &sources.kept.base {
+        packing.data.digest.update(&base.facts().identity);
+    }
     packing.write_zeros()?;
     packing.run(jobs::jobs(plan, options), &sources.fragments)?;
     if let Some(parts) = &plan.parts {
@@ -132,6 +139,9 @@ struct Packing<'a, 'b> {
     originals: HashSet<u32>,
     /// What files leave for the packed inode, in plan order.
     ends: Vec<LeftEnd>,
+    /// Copies from the base, if there is one.
+    copier: Option<KeptCopier>,
+    kept: KeptUse,
     progress: Progress,
 }
 
@@ -139,7 +149,8 @@ impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
         let options = context.options;
         let stored = |file: &&FilePlan| {
-            !matches!(file.storage, Storage::Duplicate(_) | Storage::LeftOut | Storage::Placed { .. })
+            use Storage::{Duplicate, Kept, LeftOut, Placed};
+            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Kept { .. })
         };
         let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
@@ -165,6 +176,8 @@ impl<'a, 'b> Packing<'a, 'b> {
             zeros: HashMap::new(),
             originals: plan.files.iter().filter_map(original).collect(),
             ends: Vec::new(),
+            copier: sources.kept.base.clone().map(KeptCopier::new),
+            kept: KeptUse::default(),
             progress: Progress { done_bytes: 0, total_bytes },
         }
     }
@@ -199,6 +212,9 @@ impl<'a, 'b> Packing<'a, 'b> {
         if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
+        if let Shape::Kept = output.shape {
+            return self.keep(job.stream);
+        }
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
             self.data.device(destination).align(self.context.options.data_align);
@@ -218,6 +234,7 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let at = ExtentStart { la: job.range.start, pa: self.data.append(&output, destination)? };
                 self.append_extents(stream, at, list, inline)?;
             }
+            (Shape::Kept, _) => return Err(BuildError::Internal("what is kept has no bytes".to_owned())),
             (_, TextSource::Fragments) => {
                 return Err(BuildError::Internal("a part of the packed inode is not compressed".to_owned()));
             }
@@ -321,6 +338,7 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Post what was left out and what has changed, and complete what ends in a hole.
     fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
+        self.finish_keeping()?;
         for member in self.sources.fragments.members() {
             self.stored[member.file as usize] = Stored::Fragment(member.off);
         }
@@ -371,6 +389,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             tails: self.tails,
             blob_blocks,
             shared_chunk_bytes: self.chunks.shared_bytes,
+            kept: self.kept,
             features: self.features,
             left_out,
         };

@@ -14,6 +14,7 @@ pub(crate) mod text;
 mod duplicates;
 mod file_list;
 mod findings;
+pub(crate) mod kept;
 mod placed;
 
 use kiln_codec::Spec;
@@ -30,6 +31,7 @@ use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
+use crate::plan::kept::KeptFiles;
 use crate::plan::placed::PlacedFiles;
 use crate::plan::text::TextSource;
 use crate::tree::NodeId;
@@ -38,8 +40,10 @@ use crate::tree::NodeId;
 pub(crate) struct Plan {
     /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
-    /// Bytes of the files that are compressed together.
+    /// Bytes of the files that are compressed together, and of what is taken over before them.
     pub fragments_len: u64,
+    /// Bytes of text of the packed inode of the base, which are taken over as they are stored: the first ones of the packed inode.
+    pub kept_packed_len: u64,
     /// How they are.
     pub fragment_compression: Option<Spec>,
     /// The ends of files that are compressed like this go there, too.
@@ -68,6 +72,8 @@ pub(crate) struct PackSources {
     pub parts: ContentChecks,
     /// Where the files lie that are on devices already.
     pub placed: PlacedFiles,
+    /// What is taken over from a base.
+    pub kept: KeptFiles,
 }
 
 impl Plan {
@@ -79,18 +85,21 @@ impl Plan {
         let options = context.options;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let (files, placed) = placed::look_up(files, context)?;
+        let (files, kept) = kept::look_up(files, context)?;
+        let kept_packed_len = kept.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
         let Findings { files, holes, filled_holes, entropies, apart, small, chunks, pairs } = findings;
         let (files, originals) = duplicates::confirm(files, pairs, context)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
         let files = method_selection::choose(files, is_packable, context)?;
-        let (files, fragments) = fragments::choose(files, small, ordered_count, options)?;
+        let (files, fragments) = fragments::choose(files, small, (kept_packed_len, ordered_count), options)?;
         let compressed = Compressed { files: &files, holes: &holes, apart: &apart, fragments: &fragments };
         let parts = options.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
         let (parts, part_checks) = parts.unzip();
         let plan = Self {
             fragments_len: fragments.len(),
+            kept_packed_len,
             fragment_compression: options.packed_spec(),
             tail_compression: options.compression.filter(|_| options.packs_ends()),
             files,
@@ -101,7 +110,7 @@ impl Plan {
             index,
             holes,
         };
-        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed }))
+        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, kept }))
     }
 
     /// Holes of a file, as it is to be stored.

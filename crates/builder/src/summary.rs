@@ -43,6 +43,12 @@ pub struct Summary {
     pub placed_bytes: u64,
     /// Bytes of these devices, whole blocks.
     pub device_bytes: u64,
+    /// Files that are taken over from the base as it stores them.
+    pub kept_files: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Stored bytes that were copied for them.
+    pub copied_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
     /// Files that share the data of an earlier one.
@@ -115,6 +121,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         device_bytes: device_blocks.sum::<u64>() * block_len,
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
+        copied_bytes: view.data.kept.bytes,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,
@@ -157,6 +164,10 @@ impl Summary {
         if matches!(storage, Some(Storage::Placed { .. })) {
             self.placed_files += 1;
             self.placed_bytes += len;
+        }
+        if matches!(storage, Some(Storage::Kept { .. })) {
+            self.kept_files += 1;
+            self.kept_bytes += len;
         }
         if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;

@@ -3,6 +3,7 @@
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::error::BuildError;
 
@@ -10,6 +11,7 @@ mod builder;
 pub(crate) mod content;
 mod entries;
 pub(crate) mod error;
+pub mod kept;
 pub mod placed;
 mod rare;
 
@@ -17,6 +19,7 @@ pub use builder::{Builder, Implied};
 pub use content::{Content, ContentError, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{TreeError, TreeProblem};
+pub use kept::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 
@@ -270,6 +273,25 @@ impl Tree {
     pub fn placed(&self, id: NodeId) -> Result<Option<Vec<PlacedRun>>, BuildError> {
         let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
         self.contents.placed(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+    }
+
+    /// The older image from which stored data is taken over, if there is one, see [`Contents::base`].
+    pub fn base(&self) -> Option<Arc<dyn Base>> {
+        self.contents.base()
+    }
+
+    /// How the base stores the contents of a regular file, see [`Contents::kept`].
+    ///
+    /// # Errors
+    /// As [`Contents::kept`], with the path.
+    pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, BuildError> {
+        let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
+        self.contents.kept(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+    }
+
+    /// The same tree with what `other` makes of its contents.
+    pub fn with_contents(self, other: impl FnOnce(Box<dyn Contents>) -> Box<dyn Contents>) -> Self {
+        Self { contents: other(self.contents), ..self }
     }
 
     /// Open the contents of a regular file.

@@ -1,8 +1,8 @@
 //! What is measured and written: a tree with all that was decided about it, and which of it is in the image.
 
 use kiln_codec::Spec;
-use kiln_format::BlockBits;
 use kiln_format::chunk::ChunkEntry;
+use kiln_format::{Algorithm, BlockBits};
 use std::collections::HashMap;
 
 use crate::context::Context;
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
     pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
         let Context { tree, options, .. } = context;
         let block_bits = options.block_bits;
-        let big = options.max_pcluster_blocks() > 1;
+        let big = options.max_pcluster_blocks() > 1 || data.kept.big;
         let encoded = options.encoded_extents;
         let chunk_entry = match options.chunk_entries {
             ChunkEntries::Short if data.blob_blocks.is_none() && tree.devices().is_empty() => ChunkEntry::BlockMap,
@@ -127,6 +127,12 @@ impl<'a> View<'a> {
             Storage::Duplicate(original) => Some(original as usize),
             _ => Some(idx),
         }
+    }
+
+    /// What a regular file is compressed by, where it is.
+    pub(crate) fn algorithm_of(&self, file: NodeId) -> Option<Algorithm> {
+        let kept = || self.plan.files[self.original(file)?].kept_algorithm();
+        self.compression_of(file).map(|spec| spec.method.algorithm()).or_else(kept)
     }
 
     /// How a regular file is compressed, where it is.

@@ -168,6 +168,10 @@ impl Output for AtomicFile {
     fn sync(&self) -> io::Result<()> {
         Output::sync(&self.file)
     }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
 }
 
 impl Unpublished for AtomicFile {

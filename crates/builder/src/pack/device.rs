@@ -23,6 +23,16 @@ impl<'a> Device<'a> {
         Self { number, file, offset, block_bits, end }
     }
 
+    /// Bytes in a block.
+    pub(super) fn block_bits(&self) -> BlockBits {
+        self.block_bits
+    }
+
+    /// What it writes to, and the byte there where it begins.
+    pub(super) fn output(&self) -> (&'a dyn Output, u64) {
+        (self.file, self.offset)
+    }
+
     /// Go on at the next multiple of `align` bytes.
     pub(crate) fn align(&mut self, align: u64) {
         self.end = self.end.next_multiple_of(align);

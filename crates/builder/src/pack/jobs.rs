@@ -33,6 +33,8 @@ pub(crate) enum Task {
     Chunks(u8),
     /// The last bytes of an uncompressed file, to be inline.
     Tail,
+    /// What the base stores: nothing is read.
+    Keep,
 }
 
 /// A job: what one worker reads and fills front to back.
@@ -67,10 +69,11 @@ pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterat
             let step = plan.fragment_compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let segment =
                 |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
-            Box::new(steps(0..plan.fragments_len, step).map(segment))
+            Box::new(steps(plan.kept_packed_len..plan.fragments_len, step).map(segment))
         }
     };
-    files.chain(packed)
+    let keep = PackJob { stream: TextSource::Fragments, range: 0..0, task: Task::Keep, ends_stream: false };
+    files.chain((plan.kept_packed_len > 0).then_some(keep)).chain(packed)
 }
 
 /// The jobs of ends of files, which go on with the packed stream.
@@ -106,6 +109,11 @@ fn parts<'a>(
     let part = move |range, task| PackJob { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match plan.storage {
+        Storage::Kept { tail_len, .. } => {
+            let tail = len - u64::from(tail_len);
+            let read = (tail_len > 0).then(|| part(tail..len, Task::Tail));
+            Box::new(std::iter::once(part(0..0, Task::Keep)).chain(read))
+        }
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
             Box::new(std::iter::empty())
         }

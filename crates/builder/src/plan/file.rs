@@ -27,6 +27,16 @@ pub(crate) struct FilePlan {
 // There are as many as files.
 const _: () = assert!(size_of::<FilePlan>() <= 48);
 
+impl FilePlan {
+    /// What compresses it in the base, if it is taken over from there.
+    pub(crate) fn kept_algorithm(&self) -> Option<Algorithm> {
+        match self.storage {
+            Storage::Kept { algorithm, .. } => algorithm,
+            _ => None,
+        }
+    }
+}
+
 /// How a file is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
@@ -51,6 +61,13 @@ pub(crate) enum Storage {
     Placed {
         /// log2 of the chunk size.
         chunk_bits: u8,
+    },
+    /// As the base stores it.
+    Kept {
+        /// What compresses it, if anything does.
+        algorithm: Option<Algorithm>,
+        /// Bytes at its end that are stored anew, beside the inode.
+        tail_len: u16,
     },
     /// Compressed; a file of one part may still turn out flat.
     Compressed {

@@ -38,22 +38,22 @@ pub(crate) struct Member {
     pub off: u64,
 }
 
-/// Put the files of `small` that are compressed like the packed inode into its stream, and return all files with it. The first
-/// `ordered_count` files keep their order.
+/// Put the files of `small` that are compressed like the packed inode into its stream, which begins at byte `start`, and return all files
+/// with it. The first `ordered_count` files keep their order.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
 pub(crate) fn choose(
     mut files: Vec<FilePlan>,
     mut small: Vec<FragmentCandidate>,
-    ordered_count: u32,
+    (start, ordered_count): (u64, u32),
     options: &BuildOptions,
 ) -> Result<(Vec<FilePlan>, FragmentStream), BuildError> {
     small.retain(|candidate| {
         let file = &files[candidate.file as usize];
         file.compression == options.compression && matches!(file.storage, Storage::Compressed { .. })
     });
-    let mut stream = FragmentStream::of(&mut small, ordered_count, |file| files[file as usize].len);
+    let mut stream = FragmentStream::behind(start).with(&mut small, ordered_count, |file| files[file as usize].len);
     if options.packs_directories() || options.packs_ends() {
         // What follows may lie elsewhere on the disk than the files before it.
         stream.pad(lcluster_index::pack_start(stream.len(), options.block_bits)?);
@@ -77,9 +77,15 @@ pub(crate) struct FragmentStream {
 }
 
 impl FragmentStream {
+    /// A stream of `candidates` and nothing else.
+    #[cfg(test)]
+    fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
+        Self::default().with(candidates, ordered_count, len)
+    }
+
     /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it; `len`
-    /// is that of a file.
-    pub(crate) fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
+    /// is that of a file. They lie behind what the stream has.
+    fn with(mut self, candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
         let (_, mut rest) = candidates.split_at_mut(ordered);
         while !rest.is_empty() {
@@ -88,11 +94,11 @@ impl FragmentStream {
             window.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
             rest = behind;
         }
-        let mut stream = Self { members: Vec::with_capacity(candidates.len()), ..Self::default() };
+        self.members.reserve_exact(candidates.len());
         for candidate in candidates {
-            stream.push_whole(candidate.file, len(candidate.file));
+            self.push_whole(candidate.file, len(candidate.file));
         }
-        stream
+        self
     }
 
     /// A stream that goes on with ends of files where another one ends, at byte `off`.

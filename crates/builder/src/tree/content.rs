@@ -2,7 +2,9 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::kept::{Base, Kept};
 use super::placed::{Device, PlacedRun};
 
 /// Names a file's contents to the tree's [`Contents`].
@@ -48,6 +50,21 @@ pub trait Contents: Send + Sync {
     /// # Errors
     /// Contents that images were to refer to, and cannot.
     fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        let _ = (id, len);
+        Ok(None)
+    }
+
+    /// The older image from which images take over stored data, see [`Contents::kept`].
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        None
+    }
+
+    /// How the base stores the contents `id`, of `len` bytes. `None`: they are to be read as all others, which
+    /// [`Contents::open`] gives in any case.
+    ///
+    /// # Errors
+    /// A base that is damaged.
+    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         let _ = (id, len);
         Ok(None)
     }

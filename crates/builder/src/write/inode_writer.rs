@@ -1,6 +1,5 @@
 //! From nodes to the bytes of their inodes and directory blocks.
 
-use kiln_codec::Spec;
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::{FileType, IndexKind, Inode, InodeData};
 use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
@@ -72,7 +71,7 @@ impl<'a> InodeWriter<'a> {
             }
             (Kind::File { .. }, Some(Stored::FlatTail(flat))) => view.data.tails.get(flat.1, out)?,
             (Kind::File { len, .. }, Some(Stored::Compressed(extents))) => {
-                view.map_shape(*len, extents).encode(algorithm(view.compression_of(id))?, &extents.list, out)?;
+                view.map_shape(*len, extents).encode(algorithm(view.algorithm_of(id))?, &extents.list, out)?;
                 if let Some(inline) = extents.inline {
                     view.data.tails.get(inline, out)?;
                 }
@@ -220,9 +219,8 @@ impl<'a> InodeWriter<'a> {
     }
 }
 
-fn algorithm(compression: Option<Spec>) -> Result<Algorithm, BuildError> {
-    let nothing = || BuildError::Internal("a file is compressed by nothing".to_owned());
-    compression.map(|spec| spec.method.algorithm()).ok_or_else(nothing)
+fn algorithm(of_file: Option<Algorithm>) -> Result<Algorithm, BuildError> {
+    of_file.ok_or_else(|| BuildError::Internal("a file is compressed by nothing".to_owned()))
 }
 
 fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {

@@ -279,8 +279,10 @@ fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
             sources.extend(hole::data_runs(file.len, holes).map(source));
         }
     }
-    if stored.fragments.len() >= min_match {
-        sources.push(TextRun { stream: TextSource::Fragments, start: 0, len: stored.fragments.len(), group: 0 });
+    let packed = stored.fragments.span();
+    let len = packed.end - packed.start;
+    if len >= min_match {
+        sources.push(TextRun { stream: TextSource::Fragments, start: packed.start, len, group: 0 });
     }
     sources
 }
@@ -306,6 +308,7 @@ fn windows<'a>(
     match source.stream {
         TextSource::Fragments => Box::new(fragments.ranges().map(move |(whole_file, range)| {
             let place = whole_file.map(|file| (file, 0));
+            let range = range.start - source.start..range.end - source.start;
             Window { stream, range, place, whole_file, known: None }
         })),
         TextSource::File(file) => {
@@ -376,7 +379,10 @@ impl Text for PlainText<'_> {
         let source = self.sources[stream as usize];
         match source.stream {
             TextSource::File(file) => self.read_file(file, source.start + off, buf),
-            TextSource::Fragments => self.fragments.read(off, buf, |file, off, piece| self.read_file(file, off, piece)),
+            TextSource::Fragments => {
+                let fragments = self.fragments;
+                fragments.read(source.start + off, buf, |file, off, piece| self.read_file(file, off, piece))
+            }
         }
     }
 

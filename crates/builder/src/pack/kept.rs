@@ -1,0 +1,318 @@
+//! What is taken over from a base: its bytes are copied in runs, each at the first use of one of its pclusters.
+
+use kiln_format::feature::Feature;
+use kiln_format::zmap::HeadKind;
+use kiln_format::{Algorithm, Blkaddr, BlockBits, FormatError};
+use rustix::fs::copy_file_range;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use super::{Extents, Packing, Stored};
+use crate::error::BuildError;
+use crate::layout::lcluster_index::ZExtent;
+use crate::output;
+use crate::pack::append::Destination;
+use crate::pack::device::Device;
+use crate::plan::text::TextSource;
+use crate::tree::{Base, Kept, KeptExtent};
+
+/// Bytes that are copied through memory at a time, where the system does not copy by itself.
+const COPY_LEN: usize = 1 << 20;
+/// Bytes of a run that are copied at once, so that others are written meanwhile and an interruption is seen.
+const RUN_MAX_LEN: u64 = 64 << 20;
+
+/// What was taken over from a base.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptUse {
+    /// Stored bytes.
+    pub bytes: u64,
+    /// Whether a pcluster has several blocks.
+    pub big: bool,
+    /// The algorithms, as in `available_compr_algs`.
+    pub algorithms: u16,
+    /// What readers need for them.
+    pub cfgs: kiln_format::compr_cfg::ComprCfgs,
+}
+
+/// Bytes of the base that follow one another, in it and in the image.
+#[derive(Clone, Copy, Debug)]
+struct CopiedRun {
+    /// First byte in the base.
+    from: u64,
+    /// First byte in the image.
+    to: u64,
+    len: u64,
+}
+
+/// Copies from a base.
+pub(super) struct KeptCopier {
+    base: Arc<dyn Base>,
+    /// All runs, by their first byte in the base.
+    runs: BTreeMap<u64, CopiedRun>,
+    /// What is to be copied next.
+    pending: Option<CopiedRun>,
+    /// Bytes of all runs.
+    pub copied: u64,
+}
+
+impl KeptCopier {
+    pub(super) fn new(base: Arc<dyn Base>) -> Self {
+        Self { base, runs: BTreeMap::new(), pending: None, copied: 0 }
+    }
+
+    /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others, at the same place within
+    /// a block as in the base.
+    ///
+    /// # Errors
+    /// Bytes behind the end of the base, or more than it has; those of the device.
+    fn place(&mut self, (pa, len): (u64, u64), device: &mut Device<'_>, bits: BlockBits) -> Result<u64, BuildError> {
+        if let Some((_, run)) = self.runs.range(..=pa).next_back()
+            && pa.saturating_add(len) <= run.from + run.len
+        {
+            return Ok(run.to + (pa - run.from));
+        }
+        let base_len = self.base.facts().len;
+        self.copied = self.copied.saturating_add(len);
+        if pa.checked_add(len).is_none_or(|end| end > base_len) || self.copied > base_len {
+            return Err(BuildError::BaseRange { pa, len, base_len });
+        }
+        let follows = |run: &&mut CopiedRun| run.from + run.len == pa && run.to + run.len == device.end;
+        let run = match self.pending.as_mut().filter(follows) {
+            Some(run) if run.len < RUN_MAX_LEN => {
+                run.len += len;
+                *run
+            }
+            _ => {
+                self.flush(device)?;
+                let within = bits.within(device.end) as i64 - bits.within(pa) as i64;
+                device.end += if within == 0 { 0 } else { (-within).rem_euclid(bits.len() as i64) as u64 };
+                CopiedRun { from: pa, to: device.end, len }
+            }
+        };
+        self.runs.insert(run.from, run);
+        self.pending = Some(run);
+        device.reserve(len)?;
+        Ok(run.to + (pa - run.from))
+    }
+
+    /// Copy what is still to be copied.
+    ///
+    /// # Errors
+    /// Those of the base and of the device.
+    fn flush(&mut self, device: &Device<'_>) -> Result<(), BuildError> {
+        let Some(CopiedRun { from, to, len }) = self.pending.take() else { return Ok(()) };
+        let (output, offset) = device.output();
+        let to = offset.saturating_add(to);
+        let done = match (self.base.file(), output.file()) {
+            (Some(base), Some(file)) => copied_by_system(base, from, file, to, len)?,
+            _ => 0,
+        };
+        let mut buf = vec![0; COPY_LEN.min((len - done) as usize)];
+        let mut at = done;
+        while at < len {
+            let piece = &mut buf[..COPY_LEN.min((len - at) as usize)];
+            let unreadable = |source| BuildError::BaseRead { pa: from + at, len: len - at, source };
+            self.base.read_exact_at(piece, from + at).map_err(unreadable)?;
+            output::write_all_at(output, piece, to + at)
+                .map_err(|source| BuildError::Write { action: "write the image", source })?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Let the system copy, which shares blocks where the filesystem can. Returns how many bytes it has copied: less where it cannot.
+fn copied_by_system(base: &File, from: u64, file: &File, to: u64, len: u64) -> Result<u64, BuildError> {
+    let (mut off_in, mut off_out, mut left) = (from, to, len);
+    while left > 0 {
+        match copy_file_range(base, Some(&mut off_in), file, Some(&mut off_out), left as usize) {
+            Ok(0) => break,
+            Ok(copied) => left -= copied as u64,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG) if left < len => break,
+            Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
+                return Err(BuildError::Write { action: "write the image", source: io::Error::from(error) });
+            }
+            // Not these files, or not on this system. What cannot be read or written shows when it is tried by hand.
+            Err(_) => break,
+        }
+    }
+    Ok(len - left)
+}
+
+impl Packing<'_, '_> {
+    /// Take over a file, or the front of the packed inode.
+    pub(super) fn keep(&mut self, stream: TextSource) -> Result<(), BuildError> {
+        match stream {
+            TextSource::File(file) => self.keep_file(file),
+            TextSource::Fragments => self.keep_packed(),
+        }
+    }
+
+    fn keep_file(&mut self, file: u32) -> Result<(), BuildError> {
+        let sources = self.sources;
+        let lost = || BuildError::Internal(format!("file {file} is kept, but nothing says how"));
+        let len = self.plan.files[file as usize].len;
+        self.data.device(Destination::Image).align(self.context.options.data_align);
+        let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
+        let stored = match sources.kept.files.get(&file).ok_or_else(lost)? {
+            Kept::Flat { pa, tail_len } => {
+                let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
+                Stored::Flat(Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits()))
+            }
+            Kept::Fragment { off } => Stored::Fragment(moved(*off)?),
+            Kept::Extents(kept) => {
+                let mut extents = Extents { blocks: kept.blocks.into(), ..Extents::default() };
+                for extent in &kept.list {
+                    let extent = self.keep_extent(extent)?;
+                    extents.text += u64::from(extent.llen);
+                    extents.bytes += u64::from(extent.plen);
+                    extents.list.push(extent);
+                }
+                if let Some((la, off)) = kept.fragment {
+                    let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+                    let (llen, kind) = ((len - la) as u32, HeadKind::Head1);
+                    extents.list.push(ZExtent { la, llen, plen: 0, pa, kind, partial: false });
+                    extents.fragment = Some(moved(off)?);
+                    self.feature(Feature::Fragments);
+                }
+                Stored::Compressed(Box::new(extents))
+            }
+        };
+        self.stored[file as usize] = stored;
+        Ok(())
+    }
+
+    fn keep_packed(&mut self) -> Result<(), BuildError> {
+        let sources = self.sources;
+        for (_, extent) in &sources.kept.packed.extents {
+            let extent = self.keep_extent(extent)?;
+            self.fragments.text += u64::from(extent.llen);
+            self.fragments.bytes += u64::from(extent.plen);
+            self.fragments.blocks += self.block_bits.blocks_for(extent.plen.into());
+            self.fragments.list.push(extent);
+        }
+        self.feature(Feature::Fragments);
+        Ok(())
+    }
+
+    fn keep_extent(&mut self, kept: &KeptExtent) -> Result<ZExtent, BuildError> {
+        let KeptExtent { la, llen, pa, plen, plain, partial } = *kept;
+        let pa = self.copy(pa, plen.into())?;
+        if partial {
+            self.feature(Feature::Fragments);
+        }
+        self.kept.big |= u64::from(plen) > self.block_bits.len();
+        // In an encoded extent, what is plain has no padding.
+        let plen = if self.encoded && plain { plen.min(llen) } else { plen };
+        let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
+        Ok(ZExtent { la, llen, plen, pa, kind, partial })
+    }
+
+    /// Where these bytes of the base are in the image.
+    fn copy(&mut self, pa: u64, len: u64) -> Result<u64, BuildError> {
+        let bits = self.block_bits;
+        let nothing = || BuildError::Internal("there is no base".to_owned());
+        let copier = self.copier.as_mut().ok_or_else(nothing)?;
+        let before = copier.copied;
+        let to = copier.place((pa, len), self.data.device(Destination::Image), bits)?;
+        if copier.copied > before {
+            self.data.digest.update(&[pa.to_le_bytes(), len.to_le_bytes()].concat());
+        }
+        Ok(to)
+    }
+
+    /// Copy what is left to be copied, and tell what readers need for what was.
+    pub(super) fn finish_keeping(&mut self) -> Result<(), BuildError> {
+        let Some(copier) = &mut self.copier else { return Ok(()) };
+        copier.flush(self.data.device(Destination::Image))?;
+        self.kept.bytes = copier.copied;
+        self.kept.cfgs = copier.base.facts().cfgs;
+        let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.kept_packed_len > 0);
+        let files = self.plan.files.iter().filter_map(|file| file.kept_algorithm());
+        self.kept.algorithms = files.chain(packed).fold(0, |all, algorithm: Algorithm| all | algorithm.bit());
+        Ok(())
+    }
+}
+
+impl Device<'_> {
+    /// Leave room for bytes that are written later.
+    fn reserve(&mut self, len: u64) -> Result<(), BuildError> {
+        self.end += len;
+        let blocks = self.block_bits().blocks_for(self.end);
+        if blocks >= Blkaddr::HOLE32.0 {
+            return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::memory::MemoryOutput;
+    use crate::tree::{BaseFacts, KeptExtents};
+
+    struct Bytes(Vec<u8>, BaseFacts);
+
+    impl Base for Bytes {
+        fn facts(&self) -> &BaseFacts {
+            &self.1
+        }
+
+        fn file(&self) -> Option<&File> {
+            None
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
+            buf.copy_from_slice(&self.0[pa as usize..][..buf.len()]);
+            Ok(())
+        }
+    }
+
+    fn copier(len: usize) -> KeptCopier {
+        let bytes: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
+        let (identity, packed) = (Vec::new(), KeptExtents::default());
+        let facts =
+            BaseFacts { identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs: Default::default(), packed };
+        KeptCopier::new(Arc::new(Bytes(bytes, facts)))
+    }
+
+    #[test]
+    fn bytes_are_copied_once_and_keep_their_place_in_a_block() {
+        let output = MemoryOutput::new();
+        let bits = BlockBits::DEFAULT;
+        let mut device = Device::new(0, (&output, 512), bits, 4096);
+        let mut copier = copier(100_000);
+        let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
+        assert_eq!(place(8192, 4096, &mut device), 4096);
+        assert_eq!(place(12288, 100, &mut device), 8192, "goes on");
+        assert_eq!(place(9000, 50, &mut device), 4904, "is there");
+        assert_eq!(place(20_490, 100, &mut device), 12298, "the same place in a block");
+        device.append(b"between").unwrap();
+        assert_eq!(place(20_590, 100, &mut device), 16384 + 110, "something lies between");
+        copier.flush(&device).unwrap();
+        assert_eq!(copier.copied, 4096 + 300);
+        let mut found = vec![0; 4096];
+        for (pa, to, len) in [(8192, 4096, 4096), (12288, 8192, 100), (20_490, 12298, 100), (20_590, 16494, 100)] {
+            output::read_exact_at(&output, &mut found[..len], 512 + to).unwrap();
+            assert!((pa..pa + len).map(|at| (at / 7) as u8).eq(found[..len].iter().copied()), "{pa}");
+        }
+    }
+
+    #[test]
+    fn a_base_gives_no_more_than_it_has() {
+        let output = MemoryOutput::new();
+        let mut device = Device::new(0, (&output, 0), BlockBits::DEFAULT, 4096);
+        for (pa, len) in [(96_000, 4096), (u64::MAX, 2), (100_000, 1)] {
+            let error = copier(100_000).place((pa, len), &mut device, BlockBits::DEFAULT).unwrap_err();
+            assert!(matches!(error, BuildError::BaseRange { .. }), "{error}");
+        }
+        // Pclusters that overlap may be copied several times, but not without end.
+        let mut copier = copier(100_000);
+        let copied = (0..).map_while(|n| copier.place((n * 10, 50_000 - n), &mut device, BlockBits::DEFAULT).ok());
+        assert_eq!(copied.count(), 2);
+    }
+}

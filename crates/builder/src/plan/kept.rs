@@ -1,0 +1,268 @@
+//! Files that the base stores already: which of them are taken over as they are stored, and what of its packed inode.
+
+use kiln_codec::Spec;
+use kiln_format::feature::Feature;
+use kiln_format::{Algorithm, BlockBits};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::plan::file::{FilePlan, Storage};
+use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
+
+/// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
+const USED_SHARE: u64 = 4;
+
+/// What is taken over from a base.
+#[derive(Default)]
+pub(crate) struct KeptFiles {
+    /// Where it is copied from.
+    pub base: Option<Arc<dyn Base>>,
+    /// How the base stores files, by their places in the plan.
+    pub files: HashMap<u32, Kept>,
+    /// What is taken over of its packed inode.
+    pub packed: KeptPacked,
+}
+
+/// What is taken over of the packed inode of a base: the front of that of the new image.
+#[derive(Default)]
+pub(crate) struct KeptPacked {
+    /// Its extents, one behind the other as they will be, each with the byte of the base's packed inode where it began.
+    pub extents: Vec<(u64, KeptExtent)>,
+}
+
+impl KeptPacked {
+    /// Bytes of plain text.
+    pub(crate) fn len(&self) -> u64 {
+        self.extents.last().map_or(0, |(_, extent)| extent.end())
+    }
+
+    /// Where byte `off` of the base's packed inode will be.
+    pub(crate) fn moved(&self, off: u64) -> Option<u64> {
+        let behind = self.extents.partition_point(|(was, _)| *was <= off);
+        let (was, extent) = self.extents.get(behind.checked_sub(1)?)?;
+        (off - was < u64::from(extent.llen)).then(|| extent.la + (off - was))
+    }
+}
+
+/// Decide which of `files` are taken over from the base of the tree, if it has one. Returns the files, and how these are stored.
+///
+/// # Errors
+/// A base of another block size, or a damaged one.
+pub(crate) fn look_up(
+    mut files: Vec<FilePlan>,
+    context: Context<'_>,
+) -> Result<(Vec<FilePlan>, KeptFiles), BuildError> {
+    let Context { tree, options, control, .. } = context;
+    let Some(base) = tree.base() else { return Ok((files, KeptFiles::default())) };
+    let facts = base.facts();
+    let [base_len, block_len] = [facts.block_bits, options.block_bits].map(BlockBits::len);
+    if base_len != block_len {
+        return Err(BuildError::BaseBlocks { base_len, block_len });
+    }
+    let rules = Rules::new(facts, options);
+    let mut kept = HashMap::new();
+    for (idx, file) in (0..).zip(&files).filter(|(_, file)| is_candidate(file)) {
+        control.check()?;
+        if let Some(how) = tree.kept(file.node)?.filter(|how| rules.allow(how, file)) {
+            kept.insert(idx, how);
+        }
+    }
+    let packed = rules.packed(&mut kept, &files);
+    for (&idx, how) in &kept {
+        let file = &mut files[idx as usize];
+        let (algorithm, tail_len) = match how {
+            Kept::Extents(extents) => (rules.algorithm(extents), 0),
+            Kept::Flat { tail_len, .. } => (None, *tail_len as u16),
+            Kept::Fragment { .. } => (None, 0),
+        };
+        (file.storage, file.compression) = (Storage::Kept { algorithm, tail_len }, None);
+    }
+    Ok((files, KeptFiles { base: Some(base), files: kept, packed }))
+}
+
+fn is_candidate(file: &FilePlan) -> bool {
+    file.len > 0 && !matches!(file.storage, Storage::Placed { .. } | Storage::LeftOut | Storage::Empty)
+}
+
+/// What can be taken over into an image with these options.
+struct Rules<'a> {
+    facts: &'a BaseFacts,
+    options: &'a BuildOptions,
+    block_bits: BlockBits,
+    /// How the packed inode will be compressed, if there may be one.
+    packed: Option<Spec>,
+}
+
+impl<'a> Rules<'a> {
+    fn new(facts: &'a BaseFacts, options: &'a BuildOptions) -> Self {
+        Self { facts, options, block_bits: options.block_bits, packed: options.packed_spec() }
+    }
+
+    /// Whether a file can be taken over. Of fragments only whether there may be any.
+    fn allow(&self, how: &Kept, file: &FilePlan) -> bool {
+        match how {
+            Kept::Flat { pa, tail_len } => {
+                let tail = self.options.inline_tail_len(file.len, file.inode_len as usize) as u64;
+                // A tail needs room beside the inode, and a file without one needs none.
+                pa.is_multiple_of(self.block_bits.len())
+                    && *tail_len < file.len
+                    && (*tail_len == 0 || *tail_len == tail)
+            }
+            Kept::Extents(extents) => {
+                let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());
+                let ends = extents.fragment.map(|(la, _)| la);
+                ends_packed && self.allow_extents(extents, ends)
+            }
+            Kept::Fragment { .. } => self.packs(),
+        }
+    }
+
+    /// Whether fragments of the base can be taken over: its packed inode is compressed as the new one.
+    fn packs(&self) -> bool {
+        let same = |spec: Spec| self.facts.packed.algorithm.is_none_or(|one| one == spec.method.algorithm());
+        self.options.kernel_has(Feature::Fragments.since())
+            && self.packed.is_some_and(same)
+            && !self.facts.packed.list.is_empty()
+    }
+
+    /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode.
+    fn allow_extents(&self, extents: &KeptExtents, end: Option<u64>) -> bool {
+        let has_algorithm = self.algorithm(extents).is_some_and(|one| self.options.kernel_has(since(one)));
+        let has_partial = extents.list.iter().any(|extent| extent.partial);
+        let has_refs = !has_partial || self.options.kernel_has(Feature::Fragments.since());
+        has_algorithm && has_refs && (self.options.encoded_extents || self.fits_index(&extents.list, end))
+    }
+
+    /// Whether an index can say where extents lie: pclusters of whole blocks, plain ones of one, and one head in each lcluster.
+    fn fits_index(&self, list: &[KeptExtent], end: Option<u64>) -> bool {
+        let block_len = self.block_bits.len();
+        let in_blocks = |extent: &KeptExtent| {
+            let plen = u64::from(extent.plen);
+            let aligned = extent.pa.is_multiple_of(block_len) && plen.is_multiple_of(block_len);
+            aligned && (!extent.plain || plen == block_len)
+        };
+        let is_big = list.iter().any(|extent| u64::from(extent.plen) > block_len);
+        let heads = || list.iter().map(|extent| extent.la).chain(end).map(|la| la >> self.block_bits.bits());
+        list.iter().all(in_blocks)
+            && (!is_big || self.options.kernel_has(Feature::BigPcluster.since()))
+            && heads().zip(heads().skip(1)).all(|(one, next)| one < next)
+            && list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la)).all(|ok| ok)
+    }
+
+    /// What the map of a file says that its pclusters are compressed by.
+    fn algorithm(&self, extents: &KeptExtents) -> Option<Algorithm> {
+        extents.algorithm.or_else(|| Algorithm::ALL.into_iter().find(|one| self.facts.cfgs.has(*one)))
+    }
+
+    /// What is taken over of the packed inode. Files of which some text lies where too little of it is in use are taken out of `kept`.
+    fn packed(&self, kept: &mut HashMap<u32, Kept>, files: &[FilePlan]) -> KeptPacked {
+        let list = &self.facts.packed.list;
+        let block_len = self.block_bits.len();
+        let stays = |extent: &KeptExtent, used: u64| {
+            let llen = u64::from(extent.llen);
+            // What follows it may begin anywhere, but not in the same lcluster.
+            let fits = self.options.encoded_extents || llen >= block_len && self.fits_alone(extent);
+            fits && used.saturating_mul(USED_SHARE) >= llen
+        };
+        let used = used(list, kept, files);
+        let stay: Vec<bool> = list.iter().zip(used).map(|(extent, used)| stays(extent, used)).collect();
+        kept.retain(|idx, how| {
+            span(how, &files[*idx as usize]).is_none_or(|(off, len)| {
+                let range = overlapping(list, off, len);
+                let covered = list[range.clone()].iter().map(|extent| u64::from(extent.llen)).sum::<u64>();
+                covered >= len && range.into_iter().all(|idx| stay[idx])
+            })
+        });
+        let used = self::used(list, kept, files);
+        let (mut la, mut extents) = (0, Vec::new());
+        for (extent, _) in list.iter().zip(used).filter(|(_, used)| *used > 0) {
+            extents.push((extent.la, KeptExtent { la, ..*extent }));
+            la += u64::from(extent.llen);
+        }
+        KeptPacked { extents }
+    }
+
+    fn fits_alone(&self, extent: &KeptExtent) -> bool {
+        self.fits_index(&[KeptExtent { la: 0, ..*extent }], None)
+    }
+}
+
+/// The first kernel that has an algorithm.
+fn since(algorithm: Algorithm) -> kiln_format::KernelVersion {
+    match algorithm {
+        Algorithm::Lz4 => Feature::Lz4.since(),
+        Algorithm::Lzma => Feature::Lzma.since(),
+        Algorithm::Deflate => Feature::Deflate.since(),
+        Algorithm::Zstd => Feature::Zstd.since(),
+    }
+}
+
+/// Which bytes of the base's packed inode a file has: the first, and how many.
+fn span(how: &Kept, file: &FilePlan) -> Option<(u64, u64)> {
+    match how {
+        Kept::Fragment { off } => Some((*off, file.len)),
+        Kept::Extents(KeptExtents { fragment: Some((la, off)), .. }) => Some((*off, file.len.saturating_sub(*la))),
+        _ => None,
+    }
+}
+
+/// Which of the extents have some of `len` bytes from `off` on.
+fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> std::ops::Range<usize> {
+    let first = list.partition_point(|extent| extent.end() <= off);
+    let end = list.partition_point(|extent| extent.la < off.saturating_add(len));
+    first..end.max(first)
+}
+
+/// How many bytes of each extent files have, those that share some counted for each.
+fn used(list: &[KeptExtent], kept: &HashMap<u32, Kept>, files: &[FilePlan]) -> Vec<u64> {
+    let mut used = vec![0_u64; list.len()];
+    for (idx, how) in kept {
+        let Some((off, len)) = span(how, &files[*idx as usize]) else { continue };
+        for at in overlapping(list, off, len) {
+            let extent = &list[at];
+            let part = extent.end().min(off.saturating_add(len)).saturating_sub(extent.la.max(off));
+            used[at] = used[at].saturating_add(part);
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(la: u64, llen: u32) -> KeptExtent {
+        KeptExtent { la, llen, pa: 4096 + la, plen: 4096, plain: false, partial: false }
+    }
+
+    #[test]
+    fn bytes_of_what_stays_move_to_the_front() {
+        let extents = vec![(10_000, extent(0, 5000)), (30_000, extent(5000, 100))];
+        let packed = KeptPacked { extents };
+        assert_eq!(packed.len(), 5100);
+        for (off, moved) in [
+            (9999, None),
+            (10_000, Some(0)),
+            (14_999, Some(4999)),
+            (15_000, None),
+            (30_000, Some(5000)),
+            (30_100, None),
+        ] {
+            assert_eq!(packed.moved(off), moved, "{off}");
+        }
+        assert_eq!((KeptPacked::default().len(), KeptPacked::default().moved(0)), (0, None));
+    }
+
+    #[test]
+    fn extents_that_hold_a_range_are_found() {
+        let list = [extent(0, 100), extent(100, 50), extent(150, 10)];
+        for (off, len, found) in
+            [(0, 1, 0..1), (99, 2, 0..2), (100, 50, 1..2), (0, 160, 0..3), (160, 5, 3..3), (50, 0, 0..1)]
+        {
+            assert_eq!(overlapping(&list, off, len), found, "{off} {len}");
+        }
+    }
+}
