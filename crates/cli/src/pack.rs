@@ -38,10 +38,13 @@ use kiln_builder::{
 use kiln_format::{BlockBits, KernelVersion};
 use kiln_read::Escaped;
 use kiln_source::Source;
+use kiln_source::image::erofs::BaseImage;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use summary::{InSource, PackJson, Report};
 use tree_args::TreeArgs;
 pub use tree_args::{named, owner};
@@ -74,6 +77,11 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     sources: SourceArgs,
+
+    /// An older image of SRC: stored data of regular files that have the same path, size and time of last change in it is copied as it is,
+    /// neither read from SRC nor compressed again. What was changed in the last seconds before OLD was made is not trusted
+    #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
+    base: Option<PathBuf>,
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
@@ -287,10 +295,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     options.scratch_dir = target.scratch_dir().to_owned();
     let source = referred.map_or_else(|| open(Some(&signals)), Ok)?;
+    let base = args.base.as_deref().map(open_base).transpose()?;
     let before = PhaseClock::start();
     let outputs = target.ids();
-    let request =
-        PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
+    let request = PackRequest {
+        source: &*source,
+        base: base.as_ref(),
+        filter: &filter,
+        policy: &policy,
+        outputs: &outputs,
+        stop: signals.stop(),
+    };
     let job = Job { request, image, signals: &signals };
     let scan = job.scan(&options)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
@@ -313,6 +328,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let src = args.sources.only_source(&operands);
     let report = Report { src, image: &name, scan: &scan, order: &by_path.order, summary: &summary };
     finish(args, &report, &reasons, quiet)
+}
+
+/// The image of which stored data is taken over.
+fn open_base(path: &Path) -> Result<Arc<BaseImage>, Failure> {
+    BaseImage::open(path).map(Arc::new).map_err(|error| Failure::of_source(error, None, "--base"))
 }
 
 /// A source to whose data an image can refer.

@@ -260,7 +260,7 @@ impl Packer {
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
         let Self { filter, policy, stop, .. } = self;
-        PackRequest { source, filter, policy, outputs, stop }
+        PackRequest { source, base: None, filter, policy, outputs, stop }
     }
 
     fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {

@@ -3,7 +3,9 @@
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
 use kiln_source::dir::FileId;
 use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy};
+use kiln_source::image::erofs::BaseImage;
 use kiln_source::{Scan, ScanOptions, Source};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Error;
@@ -13,6 +15,9 @@ use crate::error::Error;
 pub struct PackRequest<'a> {
     /// What is packed.
     pub source: &'a dyn Source,
+    /// An older image of the source, whose stored data is taken over for what has not changed, see
+    /// [`increment`](kiln_source::merge::increment()).
+    pub base: Option<&'a Arc<BaseImage>>,
     /// What of it is left out.
     pub filter: &'a Filter,
     /// What becomes of owners, times, attributes and the like.
@@ -58,7 +63,12 @@ impl PackRequest<'_> {
     pub fn scan(&self, options: &BuildOptions) -> Result<Scan, Error> {
         let BuildOptions { threads, keep_going, .. } = *options;
         let Self { filter, outputs, stop, .. } = *self;
-        let scan = self.source.scan(&ScanOptions { threads, keep_going, filter, outputs, stop })?;
+        let scan_options = ScanOptions { threads, keep_going, filter, outputs, stop };
+        let mut scan = self.source.scan(&scan_options)?;
+        // Times are compared as the source has them.
+        if let Some(base) = self.base {
+            scan = kiln_source::merge::increment(scan, base, &scan_options)?;
+        }
         Ok(Scan { tree: filter::apply(scan.tree, self.policy)?, ..scan })
     }
 

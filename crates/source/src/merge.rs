@@ -3,10 +3,12 @@
 pub(crate) mod contents;
 mod draft;
 mod draft_source;
+mod increment;
 pub(crate) mod overlay;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;
+pub use increment::increment;
 
 use kiln_builder::tree::{Builder, Metadata};
 use kiln_format::BlockBits;

@@ -55,7 +55,14 @@ impl LayerArgs {
         let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
         let outputs: Vec<FileId> = FileId::of(blob.file()).into_iter().collect();
         let (policy, filter) = (Policy::default(), Filter::default());
-        let request = PackRequest { source, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
+        let request = PackRequest {
+            source,
+            base: None,
+            filter: &filter,
+            policy: &policy,
+            outputs: &outputs,
+            stop: signals.stop(),
+        };
         let job = Job { request, image: blob.dir_path(), signals };
         let scan = job.scan(&options)?;
         let meter = self.progress.meter();

@@ -28,8 +28,14 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
         return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
     };
     let source = args.sources.open(operands, args.layout.spool.as_deref(), Some(&signals))?;
-    let request =
-        PackRequest { source: &*source, filter: &filter, policy: &policy, outputs: &[], stop: signals.stop() };
+    let request = PackRequest {
+        source: &*source,
+        base: None,
+        filter: &filter,
+        policy: &policy,
+        outputs: &[],
+        stop: signals.stop(),
+    };
     let src = args.sources.only_source(operands);
     let job = Job { request, image: source.path(), signals: &signals };
     let clock = PhaseClock::start();

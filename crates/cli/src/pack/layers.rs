@@ -63,8 +63,14 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
         let layer =
             image.layer(*at, &args.sources.options(spool_dir, Some(&signals)), &scan_options).map_err(of_source)?;
         let outputs: Vec<FileId> = ids(&file).collect();
-        let request =
-            PackRequest { source: &*layer, filter: &filter, policy: &policy, outputs: &outputs, stop: signals.stop() };
+        let request = PackRequest {
+            source: &*layer,
+            base: None,
+            filter: &filter,
+            policy: &policy,
+            outputs: &outputs,
+            stop: signals.stop(),
+        };
         let job = Job { request, image: path, signals: &signals };
         let scan = job.scan(&options)?;
         // Paths of a list are most often those of other layers.

@@ -101,6 +101,16 @@ pub fn tell(image: &Path, summary: &Summary) {
             "{chunks} chunks had no room in the index of parts: a higher --memory may find more of them"
         ));
     }
+    if summary.copied_bytes > 0 || summary.kept_files > 0 {
+        let Summary { kept_files, kept_bytes, copied_bytes, files, bytes_in, .. } = *summary;
+        note(format_args!(
+            "taken over from the base: {kept_files} files, {} stored as {}; anew: {} files, {}",
+            Human(kept_bytes),
+            Human(copied_bytes),
+            files - kept_files,
+            Human(bytes_in - kept_bytes)
+        ));
+    }
     let phases: Vec<String> = summary.phases.iter().map(phase).collect();
     note(format_args!("{}", phases.join("; ")));
     if let Some(kernel) = summary.oldest_kernel {
@@ -156,6 +166,9 @@ pub struct PackJson {
     blob_bytes: u64,
     placed_files: u64,
     placed_bytes: u64,
+    kept_files: u64,
+    kept_bytes: u64,
+    copied_bytes: u64,
     metadata_bytes: u64,
     duplicate_files: u64,
     duplicate_bytes: u64,
@@ -221,6 +234,9 @@ impl PackJson {
             blob_bytes: summary.blob_bytes,
             placed_files: summary.placed_files,
             placed_bytes: summary.placed_bytes,
+            kept_files: summary.kept_files,
+            kept_bytes: summary.kept_bytes,
+            copied_bytes: summary.copied_bytes,
             metadata_bytes: summary.metadata_bytes,
             duplicate_files: summary.duplicate_files,
             duplicate_bytes: summary.duplicate_bytes,

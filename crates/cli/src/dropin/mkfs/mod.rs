@@ -139,6 +139,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     request.build.scratch_dir = target.scratch_dir().to_owned();
     let outputs: Vec<_> = target.ids().into_iter().chain(kept.iter().flat_map(ids)).collect();
     let pack = PackRequest {
+        base: None,
         source: &*source,
         filter: &request.filter,
         policy: &request.policy,

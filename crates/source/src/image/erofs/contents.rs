@@ -1,10 +1,11 @@
 //! Contents of the files of an image.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
 use kiln_read::{Image, Inode, Nid, SeekWhat};
 use std::ops::Range;
 
 use super::device::ImageDevices;
+use super::kept;
 use super::problem::failed;
 
 /// Opens files of an image by their nids.
@@ -30,6 +31,11 @@ impl Contents for ImageContents {
         let Some(devices) = &self.devices else { return Ok(None) };
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
         devices.place(&self.image, &inode).map(Some)
+    }
+
+    fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
+        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        kept::kept(&self.image, &inode).map_err(failed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Contents of a tree to which definitions have added files.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
 use kiln_read::{MemorySource, ReadAt};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -119,6 +119,17 @@ impl Contents for EditedContents {
         match id.0.checked_sub(self.first_added) {
             Some(_) => Ok(None),
             None => self.base.placed(id, len),
+        }
+    }
+
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        self.base.base()
+    }
+
+    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(_) => Ok(None),
+            None => self.base.kept(id, len),
         }
     }
 }

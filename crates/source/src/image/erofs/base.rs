@@ -1,0 +1,95 @@
+//! An image as the base of an increment: what stored data is copied from.
+
+use kiln_builder::tree::{Base, BaseFacts, KeptExtents};
+use kiln_read::{FileSource, Image, ImageOptions, ReadError};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::kept;
+use super::source::ImageSource;
+use crate::error::{SourceError, Unreadable};
+use crate::filter::Filter;
+use crate::source::{Scan, ScanOptions, Source};
+
+/// An image of which another one takes over stored data.
+pub struct BaseImage {
+    path: PathBuf,
+    file: File,
+    image: Image,
+    facts: BaseFacts,
+}
+
+impl BaseImage {
+    /// Open the image at `path`.
+    ///
+    /// # Errors
+    /// What is no image, a damaged one, and one that has extra devices.
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        let unreadable = |source| SourceError::Unreadable(Unreadable { path: path.to_owned(), source });
+        let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
+        let file = File::open(path).map_err(unreadable)?;
+        let source = FileSource::from_file(file.try_clone().map_err(unreadable)?).map_err(unreadable)?;
+        let image = Image::open(std::sync::Arc::new(source), Vec::new(), &ImageOptions::default()).map_err(failed)?;
+        let devices = image.superblock().extra_devices;
+        if devices > 0 {
+            let reason = format!(
+                "a base with {devices} extra devices (extra_devices) is not supported: pack it into an image of its own first \
+                 (kiln pack --device), or pack without a base"
+            );
+            return Err(SourceError::Unsupported { path: path.to_owned(), reason });
+        }
+        let facts = facts(&image).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), file, image, facts })
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Its tree, all of it.
+    ///
+    /// # Errors
+    /// As [`Source::scan`].
+    pub(crate) fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        let (source, filter) = (ImageSource::new(self.image.clone(), &self.path), Filter::default());
+        source.scan(&ScanOptions { filter: &filter, keep_going: false, ..*options })
+    }
+
+    /// When the file was changed last, in seconds since 1970, if it is one.
+    pub(crate) fn changed_at(&self) -> Option<i64> {
+        self.file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())
+    }
+}
+
+fn facts(image: &Image) -> Result<BaseFacts, ReadError> {
+    let superblock = image.superblock();
+    let packed = match superblock.packed_nid {
+        Some(nid) => kept::extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
+        None => None,
+    };
+    Ok(BaseFacts {
+        // The UUID of kiln's images depends on all of their contents. Those of others are drawn anew for each.
+        identity: [&superblock.uuid[..], &superblock.checksum.to_le_bytes(), &superblock.blocks.to_le_bytes()].concat(),
+        len: image.source_len(),
+        block_bits: superblock.block_bits,
+        cfgs: *image.compr_cfgs(),
+        packed: packed.unwrap_or_else(KeptExtents::default),
+    })
+}
+
+impl Base for BaseImage {
+    fn facts(&self) -> &BaseFacts {
+        &self.facts
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, pa)
+    }
+}
