@@ -13,6 +13,7 @@ mod facts;
 mod help;
 mod hostile;
 mod hotlist;
+mod increment;
 mod interrupted;
 mod json;
 mod keep_going;

@@ -17,15 +17,16 @@ const CLOCK_SECS: i64 = 2;
 /// The tree of `scan` with what is unchanged since `base` was made of it: regular files of the same path, size and time of last change. All
 /// but their contents is as it is in `scan`.
 ///
-/// When the base was made it does not say. But it was made when the latest of the times in it had come, and files that were changed
-/// before that are not what a later change with the same time has made of them.
+/// Few images say when they were made. But each was made when the latest of the times in it had come, and files that were changed before that
+/// are not what a later change with the same time has made of them.
 ///
 /// # Errors
 /// A base that cannot be read; [`SourceError::Interrupted`].
 pub fn increment(scan: Scan, base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
     let old = base.scan(options)?.tree;
     let known = base.changed_at().unwrap_or(i64::MAX);
-    let latest = old.nodes().map(|(_, node)| node.meta.mtime).filter(|mtime| *mtime <= known).max();
+    let times = old.nodes().map(|(_, node)| node.meta.mtime).chain(base.built_at());
+    let latest = times.filter(|time| *time <= known).max();
     let settled = latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS);
     let kept = unchanged([&scan.tree, &old], |meta| meta.mtime <= settled);
     let (old, base) = (old.into_contents(), base.clone());

@@ -58,6 +58,12 @@ impl BaseImage {
         source.scan(&ScanOptions { filter: &filter, keep_going: false, ..*options })
     }
 
+    /// When the image was made, in seconds since 1970, if it says so.
+    pub(crate) fn built_at(&self) -> Option<i64> {
+        let superblock = self.image.superblock();
+        (superblock.build_time > 0).then(|| superblock.epoch.saturating_add(superblock.build_time.into()))
+    }
+
     /// When the file was changed last, in seconds since 1970, if it is one.
     pub(crate) fn changed_at(&self) -> Option<i64> {
         self.file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())

@@ -1,0 +1,226 @@
+//! `kiln pack --base`: increments, which take over stored data of an older image.
+
+use crate::common::{Scratch, fails, golden, json, run, skip, stderr, stdout, text};
+use kiln_tests::generator;
+use kiln_tests::mnt::Mount;
+use serde_json::Value;
+use std::fs::{self, File, FileTimes, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Seconds since 1970 at which what is old was changed.
+const OLD: u64 = 1_600_000_000;
+
+fn set_time(path: &Path, secs: u64) {
+    let time = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(secs));
+    File::open(path).unwrap().set_times(time).unwrap();
+}
+
+fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {
+    fs::write(&path, bytes).unwrap();
+    set_time(path.as_ref(), secs);
+}
+
+/// All regular files below `dir`, sorted.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => dirs.push(entry.path()),
+                kind if kind.is_file() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The tree `src` of a seed: a random one, and files of all sizes that share text.
+fn make(seed: u64) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    let src = PathBuf::from(scratch.path("src"));
+    fs::create_dir(&src).unwrap();
+    fs::create_dir(src.join("random")).unwrap();
+    generator::make_random(&src.join("random"), seed).unwrap();
+    for at in 0..120 {
+        let len = [10, 700, 4096, 9000, 30_000, 70_001, 200_000][at % 7] + at * 17;
+        write(src.join(format!("file-{at}")), text(seed + at as u64 / 9, len), OLD + at as u64);
+    }
+    (scratch, src)
+}
+
+/// Change, remove and add some files of a tree, others with each `round`.
+fn edit(root: &Path, round: usize) {
+    for (at, path) in files(root).into_iter().enumerate() {
+        match (at + round) % 29 {
+            0 => {
+                let mut bytes = fs::read(&path).unwrap();
+                bytes.iter_mut().step_by(1000).for_each(|byte| *byte ^= 0x55);
+                fs::write(&path, bytes).unwrap();
+            }
+            7 => fs::write(&path, text(round as u64, 20_000 + at)).unwrap(),
+            13 => fs::remove_file(&path).unwrap(),
+            19 => fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap(),
+            _ => {}
+        }
+    }
+    write(root.join(format!("added-{round}")), text(round as u64, 300_000), OLD + 5);
+}
+
+/// Make an increment and see that it has the tree, whoever reads it. What the command says of it.
+fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Value {
+    let [src, old, new, again] = ["src", old, new, "again.erofs"].map(|name| scratch.path(name));
+    let pack = |more: &[&str]| stdout(&[&["pack", "--quiet", "--base", &old, &src][..], more, options].concat());
+    let told = json(&pack(&[&new, "--json"]));
+    pack(&[&again, "--threads", "1", "--force"]);
+    assert!(fs::read(&new).unwrap() == fs::read(&again).unwrap(), "{options:?}: the same bytes every time");
+    stdout(&["diff", &new, &src]);
+    stdout(&["check", &new]);
+    match Mount::by_kernel(Path::new(&new)) {
+        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &src])),
+        Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
+    }
+    told
+}
+
+fn number(told: &Value, key: &str) -> u64 {
+    told[key].as_u64().unwrap()
+}
+
+#[test]
+fn increments_have_the_tree() {
+    let options = [
+        &["--preset", "balanced"][..],
+        &["--preset", "plain"],
+        &["--preset", "fast"],
+        &["--preset", "archive", "-C", "64k"],
+        &["--preset", "dataset"],
+        &["--preset", "fast", "--kernel", "5.4"],
+        &["--kernel", "6.15"],
+        &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
+        &["--kernel", "6.17", "--compress-metadata"],
+        &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+    ];
+    for (seed, options) in (0..).zip(options) {
+        let (scratch, src) = make(seed);
+        stdout(&[&["pack", "--quiet", &scratch.path("src"), &scratch.path("0.erofs")], options].concat());
+        edit(&src, 1);
+        let told = increment(&scratch, options, ["0.erofs", "1.erofs"]);
+        assert!(number(&told, "kept_files") > 0, "{options:?}: {told}");
+        // An increment is a base, too.
+        edit(&src, 2);
+        let told = increment(&scratch, options, ["1.erofs", "2.erofs"]);
+        assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
+    }
+}
+
+#[test]
+fn a_base_may_have_another_preset() {
+    let presets = [
+        &["--preset", "fast"][..],
+        &["--preset", "plain"],
+        &["--preset", "balanced"],
+        &["--kernel", "6.15"],
+        &["--fragments", "tails"],
+    ];
+    let (scratch, _) = make(99);
+    for (at, old) in presets.iter().enumerate() {
+        let image = format!("old-{at}.erofs");
+        stdout(&[&["pack", "--quiet", &scratch.path("src"), &scratch.path(&image)], *old].concat());
+        for (other, new) in presets.iter().enumerate().filter(|(other, _)| *other != at) {
+            increment(&scratch, new, [&image, &format!("{at}-{other}.erofs")]);
+        }
+    }
+}
+
+#[test]
+fn images_of_mkfs_are_bases() {
+    for name in ["lz4", "lz4-frag", "lz4-dedupe", "zstd", "lzma", "deflate", "flat", "inline", "48bit-zstd", "metabox"]
+    {
+        let scratch = Scratch::new();
+        let (old, src) = (golden(&format!("{name}.erofs")), scratch.path("src"));
+        stdout(&["extract", "--quiet", &old, &src]);
+        write(Path::new(&src).join("new"), text(3, 50_000), OLD);
+        fs::copy(&old, scratch.path("old.erofs")).unwrap();
+        for options in [&["--preset", "balanced"][..], &["--kernel", "6.15"]] {
+            increment(&scratch, options, ["old.erofs", &format!("{}.erofs", options[1])]);
+        }
+    }
+}
+
+/// A tree of files of `OLD`, and of some that were changed when the image was made.
+fn small_tree() -> Scratch {
+    let scratch = Scratch::new();
+    let src = PathBuf::from(scratch.path("src"));
+    fs::create_dir(&src).unwrap();
+    write(src.join("large"), text(1, 500_000), OLD);
+    write(src.join("small"), text(2, 9000), OLD);
+    write(src.join("late"), text(3, 900), OLD + 99);
+    set_time(&src, OLD + 100);
+    stdout(&["pack", "--quiet", &scratch.path("src"), &scratch.path("old.erofs")]);
+    scratch
+}
+
+#[test]
+fn what_is_taken_over_is_not_read() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let src = Path::new(&src);
+    // Nobody can tell that these are other contents without reading them, but for the one that may have changed behind the base's back.
+    write(src.join("large"), text(11, 500_000), OLD);
+    write(src.join("small"), text(12, 9000), OLD);
+    write(src.join("late"), text(13, 900), OLD + 99);
+    set_time(src, OLD + 100);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &scratch.path("src"), &new]));
+    assert_eq!(["kept_files", "kept_bytes"].map(|key| number(&told, key)), [2, 509_000]);
+    for (name, seed, len) in [("large", 1, 500_000), ("small", 2, 9000), ("late", 13, 900)] {
+        assert!(stdout(&["cat", &new, &format!("/{name}")]) == text(seed, len), "{name}");
+    }
+}
+
+#[test]
+fn times_and_sizes_tell_what_has_changed() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let path = Path::new(&src);
+    write(path.join("large"), text(11, 500_000), OLD - 1);
+    write(path.join("small"), text(12, 9001), OLD);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
+    assert_eq!(number(&told, "kept_files"), 0);
+    assert_eq!(number(&told, "copied_bytes"), 0);
+    stdout(&["diff", &new, &src]);
+}
+
+#[test]
+fn the_command_says_what_it_took_over() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let output = run(&["pack", "--explain", "--base", &old, &src, &new]);
+    assert!(stderr(&output).contains("taken over from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
+}
+
+#[test]
+fn bases_that_cannot_be_had_are_refused() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let before = fs::read(&old).unwrap();
+    fails(&["pack", "--force", "--base", &old, &src, &old], 2, "this is what is to be written");
+    fails(&["pack", "--base", &old, "--block-size", "16k", &src, &new], 1, "--block-size 4096");
+    fails(&["pack", "--base", &golden("blobdev.erofs"), &src, &new], 1, "1 extra devices");
+    fails(&["pack", "--base", &scratch.path("src/small"), &src, &new], 1, "small");
+    fails(&["pack", "--base", &scratch.path("nothing"), &src, &new], 1, "nothing");
+    // A base that is cut off within the data that is taken over: the metadata lies behind it.
+    let mut cut = before.clone();
+    cut.truncate(8192);
+    fs::write(scratch.path("cut.erofs"), cut).unwrap();
+    fails(&["pack", "--base", &scratch.path("cut.erofs"), &src, &new], 1, "cut.erofs");
+    assert!(fs::read(&old).unwrap() == before);
+    assert!(!Path::new(&new).exists());
+}
