@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn bytes_are_copied_once_and_keep_their_place_in_a_block() {
-        let output = MemoryOutput::new();
+        let output = MemoryOutput::default();
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 512), bits, 4096);
         let mut copier = copier(100_000);
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_base_gives_no_more_than_it_has() {
-        let output = MemoryOutput::new();
+        let output = MemoryOutput::default();
         let mut device = Device::new(0, (&output, 0), BlockBits::DEFAULT, 4096);
         for (pa, len) in [(96_000, 4096), (u64::MAX, 2), (100_000, 1)] {
             let error = copier(100_000).place((pa, len), &mut device, BlockBits::DEFAULT).unwrap_err();
