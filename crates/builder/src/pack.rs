@@ -11,6 +11,7 @@ pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 
 mod holes;
+mod keeping;
 pub(crate) mod kept;
 mod plain;
 mod refs;

@@ -1,0 +1,107 @@
+//! Files that are taken over from a base, and its packed inode.
+
+use kiln_format::feature::Feature;
+use kiln_format::zmap::HeadKind;
+use kiln_format::{Algorithm, Blkaddr};
+
+use super::{Extents, Packing, Stored};
+use crate::error::BuildError;
+use crate::layout::lcluster_index::ZExtent;
+use crate::pack::append::Destination;
+use crate::plan::text::TextSource;
+use crate::tree::{Kept, KeptExtent};
+
+impl Packing<'_, '_> {
+    /// Take over a file, or the front of the packed inode.
+    pub(super) fn keep(&mut self, stream: TextSource) -> Result<(), BuildError> {
+        match stream {
+            TextSource::File(file) => self.keep_file(file),
+            TextSource::Fragments => self.keep_packed(),
+        }
+    }
+
+    fn keep_file(&mut self, file: u32) -> Result<(), BuildError> {
+        let sources = self.sources;
+        let lost = || BuildError::Internal(format!("file {file} is kept, but nothing says how"));
+        let len = self.plan.files[file as usize].len;
+        self.data.device(Destination::Image).align(self.context.options.data_align);
+        let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
+        let stored = match sources.kept.files.get(&file).ok_or_else(lost)? {
+            Kept::Flat { pa, tail_len } => {
+                let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
+                Stored::Flat(Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits()))
+            }
+            Kept::Fragment { off } => Stored::Fragment(moved(*off)?),
+            Kept::Extents(kept) => {
+                let mut extents = Extents { blocks: kept.blocks.into(), ..Extents::default() };
+                for extent in &kept.list {
+                    let extent = self.keep_extent(extent)?;
+                    extents.text += u64::from(extent.llen);
+                    extents.bytes += u64::from(extent.plen);
+                    extents.list.push(extent);
+                }
+                if let Some((la, off)) = kept.fragment {
+                    let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+                    let (llen, kind) = ((len - la) as u32, HeadKind::Head1);
+                    extents.list.push(ZExtent { la, llen, plen: 0, pa, kind, partial: false });
+                    extents.fragment = Some(moved(off)?);
+                    self.feature(Feature::Fragments);
+                }
+                Stored::Compressed(Box::new(extents))
+            }
+        };
+        self.stored[file as usize] = stored;
+        Ok(())
+    }
+
+    fn keep_packed(&mut self) -> Result<(), BuildError> {
+        let sources = self.sources;
+        for (_, extent) in &sources.kept.packed.extents {
+            let extent = self.keep_extent(extent)?;
+            self.fragments.text += u64::from(extent.llen);
+            self.fragments.bytes += u64::from(extent.plen);
+            self.fragments.blocks += self.block_bits.blocks_for(extent.plen.into());
+            self.fragments.list.push(extent);
+        }
+        self.feature(Feature::Fragments);
+        Ok(())
+    }
+
+    fn keep_extent(&mut self, kept: &KeptExtent) -> Result<ZExtent, BuildError> {
+        let KeptExtent { la, llen, pa, plen, plain, partial } = *kept;
+        let pa = self.copy(pa, plen.into())?;
+        if partial {
+            self.feature(Feature::Fragments);
+        }
+        self.kept.big |= u64::from(plen) > self.block_bits.len();
+        // In an encoded extent, what is plain has no padding.
+        let plen = if self.encoded && plain { plen.min(llen) } else { plen };
+        let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
+        Ok(ZExtent { la, llen, plen, pa, kind, partial })
+    }
+
+    /// Where these bytes of the base are in the image.
+    fn copy(&mut self, pa: u64, len: u64) -> Result<u64, BuildError> {
+        let bits = self.block_bits;
+        let nothing = || BuildError::Internal("there is no base".to_owned());
+        let copier = self.copier.as_mut().ok_or_else(nothing)?;
+        let before = copier.copied;
+        let to = copier.place((pa, len), self.data.device(Destination::Image), bits)?;
+        if copier.copied > before {
+            self.data.digest.update(&[pa.to_le_bytes(), len.to_le_bytes()].concat());
+        }
+        Ok(to)
+    }
+
+    /// Copy what is left to be copied, and tell what readers need for what was.
+    pub(super) fn finish_keeping(&mut self) -> Result<(), BuildError> {
+        let Some(copier) = &mut self.copier else { return Ok(()) };
+        copier.flush(self.data.device(Destination::Image))?;
+        self.kept.bytes = copier.copied;
+        self.kept.cfgs = copier.base.facts().cfgs;
+        let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.kept_packed_len > 0);
+        let files = self.plan.files.iter().filter_map(|file| file.kept_algorithm());
+        self.kept.algorithms = files.chain(packed).fold(0, |all, algorithm: Algorithm| all | algorithm.bit());
+        Ok(())
+    }
+}
