@@ -133,6 +133,12 @@ pub enum BuildError {
         /// What the system said.
         source: io::Error,
     },
+    /// A base that is another one now.
+    #[error("the base {source}: what was taken over from it may be wrong")]
+    BaseChanged {
+        /// What has changed.
+        source: ContentError,
+    },
     /// Compression failed (out of memory, as a rule).
     #[error("{0}")]
     Codec(#[from] CodecError),

@@ -93,6 +93,7 @@ pub(crate) fn pack<'b>(
     }
     packing.write_zeros()?;
     packing.run(jobs::jobs(plan, options), &sources.fragments)?;
+    packing.keep_up_to(TextSource::Fragments)?;
     if let Some(parts) = &plan.parts {
         let late = packing.resolve(parts)?;
         packing.run(late.into_iter(), &sources.fragments)?;
@@ -142,6 +143,8 @@ struct Packing<'a, 'b> {
     ends: Vec<LeftEnd>,
     /// Copies from the base, if there is one.
     copier: Option<KeptCopier>,
+    /// How many of the plan's files are stored already as far as the base has them, and the packed inode behind them.
+    kept_up_to: usize,
     kept: KeptUse,
     progress: Progress,
 }
@@ -178,6 +181,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             originals: plan.files.iter().filter_map(original).collect(),
             ends: Vec::new(),
             copier: sources.kept.base.clone().map(KeptCopier::new),
+            kept_up_to: 0,
             kept: KeptUse::default(),
             progress: Progress { done_bytes: 0, total_bytes },
         }
@@ -213,9 +217,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
-        if let Shape::Kept = output.shape {
-            return self.keep(job.stream);
-        }
+        self.keep_up_to(job.stream)?;
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
             self.data.device(destination).align(self.context.options.data_align);
@@ -235,7 +237,6 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let at = ExtentStart { la: job.range.start, pa: self.data.append(&output, destination)? };
                 self.append_extents(stream, at, list, inline)?;
             }
-            (Shape::Kept, _) => return Err(BuildError::Internal("what is kept has no bytes".to_owned())),
             (_, TextSource::Fragments) => {
                 return Err(BuildError::Internal("a part of the packed inode is not compressed".to_owned()));
             }

@@ -1,5 +1,6 @@
 //! `kiln pack`
 
+mod base;
 mod by_path;
 mod estimate;
 mod explain;
@@ -29,6 +30,7 @@ use crate::pack::output::{Destination, Stream};
 use crate::pack::target::Target;
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
+use base::{BaseArgs, write_stamps};
 use by_path::ByPathArgs;
 use kiln::{PackRequest, Unmatched};
 use kiln_builder::{
@@ -38,13 +40,10 @@ use kiln_builder::{
 use kiln_format::{BlockBits, KernelVersion};
 use kiln_read::Escaped;
 use kiln_source::Source;
-use kiln_source::image::erofs::BaseImage;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use summary::{InSource, PackJson, Report};
 use tree_args::TreeArgs;
 pub use tree_args::{named, owner};
@@ -78,10 +77,8 @@ pub struct Args {
     #[command(flatten)]
     sources: SourceArgs,
 
-    /// An older image of SRC: stored data of regular files that have the same path, size and time of last change in it is copied as it is,
-    /// neither read from SRC nor compressed again. What was changed in the last seconds before OLD was made is not trusted
-    #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
-    base: Option<PathBuf>,
+    #[command(flatten)]
+    base: BaseArgs,
 
     /// Where to start; the options below override it
     #[arg(long, value_enum, default_value_t)]
@@ -282,6 +279,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "the image goes to standard output, so --json and --explain, which print there, are not possible";
         return Err(Failure::Usage(message.into()));
     }
+    let stamp_file = args.base.stamp_file(stream.is_none().then_some(image))?;
     let name = stream.map_or(image, Stream::name).to_owned();
     let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
     let signals = Signals::catch()?;
@@ -295,7 +293,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     options.scratch_dir = target.scratch_dir().to_owned();
     let source = referred.map_or_else(|| open(Some(&signals)), Ok)?;
-    let base = args.base.as_deref().map(open_base).transpose()?;
+    let base = args.base.open()?;
     let before = PhaseClock::start();
     let outputs = target.ids();
     let request = PackRequest {
@@ -320,6 +318,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !args.dry_run {
         target.commit(&summary, &signals)?;
         after.finish("sync");
+        if let Some(path) = &stamp_file {
+            write_stamps(path, image, &scan, existing)?;
+        }
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     if !quiet {
@@ -328,11 +329,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let src = args.sources.only_source(&operands);
     let report = Report { src, image: &name, scan: &scan, order: &by_path.order, summary: &summary };
     finish(args, &report, &reasons, quiet)
-}
-
-/// The image of which stored data is taken over.
-fn open_base(path: &Path) -> Result<Arc<BaseImage>, Failure> {
-    BaseImage::open(path).map(Arc::new).map_err(|error| Failure::of_source(error, None, "--base"))
 }
 
 /// A source to whose data an image can refer.

@@ -8,6 +8,7 @@ use kiln_format::KernelVersion;
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
+use kiln_source::merge::IncrementBase;
 use kiln_source::{Source, SourceOptions, Unreadable};
 use std::fmt;
 use std::path::Path;
@@ -46,6 +47,7 @@ pub struct Packer {
     filter: Filter,
     policy: Policy,
     by_path: ByPath,
+    base: Option<Arc<IncrementBase>>,
     stop: Arc<AtomicBool>,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -109,6 +111,12 @@ impl Packer {
     /// What becomes of owners, times, attributes and the like.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Take over stored data of an older image for what has not changed since, see [`increment`](kiln_source::merge::increment()).
+    pub fn base(mut self, base: IncrementBase) -> Self {
+        self.base = Some(Arc::new(base));
         self
     }
 
@@ -213,7 +221,7 @@ impl Packer {
         let Some(first) = all.iter().find_map(|options| options.as_ref().ok().cloned()) else {
             return Ok(all.into_iter().filter_map(Result::err).map(Err).collect());
         };
-        let request = self.request(source, &[]);
+        let request = PackRequest { base: None, ..self.request(source, &[]) };
         let clock = PhaseClock::start();
         let scan = request.scan(&first)?;
         clock.finish("scan");
@@ -260,7 +268,7 @@ impl Packer {
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
         let Self { filter, policy, stop, .. } = self;
-        PackRequest { source, base: None, filter, policy, outputs, stop }
+        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, stop }
     }
 
     fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {

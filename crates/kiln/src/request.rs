@@ -3,9 +3,8 @@
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
 use kiln_source::dir::FileId;
 use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy};
-use kiln_source::image::erofs::BaseImage;
+use kiln_source::merge::IncrementBase;
 use kiln_source::{Scan, ScanOptions, Source};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Error;
@@ -17,7 +16,7 @@ pub struct PackRequest<'a> {
     pub source: &'a dyn Source,
     /// An older image of the source, whose stored data is taken over for what has not changed, see
     /// [`increment`](kiln_source::merge::increment()).
-    pub base: Option<&'a Arc<BaseImage>>,
+    pub base: Option<&'a IncrementBase>,
     /// What of it is left out.
     pub filter: &'a Filter,
     /// What becomes of owners, times, attributes and the like.
@@ -64,11 +63,11 @@ impl PackRequest<'_> {
         let BuildOptions { threads, keep_going, .. } = *options;
         let Self { filter, outputs, stop, .. } = *self;
         let scan_options = ScanOptions { threads, keep_going, filter, outputs, stop };
-        let mut scan = self.source.scan(&scan_options)?;
         // Times are compared as the source has them.
-        if let Some(base) = self.base {
-            scan = kiln_source::merge::increment(scan, base, &scan_options)?;
-        }
+        let scan = match self.base {
+            Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
+            None => self.source.scan(&scan_options)?,
+        };
         Ok(Scan { tree: filter::apply(scan.tree, self.policy)?, ..scan })
     }
 

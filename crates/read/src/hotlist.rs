@@ -4,7 +4,7 @@ mod coverage;
 mod error;
 mod list;
 mod merge;
-mod path;
+pub mod path;
 
 pub use error::HotListError;
 pub use list::{HotEntry, HotList};

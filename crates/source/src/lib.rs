@@ -34,5 +34,5 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{Scan, ScanOptions, Scanned, Source};
+pub use source::{FileStamps, Scan, ScanOptions, Scanned, Source};
 pub use stored::{Run, StoredFiles};

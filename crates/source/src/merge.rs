@@ -8,7 +8,7 @@ pub(crate) mod overlay;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;
-pub use increment::increment;
+pub use increment::{IncrementBase, Stamps, Trust, increment};
 
 use kiln_builder::tree::{Builder, Metadata};
 use kiln_format::BlockBits;
@@ -110,6 +110,6 @@ impl Source for Merged {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
-        Ok(Scanned::Everything(Scan { tree, skipped, outputs }))
+        Ok(Scanned::Everything(Scan { skipped, outputs, ..Scan::from(tree) }))
     }
 }

@@ -1,16 +1,21 @@
 //! What every source can do.
 
-use kiln_builder::tree::Tree;
+use kiln_builder::tree::{ContentId, Tree};
 use kiln_format::BlockBits;
 use kiln_parallel::Threads;
 use std::path::Path;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
+use crate::dir::contents::Stamp;
 use crate::dir::file_id::FileId;
 use crate::error::{SourceError, Unreadable, settle};
 use crate::filter::select::select;
 use crate::filter::selection::Filter;
+
+/// A file may change again without a new time of its last change, where the system's clock for these has not gone on. So of what was changed
+/// within so many seconds before it was looked at, times do not tell whether it is the same later.
+pub(crate) const CLOCK_SECS: i64 = 2;
 
 /// How to scan.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +57,30 @@ pub struct Scan {
     pub skipped: Vec<Unreadable>,
     /// Paths of outputs that were met, relative to the root, sorted.
     pub outputs: Vec<Vec<u8>>,
+    /// Stamps of regular files, where all of them are files of one directory.
+    pub stamps: Option<FileStamps>,
+}
+
+/// What tells the regular files of a directory from what they were or will be.
+#[derive(Clone, Debug, Default)]
+pub struct FileStamps {
+    /// By [`ContentId`].
+    pub(crate) all: Arc<[Stamp]>,
+    /// What may have changed after the scan without a new time of its last change, sorted.
+    pub(crate) unsettled: Vec<ContentId>,
+}
+
+impl FileStamps {
+    /// The stamp of contents of the tree, if these are what they were as long as they have it.
+    pub(crate) fn of(&self, content: ContentId) -> Option<u128> {
+        let is_unsettled = self.unsettled.binary_search_by_key(&content.0, |one| one.0).is_ok();
+        self.all.get(content.0 as usize).filter(|_| !is_unsettled).map(Stamp::value)
+    }
 }
 
 impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
-        Self { tree, skipped: Vec::new(), outputs: Vec::new() }
+        Self { tree, skipped: Vec::new(), outputs: Vec::new(), stamps: None }
     }
 }
 
@@ -105,8 +129,8 @@ pub trait Source: Send + Sync {
 /// # Errors
 /// As [`Source::scan`].
 pub(crate) fn select_found(found: Scan, path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-    let Scan { tree, mut skipped, outputs } = found;
+    let Scan { tree, mut skipped, outputs, stamps } = found;
     let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(path))?;
     skipped.extend(settle(errors, path, options.keep_going)?);
-    Ok(Scan { tree, skipped, outputs })
+    Ok(Scan { tree, skipped, outputs, stamps })
 }

@@ -1,6 +1,7 @@
 //! The tests of this crate, in one program, which links in a fraction of the time of many.
 
 mod corpus;
+mod damaged_bases;
 mod estimate;
 mod facade;
 mod faults;

@@ -40,7 +40,7 @@ fn stored_len(parts: &[PackJob], options: &BuildOptions) -> Option<u64> {
         Task::Copy | Task::Chunks(_) => {
             Some((part.range.end - part.range.start).next_multiple_of(options.block_bits.len()))
         }
-        Task::Tail | Task::Keep => Some(0),
+        Task::Tail => Some(0),
         Task::Segment | Task::Whole { .. } => None,
     };
     parts.iter().map(len).sum()

@@ -33,8 +33,6 @@ pub(crate) enum Task {
     Chunks(u8),
     /// The last bytes of an uncompressed file, to be inline.
     Tail,
-    /// What the base stores: nothing is read.
-    Keep,
 }
 
 /// A job: what one worker reads and fills front to back.
@@ -72,8 +70,7 @@ pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterat
             Box::new(steps(plan.kept_packed_len..plan.fragments_len, step).map(segment))
         }
     };
-    let keep = PackJob { stream: TextSource::Fragments, range: 0..0, task: Task::Keep, ends_stream: false };
-    files.chain((plan.kept_packed_len > 0).then_some(keep)).chain(packed)
+    files.chain(packed)
 }
 
 /// The jobs of ends of files, which go on with the packed stream.
@@ -109,10 +106,9 @@ fn parts<'a>(
     let part = move |range, task| PackJob { stream, range, task, ends_stream: true };
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match plan.storage {
+        // Of what the base stores nothing is read but what lies beside inodes.
         Storage::Kept { tail_len, .. } => {
-            let tail = len - u64::from(tail_len);
-            let read = (tail_len > 0).then(|| part(tail..len, Task::Tail));
-            Box::new(std::iter::once(part(0..0, Task::Keep)).chain(read))
+            Box::new((tail_len > 0).then(|| part(len - u64::from(tail_len)..len, Task::Tail)).into_iter())
         }
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
             Box::new(std::iter::empty())

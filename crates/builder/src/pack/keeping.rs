@@ -8,16 +8,36 @@ use super::{Extents, Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
+use crate::plan::file::Storage;
 use crate::plan::text::TextSource;
 use crate::tree::{Kept, KeptExtent};
 
 impl Packing<'_, '_> {
-    /// Take over a file, or the front of the packed inode.
-    pub(super) fn keep(&mut self, stream: TextSource) -> Result<(), BuildError> {
-        match stream {
-            TextSource::File(file) => self.keep_file(file),
-            TextSource::Fragments => self.keep_packed(),
+    /// Take over the files that stand in the plan before `stream`, and `stream`, as far as the base has them: before the front of the packed
+    /// inode all files.
+    ///
+    /// # Errors
+    /// Those of the base and of the device; an interruption.
+    pub(super) fn keep_up_to(&mut self, stream: TextSource) -> Result<(), BuildError> {
+        let files = self.plan.files.len();
+        let end = match stream {
+            TextSource::File(file) => file as usize + 1,
+            TextSource::Fragments => files,
+        };
+        while self.kept_up_to < end {
+            let file = self.kept_up_to;
+            self.kept_up_to += 1;
+            let is_kept = matches!(self.plan.files[file].storage, Storage::Kept { .. });
+            if is_kept && !self.left_out.contains_key(&(file as u32)) {
+                self.context.control.check()?;
+                self.keep_file(file as u32)?;
+            }
         }
+        if stream == TextSource::Fragments && self.kept_up_to == files {
+            self.kept_up_to += 1;
+            self.keep_packed()?;
+        }
+        Ok(())
     }
 
     fn keep_file(&mut self, file: u32) -> Result<(), BuildError> {
@@ -27,6 +47,8 @@ impl Packing<'_, '_> {
         self.data.device(Destination::Image).align(self.context.options.data_align);
         let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
         let stored = match sources.kept.files.get(&file).ok_or_else(lost)? {
+            // It is read as the tails of others are.
+            Kept::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             Kept::Flat { pa, tail_len } => {
                 let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
                 Stored::Flat(Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits()))
@@ -56,6 +78,9 @@ impl Packing<'_, '_> {
 
     fn keep_packed(&mut self) -> Result<(), BuildError> {
         let sources = self.sources;
+        if sources.kept.packed.extents.is_empty() {
+            return Ok(());
+        }
         for (_, extent) in &sources.kept.packed.extents {
             let extent = self.keep_extent(extent)?;
             self.fragments.text += u64::from(extent.llen);
@@ -97,6 +122,7 @@ impl Packing<'_, '_> {
     pub(super) fn finish_keeping(&mut self) -> Result<(), BuildError> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         copier.flush(self.data.device(Destination::Image))?;
+        copier.base.verify_unchanged().map_err(|source| BuildError::BaseChanged { source })?;
         self.kept.bytes = copier.copied;
         self.kept.cfgs = copier.base.facts().cfgs;
         let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.kept_packed_len > 0);

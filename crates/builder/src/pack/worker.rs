@@ -67,8 +67,6 @@ pub(crate) enum Shape {
         /// The pcluster of the last one, if it is not among the bytes but inline.
         inline: Vec<u8>,
     },
-    /// As the base stores it.
-    Kept,
 }
 
 impl PackOutput {
@@ -117,9 +115,6 @@ impl<'a> PackWorker<'a> {
     /// # Errors
     /// A file that cannot be read or has changed, with its path; a codec that fails.
     pub(crate) fn pack(&mut self, part: &PackJob) -> Result<PackOutput, BuildError> {
-        if let Task::Keep = part.task {
-            return Ok(PackOutput::new(Vec::new(), Shape::Kept));
-        }
         let amiss = self.read(part)?;
         let packed = match part.task {
             Task::Segment => self.compressed(part.stream, part.ends_stream, End::Padded)?,
@@ -136,7 +131,7 @@ impl<'a> PackWorker<'a> {
             Task::Chunks(chunk_bits) => self.chunks_apart(chunk_bits),
             Task::Copy => self.split_at(self.text.len()),
             // There is nothing to read.
-            Task::Tail | Task::Keep => self.split_at(0),
+            Task::Tail => self.split_at(0),
         };
         Ok(PackOutput { amiss, ..packed })
     }
@@ -280,7 +275,7 @@ impl<'a> PackWorker<'a> {
         let shape = self.index_shape(len);
         let inline_len = match &packed.shape {
             Shape::Extents { inline, .. } => inline.len(),
-            Shape::Flat { .. } | Shape::Chunks { .. } | Shape::Kept => 0,
+            Shape::Flat { .. } | Shape::Chunks { .. } => 0,
         };
         let left_len = packed.left.min(self.block_bits.len() as usize);
         Ok((packed.bytes.len() + inline_len + left_len) as u64 + lcluster_index::index_len(shape)? < len)

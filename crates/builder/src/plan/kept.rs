@@ -3,7 +3,9 @@
 use kiln_codec::Spec;
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits};
+use kiln_parallel::ordered::{self, Costed};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -14,6 +16,9 @@ use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
 const USED_SHARE: u64 = 4;
+
+/// Files that a thread looks up at a time.
+const LOOKED_UP: usize = 256;
 
 /// What is taken over from a base.
 #[derive(Default)]
@@ -64,12 +69,21 @@ pub(crate) fn look_up(
     }
     let rules = Rules::new(facts, options);
     let mut kept = HashMap::new();
-    for (idx, file) in (0..).zip(&files).filter(|(_, file)| is_candidate(file)) {
-        control.check()?;
-        if let Some(how) = tree.kept(file.node)?.filter(|how| rules.allow(how, file)) {
-            kept.insert(idx, how);
-        }
-    }
+    let worker = || {
+        Ok(|range: Range<usize>| {
+            control.check()?;
+            let candidates = (range.start as u32..).zip(&files[range]).filter(|(_, file)| is_candidate(file));
+            let known =
+                candidates.map(|(idx, file)| Ok((idx, tree.kept(file.node)?.filter(|how| rules.allow(how, file)))));
+            known.collect::<Result<Vec<_>, BuildError>>()
+        })
+    };
+    let jobs = (0..files.len()).step_by(LOOKED_UP).map(|at| at..files.len().min(at + LOOKED_UP));
+    let jobs = jobs.map(|job| Costed { job, cost: 1 });
+    ordered::run(options.threads, LOOKED_UP as u64, jobs, worker, |known| {
+        kept.extend(known.into_iter().filter_map(|(idx, how)| Some((idx, how?))));
+        Ok(())
+    })?;
     let packed = rules.packed(&mut kept, &files);
     for (&idx, how) in &kept {
         let file = &mut files[idx as usize];
@@ -107,9 +121,7 @@ impl<'a> Rules<'a> {
             Kept::Flat { pa, tail_len } => {
                 let tail = self.options.inline_tail_len(file.len, file.inode_len as usize) as u64;
                 // A tail needs room beside the inode, and a file without one needs none.
-                pa.is_multiple_of(self.block_bits.len())
-                    && *tail_len < file.len
-                    && (*tail_len == 0 || *tail_len == tail)
+                pa.is_multiple_of(self.block_bits.len()) && (*tail_len == 0 || *tail_len == tail)
             }
             Kept::Extents(extents) => {
                 let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());

@@ -5,11 +5,13 @@ use kiln_format::{Algorithm, BlockBits};
 use std::fs::File;
 use std::io;
 
+use super::content::ContentError;
+
 /// How a base stores a file's contents, where an image can take them over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// As they are, contiguous from byte `pa` of the base on, which begins a block. The last `tail_len` bytes lie elsewhere, beside the
-    /// inode, if there are any.
+    /// inode, if there are any: these may be all.
     Flat {
         /// Byte of the base where they begin.
         pa: u64,
@@ -90,4 +92,10 @@ pub trait Base: Send + Sync {
     /// # Errors
     /// Those of the system, and the end of the base.
     fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()>;
+
+    /// Called after the last read.
+    ///
+    /// # Errors
+    /// [`ContentError::Changed`] if the base may have changed since it was opened.
+    fn verify_unchanged(&self) -> Result<(), ContentError>;
 }

@@ -5,9 +5,10 @@ use kiln_tests::generator;
 use kiln_tests::mnt::Mount;
 use serde_json::Value;
 use std::fs::{self, File, FileTimes, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 at which what is old was changed.
 const OLD: u64 = 1_600_000_000;
@@ -197,13 +198,97 @@ fn times_and_sizes_tell_what_has_changed() {
 }
 
 #[test]
+fn what_times_do_not_tell_is_compared() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let path = Path::new(&src);
+    // All times in the base are the same, so they tell of no file.
+    stdout(&["pack", "--quiet", "--force", "--mtime", "0", &src, &old]);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
+    assert_eq!(number(&told, "kept_files"), 3);
+    assert!(number(&told, "copied_bytes") > 0);
+    stdout(&["diff", &new, &src]);
+    write(path.join("large"), [text(1, 499_999), b"x".into()].concat(), OLD + 1);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
+    assert_eq!(number(&told, "kept_files"), 2);
+    stdout(&["diff", &new, &src]);
+    // Contents are believed where times are not.
+    stdout(&["pack", "--quiet", "--force", &src, &old]);
+    write(path.join("large"), text(11, 500_000), OLD + 1);
+    set_time(path, OLD + 100);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
+    assert_eq!(number(&told, "kept_files"), 3, "the time is the same");
+    let content = ["--base-trust", "content"];
+    let command = [&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new][..], &content].concat();
+    assert_eq!(number(&json(&stdout(&command)), "kept_files"), 2);
+    stdout(&["diff", &new, &src]);
+}
+
+#[test]
+fn stamps_tell_what_times_do_not() {
+    let scratch = small_tree();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let path = Path::new(&src);
+    let stamps = format!("{old}.stamp");
+    // What was changed only now has no stamp.
+    stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
+    assert_eq!(fs::read_to_string(&stamps).unwrap().lines().count(), 1);
+    let changed = fs::symlink_metadata(path.join("late")).unwrap().ctime();
+    while SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed as u64 + 3) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
+    let text_of_stamps = fs::read_to_string(&stamps).unwrap();
+    assert_eq!(text_of_stamps.lines().count(), 4, "{text_of_stamps}");
+    write(path.join("large"), text(11, 500_000), OLD);
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
+    assert_eq!(number(&told, "kept_files"), 2);
+    stdout(&["diff", &new, &src]);
+    // Those of another image are of no use, and damaged ones are refused.
+    stdout(&["pack", "--quiet", "--force", "--label", "other", &src, &old]);
+    let output = run(&["pack", "--quiet", "--force", "--base", &old, &src, &new]);
+    assert!(output.status.success() && stderr(&output).contains("old.erofs.stamp: not of "), "{}", stderr(&output));
+    let first = text_of_stamps.lines().next().unwrap();
+    stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
+    let first_now = fs::read_to_string(&stamps).unwrap().lines().next().unwrap().to_owned();
+    assert_ne!(first, first_now);
+    fs::write(&stamps, format!("{first_now}\nno stamp\n")).unwrap();
+    fails(&["pack", "--force", "--base", &old, &src, &new], 1, "old.erofs.stamp, line 2: stamp `no stamp`");
+    fails(&["pack", "--stamp", &src, "-"], 2, "--stamp: the image needs a name");
+    stdout(&["pack", "--quiet", "--force", "--base", &old, "--base-trust", "content", &src, &new]);
+}
+
+#[test]
 fn the_command_says_what_it_took_over() {
     let scratch = small_tree();
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    write(Path::new(&src).join("late"), text(13, 900), OLD + 99);
     let output = run(&["pack", "--explain", "--base", &old, &src, &new]);
     assert!(stderr(&output).contains("taken over from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
     assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
+}
+
+#[test]
+fn a_full_disk_leaves_the_base_as_it_was() {
+    let scratch = Scratch::new();
+    let [src, disk] = ["src", "disk"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs", &disk]).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return skip("mounting a small file system needs root");
+    }
+    write(Path::new(&src).join("large"), text(1, 600_000), OLD);
+    let [old, new] = ["old.erofs", "new.erofs"].map(|name| format!("{disk}/{name}"));
+    stdout(&["pack", "--quiet", "--preset", "plain", &src, &old]);
+    let before = fs::read(&old).unwrap();
+    let output = run(&["pack", "--preset", "plain", "--base", &old, "--base-trust", "content", &src, &new]);
+    let left = (fs::read(&old).unwrap() == before, fs::read_dir(&disk).unwrap().count());
+    Command::new("umount").arg(&disk).status().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&new) && stderr(&output).contains("No space left"), "{}", stderr(&output));
+    assert_eq!(left, (true, 1));
 }
 
 #[test]

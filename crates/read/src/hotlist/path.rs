@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 /// Shows a path in UTF-8 and on one line: `\`, control characters and bytes that are not UTF-8 are `\` with three octal digits. The path
 /// of the root, which is empty, is `.`.
-pub(super) struct Octal<'a>(pub(super) &'a [u8]);
+pub struct Octal<'a>(pub &'a [u8]);
 
 impl fmt::Display for Octal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +30,7 @@ impl fmt::Display for Octal<'_> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse(field: &[u8]) -> Result<Vec<u8>, &'static str> {
+pub fn parse(field: &[u8]) -> Result<Vec<u8>, &'static str> {
     if field.is_empty() {
         return Err("empty: write the root as `.`");
     }

@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Longest path that is opened at once; the kernel's limit is 4096 with its end.
 const PATH_STEP_LEN: usize = 4000;
@@ -41,9 +42,22 @@ impl Stamp {
     }
 
     /// The stamp of an open file.
-    fn of(file: impl AsFd) -> Result<Self, ContentError> {
+    pub(crate) fn of(file: impl AsFd) -> Result<Self, ContentError> {
         let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(io::Error::from)?;
         Ok(Self::new(&stat))
+    }
+
+    /// Whether an open file is still what it was.
+    ///
+    /// # Errors
+    /// [`ContentError::Changed`], naming what is different.
+    pub(crate) fn verify(&self, file: impl AsFd) -> Result<(), ContentError> {
+        self.compare(&Self::of(file)?)
+    }
+
+    /// All of it that says whether a file has other contents.
+    pub(crate) fn value(&self) -> u128 {
+        [self.ino, self.len, self.mtime, self.ctime].into_iter().fold(0, |all, part| all << 32 | u128::from(part))
     }
 
     /// # Errors
@@ -68,7 +82,7 @@ fn mixed(value: u64) -> u32 {
 /// Opens files beneath a directory.
 pub(super) struct DirContents {
     pub root: OwnedFd,
-    pub stamps: Vec<Stamp>,
+    pub stamps: Arc<[Stamp]>,
 }
 
 impl Contents for DirContents {
@@ -88,7 +102,7 @@ pub(crate) fn open_stamped_beneath(
     stamp: Stamp,
 ) -> Result<Box<dyn Content>, ContentError> {
     let file = open_file(root, path)?;
-    stamp.compare(&Stamp::of(&file)?)?;
+    stamp.verify(&file)?;
     Ok(Box::new(FileContent { file, stamp }))
 }
 
@@ -173,7 +187,7 @@ impl Content for FileContent {
     }
 
     fn verify_unchanged(&mut self) -> Result<(), ContentError> {
-        self.stamp.compare(&Stamp::of(&self.file)?)
+        self.stamp.verify(&self.file)
     }
 }
 

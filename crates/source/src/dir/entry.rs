@@ -27,7 +27,7 @@ pub(crate) struct Entry {
 /// Type of an entry.
 pub(crate) enum What {
     Directory,
-    File { len: u64, stamp: Stamp, sparse: bool },
+    File { len: u64, stamp: Stamp, changed_at: i64, sparse: bool },
     Symlink(ThinSlice<u8>),
     CharDevice(Rdev),
     BlockDevice(Rdev),
@@ -66,7 +66,7 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
             let stamp = Stamp::new(&stat);
             // Fewer blocks than its size needs: holes, or a filesystem that compresses.
             let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
-            What::File { len: stat.stx_size, stamp, sparse }
+            What::File { len: stat.stx_size, stamp, changed_at: stat.stx_ctime.tv_sec, sparse }
         }
         FileType::Symlink => What::Symlink(readlinkat(dir, name, Vec::new())?.to_bytes().into()),
         FileType::CharacterDevice => What::CharDevice(rdev),

@@ -11,7 +11,7 @@ use super::walk::{Found, Walk};
 use crate::error::{SourceError, Unreadable, settle};
 use crate::input::candidate::SourceOptions;
 use crate::kind::SourceKind;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{FileStamps, Scan, ScanOptions, Scanned, Source};
 
 /// Directories as a kind of source.
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -56,11 +56,12 @@ impl Source for DirSource {
         let walk = Walk { root: root_fd.as_fd(), device: root_entry.id.device, options };
         let found = walk.run(root_entry);
         options.check_stop()?;
-        let Found { builder, stamps, errors, mut outputs, failed, .. } = found;
+        let Found { builder, stamps, unsettled, errors, mut outputs, failed, .. } = found;
         let skipped = settle(errors, root, options.keep_going)?;
-        let contents = Box::new(DirContents { root: root_fd, stamps });
+        let stamps = FileStamps { all: stamps.into(), unsettled };
+        let contents = Box::new(DirContents { root: root_fd, stamps: stamps.all.clone() });
         let tree = failed.map_or_else(|| builder.finish(contents), Err).map_err(SourceError::tree(root))?;
         outputs.sort();
-        Ok(Scanned::Selected(Scan { tree, skipped, outputs }))
+        Ok(Scanned::Selected(Scan { tree, skipped, outputs, stamps: Some(stamps) }))
     }
 }

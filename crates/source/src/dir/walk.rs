@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::contents::{Stamp, open_beneath};
 use super::entry::{Entry, What, is_dir, look, names};
@@ -16,7 +17,7 @@ use super::file_id::FileId;
 use crate::error::Errors;
 use crate::filter::ignore::{Layers, read_beneath, read_layers};
 use crate::filter::path::join;
-use crate::source::ScanOptions;
+use crate::source::{CLOCK_SECS, ScanOptions};
 
 /// What the walk has found so far.
 #[derive(Default)]
@@ -24,6 +25,10 @@ pub(super) struct Found {
     pub(super) builder: Builder,
     /// Stamps of regular files, by [`ContentId`].
     pub(super) stamps: Vec<Stamp>,
+    /// Those that were changed after `settled` or not long before it, sorted.
+    pub(super) unsettled: Vec<ContentId>,
+    /// Seconds since 1970: what was changed before it was so when the walk began.
+    settled: i64,
     /// Nodes with several names.
     linked: HashMap<FileId, NodeId>,
     pub(super) errors: Errors,
@@ -70,7 +75,8 @@ impl Walk<'_> {
     pub(super) fn run(&self, root: Entry) -> Found {
         let mut builder = Builder::new(root.meta);
         *builder.meta_mut(NodeId::ROOT).1 = root.xattrs;
-        let found = Mutex::new(Found { builder, ..Found::default() });
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let found = Mutex::new(Found { builder, settled: now - CLOCK_SECS, ..Found::default() });
         let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
         queue::run(self.options.threads, first, self.options.stop, |job, subdirs| {
             let listed = self.list(&job);
@@ -177,28 +183,30 @@ impl Found {
     }
 
     /// Add a node of a directory, whose stamps are these.
-    fn add_node(&mut self, mut node: Node, stamps: &[Stamp]) -> Result<NodeId, TreeError> {
+    fn add_node(&mut self, mut node: Node, stamps: &[(Stamp, i64)]) -> Result<NodeId, TreeError> {
         if let Kind::File { content, .. } = &mut node.kind {
-            self.stamps.push(stamps[content.0 as usize]);
-            *content = ContentId(self.stamps.len() as u32 - 1);
+            let (stamp, changed_at) = stamps[content.0 as usize];
+            *content = ContentId(self.stamps.len() as u32);
+            self.stamps.push(stamp);
+            self.unsettled.extend((changed_at >= self.settled).then_some(*content));
         }
         self.builder.add(node)
     }
 }
 
-/// Nodes of a directory, and stamps of regular files among them by [`ContentId`].
+/// Nodes of a directory, and stamps of regular files among them by [`ContentId`], with the seconds of the last change of the inodes.
 #[derive(Default)]
 struct Nodes {
     nodes: Vec<Node>,
-    stamps: Vec<Stamp>,
+    stamps: Vec<(Stamp, i64)>,
 }
 
 impl Nodes {
     fn push(&mut self, found: Entry) {
         let kind = match found.what {
             What::Directory => Kind::Directory(Box::default()),
-            What::File { len, stamp, sparse } => {
-                self.stamps.push(stamp);
+            What::File { len, stamp, changed_at, sparse } => {
+                self.stamps.push((stamp, changed_at));
                 Kind::File { len, content: ContentId(self.stamps.len() as u32 - 1), sparse }
             }
             What::Symlink(target) => Kind::Symlink(target),

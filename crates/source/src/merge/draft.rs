@@ -84,7 +84,7 @@ impl Draft {
         let found = look_at(host).map_err(unreadable)?;
         let kind = match found.entry.what {
             What::Directory => return Err(unreadable(io::ErrorKind::IsADirectory.into())),
-            What::File { len, stamp, sparse } => {
+            What::File { len, stamp, sparse, .. } => {
                 self.flush_spooled();
                 self.host.add(found.path, stamp).map_err(unreadable)?;
                 Kind::File { len, content: self.take_number()?, sparse }

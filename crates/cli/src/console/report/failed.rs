@@ -135,7 +135,9 @@ impl ErrorJson {
                 self.at(path);
                 self.kind = "input";
             }
-            BuildError::Write { .. } => {}
+            BuildError::Write { .. } | BuildError::BaseChanged { .. } => {}
+            BuildError::BaseRange { pa, .. } => (self.kind, self.offset) = ("corrupt", Some(*pa)),
+            BuildError::BaseRead { pa, .. } => self.offset = Some(*pa),
             BuildError::Codec(_) => self.kind = "memory",
             BuildError::TooLarge(error) => self.record("input", error),
             BuildError::Interrupted => self.kind = "signal",

@@ -1,6 +1,6 @@
 //! An image as the base of an increment: what stored data is copied from.
 
-use kiln_builder::tree::{Base, BaseFacts, KeptExtents};
+use kiln_builder::tree::{Base, BaseFacts, ContentError, KeptExtents};
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
 use std::fs::File;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::kept;
 use super::source::ImageSource;
+use crate::dir::contents::Stamp;
 use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::source::{Scan, ScanOptions, Source};
@@ -17,6 +18,7 @@ use crate::source::{Scan, ScanOptions, Source};
 pub struct BaseImage {
     path: PathBuf,
     file: File,
+    stamp: Stamp,
     image: Image,
     facts: BaseFacts,
 }
@@ -30,6 +32,7 @@ impl BaseImage {
         let unreadable = |source| SourceError::Unreadable(Unreadable { path: path.to_owned(), source });
         let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
         let file = File::open(path).map_err(unreadable)?;
+        let stamp = Stamp::of(&file).map_err(|error| unreadable(io::Error::other(error)))?;
         let source = FileSource::from_file(file.try_clone().map_err(unreadable)?).map_err(unreadable)?;
         let image = Image::open(std::sync::Arc::new(source), Vec::new(), &ImageOptions::default()).map_err(failed)?;
         let devices = image.superblock().extra_devices;
@@ -41,12 +44,17 @@ impl BaseImage {
             return Err(SourceError::Unsupported { path: path.to_owned(), reason });
         }
         let facts = facts(&image).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file, image, facts })
+        Ok(Self { path: path.to_owned(), file, stamp, image, facts })
     }
 
     /// The image.
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// What tells it from other images.
+    pub fn identity(&self) -> &[u8] {
+        &self.facts.identity
     }
 
     /// Its tree, all of it.
@@ -97,5 +105,9 @@ impl Base for BaseImage {
 
     fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
         self.file.read_exact_at(buf, pa)
+    }
+
+    fn verify_unchanged(&self) -> Result<(), ContentError> {
+        self.stamp.verify(&self.file)
     }
 }

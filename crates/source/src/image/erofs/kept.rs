@@ -5,8 +5,8 @@ use kiln_format::inode::InodeData;
 use kiln_format::{Algorithm, Incompat};
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
 
-/// How the contents of a file are stored, if another image can have them so. What lies beside inodes, in chunks, on extra devices, or in
-/// forms that only old images have, is decoded instead.
+/// How the contents of a file are stored, if another image can have them so. Pclusters that lie beside inodes, and what lies in chunks, on extra
+/// devices, or in forms that only old images have, are decoded instead.
 ///
 /// # Errors
 /// A map that cannot be read.
@@ -30,6 +30,7 @@ fn flat(image: &Image, inode: &Inode) -> Result<Option<Kept>, ReadError> {
         let extent = extent?;
         found = match (extent.kind, found) {
             (ExtentKind::Raw { device: 0, pa }, None) => Some(Kept::Flat { pa, tail_len: 0 }),
+            (ExtentKind::Meta { .. }, None) => Some(Kept::Flat { pa: 0, tail_len: extent.llen }),
             (ExtentKind::Meta { .. }, Some(Kept::Flat { pa, tail_len: 0 })) => {
                 Some(Kept::Flat { pa, tail_len: extent.llen })
             }

@@ -53,7 +53,7 @@ pub(in crate::manifest) fn host_file(
     let entry = look(dir.as_fd(), &CString::new(name)?)?;
     let kind = match entry.what {
         What::Directory => return Err(io::ErrorKind::IsADirectory.into()),
-        What::File { len, stamp, sparse } => Kind::File { len, content: files.host(real, stamp), sparse },
+        What::File { len, stamp, sparse, .. } => Kind::File { len, content: files.host(real, stamp), sparse },
         What::Symlink(target) => Kind::Symlink(target),
         What::CharDevice(rdev) => Kind::CharDevice(rdev),
         What::BlockDevice(rdev) => Kind::BlockDevice(rdev),

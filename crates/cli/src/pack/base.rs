@@ -1,0 +1,78 @@
+//! `--base`, and the stamps of files for the next time.
+
+use crate::console::report::note;
+use crate::exit::Failure;
+use kiln_builder::{AtomicFile, Existing};
+use kiln_source::image::erofs::BaseImage;
+use kiln_source::merge::{IncrementBase, Stamps, Trust};
+use kiln_source::{Scan, SourceError};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Increments")]
+pub struct BaseArgs {
+    /// An older image of SRC: stored data of regular files that have not changed since is copied as it is, not compressed again. Files of
+    /// the same path, size and time of last change are not even read; those of another time, or changed in the last seconds before OLD was
+    /// made, are compared
+    #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
+    base: Option<PathBuf>,
+
+    /// How it is told that a file has not changed: by its time, or by its stamp if OLD.stamp is there; or by its contents alone
+    #[arg(long, value_enum, default_value_t, requires = "base")]
+    base_trust: TrustArg,
+
+    /// Write IMAGE.stamp, too: with it, the next increment sees any change of a file, even one that has kept its size and time
+    #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device"])]
+    stamp: bool,
+}
+
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum TrustArg {
+    #[default]
+    Times,
+    Content,
+}
+
+impl BaseArgs {
+    /// The base, if one is named, with its stamps, if there are some.
+    pub fn open(&self) -> Result<Option<IncrementBase>, Failure> {
+        let Some(path) = &self.base else { return Ok(None) };
+        let trust = match self.base_trust {
+            TrustArg::Times => Trust::Times,
+            TrustArg::Content => Trust::Contents,
+        };
+        let base = IncrementBase::open(path, trust).map_err(of_base)?;
+        let stamps = Stamps::path(path);
+        if trust == Trust::Times && base.stamps.is_none() && stamps.exists() {
+            note(format_args!("{}: not of {}: not used", stamps.display(), path.display()));
+        }
+        Ok(Some(base))
+    }
+
+    /// Where stamps are written, if they are wanted, for an image at this path, or none if it goes elsewhere.
+    pub fn stamp_file(&self, image: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+        match (self.stamp, image) {
+            (false, _) => Ok(None),
+            (true, Some(image)) => Ok(Some(Stamps::path(image))),
+            (true, None) => Err(Failure::Usage("--stamp: the image needs a name: stamps lie beside it".into())),
+        }
+    }
+}
+
+/// Write the stamps of all that is in the image, which is complete.
+pub fn write_stamps(path: &Path, image: &Path, scan: &Scan, existing: Existing) -> Result<(), Failure> {
+    let image = BaseImage::open(image).map_err(of_base)?;
+    let nothing = || Failure::Usage("--stamp: only the files of one directory have stamps".into());
+    let stamps = scan.stamps.as_ref().ok_or_else(nothing)?;
+    let file = AtomicFile::create(path, existing)?;
+    let mut out = BufWriter::new(file.file());
+    let failed = |source| Failure::File { path: path.to_owned(), action: "write", source };
+    Stamps::write(&mut out, image.identity(), &scan.tree, stamps).and_then(|()| out.flush()).map_err(failed)?;
+    drop(out);
+    Ok(file.commit()?)
+}
+
+fn of_base(error: SourceError) -> Failure {
+    Failure::of_source(error, None, "--base")
+}

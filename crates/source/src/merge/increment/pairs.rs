@@ -1,0 +1,130 @@
+//! Files that two trees have at the same paths: which of them are the same, and which may be.
+
+use kiln_builder::tree::{ContentId, Kind, Metadata, NodeId, Tree};
+use std::collections::HashMap;
+
+use super::stamps::Stamps;
+use crate::filter::path::join;
+use crate::source::FileStamps;
+
+/// What tells that a file has not changed.
+pub(super) enum Evidence<'a> {
+    /// The time of its last change, if it is no later than this many seconds since 1970.
+    Times { settled: i64 },
+    /// Its stamp.
+    Stamps { then: &'a Stamps, now: &'a FileStamps },
+    /// Nothing does.
+    None,
+}
+
+/// Files of equal size.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Pairs {
+    /// Contents of the old tree, by those of the new one: unchanged.
+    pub(super) kept: HashMap<u32, ContentId>,
+    /// What has to be compared.
+    pub(super) in_doubt: Vec<Doubt>,
+}
+
+/// Two files that may have the same contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub(super) new: NodeId,
+    pub(super) old: NodeId,
+    pub(super) len: u64,
+}
+
+/// Regular files of the same path and size, not empty.
+pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
+    let mut pairs = Pairs::default();
+    let mut dirs = vec![(Vec::new(), [NodeId::ROOT; 2])];
+    while let Some((path, [new_dir, old_dir])) = dirs.pop() {
+        let olds = old.entries(old_dir);
+        for entry in new.entries(new_dir).iter() {
+            let Some(other) = olds.find(entry.name) else { continue };
+            let [one, two] = [new.node(entry.node), old.node(other)];
+            match (&one.kind, &two.kind) {
+                (Kind::Directory(_), Kind::Directory(_)) => dirs.push((join(&path, entry.name), [entry.node, other])),
+                (Kind::File { len: new_len @ 1.., content, .. }, Kind::File { len, content: old_content, .. })
+                    if new_len == len =>
+                {
+                    let is_same = match evidence {
+                        Evidence::Times { settled } => has_time_of(&one.meta, &two.meta) && one.meta.mtime <= *settled,
+                        Evidence::Stamps { then, now } => then.has(&join(&path, entry.name), now.of(*content)),
+                        Evidence::None => false,
+                    };
+                    if is_same {
+                        pairs.kept.entry(content.0).or_insert(*old_content);
+                    } else {
+                        pairs.in_doubt.push(Doubt { new: entry.node, old: other, len: *len });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    pairs
+}
+
+fn has_time_of(one: &Metadata, other: &Metadata) -> bool {
+    (one.mtime, one.mtime_nsec) == (other.mtime, other.mtime_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_builder::tree::{Content, ContentError, Contents, Entry, Node, ThinSlice};
+
+    struct Nothing;
+
+    impl Contents for Nothing {
+        fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+            Err(std::io::Error::other("nothing").into())
+        }
+    }
+
+    /// Files by name, size, seconds and nanoseconds, in one directory below the root.
+    fn tree(files: &[(&str, u64, i64, u32)]) -> Tree {
+        let node = |kind, mtime, mtime_nsec| Node {
+            meta: Metadata { mtime, mtime_nsec, ..Metadata::default() },
+            xattrs: ThinSlice::default(),
+            kind,
+        };
+        let names =
+            (2..).zip(files).map(|(id, (name, ..))| Entry { name: name.as_bytes(), node: NodeId(id) }).collect();
+        let dir = [Entry { name: b"dir", node: NodeId(1) }].into_iter().collect();
+        let dirs = [dir, names].map(|entries| node(Kind::Directory(Box::new(entries)), 0, 0));
+        let file = |(id, &(_, len, secs, nsec)): (u32, &(&str, u64, i64, u32))| {
+            node(Kind::File { len, content: ContentId(id), sparse: false }, secs, nsec)
+        };
+        Tree::new(dirs.into_iter().chain((0..).zip(files).map(file)).collect(), Box::new(Nothing)).unwrap()
+    }
+
+    #[test]
+    fn what_has_the_same_size_and_time_is_unchanged_and_what_has_only_the_size_is_in_doubt() {
+        let old = tree(&[
+            ("a", 5, 10, 3),
+            ("b", 5, 10, 3),
+            ("c", 5, 10, 3),
+            ("d", 5, 10, 3),
+            ("e", 0, 10, 3),
+            ("late", 5, 99, 3),
+        ]);
+        let new = tree(&[
+            ("0", 5, 10, 3),
+            ("a", 5, 10, 3),
+            ("b", 6, 10, 3),
+            ("c", 5, 11, 3),
+            ("d", 5, 10, 4),
+            ("e", 0, 10, 3),
+            ("late", 5, 99, 3),
+        ]);
+        let doubt = |new, old| Doubt { new: NodeId(new), old: NodeId(old), len: 5 };
+        let Pairs { kept, in_doubt } = find([&new, &old], &Evidence::Times { settled: 50 });
+        assert_eq!(kept, HashMap::from([(1, ContentId(0))]));
+        assert_eq!(in_doubt, [doubt(5, 4), doubt(6, 5), doubt(8, 7)]);
+        let Pairs { kept, in_doubt } = find([&new, &old], &Evidence::None);
+        assert!(kept.is_empty());
+        assert_eq!(in_doubt, [doubt(3, 2), doubt(5, 4), doubt(6, 5), doubt(8, 7)]);
+    }
+}
