@@ -25,6 +25,9 @@ from fsspec_tree import FILES, fs_image  # noqa: E402, F401  # a fixture
 from kilnfs import _fs_images  # noqa: E402
 from kilnfs.fs import ErofsFileSystem  # noqa: E402
 
+# Of the cache of remote images.
+BLOCK_LEN = 128 << 10
+
 
 def test_all_paths_with_a_chained_url(fs_image: str) -> None:
     with fsspec.open(f"erofs://a/x.txt::file://{fs_image}") as file:
@@ -208,12 +211,12 @@ def test_threads_fetch_each_block_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert not wrong
-        fetched = [0] * (os.path.getsize(image) // (1 << 20) + 1)
+        fetched = [0] * (os.path.getsize(image) // BLOCK_LEN + 1)
         for command, _, ranges in server.requests:
             if command == "GET":
                 assert ranges is not None
                 first, _, last = ranges.removeprefix("bytes=").partition("-")
-                for block in range(int(first) >> 20, (int(last) >> 20) + 1):
+                for block in range(int(first) // BLOCK_LEN, int(last) // BLOCK_LEN + 1):
                     fetched[block] += 1
         assert max(fetched) == 1
 

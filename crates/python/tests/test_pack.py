@@ -305,7 +305,7 @@ def test_an_interrupted_pack_leaves_nothing(tmp_path: Path, by: str) -> None:
     for number in range(24):
         (source / str(number)).write_bytes(packing.text(1 << 20, seed=number))
     code = """
-import os, signal, sys
+import os, signal, sys, time
 from kilnfs._pack import pack
 source, out, by = sys.argv[1:]
 def progress(done, total):
@@ -316,6 +316,10 @@ def progress(done, total):
 try:
     pack(source, os.path.join(out, "image"), compress="lzma,9", threads=1, progress=progress)
 except KeyboardInterrupt:
+    # A thread that has been joined is listed until the kernel has taken it away.
+    deadline = time.monotonic() + 10
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
     print("interrupted", len(os.listdir("/proc/self/task")), flush=True)
     sys.exit(17)
 """
