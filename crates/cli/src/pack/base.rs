@@ -10,7 +10,6 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Increments")]
 pub struct BaseArgs {
     /// An older image of SRC: stored data of regular files that have not changed since is copied as it is, not compressed again. Files of
     /// the same path, size and time of last change are not even read; those of another time, or changed in the last seconds before OLD was
@@ -18,19 +17,21 @@ pub struct BaseArgs {
     #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
     base: Option<PathBuf>,
 
-    /// How it is told that a file has not changed: by its time, or by its stamp if OLD.stamp is there; or by its contents alone
-    #[arg(long, value_enum, default_value_t, requires = "base")]
+    /// How it is told that a file has not changed
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, requires = "base")]
     base_trust: TrustArg,
 
-    /// Write IMAGE.stamp, too: with it, the next increment sees any change of a file, even one that has kept its size and time
+    /// Write IMAGE.stamp, too: with it beside OLD, the next increment sees any change of a file, even one that has kept its size and time
     #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device"])]
     stamp: bool,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum TrustArg {
+    /// Size, and time or stamp; what they do not tell is compared
     #[default]
     Times,
+    /// All files of equal size are compared
     Content,
 }
 
