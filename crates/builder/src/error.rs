@@ -5,7 +5,7 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
-use crate::tree::content::ContentError;
+use crate::tree::error::ContentError;
 use crate::tree::error::TreeError;
 
 /// Why a build failed.

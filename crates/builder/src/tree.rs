@@ -16,9 +16,9 @@ pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
-pub use content::{Content, ContentError, ContentId, Contents};
+pub use content::{Content, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
-pub use error::{TreeError, TreeProblem};
+pub use error::{ContentError, TreeError, TreeProblem};
 pub use kept::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;

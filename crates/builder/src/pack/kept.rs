@@ -157,7 +157,7 @@ impl Device<'_> {
 mod tests {
     use super::*;
     use crate::output::memory::MemoryOutput;
-    use crate::tree::{BaseFacts, KeptExtents};
+    use crate::tree::{BaseFacts, ContentError, KeptExtents};
 
     struct Bytes(Vec<u8>, BaseFacts);
 
@@ -172,6 +172,10 @@ mod tests {
 
         fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
             buf.copy_from_slice(&self.0[pa as usize..][..buf.len()]);
+            Ok(())
+        }
+
+        fn verify_unchanged(&self) -> Result<(), ContentError> {
             Ok(())
         }
     }

@@ -1,26 +1,15 @@
 //! Contents of regular files, as sources give them.
 
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::error::ContentError;
 use super::kept::{Base, Kept};
 use super::placed::{Device, PlacedRun};
 
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentId(pub u32);
-
-/// Why contents could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum ContentError {
-    /// The system's answer.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The file is not the one that was scanned.
-    #[error("changed while the image was being built ({0})")]
-    Changed(&'static str),
-}
 
 /// Gives contents to any number of threads, any file more than once.
 pub trait Contents: Send + Sync {

@@ -1,6 +1,18 @@
-//! Why something is no tree.
+//! Why something is no tree, or has no contents.
 
 use kiln_format::dirent::NAME_MAX_LEN;
+use std::io;
+
+/// Why contents could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// The system's answer.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file is not the one that was scanned.
+    #[error("changed while the image was being built ({0})")]
+    Changed(&'static str),
+}
 
 /// Why something is no tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use kiln_format::{Algorithm, BlockBits};
 use std::fs::File;
 use std::io;
 
-use super::content::ContentError;
+use super::error::ContentError;
 
 /// How a base stores a file's contents, where an image can take them over.
 #[derive(Clone, Debug, PartialEq, Eq)]
