@@ -20,6 +20,14 @@ impl Image {
     pub fn extent_at(&self, inode: &Inode, off: u64) -> Result<Extent, ReadError> {
         Map::open(self, inode)?.extent_at(off)
     }
+
+    /// Whether the map of an inode with contents consists of encoded extents.
+    ///
+    /// # Errors
+    /// As [`Image::extent_at`].
+    pub fn has_encoded_extents(&self, inode: &Inode) -> Result<bool, ReadError> {
+        Ok(Map::open(self, inode)?.compressed().is_some_and(|map| map.has_records()))
+    }
 }
 
 /// The map of one inode. It holds the metadata that it read last, so lookups in ascending order are cheap.

@@ -49,6 +49,11 @@ impl LongPrefixes {
         Ok((Self { list, in_image: None }, off))
     }
 
+    /// All prefixes, by their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LongPrefix> {
+        self.list.iter()
+    }
+
     /// The prefix with number `idx`.
     pub(super) fn get(&self, idx: u8) -> Option<&LongPrefix> {
         self.list.get(usize::from(idx))

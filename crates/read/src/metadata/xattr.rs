@@ -85,6 +85,12 @@ impl Image {
         Ok(list)
     }
 
+    /// The long prefixes of names of attributes, by their numbers. Of those that name hidden attributes only what follows the short prefix.
+    pub fn xattr_prefixes(&self) -> Vec<Vec<u8>> {
+        let whole = |long: &long_prefixes::LongPrefix| [prefix(long.base).unwrap_or_default(), &long.infix].concat();
+        self.core.prefixes.iter().map(whole).collect()
+    }
+
     /// The value of one attribute, by its full name.
     ///
     /// # Errors
