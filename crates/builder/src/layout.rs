@@ -1,7 +1,7 @@
 //! Where inodes and directories lie: the metadata zone, measured before it is written.
 //!
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
-//! the directory's blocks and the inodes that it names. So a walk reads one run.
+//! the directory's blocks and the inodes that it names. So a walk reads one run. What a program reads first comes before the others.
 
 pub(crate) mod allocator;
 pub(crate) mod encoded_extents;
@@ -93,22 +93,32 @@ impl Layout {
             layout.inodes.regions.push(Region::SharedXattrs);
         }
         let mut packed_end = view.data.fragments_len;
-        for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
-            if let Some(len) = view.packed_directory_len(node) {
+        let mut place_own_data = |layout: &mut Self, node: NodeId, zone: &mut MetadataAllocator| {
+            if let Some(len) = view.packed_directory_len(node).filter(|_| !layout.packed_offs.contains_key(&node)) {
                 layout.packed_directories.push(node);
                 layout.packed_offs.insert(node, packed_end);
                 packed_end += len;
             }
             let (blocks_len, _) = view.own_data(node);
-            if blocks_len > 0 {
+            if blocks_len > 0 && !layout.blocks_pos.contains_key(&node) {
                 let (zone, run) = match view.has_metabox {
                     true => (&mut apart, &mut layout.blocks),
-                    false => (&mut zone, &mut layout.inodes),
+                    false => (zone, &mut layout.inodes),
                 };
                 let pos = zone.blocks(blocks_len);
                 layout.blocks_pos.insert(node, pos);
                 run.regions.push(Region::Blocks(node));
             }
+        };
+        let is_there = |node: &NodeId| node.idx() < view.tree.len() && !view.is_left_out(*node);
+        for node in view.options.hot.metadata.iter().copied().filter(is_there) {
+            if layout.inode_pos[node.idx()] == NOWHERE {
+                layout.place_inode(node, view, &mut zone)?;
+            }
+            place_own_data(&mut layout, node, &mut zone);
+        }
+        for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
+            place_own_data(&mut layout, node, &mut zone);
             for entry in view.entries(node) {
                 if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()] == NOWHERE {
                     layout.place_inode(entry.node, view, &mut zone)?;

@@ -37,6 +37,7 @@ pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
 pub use options::hints::Hints;
+pub use options::hot::HotZone;
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
 pub use options::preset::limits::{PclusterLimits, check_method, feature_of};

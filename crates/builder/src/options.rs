@@ -1,6 +1,7 @@
 //! What a caller chooses.
 
 pub(crate) mod hints;
+pub(crate) mod hot;
 pub(crate) mod preset;
 
 use kiln_codec::{Method, Spec};
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
 use crate::options::hints::Hints;
+use crate::options::hot::HotZone;
 use crate::tree::NodeId;
 
 /// Which data is stored once though it occurs several times.
@@ -133,6 +135,8 @@ pub struct BuildOptions {
     pub trial: Trial,
     /// Files whose data comes first, in this order, also among packed files; the others follow by path.
     pub order: Vec<NodeId>,
+    /// What of files and of metadata comes first.
+    pub hot: HotZone,
     /// Worker threads. The image does not depend on it.
     pub threads: Threads,
     /// Use only what this kernel can mount; `None`: whatever the other options need.
@@ -201,6 +205,7 @@ impl Default for BuildOptions {
             hints: Hints::default(),
             trial: Trial::default(),
             order: Vec::new(),
+            hot: HotZone::default(),
             threads: Threads::ONE,
             kernel: None,
             dedupe: Dedupe::Files,

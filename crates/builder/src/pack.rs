@@ -21,6 +21,7 @@ use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 use crate::context::Context;
 use crate::context::progress::Progress;
@@ -31,7 +32,7 @@ use crate::pack::append::{Appender, Destination};
 use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
-use crate::pack::jobs::PackJob;
+use crate::pack::jobs::{PackJob, Turn};
 use crate::pack::kept::{KeptCopier, KeptUse};
 use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{PackOutput, PackWorker, Shape};
@@ -63,6 +64,8 @@ pub(crate) struct StoredData {
     pub shared_chunk_bytes: u64,
     /// What was taken over from a base.
     pub kept: KeptUse,
+    /// Bytes of the image where what comes first lies, at the front of the data.
+    pub hot: Range<u64>,
     /// Features in use.
     pub features: Vec<Feature>,
     /// Files that could not be read and are left out.
@@ -92,8 +95,15 @@ pub(crate) fn pack<'b>(
         packing.data.digest.update(&base.facts().identity);
     }
     packing.write_zeros()?;
-    packing.run(jobs::jobs(plan, options), &sources.fragments)?;
+    let start = packing.data.end();
+    packing.keep_hot()?;
+    if plan.ordered_count > 0 {
+        packing.run(jobs::jobs_of(Turn::First, plan, options), &sources.fragments)?;
+    }
+    (packing.hot, packing.turn) = (start..packing.data.end(), Turn::Rest);
+    packing.run(jobs::jobs_of(Turn::Rest, plan, options), &sources.fragments)?;
     packing.keep_up_to(TextSource::Fragments)?;
+    packing.fragments.list.sort_unstable_by_key(|extent| extent.la);
     if let Some(parts) = &plan.parts {
         let late = packing.resolve(parts)?;
         packing.run(late.into_iter(), &sources.fragments)?;
@@ -146,6 +156,8 @@ struct Packing<'a, 'b> {
     /// How many of the plan's files are stored already as far as the base has them, and the packed inode behind them.
     kept_up_to: usize,
     kept: KeptUse,
+    turn: Turn,
+    hot: Range<u64>,
     progress: Progress,
 }
 
@@ -183,6 +195,8 @@ impl<'a, 'b> Packing<'a, 'b> {
             copier: sources.kept.base.clone().map(KeptCopier::new),
             kept_up_to: 0,
             kept: KeptUse::default(),
+            turn: Turn::First,
+            hot: 0..0,
             progress: Progress { done_bytes: 0, total_bytes },
         }
     }
@@ -217,7 +231,10 @@ impl<'a, 'b> Packing<'a, 'b> {
         if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
-        self.keep_up_to(job.stream)?;
+        // What comes first is there already, extent by extent; the rest of those files comes behind it.
+        if self.turn == Turn::Rest {
+            self.keep_up_to(job.stream)?;
+        }
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
             self.data.device(destination).align(self.context.options.data_align);
@@ -392,6 +409,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             blob_blocks,
             shared_chunk_bytes: self.chunks.shared_bytes,
             kept: self.kept,
+            hot: self.hot,
             features: self.features,
             left_out,
         };

@@ -8,6 +8,7 @@ pub(crate) mod dedupe;
 pub(crate) mod file;
 pub(crate) mod fragments;
 pub(crate) mod hole;
+mod hot;
 pub(crate) mod method_selection;
 pub(crate) mod text;
 
@@ -40,6 +41,10 @@ use crate::tree::NodeId;
 pub(crate) struct Plan {
     /// Regular files: those with an order of their own, then the others in walk order.
     pub files: Vec<FilePlan>,
+    /// How many have an order of their own.
+    pub ordered_count: u32,
+    /// Byte of the packed inode behind the files there that have an order of their own.
+    pub ordered_fragments_end: u64,
     /// Bytes of the files that are compressed together, and of what is taken over before them.
     pub fragments_len: u64,
     /// Bytes of text of the packed inode of the base, which are taken over as they are stored: the first ones of the packed inode.
@@ -85,7 +90,8 @@ impl Plan {
         let options = context.options;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let (files, placed) = placed::look_up(files, context)?;
-        let (files, kept) = kept::look_up(files, context)?;
+        let (files, mut kept) = kept::look_up(files, context)?;
+        kept.hot = hot::runs(&options.hot, (&files, &index), &kept, options.block_bits);
         let kept_packed_len = kept.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
@@ -98,6 +104,8 @@ impl Plan {
         let parts = options.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
         let (parts, part_checks) = parts.unzip();
         let plan = Self {
+            ordered_count,
+            ordered_fragments_end: fragments.end_of_first(ordered_count),
             fragments_len: fragments.len(),
             kept_packed_len,
             fragment_compression: options.packed_spec(),
@@ -137,6 +145,11 @@ impl Plan {
             TextSource::File(file) => self.files[file as usize].compression,
             TextSource::Fragments => self.fragment_compression,
         }
+    }
+
+    /// Whether a file comes first though it is stored anew. What is taken over comes first in extents, see [`hot`].
+    pub(crate) fn is_first(&self, file: u32) -> bool {
+        file < self.ordered_count && !matches!(self.files[file as usize].storage, Storage::Kept { .. })
     }
 
     /// Whether the end of a file may go to the packed inode.

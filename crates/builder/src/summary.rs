@@ -49,6 +49,10 @@ pub struct Summary {
     pub kept_bytes: u64,
     /// Stored bytes that were copied for them.
     pub copied_bytes: u64,
+    /// Byte of the image where the data begins that comes first.
+    pub hot_start: u64,
+    /// Bytes of it, from there on.
+    pub hot_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
     /// Files that share the data of an earlier one.
@@ -122,6 +126,8 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
         copied_bytes: view.data.kept.bytes,
+        hot_start: view.data.hot.start,
+        hot_bytes: view.data.hot.end - view.data.hot.start,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,

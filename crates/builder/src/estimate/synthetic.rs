@@ -76,6 +76,7 @@ pub(super) fn stored(
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
         kept: KeptUse::default(),
+        hot: 0..0,
         features,
         left_out: BTreeSet::new(),
     }

@@ -51,14 +51,33 @@ pub(crate) struct PackJob {
     pub ends_stream: bool,
 }
 
-/// All jobs of a build: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
+/// When a job has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// What is stored anew of files that have an order of their own.
+    First,
+    /// All else.
+    Rest,
+}
+
+/// All jobs of a build.
 pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = PackJob> + Send + 'a {
-    let files = plan.files.iter().enumerate();
+    jobs_of(Turn::First, plan, options).chain(jobs_of(Turn::Rest, plan, options))
+}
+
+/// The jobs of a turn: files in plan order, then the packed stream, so that its pclusters lie one behind the other.
+pub(crate) fn jobs_of<'a>(
+    turn: Turn,
+    plan: &'a Plan,
+    options: &'a BuildOptions,
+) -> impl Iterator<Item = PackJob> + Send + 'a {
+    let turn_of = |is_first| if is_first { Turn::First } else { Turn::Rest };
+    let files = (0..).zip(&plan.files).filter(move |(idx, _)| turn_of(plan.is_first(*idx)) == turn);
     let files = files.flat_map(move |(idx, file)| {
-        let stream = TextSource::File(idx as u32);
+        let stream = TextSource::File(idx);
         match &plan.parts {
             Some(parts) if parts.is_shared(stream) => stored_parts(parts, stream),
-            _ => parts(stream, file, plan.holes(idx as u32), options),
+            _ => parts(stream, file, plan.holes(idx), options),
         }
     });
     let packed = match &plan.parts {
@@ -70,7 +89,8 @@ pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterat
             Box::new(steps(plan.kept_packed_len..plan.fragments_len, step).map(segment))
         }
     };
-    files.chain(packed)
+    let is_first = move |job: &PackJob| job.range.start < plan.ordered_fragments_end;
+    files.chain(packed.filter(move |job| turn_of(is_first(job)) == turn))
 }
 
 /// The jobs of ends of files, which go on with the packed stream.

@@ -13,6 +13,15 @@ use crate::plan::text::TextSource;
 use crate::tree::{Kept, KeptExtent};
 
 impl Packing<'_, '_> {
+    /// Take over what comes first, whatever files have it: they find it where it is.
+    pub(super) fn keep_hot(&mut self) -> Result<(), BuildError> {
+        let sources = self.sources;
+        for &run in &sources.kept.hot {
+            self.copy(run.0, run.1)?;
+        }
+        Ok(())
+    }
+
     /// Take over the files that stand in the plan before `stream`, and `stream`, as far as the base has them: before the front of the packed
     /// inode all files.
     ///
@@ -69,6 +78,9 @@ impl Packing<'_, '_> {
                     extents.fragment = Some(moved(off)?);
                     self.feature(Feature::Fragments);
                 }
+                if let Some(inline) = &kept.inline {
+                    self.keep_inline(inline, &mut extents)?;
+                }
                 Stored::Compressed(Box::new(extents))
             }
         };
@@ -103,6 +115,23 @@ impl Packing<'_, '_> {
         let plen = if self.encoded && plain { plen.min(llen) } else { plen };
         let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
         Ok(ZExtent { la, llen, plen, pa, kind, partial })
+    }
+
+    /// Take over the end of a file that lies beside its inode.
+    fn keep_inline(&mut self, kept: &KeptExtent, extents: &mut Extents) -> Result<(), BuildError> {
+        let KeptExtent { la, llen, pa, plen, plain, .. } = *kept;
+        let nothing = || BuildError::Internal("there is no base".to_owned());
+        let mut bytes = vec![0; plen as usize];
+        let read = self.copier.as_ref().ok_or_else(nothing)?.base.read_exact_at(&mut bytes, pa);
+        read.map_err(|source| BuildError::BaseRead { pa, len: plen.into(), source })?;
+        let end = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
+        let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
+        extents.list.push(ZExtent { la, llen, plen, pa: end, kind, partial: false });
+        extents.text += u64::from(llen);
+        extents.bytes += u64::from(plen);
+        extents.inline = Some(self.tails.push(&bytes)?);
+        self.feature(Feature::TailPacking);
+        Ok(())
     }
 
     /// Where these bytes of the base are in the image.

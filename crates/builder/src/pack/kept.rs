@@ -47,17 +47,20 @@ pub(super) struct KeptCopier {
     runs: BTreeMap<u64, CopiedRun>,
     /// What is to be copied next.
     pending: Option<CopiedRun>,
+    /// All bytes keep their place within a block, not only those that begin one: a pcluster of DEFLATE must end where it ended.
+    keeps_places: bool,
     /// Bytes of all runs.
     pub copied: u64,
 }
 
 impl KeptCopier {
     pub(super) fn new(base: Arc<dyn Base>) -> Self {
-        Self { base, runs: BTreeMap::new(), pending: None, copied: 0 }
+        let keeps_places = base.facts().cfgs.deflate_windowbits.is_some();
+        Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0 }
     }
 
-    /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others, at the same place within
-    /// a block as in the base.
+    /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others. What begins a block in the
+    /// base does so in the image.
     ///
     /// # Errors
     /// Bytes behind the end of the base, or more than it has; those of the device.
@@ -77,7 +80,10 @@ impl KeptCopier {
         if pa.checked_add(len).is_none_or(|end| end > base_len) || self.copied > base_len {
             return Err(BuildError::BaseRange { pa, len, base_len });
         }
-        let follows = |run: &&mut CopiedRun| run.from + run.len == pa && run.to + run.len == device.end;
+        let block_off = (self.keeps_places || bits.within(pa) == 0).then(|| bits.within(pa));
+        let is_there = |end: u64| block_off.is_none_or(|off| off == bits.within(end));
+        let follows =
+            |run: &&mut CopiedRun| run.from + run.len == pa && run.to + run.len == device.end && is_there(device.end);
         let run = match self.pending.as_mut().filter(follows) {
             Some(run) if run.len < RUN_MAX_LEN => {
                 run.len += len;
@@ -85,8 +91,8 @@ impl KeptCopier {
             }
             _ => {
                 self.flush(device)?;
-                let within = bits.within(device.end) as i64 - bits.within(pa) as i64;
-                device.end += if within == 0 { 0 } else { (-within).rem_euclid(bits.len() as i64) as u64 };
+                let ahead = block_off.map_or(0, |off| off + bits.len() - bits.within(device.end));
+                device.end += bits.within(ahead);
                 CopiedRun { from: pa, to: device.end, len }
             }
         };
@@ -158,6 +164,7 @@ mod tests {
     use super::*;
     use crate::output::memory::MemoryOutput;
     use crate::tree::{BaseFacts, ContentError, KeptExtents};
+    use kiln_format::compr_cfg::ComprCfgs;
 
     struct Bytes(Vec<u8>, BaseFacts);
 
@@ -181,10 +188,13 @@ mod tests {
     }
 
     fn copier(len: usize) -> KeptCopier {
+        copier_of(len, Default::default())
+    }
+
+    fn copier_of(len: usize, cfgs: ComprCfgs) -> KeptCopier {
         let bytes: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
         let (identity, packed) = (Vec::new(), KeptExtents::default());
-        let facts =
-            BaseFacts { identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs: Default::default(), packed };
+        let facts = BaseFacts { identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
         KeptCopier::new(Arc::new(Bytes(bytes, facts)))
     }
 
@@ -193,7 +203,7 @@ mod tests {
         let output = MemoryOutput::default();
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 512), bits, 4096);
-        let mut copier = copier(100_000);
+        let mut copier = copier_of(100_000, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
         let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
         assert_eq!(place(8192, 4096, &mut device), 4096);
         assert_eq!(place(12288, 100, &mut device), 8192, "goes on");
@@ -206,6 +216,26 @@ mod tests {
         let mut found = vec![0; 4096];
         for (pa, to, len) in [(8192, 4096, 4096), (12288, 8192, 100), (20_490, 12298, 100), (20_590, 16494, 100)] {
             output::read_exact_at(&output, &mut found[..len], 512 + to).unwrap();
+            assert!((pa..pa + len).map(|at| (at / 7) as u8).eq(found[..len].iter().copied()), "{pa}");
+        }
+    }
+
+    #[test]
+    fn what_begins_a_block_does_so_again() {
+        let output = MemoryOutput::default();
+        let bits = BlockBits::DEFAULT;
+        let mut device = Device::new(0, (&output, 0), bits, 4096);
+        let mut copier = copier(100_000);
+        let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
+        assert_eq!(place(20_490, 100, &mut device), 4096, "no room is left");
+        assert_eq!(place(20_590, 3986, &mut device), 4196, "goes on, up to the end of the block");
+        assert_eq!(place(24_576, 5000, &mut device), 8192, "the next block, which is not right behind it any more");
+        assert_eq!(place(29_576, 24, &mut device), 13_192, "goes on");
+        assert_eq!(place(8192, 10, &mut device), 16_384);
+        copier.flush(&device).unwrap();
+        let mut found = vec![0; 5000];
+        for (pa, to, len) in [(20_490, 4096, 4086), (24_576, 8192, 5000), (29_576, 13_192, 24), (8192, 16_384, 10)] {
+            output::read_exact_at(&output, &mut found[..len], to).unwrap();
             assert!((pa..pa + len).map(|at| (at / 7) as u8).eq(found[..len].iter().copied()), "{pa}");
         }
     }

@@ -131,6 +131,16 @@ impl FragmentStream {
         self.members.first().map_or(self.len, |first| first.off)..self.len
     }
 
+    /// Byte behind the members that are among the first `count` files of the plan, which come before all others.
+    pub(crate) fn end_of_first(&self, count: u32) -> u64 {
+        let first = self.members.partition_point(|member| member.file < count);
+        match self.members.get(first) {
+            _ if first == 0 => 0,
+            Some(behind) => behind.off,
+            None => self.end,
+        }
+    }
+
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -229,6 +239,18 @@ mod tests {
         };
         stream.read(110, &mut buf, fill).unwrap();
         assert_eq!(buf, [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn members_with_an_order_end_before_the_others() {
+        let stream = |ordered| {
+            let mut candidates: Vec<_> = (0..6).map(|file| candidate(file, 6 - file as u8)).collect();
+            FragmentStream::behind(50).with(&mut candidates, ordered, |_| 10)
+        };
+        for (ordered, end) in [(0, 0), (1, 60), (4, 90), (6, 110), (9, 110)] {
+            assert_eq!(stream(ordered).end_of_first(ordered), end, "{ordered}");
+        }
+        assert_eq!(FragmentStream::behind(50).end_of_first(3), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
 use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
@@ -29,6 +30,8 @@ pub(crate) struct KeptFiles {
     pub files: HashMap<u32, Kept>,
     /// What is taken over of its packed inode.
     pub packed: KeptPacked,
+    /// Stored bytes of the base that come first, see [`hot::runs`](crate::plan::hot::runs).
+    pub hot: Vec<(u64, u64)>,
 }
 
 /// What is taken over of the packed inode of a base: the front of that of the new image.
@@ -49,6 +52,13 @@ impl KeptPacked {
         let behind = self.extents.partition_point(|(was, _)| *was <= off);
         let (was, extent) = self.extents.get(behind.checked_sub(1)?)?;
         (off - was < u64::from(extent.llen)).then(|| extent.la + (off - was))
+    }
+
+    /// The extents that hold `len` bytes of the base's packed inode from `off` on.
+    pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &KeptExtent> {
+        let first = self.extents.partition_point(|(was, extent)| was + u64::from(extent.llen) <= off);
+        let behind = off.saturating_add(len);
+        self.extents[first..].iter().take_while(move |(was, _)| *was < behind).map(|(_, extent)| extent)
     }
 }
 
@@ -94,7 +104,7 @@ pub(crate) fn look_up(
         };
         (file.storage, file.compression) = (Storage::Kept { algorithm, tail_len }, None);
     }
-    Ok((files, KeptFiles { base: Some(base), files: kept, packed }))
+    Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }))
 }
 
 fn is_candidate(file: &FilePlan) -> bool {
@@ -125,8 +135,9 @@ impl<'a> Rules<'a> {
             }
             Kept::Extents(extents) => {
                 let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());
-                let ends = extents.fragment.map(|(la, _)| la);
-                ends_packed && self.allow_extents(extents, ends)
+                let ends_inline = extents.inline.is_none_or(|inline| self.has_room(inline.plen, file));
+                let ends = extents.fragment.map(|(la, _)| la).or(extents.inline.map(|inline| inline.la));
+                ends_packed && ends_inline && self.allow_extents(extents, ends)
             }
             Kept::Fragment { .. } => self.packs(),
         }
@@ -140,7 +151,18 @@ impl<'a> Rules<'a> {
             && !self.facts.packed.list.is_empty()
     }
 
-    /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode.
+    /// Whether a pcluster of `len` bytes has room beside the inode of a file, behind the longest index that this may get.
+    fn has_room(&self, len: u32, file: &FilePlan) -> bool {
+        let (block_bits, inode_len) = (self.block_bits, u64::from(file.inode_len));
+        let end = MapEnd::Inline(len as u16);
+        let full = IndexShape { len: file.len, block_bits, big: true, scattered: true, end };
+        let index_len = lcluster_index::len_behind(inode_len, full).unwrap_or(u64::MAX);
+        !self.options.encoded_extents
+            && self.options.kernel_has(Feature::TailPacking.since())
+            && inode_len.saturating_add(index_len).saturating_add(len.into()) <= block_bits.len()
+    }
+
+    /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode, or beside its inode.
     fn allow_extents(&self, extents: &KeptExtents, end: Option<u64>) -> bool {
         let has_algorithm = self.algorithm(extents).is_some_and(|one| self.options.kernel_has(since(one)));
         let has_partial = extents.list.iter().any(|extent| extent.partial);
@@ -162,6 +184,7 @@ impl<'a> Rules<'a> {
             && (!is_big || self.options.kernel_has(Feature::BigPcluster.since()))
             && heads().zip(heads().skip(1)).all(|(one, next)| one < next)
             && list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la)).all(|ok| ok)
+            && end.is_none_or(|end| list.last().map_or(0, KeptExtent::end) == end)
     }
 
     /// What the map of a file says that its pclusters are compressed by.
@@ -222,7 +245,7 @@ fn span(how: &Kept, file: &FilePlan) -> Option<(u64, u64)> {
 }
 
 /// Which of the extents have some of `len` bytes from `off` on.
-fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> std::ops::Range<usize> {
+pub(super) fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> std::ops::Range<usize> {
     let first = list.partition_point(|extent| extent.end() <= off);
     let end = list.partition_point(|extent| extent.la < off.saturating_add(len));
     first..end.max(first)

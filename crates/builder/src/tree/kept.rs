@@ -36,6 +36,8 @@ pub struct KeptExtents {
     pub list: Vec<KeptExtent>,
     /// Where the end of the file lies in the packed inode of the base, if it does: its first byte in the file and there.
     pub fragment: Option<(u64, u64)>,
+    /// The end of the file, if its pcluster lies beside the inode.
+    pub inline: Option<KeptExtent>,
     /// Blocks that the inode counts.
     pub blocks: u32,
 }
