@@ -1,9 +1,11 @@
 //! In which order data of files is stored.
 
-use kiln_builder::Tree;
 use kiln_builder::tree::{Kind, NodeId};
-use kiln_read::hotlist::HotList;
+use kiln_builder::{HotZone, Tree};
+use kiln_read::hotlist::{HotEntry, HotList};
+use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::error::FileError;
@@ -54,6 +56,14 @@ impl DataOrder {
             Self::Shuffled { seed } => (shuffled(tree, *seed), Vec::new()),
         }
     }
+
+    /// What comes first of files and of metadata, for [`BuildOptions::hot`](kiln_builder::BuildOptions).
+    pub fn hot_zone(&self, tree: &Tree) -> HotZone {
+        match self {
+            Self::List(list) => list.hot_zone(tree),
+            Self::Path | Self::Shuffled { .. } => HotZone::default(),
+        }
+    }
 }
 
 /// All regular files, by keyed hashes of their paths.
@@ -65,13 +75,20 @@ fn shuffled(tree: &Tree, seed: u64) -> Vec<NodeId> {
     keyed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Paths from the root of the source on, in the order in which their data is wanted.
+/// Paths from the root of the source on, in the order in which what is there is wanted.
 #[derive(Clone, Debug, Default)]
-pub struct PathOrder(Vec<Vec<Vec<u8>>>);
+pub struct PathOrder(Vec<Wanted>);
+
+/// What is wanted of what is at a path.
+#[derive(Clone, Debug)]
+struct Wanted {
+    names: Vec<Vec<u8>>,
+    /// Bytes of a file; none: its inode, or a directory.
+    bytes: Range<u64>,
+}
 
 impl PathOrder {
-    /// The list in a file called `name`: in the form of [`PathList`](super::PathList), or a [`HotList`], of which the files count of which data
-    /// was read, by their first data.
+    /// The list in a file called `name`: in the form of [`PathList`](super::PathList), whose files are wanted as a whole, or a [`HotList`].
     ///
     /// # Errors
     /// A path with `..`, and lines that do not belong to a hot list.
@@ -82,28 +99,53 @@ impl PathOrder {
         let mut order = Vec::new();
         for (idx, path) in paths(text).enumerate() {
             let names = components(path).map_err(|error| error.at(name, idx))?;
-            order.extend((!names.is_empty()).then(|| names.into_iter().map(<[u8]>::to_vec).collect()));
+            let names: Vec<_> = names.into_iter().map(<[u8]>::to_vec).collect();
+            order.extend((!names.is_empty()).then_some(Wanted { names, bytes: 0..u64::MAX }));
         }
         Ok(Self(order))
     }
 
-    /// The files of `list` of which data was read, by their first data. Inodes that were read without data say nothing about where data
-    /// is wanted.
+    /// What `list` has, each byte and each inode once.
     pub fn of_hot_list(list: &HotList) -> Self {
-        let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
-        Self(list.files().into_iter().filter(|path| !path.is_empty()).map(names).collect())
+        let names = |path: &[u8]| -> Vec<Vec<u8>> {
+            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+        };
+        let wanted = |entry: &HotEntry| Wanted { names: names(&entry.path), bytes: entry.range() };
+        Self(HotList::merge(std::slice::from_ref(list)).entries().iter().map(wanted).collect())
     }
 
-    /// What is at these paths in `tree`, and the paths at which nothing is.
+    /// The nodes in `tree` of which data is wanted, by their first data, and the paths at which nothing is, each once. Inodes that are wanted
+    /// without data say nothing about where data is wanted.
     pub fn of(&self, tree: &Tree) -> (Vec<NodeId>, Vec<Vec<u8>>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for names in &self.0 {
+        let (mut seen, mut missed) = (HashSet::new(), HashSet::new());
+        for Wanted { names, bytes } in &self.0 {
             match tree.find(names.iter().map(|name| &name[..])) {
-                Some(node) => found.push(node),
-                None => missing.push(names.join(&b'/')),
+                Some(node) => {
+                    found.extend((!bytes.is_empty() && node != NodeId::ROOT && seen.insert(node)).then_some(node))
+                }
+                None => missing.extend(missed.insert(names).then(|| names.join(&b'/'))),
             }
         }
         (found, missing)
+    }
+
+    /// What comes first in an image of `tree`: the ranges, and the inodes and directories on the way to them.
+    pub fn hot_zone(&self, tree: &Tree) -> HotZone {
+        let mut zone = HotZone::default();
+        let mut seen = HashSet::new();
+        for Wanted { names, bytes } in &self.0 {
+            let Some(node) = tree.find(names.iter().map(|name| &name[..])) else { continue };
+            let mut nodes = vec![NodeId::ROOT];
+            for name in names {
+                nodes.extend(nodes.last().and_then(|dir| tree.entries(*dir).find(name)));
+            }
+            zone.metadata.extend(nodes.into_iter().filter(|node| seen.insert(*node)));
+            if !bytes.is_empty() {
+                zone.ranges.push((node, bytes.clone()));
+            }
+        }
+        zone
     }
 }
 
@@ -118,7 +160,7 @@ mod tests {
     fn paths_find_their_files_in_their_order() {
         let order = PathOrder::parse(b"/z\n./lib//deep/b\n\nlib/nothing\nlib\nlib/b\na.so/x\n", "list").unwrap();
         let (found, missing) = order.of(&tree());
-        assert_eq!(found, [4, 7, 2, 4].map(NodeId));
+        assert_eq!(found, [4, 7, 2].map(NodeId));
         assert_eq!(missing, [&b"lib/nothing"[..], b"a.so/x"]);
         let error = PathOrder::parse(b"a\n../b", "list").unwrap_err();
         assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
@@ -132,6 +174,21 @@ mod tests {
         assert_eq!((found, missing), (plain.of(&tree()).0, vec![b"lib/no\tthing".to_vec()]));
         let error = PathOrder::parse(b"#kiln-hotlist 1\n0+9\t2\t../b", "list").unwrap_err();
         assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
+    }
+
+    #[test]
+    fn hot_zones_are_ranges_and_the_way_to_them() {
+        let tree = tree();
+        let list =
+            b"#kiln-hotlist 1\n0+0\t1\tz\n4+5\t2\tlib/deep/b\n0+6\t2\tlib/deep/b\n0+9\t2\tlib/nothing\n0+0\t1\t.\n";
+        let zone = PathOrder::parse(list, "list").unwrap().hot_zone(&tree);
+        let find = |path: &str| tree.find(path.split('/').map(str::as_bytes)).unwrap();
+        let b = find("lib/deep/b");
+        assert_eq!(zone.ranges, [(b, 4..9), (b, 0..4)], "each byte once");
+        assert_eq!(zone.metadata, [NodeId::ROOT, find("z"), find("lib"), find("lib/deep"), b]);
+        let zone = PathOrder::parse(b"lib/deep/b\n", "list").unwrap().hot_zone(&tree);
+        assert_eq!(zone.ranges, [(b, 0..u64::MAX)]);
+        assert_eq!(zone.metadata, [NodeId::ROOT, find("lib"), find("lib/deep"), b]);
     }
 
     /// A tree of these files, half of them in the directory `a`, half in `b`.

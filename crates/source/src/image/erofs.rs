@@ -8,8 +8,11 @@ mod contents;
 mod device;
 mod kept;
 mod problem;
+mod relayout;
 mod scan;
 pub(crate) mod source;
+mod survey;
 
 pub use base::BaseImage;
+pub use relayout::Relayout;
 pub use source::ImageSource;

@@ -1,14 +1,17 @@
 //! An image as the base of an increment: what stored data is copied from.
 
 use kiln_builder::tree::{Base, BaseFacts, ContentError, KeptExtents};
-use kiln_read::{FileSource, Image, ImageOptions, ReadError};
+use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadError};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::kept;
+use super::scan::{Named, scan};
 use super::source::ImageSource;
+use crate::dir::FileId;
 use crate::dir::contents::Stamp;
 use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
@@ -34,7 +37,7 @@ impl BaseImage {
         let file = File::open(path).map_err(unreadable)?;
         let stamp = Stamp::of(&file).map_err(|error| unreadable(io::Error::other(error)))?;
         let source = FileSource::from_file(file.try_clone().map_err(unreadable)?).map_err(unreadable)?;
-        let image = Image::open(std::sync::Arc::new(source), Vec::new(), &ImageOptions::default()).map_err(failed)?;
+        let image = Image::open(Arc::new(source), Vec::new(), &ImageOptions::default()).map_err(failed)?;
         let devices = image.superblock().extra_devices;
         if devices > 0 {
             let reason = format!(
@@ -64,6 +67,23 @@ impl BaseImage {
     pub(crate) fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         let (source, filter) = (ImageSource::new(self.image.clone(), &self.path), Filter::default());
         source.scan(&ScanOptions { filter: &filter, keep_going: false, ..*options })
+    }
+
+    /// As [`BaseImage::scan`], with the nids of regular files, by content id.
+    ///
+    /// # Errors
+    /// As [`BaseImage::scan`].
+    pub(super) fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
+        if FileId::of(&self.file).is_ok_and(|id| options.outputs.contains(&id)) {
+            return Err(SourceError::IsOutput { path: self.path.clone() });
+        }
+        let named = Named { image: &self.image, path: &self.path, offset: 0 };
+        scan(named, None, &ScanOptions { keep_going: false, ..*options })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// When the image was made, in seconds since 1970, if it says so.

@@ -3,6 +3,7 @@
 use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
 use kiln_read::{Image, Inode, Nid, SeekWhat};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::device::ImageDevices;
 use super::kept;
@@ -12,7 +13,7 @@ use super::problem::failed;
 pub(super) struct ImageContents {
     pub image: Image,
     /// By content id.
-    pub nids: Vec<Nid>,
+    pub nids: Arc<[Nid]>,
     /// What other images are to refer to.
     pub devices: Option<ImageDevices>,
 }

@@ -3,7 +3,7 @@
 use kiln_builder::tree::{Kept, KeptExtent, KeptExtents};
 use kiln_format::inode::InodeData;
 use kiln_format::{Algorithm, Incompat};
-use kiln_read::{ExtentKind, Image, Inode, ReadError};
+use kiln_read::{ExtentKind, Image, Inode, MetadataSpace, ReadError};
 
 /// How the contents of a file are stored, if another image can have them so. Pclusters that lie beside inodes, and what lies in chunks, on extra
 /// devices, or in forms that only old images have, are decoded instead.
@@ -47,22 +47,36 @@ fn flat(image: &Image, inode: &Inode) -> Result<Option<Kept>, ReadError> {
 pub(super) fn extents(image: &Image, inode: &Inode) -> Result<Option<KeptExtents>, ReadError> {
     // Before, LZ4 did not say where its padding is.
     let has_padding = image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
+    let is_kept = |algorithm, all: &KeptExtents| {
+        (has_padding || algorithm != Algorithm::Lz4) && all.algorithm.is_none_or(|one| one == algorithm)
+    };
     let mut all = KeptExtents::default();
     for extent in image.extents(inode) {
         let extent = extent?;
         let Ok(llen) = u32::try_from(extent.llen) else { return Ok(None) };
         let (pa, plen, plain, partial) = match extent.kind {
-            _ if all.fragment.is_some() => return Ok(None),
+            _ if all.fragment.is_some() || all.inline.is_some() => return Ok(None),
             ExtentKind::Hole => continue,
             ExtentKind::Plain { device: 0, pa, plen, interlaced: false, inline: None } => (pa, plen, true, false),
             ExtentKind::Encoded { algorithm, device: 0, pa, plen, partial, inline: None }
-                if (has_padding || algorithm != Algorithm::Lz4) && all.algorithm.is_none_or(|one| one == algorithm) =>
+                if is_kept(algorithm, &all) =>
             {
                 all.algorithm = Some(algorithm);
                 (pa, plen, false, partial)
             }
             ExtentKind::Fragment { off } => {
                 all.fragment = Some((extent.la, off));
+                continue;
+            }
+            ExtentKind::Plain { pa, plen, interlaced: false, inline: Some(MetadataSpace::Primary), .. } => {
+                all.inline = Some(KeptExtent { la: extent.la, llen, pa, plen, plain: true, partial: false });
+                continue;
+            }
+            ExtentKind::Encoded {
+                algorithm, pa, plen, partial: false, inline: Some(MetadataSpace::Primary), ..
+            } if is_kept(algorithm, &all) => {
+                all.algorithm = Some(algorithm);
+                all.inline = Some(KeptExtent { la: extent.la, llen, pa, plen, plain: false, partial: false });
                 continue;
             }
             _ => return Ok(None),

@@ -5,6 +5,7 @@ use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::contents::ImageContents;
 use super::device::ImageDevices;
@@ -34,7 +35,7 @@ impl Named<'_> {
     }
 }
 
-/// Scan all of an image, to which others refer as `devices`.
+/// Scan all of an image, to which others refer as `devices`. Returns with it the nids of regular files, by content id.
 ///
 /// # Errors
 /// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root; a directory with
@@ -43,7 +44,7 @@ pub(super) fn scan(
     named: Named<'_>,
     devices: Option<ImageDevices>,
     options: &ScanOptions<'_>,
-) -> Result<Scan, SourceError> {
+) -> Result<(Scan, Arc<[Nid]>), SourceError> {
     let image = named.image;
     let root = image.inode(image.root_nid()).map_err(|error| named.unreadable(error))?;
     let mut scanner = Scanner::new(named, options);
@@ -54,9 +55,10 @@ pub(super) fn scan(
             Err(error) => scanner.leave_out(error)?,
         }
     }
-    let contents = ImageContents { image: image.clone(), nids: scanner.contents, devices };
+    let nids: Arc<[Nid]> = scanner.contents.into();
+    let contents = ImageContents { image: image.clone(), nids: nids.clone(), devices };
     let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))?;
-    Ok(Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) })
+    Ok((Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) }, nids))
 }
 
 struct Scanner<'a> {

@@ -74,6 +74,6 @@ impl Source for ImageSource {
         let named = Named { image: &self.image, path: &self.path, offset: self.offset };
         let place = (&*self.path, self.offset);
         let devices = self.extra.as_ref().map(|extra| ImageDevices::of(&self.image, place, extra));
-        Ok(Scanned::Everything(scan(named, devices, options)?))
+        Ok(Scanned::Everything(scan(named, devices, options)?.0))
     }
 }

@@ -1,0 +1,155 @@
+//! An image as a tree that keeps all that the image stores, for another image in which it lies elsewhere.
+
+use kiln_builder::BuildOptions;
+use kiln_builder::tree::{
+    Base, Content, ContentError, ContentId, Contents, Device, Kept, KeptExtent, KeptExtents, Kind, NodeId, PlacedRun,
+    Tree,
+};
+use kiln_read::{Nid, ReadError};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::base::BaseImage;
+use super::kept;
+use super::survey::Survey;
+use crate::error::SourceError;
+use crate::source::{Scan, ScanOptions};
+
+/// An image whose stored data is to lie elsewhere.
+pub struct Relayout {
+    /// Its tree.
+    tree: Tree,
+    /// How files are stored that can be taken over, by content id.
+    kept: Vec<Option<Kept>>,
+    base: Arc<BaseImage>,
+    options: BuildOptions,
+}
+
+impl Relayout {
+    /// What is at `base`, and how it is made.
+    ///
+    /// # Errors
+    /// What cannot be read of its metadata; [`SourceError::Interrupted`].
+    pub fn of(base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
+        let (Scan { tree, .. }, nids) = base.scan_with_nids(options)?;
+        let (image, mut survey) = (base.image(), Survey::default());
+        let mut kept = vec![None; nids.len()];
+        let failed = |node: NodeId, source: ReadError| {
+            let source = source.at_path(&tree.path(node));
+            SourceError::Image { path: base.path().to_owned(), offset: 0, source }
+        };
+        for (node, found) in tree.nodes() {
+            let Kind::File { content, .. } = found.kind else { continue };
+            options.check_stop()?;
+            let mut look = |nid: Nid| -> Result<Option<Kept>, ReadError> {
+                let inode = image.inode(nid)?;
+                let how = kept::kept(image, &inode)?;
+                survey.file((image, node), &inode, how.as_ref())?;
+                Ok(how)
+            };
+            let idx = content.0 as usize;
+            kept[idx] = look(nids[idx]).map_err(|error| failed(node, error))?;
+        }
+        let found = image.inode(image.root_nid()).and_then(|root| {
+            survey.directory(&root);
+            let dirs = image.walk(&root, b"").filter(|entry| !matches!(entry, Ok(entry) if !entry.inode.is_dir()));
+            for entry in dirs {
+                survey.directory(&entry?.inode);
+            }
+            survey.options(image)
+        });
+        let options = found.map_err(|error| failed(NodeId::ROOT, error))?;
+        Ok(Self { tree, kept, base: base.clone(), options })
+    }
+
+    /// The names in it, and what they lead to.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Options of an image that is made like it, of the same label.
+    pub fn options(&self) -> &BuildOptions {
+        &self.options
+    }
+
+    /// What messages call it.
+    pub fn path(&self) -> &Path {
+        self.base.path()
+    }
+
+    /// How a regular file is stored, if it can be taken over as it is.
+    pub fn kept(&self, node: NodeId) -> Option<&Kept> {
+        match self.tree.node(node).kind {
+            Kind::File { content, .. } => self.kept[content.0 as usize].as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a regular file takes, if it can be taken over as it is: of what is compressed together with others, its share.
+    pub fn stored_len(&self, node: NodeId) -> Option<u64> {
+        let Kind::File { len, .. } = self.tree.node(node).kind else { return None };
+        let sum = |list: &[KeptExtent]| {
+            list.iter().fold((0u64, 0u64), |(text, stored), one| {
+                (text.saturating_add(one.llen.into()), stored.saturating_add(one.plen.into()))
+            })
+        };
+        let packed = |len: u64| {
+            let (text, stored) = sum(&self.base.facts().packed.list);
+            (u128::from(len) * u128::from(stored) / u128::from(text.max(1))) as u64
+        };
+        Some(match self.kept(node)? {
+            Kept::Flat { .. } => len,
+            Kept::Fragment { .. } => packed(len),
+            Kept::Extents(KeptExtents { list, fragment, inline, .. }) => {
+                let end = fragment.map_or(0, |(la, _)| packed(len.saturating_sub(la)));
+                sum(list).1.saturating_add(end).saturating_add(inline.map_or(0, |one| one.plen.into()))
+            }
+        })
+    }
+
+    /// Have a regular file stored anew, as the options say.
+    pub fn store_anew(&mut self, node: NodeId) {
+        if let Kind::File { content, .. } = self.tree.node(node).kind {
+            self.kept[content.0 as usize] = None;
+        }
+    }
+
+    /// The tree, with all that can be taken over.
+    pub fn into_tree(self) -> Tree {
+        let Self { tree, kept, base, .. } = self;
+        tree.with_contents(|contents| Box::new(StoredContents { contents, kept, base }))
+    }
+}
+
+/// Contents of an image, and how it stores them.
+struct StoredContents {
+    contents: Box<dyn Contents>,
+    kept: Vec<Option<Kept>>,
+    base: Arc<BaseImage>,
+}
+
+impl Contents for StoredContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.contents.open(id, path)
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.contents.open_changed(id, path)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.contents.devices()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        self.contents.placed(id, len)
+    }
+
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        Some(self.base.clone())
+    }
+
+    fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
+        Ok(self.kept[id.0 as usize].clone())
+    }
+}

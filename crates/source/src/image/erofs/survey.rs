@@ -1,0 +1,241 @@
+//! How an image is made, as far as it shows: the options of one that is made like it.
+
+use kiln_builder::tree::{Kept, KeptExtents, NodeId};
+use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Hints, Spec};
+use kiln_format::feature::{Feature, OLDEST_KERNEL};
+use kiln_format::inode::{Form, InodeData};
+use kiln_format::xattr::{FINGERPRINT_NAME, split_name};
+use kiln_format::{Algorithm, BlockBits, Compat, Incompat, Nid};
+use kiln_read::{ExtentKind, Image, Inode, ReadError};
+
+/// What the inodes of an image show.
+#[derive(Default)]
+pub(super) struct Survey {
+    /// What its files are compressed by.
+    algorithms: [AlgorithmUse; Algorithm::ALL.len()],
+    /// Bytes of the longest file that lies in the packed inode as a whole.
+    packed_max_len: u64,
+    packs_ends: bool,
+    packs_directories: bool,
+    has_compact: bool,
+    omits_dot: bool,
+    has_inline: bool,
+    /// Uncompressed files that have no tail beside their inodes, though they end within a block.
+    has_padded: bool,
+    /// log2 of the chunk size of files without holes.
+    chunk_bits: Option<u8>,
+    has_digests: bool,
+    has_encoded_extents: bool,
+    /// Files whose data is not compressed, and cannot be taken over as it is.
+    plain: Vec<NodeId>,
+}
+
+/// How much one algorithm has compressed.
+#[derive(Clone, Copy, Default)]
+struct AlgorithmUse {
+    text_bytes: u64,
+    pcluster_max_len: u64,
+    text_max_len: u64,
+}
+
+impl AlgorithmUse {
+    fn add(&mut self, llen: u64, plen: u32) {
+        self.text_bytes = self.text_bytes.saturating_add(llen);
+        self.pcluster_max_len = self.pcluster_max_len.max(plen.into());
+        self.text_max_len = self.text_max_len.max(llen);
+    }
+}
+
+impl Survey {
+    /// See a regular file, which is `kept` as it is if it can be.
+    ///
+    /// # Errors
+    /// A map that cannot be read.
+    pub(super) fn file(
+        &mut self,
+        (image, node): (&Image, NodeId),
+        inode: &Inode,
+        kept: Option<&Kept>,
+    ) -> Result<(), ReadError> {
+        self.inode(inode);
+        let (size, block_bits) = (inode.size(), image.superblock().block_bits);
+        if size == 0 {
+            return Ok(());
+        }
+        self.has_digests = self.has_digests || image.content_digest(inode)?.is_some();
+        match inode.meta.data {
+            InodeData::FlatInline(_) => self.has_inline = true,
+            InodeData::FlatPlain(Some(_)) => self.has_padded |= block_bits.within(size) != 0,
+            InodeData::ChunkBased(Ok(format)) if self.chunk_bits.is_none() => {
+                let has_holes =
+                    image.extents(inode).any(|extent| !matches!(extent, Ok(one) if one.kind != ExtentKind::Hole));
+                self.chunk_bits = (!has_holes).then_some(format.chunk_bits);
+            }
+            _ => {}
+        }
+        match kept {
+            Some(Kept::Fragment { .. }) => self.packed_max_len = self.packed_max_len.max(size),
+            Some(Kept::Extents(KeptExtents { algorithm, list, fragment, inline, .. })) => {
+                self.packs_ends |= fragment.is_some();
+                if !list.is_empty() && !self.has_encoded_extents {
+                    self.has_encoded_extents = image.has_encoded_extents(inode)?;
+                }
+                if let Some(algorithm) = algorithm {
+                    let used = &mut self.algorithms[*algorithm as usize];
+                    let encoded = list.iter().chain(inline).filter(|one| !one.plain);
+                    encoded.for_each(|one| used.add(one.llen.into(), one.plen));
+                }
+            }
+            Some(Kept::Flat { .. }) => {}
+            None if matches!(inode.meta.data, InodeData::Compressed { .. }) => {
+                for extent in image.extents(inode) {
+                    let extent = extent?;
+                    if let ExtentKind::Encoded { algorithm, plen, .. } = extent.kind {
+                        self.algorithms[algorithm as usize].add(extent.llen, plen);
+                    }
+                }
+            }
+            None => self.plain.push(node),
+        }
+        Ok(())
+    }
+
+    /// See a directory.
+    pub(super) fn directory(&mut self, inode: &Inode) {
+        self.inode(inode);
+        self.omits_dot |= inode.meta.omits_dot;
+        self.packs_directories |= matches!(inode.meta.data, InodeData::Compressed { .. });
+    }
+
+    fn inode(&mut self, inode: &Inode) {
+        self.has_compact |= inode.meta.form == Form::Compact;
+    }
+
+    /// Options of an image that is made like this one. What does not show, as the level of compression, has its default: of LZ4 that of its
+    /// better encoder.
+    ///
+    /// # Errors
+    /// Special inodes that cannot be read.
+    pub(super) fn options(mut self, image: &Image) -> Result<BuildOptions, ReadError> {
+        let superblock = image.superblock();
+        let block_bits = superblock.block_bits;
+        let metabox = superblock.metabox_nid.map(|nid| self.special(image, nid)).transpose()?.flatten();
+        let packed = superblock.packed_nid.map(|nid| self.special(image, nid)).transpose()?.flatten();
+        let packed_use = packed.map(|(_, used)| used).unwrap_or_default();
+        let used = |one: &Algorithm| self.algorithms[*one as usize].text_bytes;
+        let most_used = || Algorithm::ALL.into_iter().filter(|one| used(one) > 0).max_by_key(used);
+        let only_packed =
+            || superblock.packed_nid.and(Algorithm::ALL.into_iter().find(|one| image.compr_cfgs().has(*one)));
+        // The packed inode is one stream of one algorithm, so that decides.
+        let main = packed.map(|(algorithm, _)| algorithm).or_else(most_used).or_else(only_packed);
+        let encoded_extents = self.has_encoded_extents;
+        let form = PclusterForm { block_bits, encoded_extents };
+        let compression = main.map(|algorithm| {
+            let used = self.algorithms[algorithm as usize];
+            form.spec(algorithm, if used.text_bytes > 0 { used } else { packed_use })
+        });
+        let fragments = match (self.packed_max_len, self.packs_ends) {
+            (len, true) => Fragments::Tails(len.max(1)),
+            (0, false) => Fragments::Off,
+            (len, false) => Fragments::UpTo(len),
+        };
+        let mut hints = Hints::default();
+        self.plain.into_iter().for_each(|node| hints.insert(node, None));
+        let features = superblock.features();
+        let kernel = features.iter().map(|feature| feature.since()).max().unwrap_or(OLDEST_KERNEL);
+        let (xattr_prefixes, content_digests) = names(image, self.has_digests);
+        let built_at =
+            (superblock.build_time > 0).then(|| superblock.epoch.saturating_add(superblock.build_time.into()));
+        Ok(BuildOptions {
+            block_bits,
+            chunk_bits: self.chunk_bits,
+            inline_tails: self.has_inline || !self.has_padded,
+            compact_inodes: self.has_compact,
+            omit_dot: self.omits_dot,
+            xattr_prefixes,
+            plain_xattr_prefixes: superblock.compat.contains(Compat::PLAIN_XATTR_PFX),
+            content_digests,
+            compression,
+            hints,
+            kernel: Some(kernel),
+            dedupe: Dedupe::Files,
+            fragments,
+            packed_pcluster_len: compression
+                .filter(|_| packed_use.text_bytes > 0)
+                .map(|spec| form.pcluster_len(spec, packed_use)),
+            pack_directories: self.packs_directories,
+            metabox: metabox.map(|(algorithm, used)| form.spec(algorithm, used)),
+            tail_packing: superblock.incompat.contains(Incompat::ZTAILPACKING),
+            encoded_extents,
+            own_mtimes: kernel >= Feature::Addr48Bit.since(),
+            label: superblock.volume_name,
+            build_time: built_at,
+            checksum: superblock.compat.contains(Compat::SB_CHKSUM),
+            ..BuildOptions::default()
+        })
+    }
+
+    /// See an inode that no name leads to. How it is compressed, if it is.
+    fn special(&mut self, image: &Image, nid: Nid) -> Result<Option<(Algorithm, AlgorithmUse)>, ReadError> {
+        let inode = image.inode(nid)?;
+        self.has_encoded_extents |= inode.size() > 0 && image.has_encoded_extents(&inode)?;
+        let mut found: Option<(Algorithm, AlgorithmUse)> = None;
+        for extent in image.extents(&inode) {
+            let extent = extent?;
+            if let ExtentKind::Encoded { algorithm, plen, .. } = extent.kind {
+                found.get_or_insert((algorithm, AlgorithmUse::default())).1.add(extent.llen, plen);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Long prefixes, and how digests of contents are named, if there are any.
+fn names(image: &Image, has_digests: bool) -> (Vec<Vec<u8>>, Option<DigestName>) {
+    let superblock = image.superblock();
+    let all = image.xattr_prefixes();
+    // Where they lie in a special inode, kernels look for them in the image itself only if they are newer.
+    let is_plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX);
+    let in_image = is_plain || superblock.packed_nid.or(superblock.metabox_nid).is_none();
+    let is_front = |name: &[u8]| split_name(name).is_some_and(|(_, infix)| !infix.is_empty());
+    let prefixes = all.iter().filter(|name| in_image && is_front(name)).cloned().collect();
+    let announced =
+        image.has_content_digests().then(|| all.get(usize::from(superblock.ishare_xattr_prefix_id))).flatten();
+    let digests = match announced {
+        Some(name) if in_image && name == FINGERPRINT_NAME => Some(DigestName::Prefix(name.clone())),
+        // A name that programs see is that of an attribute as any other, too.
+        Some(name) if is_front(name) => None,
+        _ => Some(DigestName::Usual),
+    };
+    (prefixes, digests.filter(|_| has_digests))
+}
+
+/// What the length of pclusters depends on.
+#[derive(Clone, Copy)]
+struct PclusterForm {
+    block_bits: BlockBits,
+    encoded_extents: bool,
+}
+
+impl PclusterForm {
+    fn spec(self, algorithm: Algorithm, used: AlgorithmUse) -> Spec {
+        let method = match algorithm {
+            Algorithm::Lz4 => "lz4hc",
+            Algorithm::Lzma => "lzma",
+            Algorithm::Deflate => "deflate",
+            Algorithm::Zstd => "zstd",
+        };
+        let spec = Spec::parse(method, self.block_bits.len() as u32).expect("every method has pclusters of a block");
+        Spec { pcluster_len: self.pcluster_len(spec, used), ..spec }
+    }
+
+    /// The length that the longest pclusters had, as far as a build can be asked for it.
+    fn pcluster_len(self, spec: Spec, used: AlgorithmUse) -> u32 {
+        let Self { block_bits, encoded_extents } = self;
+        let len = if encoded_extents { used.text_max_len } else { used.pcluster_max_len };
+        let options = BuildOptions { block_bits, encoded_extents, ..BuildOptions::default() };
+        let longest = u64::from(options.pcluster_max_len(spec.method));
+        let block_len = block_bits.len();
+        len.min(longest).next_multiple_of(block_len).clamp(block_len, longest.max(block_len)) as u32
+    }
+}
