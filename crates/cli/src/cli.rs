@@ -41,6 +41,8 @@ pub enum Command {
     Convert(crate::convert::Args),
     Delta(crate::delta::make::Args),
     Apply(crate::delta::apply::Args),
+    Relayout(crate::relayout::Args),
+    Compact(crate::relayout::compact::Args),
     Oci(crate::oci::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),

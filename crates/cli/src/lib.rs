@@ -20,6 +20,7 @@ mod mount;
 mod oci;
 mod pack;
 mod process;
+mod relayout;
 
 use cli::Command;
 use console::report::{self, ErrorJson};
@@ -27,6 +28,7 @@ use exit::{Exit, Failure};
 use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
 use mount::{hotlist, preload, stats, umount};
 use process::memory::{self, Advice};
+use relayout::compact;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -88,11 +90,13 @@ fn advice(command: &Command) -> Advice {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
+        | Command::Compact(_)
         | Command::Convert(_)
         | Command::Diff(_)
         | Command::Export(_)
         | Command::Extract(_)
-        | Command::Oci(_) => "fewer --threads need less",
+        | Command::Oci(_)
+        | Command::Relayout(_) => "fewer --threads need less",
         _ => "",
     };
     Advice { prefix: "kiln: ", help }
@@ -115,6 +119,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Convert(args) => convert::run(&args),
         Command::Delta(args) => delta::make::run(&args),
         Command::Apply(args) => delta::apply::run(&args),
+        Command::Relayout(args) => relayout::run(&args),
+        Command::Compact(args) => compact::run(&args),
         Command::Oci(args) => oci::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),

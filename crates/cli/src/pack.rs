@@ -4,6 +4,7 @@ mod base;
 mod by_path;
 mod estimate;
 mod explain;
+pub mod hot;
 mod job;
 mod label;
 mod layers;
@@ -16,11 +17,12 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
+pub use by_path::list_order;
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{SpoolMaxArg, open_source, parse_kind};
-pub use summary::tell;
+pub use summary::{PackJson, Report, tell};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -44,7 +46,7 @@ use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
 use std::str::FromStr;
-use summary::{InSource, PackJson, Report};
+use summary::InSource;
 use tree_args::TreeArgs;
 pub use tree_args::{named, owner};
 use uuid::Uuid;
@@ -159,11 +161,11 @@ pub struct Args {
     /// Pack each layer of an image of a container into an image of its own for overlayfs, IMAGE/DIGEST.erofs by the layer's digest. IMAGE
     /// is a directory then, which is made if need be
     #[arg(long, conflicts_with_all = ["at", "root", "device", "reference", "estimate", "explain", "uuid", "blob_device", "vmdk", "offset",
-          "from_list", "xattrs", "xattr_include", "xattr_exclude", "fs_config", "pseudo", "device_table"])]
+          "from_list", "xattrs", "xattr_include", "xattr_exclude", "fs_config", "pseudo", "device_table", "hot_as"])]
     layers: bool,
 
     /// Build nothing; pack a sample, and tell what each preset would make of SRC: size, time, oldest kernel
-    #[arg(long, conflicts_with_all = ["preset", "force", "explain", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["preset", "force", "explain", "dry_run", "hot_as"])]
     estimate: bool,
 
     /// Tell of each file how it is stored and why, on standard output, when the image is built
@@ -307,6 +309,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let job = Job { request, image, signals: &signals };
     let scan = job.scan(&options)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
+    let hot = &args.by_path.hot;
+    let hot_files = hot.apply((&scan.tree, &by_path.order), &|_| None, &mut options, |error| job.failure(error))?;
     target.refer_to(scan.tree.devices(), options.block_bits)?;
     before.finish("scan");
     let meter = args.progress.meter();
@@ -325,6 +329,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     if !quiet {
         tell_unmatched(&unmatched);
+        hot.tell(&hot_files);
     }
     let src = args.sources.only_source(&operands);
     let report = Report { src, image: &name, scan: &scan, order: &by_path.order, summary: &summary };
@@ -343,7 +348,7 @@ fn referable(source: Box<dyn Source>) -> Result<Box<dyn Source>, Failure> {
 }
 
 /// Say which choices by path are about nothing: most likely they are mistakes.
-fn tell_unmatched(unmatched: &Unmatched) {
+pub fn tell_unmatched(unmatched: &Unmatched) {
     for (what, list) in
         [("paths of --order are not in the image", &unmatched.paths), ("hints match nothing", &unmatched.hints)]
     {

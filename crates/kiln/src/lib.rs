@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod hot_as;
 mod mounted;
 pub mod oci;
 mod packer;
@@ -55,6 +56,7 @@ mod sources;
 mod way;
 
 pub use error::Error;
+pub use hot_as::{HotAs, HotFiles, store_hot};
 pub use kiln_builder as builder;
 pub use kiln_builder::{Existing, Preset, Summary};
 pub use kiln_codec as codec;

@@ -49,7 +49,7 @@ impl ByPath {
     /// Make them choices about the files of `tree`.
     pub fn resolve(&self, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
         let (order, paths) = self.order.of(tree);
-        (options.hints, options.order) = (self.hints.of(tree), order);
+        (options.hints, options.order, options.hot) = (self.hints.of(tree), order, self.order.hot_zone(tree));
         Unmatched { paths, hints: self.hints.unmatched(tree).into_iter().map(Into::into).collect() }
     }
 }

@@ -3,9 +3,11 @@
 use clap::{Arg, Command};
 
 /// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
-const COMMON: [(&str, &[&str]); 9] = [
+const COMMON: [(&str, &[&str]); 11] = [
     ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
     ("mount", &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "log", "quiet"]),
+    ("relayout", &["order", "hot_as", "hot_budget", "force", "quiet", "json"]),
+    ("compact", &["force", "quiet", "json"]),
     ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
     ("export", &["to", "level", "force", "keep_going", "quiet", "json"]),
     ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),

@@ -1,5 +1,6 @@
 //! Options about single files, by their paths.
 
+use super::hot::HotArgs;
 use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
 use kiln::ByPath;
@@ -8,7 +9,7 @@ use kiln_codec::Spec;
 use kiln_source::filter::{DataOrder, Hint, HintRules, PathOrder, lines};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct ByPathArgs {
@@ -27,6 +28,20 @@ pub struct ByPathArgs {
     /// files that are packed together compress worse. A file called shuffle is ./shuffle
     #[arg(long, value_name = "FILE|shuffle[:SEED]")]
     order: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub hot: HotArgs,
+}
+
+/// The order that the value of `--order` names: a list, or a name of one.
+///
+/// # Errors
+/// A list that cannot be read, and what is no seed.
+pub fn list_order(path: &Path) -> Result<DataOrder, Failure> {
+    match named_order(path.as_os_str().as_bytes())? {
+        Some(order) => Ok(order),
+        None => Ok(PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
+    }
 }
 
 /// In which order data lies if the value of `--order` is a name for it: `shuffle` or `shuffle:SEED`.
@@ -58,11 +73,7 @@ impl ByPathArgs {
     }
 
     fn order(&self) -> Result<DataOrder, Failure> {
-        let Some(path) = &self.order else { return Ok(DataOrder::Path) };
-        match named_order(path.as_os_str().as_bytes())? {
-            Some(order) => Ok(order),
-            None => Ok(PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
-        }
+        self.order.as_deref().map_or(Ok(DataOrder::Path), list_order)
     }
 
     /// Without the order.

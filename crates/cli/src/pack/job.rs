@@ -40,7 +40,8 @@ impl Job<'_> {
         self.request.estimate(tree, has_blob, options).map_err(|error| self.failure(error))
     }
 
-    fn failure(&self, error: Error) -> Failure {
+    /// What ended a step.
+    pub fn failure(&self, error: Error) -> Failure {
         match (error, self.signals.caught()) {
             (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
             (Error::Policy(error), _) => Failure::Policy(error),

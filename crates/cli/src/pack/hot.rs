@@ -1,0 +1,55 @@
+//! How files that come first are stored.
+
+use crate::console::report::note;
+use crate::console::size::{self, Human};
+use crate::exit::Failure;
+use kiln::{HotAs, HotFiles};
+use kiln_builder::tree::NodeId;
+use kiln_builder::{BuildOptions, Tree};
+use kiln_source::filter::DataOrder;
+
+#[derive(clap::Args)]
+pub struct HotArgs {
+    /// Store the files of --order so that decoding them costs less, as far as --hot-budget goes: by lz4, or none: as they are. Same is the
+    /// default. Files with a hint keep it
+    #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same", hide_default_value = true)]
+    hot_as: HotAs,
+
+    /// Bytes that these files may take more than otherwise, in the order of the list; a file that would take more than is left is passed over
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
+    hot_budget: u64,
+}
+
+impl HotArgs {
+    /// Choose how files that come first are stored, and say what became of the budget.
+    ///
+    /// # Errors
+    /// An order that is no list; files that cannot be read.
+    pub fn apply(
+        &self,
+        (tree, order): (&Tree, &DataOrder),
+        stored_len: &dyn Fn(NodeId) -> Option<u64>,
+        options: &mut BuildOptions,
+        of_error: impl FnOnce(kiln::Error) -> Failure,
+    ) -> Result<HotFiles, Failure> {
+        if self.hot_as != HotAs::Same && !matches!(order, DataOrder::List(_)) {
+            return Err(Failure::Usage(
+                "--hot-as: --order must be a list: of a random order no file comes first".into(),
+            ));
+        }
+        kiln::store_hot(tree, (self.hot_as, self.hot_budget), stored_len, options).map_err(of_error)
+    }
+
+    /// Say what became of the budget.
+    pub fn tell(&self, found: &HotFiles) {
+        let HotFiles { nodes, extra_bytes, left } = found;
+        let how = match self.hot_as {
+            HotAs::Same => return,
+            HotAs::Lz4 => "by lz4",
+            HotAs::Plain => "as they are",
+        };
+        let left = if *left > 0 { format!("; no budget was left for {left} files") } else { String::new() };
+        let extra = Human(*extra_bytes);
+        note(format_args!("hot files stored {how}: {}, which take about {extra} more{left}", nodes.len()));
+    }
+}
