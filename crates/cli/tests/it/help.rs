@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 30] = [
     "pack",
     "mount",
     "umount",
@@ -23,6 +23,8 @@ const COMMANDS: [&str; 28] = [
     "convert",
     "delta",
     "apply",
+    "relayout",
+    "compact",
     "oci",
     "oci inspect",
     "oci pack",

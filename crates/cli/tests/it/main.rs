@@ -24,6 +24,7 @@ mod pack;
 mod place;
 mod read;
 mod reference;
+mod relayout;
 mod select;
 mod server;
 mod shuffle;

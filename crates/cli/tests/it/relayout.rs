@@ -1,0 +1,358 @@
+//! `kiln relayout` and `kiln compact`: images whose stored data is moved.
+
+use crate::common::{Scratch, fails, golden, json, run, skip, stderr, stdout, text};
+use kiln_read::hotlist::HotList;
+use kiln_read::{ExtentKind, FollowLast, Image, Inode};
+use kiln_tests::generator;
+use kiln_tests::mnt::Mount;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// A random tree, and files of all sizes that share text, in `src`.
+fn tree(seed: u64) -> Scratch {
+    let scratch = Scratch::new();
+    let src = scratch.path("src");
+    fs::create_dir_all(format!("{src}/random")).unwrap();
+    fs::create_dir_all(format!("{src}/some/where/deep")).unwrap();
+    generator::make_random(Path::new(&format!("{src}/random")), seed).unwrap();
+    for at in 0..120 {
+        let len = [10, 700, 4096, 9000, 30_000, 70_001, 200_000][at % 7] + at * 17;
+        let dir = ["", "some/", "some/where/deep/"][at % 3];
+        fs::write(format!("{src}/{dir}file-{at:03}"), text(seed + at as u64 / 9, len)).unwrap();
+    }
+    fs::write(format!("{src}/large"), text(seed, 3_000_000)).unwrap();
+    scratch
+}
+
+/// What a program reads of that tree: ranges all over it, in an order of their own.
+const LIST: &str = "#kiln-hotlist 1
+0+0\t1\tsome
+2000000+65536\t2\tlarge
+0+100\t3\tsome/where/deep/file-062
+0+0\t4\tsome/where/deep
+100000+50000\t5\tfile-006
+0+4096\t6\tlarge
+0+9000\t7\tsome/file-001
+0+1000000\t8\tsome/where/deep/file-005
+199000+1000\t9\tfile-006
+1999999+2\t10\tlarge
+0+1000000\t11\tfile-003
+0+10\t12\tsome/file-007
+";
+
+const OPTIONS: [&[&str]; 10] = [
+    &["--preset", "balanced"],
+    &["--preset", "plain"],
+    &["--preset", "fast"],
+    &["--preset", "archive", "-C", "64k"],
+    &["--preset", "dataset"],
+    &["--preset", "fast", "--kernel", "5.4"],
+    &["--kernel", "6.15"],
+    &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
+    &["--kernel", "6.17", "--compress-metadata"],
+    &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+];
+
+fn open(path: &str) -> Image {
+    Image::open_path(Path::new(path), &[], &Default::default()).unwrap()
+}
+
+fn inode(image: &Image, path: &str) -> Inode {
+    image.resolve(path.as_bytes(), FollowLast::Keep).unwrap()
+}
+
+/// Stored bytes of the image that hold a range of an inode, extent by extent; nothing of what lies beside inodes.
+fn places(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Range<u64>> {
+    let end = range.end.min(inode.size());
+    let mut places = Vec::new();
+    for extent in image.extents(inode).map(Result::unwrap) {
+        let (start, end) = (range.start.max(extent.la), end.min(extent.end()));
+        if start >= end {
+            continue;
+        }
+        match extent.kind {
+            ExtentKind::Raw { pa, .. } => {
+                places.push(pa..pa + extent.llen.next_multiple_of(image.superblock().block_bits.len()))
+            }
+            ExtentKind::Plain { pa, plen, inline: None, .. } | ExtentKind::Encoded { pa, plen, inline: None, .. } => {
+                places.push(pa..pa + u64::from(plen));
+            }
+            ExtentKind::Fragment { off } => {
+                let packed = image.inode(image.superblock().packed_nid.unwrap()).unwrap();
+                places.extend(self::places(image, &packed, off + (start - extent.la)..off + (end - extent.la)));
+            }
+            _ => {}
+        }
+    }
+    places
+}
+
+/// See that what `list` needs is one stretch from byte `zone.start` on, in its order, and nothing else is in it.
+fn see_hot_zone(image: &Image, list: &str, zone: Range<u64>) {
+    let block_len = image.superblock().block_bits.len();
+    let (mut end, mut seen) = (zone.start, HashSet::new());
+    for entry in HotList::parse(list.as_bytes(), "list").unwrap().entries() {
+        let inode = inode(image, std::str::from_utf8(&entry.path).unwrap());
+        if entry.is_metadata() {
+            continue;
+        }
+        for place in places(image, &inode, entry.range()) {
+            if seen.insert(place.clone()) {
+                assert!(place.start >= end && place.start - end < block_len, "{place:?} is not behind {end}: {entry}");
+                end = place.end;
+            }
+        }
+    }
+    assert_eq!(end, zone.end);
+    assert!(seen.len() > 5);
+}
+
+fn number(told: &Value, key: &str) -> u64 {
+    told[key].as_u64().unwrap_or_else(|| panic!("{key} of {told}"))
+}
+
+/// Make `new` of `old` by a command, twice, and see that whoever reads it finds the same tree. What the command says.
+fn make(scratch: &Scratch, command: &[&str], [old, new]: [&str; 2]) -> Value {
+    let (new, again) = (scratch.path(new), scratch.path("again.erofs"));
+    let told = json(&stdout(&[command, &["--quiet", "--json", "--force", old, &new]].concat()));
+    stdout(&[command, &["--quiet", "--threads", "1", "--force", old, &again]].concat());
+    assert!(fs::read(&new).unwrap() == fs::read(&again).unwrap(), "{command:?} {old}: the same bytes every time");
+    stdout(&["diff", old, &new]);
+    stdout(&["check", &new]);
+    match Mount::by_kernel(Path::new(&new)) {
+        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &new])),
+        Err(reason) => skip(&format!("{old}: the kernel does not mount: {reason}")),
+    }
+    told
+}
+
+#[test]
+fn what_a_list_needs_is_one_stretch() {
+    for (seed, options) in (0..).zip(OPTIONS) {
+        let scratch = tree(seed);
+        let [src, old, list] = ["src", "old.erofs", "list"].map(|name| scratch.path(name));
+        fs::write(&list, LIST).unwrap();
+        stdout(&[&["pack", "--quiet", &src, &old], options].concat());
+        let told = make(&scratch, &["relayout", "--order", &list], [&old, "new.erofs"]);
+        let [before, after] = [&old, &scratch.path("new.erofs")].map(|path| open(path));
+        let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
+        assert_eq!(zone.start, before.superblock().block_bits.len(), "{options:?}: right behind the superblock");
+        see_hot_zone(&after, LIST, zone.clone());
+        assert!(zone.end < 1_500_000, "{options:?}: ranges, not whole files: {zone:?}");
+        // Nothing was encoded again but what lay beside inodes or filled up the last packed pcluster.
+        let anew = number(&told, "bytes_in") - number(&told, "kept_bytes");
+        assert!(anew < number(&told, "bytes_in") / 20, "{options:?}: {told}");
+        // Inodes of the list are neighbours.
+        let span = |image: &Image| {
+            let paths =
+                ["large", "some/where/deep/file-062", "file-006", "some/file-001", "file-003", "some/where/deep"];
+            let nids = paths.map(|path| inode(image, path).nid.0 & (u64::MAX >> 1));
+            nids.iter().max().unwrap() - nids.iter().min().unwrap()
+        };
+        assert!(span(&after) < span(&before), "{options:?}: {} {}", span(&after), span(&before));
+        assert_eq!(before.superblock().features(), after.superblock().features(), "{options:?}");
+        // Without its order, it has the size that it had.
+        let told = make(&scratch, &["compact"], [&scratch.path("new.erofs"), "tight.erofs"]);
+        let [old_len, len] = [&old, &scratch.path("tight.erofs")].map(|path| fs::metadata(path).unwrap().len());
+        assert!(len <= old_len + old_len / 100, "{options:?}: {old_len} {len}: {told}");
+        assert_eq!(number(&told, "hot_bytes"), 0);
+    }
+}
+
+#[test]
+fn images_of_mkfs_are_moved() {
+    let list = "#kiln-hotlist 1\n0+0\t0\tbig\n5000+20000\t3\tbig/text\n0+9\t4\tnothing/there\n0+4096\t5\tbig/text\n";
+    let names = [
+        "48bit-flat",
+        "48bit-zstd",
+        "b1024-lz4",
+        "b512",
+        "chunk-4k",
+        "chunk-index-16k",
+        "chunk-map-64k",
+        "compact",
+        "deflate",
+        "extended",
+        "flat",
+        "inline",
+        "lz4-allfrag",
+        "lz4-dedupe-frag-tail",
+        "lz4-dedupe",
+        "lz4-frag",
+        "lz4-legacy",
+        "lz4-tail",
+        "lz4",
+        "lz4hc-64k",
+        "lzma-dict-1m",
+        "lzma",
+        "metabox-zstd",
+        "metabox",
+        "mz",
+        "xattr-filter",
+        "xattr-metabox",
+        "xattr-none",
+        "xattr-plain-prefix",
+        "xattr-prefix",
+        "xattrs-inline",
+        "xattrs-shared",
+        "xattrs",
+        "zstd-1m-frag",
+        "zstd",
+    ];
+    for name in names {
+        let scratch = Scratch::new();
+        let (old, path) = (golden(&format!("{name}.erofs")), scratch.path("list"));
+        fs::write(&path, list).unwrap();
+        let told = make(&scratch, &["relayout", "--order", &path], [&old, "new.erofs"]);
+        make(&scratch, &["compact"], [&old, "tight.erofs"]);
+        make(&scratch, &["compact"], [&scratch.path("new.erofs"), "tight.erofs"]);
+        assert_eq!(number(&told, "bytes_in") > 0, number(&told, "files") > 0, "{name}");
+    }
+}
+
+#[test]
+fn what_nothing_refers_to_is_left_out() {
+    let scratch = tree(5);
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    stdout(&["pack", "--quiet", "-L", "a label", &src, &old]);
+    let mut bytes = fs::read(&old).unwrap();
+    let len = bytes.len();
+    bytes.extend(text(9, 1 << 20));
+    fs::write(&old, bytes).unwrap();
+    let output = run(&["compact", &old, &new]);
+    assert!(stderr(&output).contains("moved as stored: "), "{}", stderr(&output));
+    let found = fs::metadata(&new).unwrap().len() as usize;
+    assert!(found <= len + len / 100, "{len} {found}");
+    assert_eq!(open(&new).superblock().volume_name, open(&old).superblock().volume_name);
+    stdout(&["diff", &old, &new]);
+}
+
+#[test]
+fn plain_lists_are_whole_files() {
+    let scratch = tree(6);
+    let [src, old, new, list] = ["src", "old.erofs", "new.erofs", "list"].map(|name| scratch.path(name));
+    stdout(&["pack", "--quiet", &src, &old]);
+    fs::write(&list, "some/file-001\nlarge\ngone\nfile-003\n").unwrap();
+    let output = run(&["relayout", "--json", "--order", &list, &old, &new]);
+    assert!(stderr(&output).contains("1 paths of --order are not in the image: gone"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("what comes first: "), "{}", stderr(&output));
+    let told = json(&output.stdout);
+    let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
+    let image = open(&new);
+    let hot: Vec<_> = ["some/file-001", "large", "file-003"]
+        .iter()
+        .flat_map(|path| places(&image, &inode(&image, path), 0..u64::MAX))
+        .collect();
+    assert!(hot.len() > 5 && hot.iter().all(|place| zone.start <= place.start && place.end <= zone.end), "{hot:?}");
+}
+
+#[test]
+fn hot_files_are_stored_plain_within_their_budget() {
+    let scratch = tree(7);
+    let [src, old, new, list] = ["src", "old.erofs", "new.erofs", "list"].map(|name| scratch.path(name));
+    stdout(&["pack", "--quiet", &src, &old]);
+    fs::write(&list, LIST).unwrap();
+    let (old_len, layout) = (fs::metadata(&old).unwrap().len(), ["relayout", "--order", &list]);
+    let plain = |way: &str, budget: &str| {
+        make(&scratch, &[&layout[..], &["--hot-as", way, "--hot-budget", budget]].concat(), [&old, "new.erofs"]);
+        fs::metadata(&new).unwrap().len().saturating_sub(old_len)
+    };
+    assert!(plain("none", "10M") > 1_000_000);
+    let image = open(&new);
+    for path in ["large", "some/where/deep/file-062", "file-006"] {
+        let is_plain = |kind: &ExtentKind| matches!(kind, ExtentKind::Raw { .. } | ExtentKind::Meta { .. });
+        assert!(image.extents(&inode(&image, path)).all(|extent| is_plain(&extent.unwrap().kind)), "{path}");
+    }
+    // `large` does not fit, what comes behind it does.
+    let extra = plain("none", "400k");
+    assert!((100_000..=420_000).contains(&extra), "{extra}");
+    let image = open(&new);
+    assert!(
+        image.extents(&inode(&image, "large")).any(|extent| matches!(extent.unwrap().kind, ExtentKind::Encoded { .. }))
+    );
+    assert!(plain("none", "0") < 40_000);
+    let extra = plain("lz4", "10M");
+    let image = open(&new);
+    let lz4 = image.extents(&inode(&image, "large")).any(|extent| {
+        matches!(extent.unwrap().kind, ExtentKind::Encoded { algorithm: kiln_format::Algorithm::Lz4, .. })
+    });
+    assert!(lz4 && extra > 10_000, "{extra}");
+    // A fresh build has the same choice.
+    let pack = |more: &[&str]| {
+        let output = run(&[&["pack", "--force", "--order", &list, &src, &new], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&["check", &new]);
+        stdout(&["diff", &old, &new]);
+        (fs::metadata(&new).unwrap().len(), stderr(&output))
+    };
+    let (same, _) = pack(&[]);
+    let (plain, said) = pack(&["--hot-as", "none", "--hot-budget", "10M"]);
+    assert!(plain > same + 1_000_000 && said.contains("hot files stored as they are: "), "{same} {plain} {said}");
+    let (some, said) = pack(&["--hot-as", "none", "--hot-budget", "400k"]);
+    assert!(some > same && some < same + 450_000 && said.contains("no budget was left for "), "{same} {some} {said}");
+}
+
+#[test]
+fn builds_put_what_comes_first_in_one_stretch_too() {
+    for (seed, options) in (10..).zip(OPTIONS) {
+        let scratch = tree(seed);
+        let [src, image, list] = ["src", "image.erofs", "list"].map(|name| scratch.path(name));
+        fs::write(&list, LIST).unwrap();
+        let told = json(&stdout(&[&["pack", "--quiet", "--json", "--order", &list, &src, &image], options].concat()));
+        let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
+        stdout(&["diff", &src, &image]);
+        stdout(&["check", &image]);
+        match Mount::by_kernel(Path::new(&image)) {
+            Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &src])),
+            Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
+        }
+        let image = open(&image);
+        for path in HotList::parse(LIST.as_bytes(), "list").unwrap().files() {
+            let found = places(&image, &inode(&image, std::str::from_utf8(path).unwrap()), 0..u64::MAX);
+            // Ends that are packed follow what they are the ends of, in the packed inode.
+            let found = if options.contains(&"tails") { &found[..found.len().saturating_sub(1)] } else { &found[..] };
+            assert!(
+                found.iter().all(|place| zone.start <= place.start && place.end <= zone.end),
+                "{options:?}: {found:?} {zone:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let scratch = tree(8);
+    let [src, old, new, list, link] = ["src", "old.erofs", "new.erofs", "list", "link"].map(|name| scratch.path(name));
+    stdout(&["pack", "--quiet", &src, &old]);
+    let before = fs::read(&old).unwrap();
+    fs::write(&list, LIST).unwrap();
+    symlink(&old, &link).unwrap();
+    for command in ["relayout", "compact"] {
+        fails(&[command, &old, &old], 1, "exists already");
+        fails(&[command, "--force", &old, &old], 2, "this is what is to be written");
+        fails(&[command, "--force", &old, &link], 2, "this is what is to be written");
+        fails(&[command, &golden("blobdev.erofs"), &new], 1, "1 extra devices");
+        fails(&[command, &scratch.path("nothing"), &new], 1, "nothing");
+        fails(&[command, &scratch.path("src/large"), &new], 1, "large");
+        fails(&[command, "--json", &old, "-"], 2, "standard output");
+    }
+    fails(&["relayout", "--order", "shuffle", &old, &new], 2, "--order shuffle");
+    fails(&["relayout", "--order", &scratch.path("gone"), &old, &new], 1, "gone: cannot read");
+    fails(&["relayout", "--hot-as", "none", &old, &new], 2, "--order");
+    fails(&["relayout", "--hot-as", "zip", "--order", &list, &old, &new], 2, "use lz4, none or same");
+    fs::write(&list, "#kiln-hotlist 1\n0+0\t1\t../x\n").unwrap();
+    fails(&["relayout", "--order", &list, &old, &new], 2, "list, line 2: path `../x`");
+    fs::write(&list, "#kiln-hotlist 9\n").unwrap();
+    fails(&["relayout", "--order", &list, &old, &new], 2, "this kiln reads version 1");
+    // An image that is cut off within its data: nothing appears.
+    let mut cut = before.clone();
+    cut.truncate(before.len() / 2);
+    fs::write(scratch.path("cut.erofs"), cut).unwrap();
+    fails(&["compact", &scratch.path("cut.erofs"), &new], 1, "cut.erofs");
+    assert!(fs::read(&old).unwrap() == before && fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(!Path::new(&new).exists());
+}
