@@ -207,7 +207,7 @@ impl<'a> Rules<'a> {
         kept.retain(|idx, how| {
             span(how, &files[*idx as usize]).is_none_or(|(off, len)| {
                 let range = overlapping(list, off, len);
-                let covered = list[range.clone()].iter().map(|extent| u64::from(extent.llen)).sum::<u64>();
+                let covered = list[range.clone()].iter().map(|extent| overlap(extent, off, len)).sum::<u64>();
                 covered >= len && range.into_iter().all(|idx| stay[idx])
             })
         });
@@ -251,15 +251,18 @@ pub(super) fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> std::ops::
     first..end.max(first)
 }
 
+/// How many of `len` bytes from `off` on an extent has.
+fn overlap(extent: &KeptExtent, off: u64, len: u64) -> u64 {
+    extent.end().min(off.saturating_add(len)).saturating_sub(extent.la.max(off))
+}
+
 /// How many bytes of each extent files have, those that share some counted for each.
 fn used(list: &[KeptExtent], kept: &HashMap<u32, Kept>, files: &[FilePlan]) -> Vec<u64> {
     let mut used = vec![0_u64; list.len()];
     for (idx, how) in kept {
         let Some((off, len)) = span(how, &files[*idx as usize]) else { continue };
         for at in overlapping(list, off, len) {
-            let extent = &list[at];
-            let part = extent.end().min(off.saturating_add(len)).saturating_sub(extent.la.max(off));
-            used[at] = used[at].saturating_add(part);
+            used[at] = used[at].saturating_add(overlap(&list[at], off, len));
         }
     }
     used
@@ -289,6 +292,13 @@ mod tests {
             assert_eq!(packed.moved(off), moved, "{off}");
         }
         assert_eq!((KeptPacked::default().len(), KeptPacked::default().moved(0)), (0, None));
+    }
+
+    #[test]
+    fn what_an_extent_has_of_a_range() {
+        for (off, len, found) in [(0, 100, 0), (90, 20, 10), (100, 50, 50), (120, 5, 5), (140, 50, 10), (150, 9, 0)] {
+            assert_eq!(overlap(&extent(100, 50), off, len), found, "{off} {len}");
+        }
     }
 
     #[test]
