@@ -15,6 +15,7 @@ pub mod device;
 pub mod dirent;
 pub mod error;
 pub mod feature;
+pub mod generation;
 pub mod inode;
 pub mod superblock;
 pub mod xattr;

@@ -434,6 +434,26 @@ impl Superblock {
     }
 }
 
+/// Let the superblock at the beginning of `head` count so many blocks. All else in it stays as it is, the checksum too.
+///
+/// # Errors
+/// A head that is too short; a number that the form of this superblock cannot hold.
+pub fn set_blocks(head: &mut [u8], blocks: u64) -> Result<(), FormatError> {
+    let does_not_fit = || FormatError::does_not_fit(RECORD, "blocks_lo", blocks);
+    let place = head.get_mut(..BASE_LEN).ok_or_else(does_not_fit)?;
+    let mut bytes = [0; size_of::<RawSuperblock>()];
+    bytes[..BASE_LEN].copy_from_slice(place);
+    let mut raw = RawSuperblock::read_from_bytes(&bytes).expect("exact length");
+    let has_hi = raw.feature_incompat.get() & Incompat::ADDR_48BIT.bits() != 0 && raw.rootnid_8b.get() != 0;
+    let hi = u16::try_from(blocks >> 32).ok().filter(|hi| has_hi || *hi == 0).ok_or_else(does_not_fit)?;
+    raw.blocks_lo = (blocks as u32).into();
+    if has_hi {
+        raw.rootnid_2b = hi.into();
+    }
+    place.copy_from_slice(&raw.as_bytes()[..BASE_LEN]);
+    Ok(())
+}
+
 /// Bytes of the image, from [`SUPERBLOCK_OFF`] on, that the checksum covers.
 pub fn checksum_len(block_bits: BlockBits) -> usize {
     let len = block_bits.len();

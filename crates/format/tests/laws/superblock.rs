@@ -1,7 +1,7 @@
 //! The superblock.
 
 use crate::{any_u16, any_u32, any_u64, block_bits, config};
-use kiln_format::superblock::{BASE_LEN, ComprInfo, MAGIC, Superblock};
+use kiln_format::superblock::{BASE_LEN, ComprInfo, MAGIC, Superblock, set_blocks};
 use kiln_format::{Blkaddr, Compat, Incompat, Nid};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -123,5 +123,21 @@ proptest! {
             _ => (sb.incompat, sb.root_nid.0) = (sb.incompat - Incompat::ADDR_48BIT, over + 0x1_0000),
         }
         prop_assert!(sb.encode().is_err());
+    }
+
+    #[test]
+    fn only_the_count_of_blocks_is_set(sb in fitting_superblock(), blocks in any_u64()) {
+        let before = sb.encode().unwrap();
+        let mut after = before.clone();
+        match set_blocks(&mut after, blocks) {
+            Ok(()) => {
+                let expected = Superblock { blocks, ..Superblock::decode(&before).unwrap() };
+                prop_assert_eq!(Superblock::decode(&after).unwrap(), expected);
+            }
+            Err(_) => {
+                prop_assert!(blocks >> 32 != 0);
+                prop_assert_eq!(after, before);
+            }
+        }
     }
 }
