@@ -61,6 +61,14 @@ pub enum ReadError {
         /// What the image calls them: text, often a digest or a path, or nothing.
         tags: Vec<Vec<u8>>,
     },
+    /// The image does not have such a generation.
+    #[error("no generation {number}: the image has generations 0 to {last} (kiln generations lists them)")]
+    NoGeneration {
+        /// What was asked for.
+        number: u32,
+        /// The highest number.
+        last: u32,
+    },
     /// The path does not exist in the image.
     #[error("{}: no such file or directory", path.escape_ascii())]
     NotFound {
@@ -226,9 +234,10 @@ impl ReadError {
             ReadError::NotFound { .. } => Errno::NOENT,
             ReadError::NotADirectory { .. } => Errno::NOTDIR,
             ReadError::IsADirectory { .. } => Errno::ISDIR,
-            ReadError::NotASymlink { .. } | ReadError::NoContents { .. } | ReadError::DeviceCount { .. } => {
-                Errno::INVAL
-            }
+            ReadError::NotASymlink { .. }
+            | ReadError::NoContents { .. }
+            | ReadError::NoGeneration { .. }
+            | ReadError::DeviceCount { .. } => Errno::INVAL,
             ReadError::TooManySymlinks { .. } => Errno::LOOP,
         };
         errno.raw_os_error()

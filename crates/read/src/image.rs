@@ -3,6 +3,7 @@
 use crate::cache::fork_local::ForkLocal;
 use crate::cache::state::ImageState;
 use crate::error::ReadError;
+use crate::metadata::generations;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
 use crate::metadata::superblock::{HEAD_LEN, has_composefs_header, read_compr_cfgs, read_head, verify_checksum};
@@ -95,7 +96,12 @@ impl Image {
         options: &ImageOptions,
     ) -> Result<Image, ReadError> {
         let counters = Arc::<Counters>::default();
-        let mut all = Devices::primary(image_in(primary, options.offset)?, counters.clone())?;
+        let primary = image_in(primary, options.offset)?;
+        let primary = match options.generation {
+            Some(number) => generations::as_of(primary, number)?,
+            None => primary,
+        };
+        let mut all = Devices::primary(primary, counters.clone())?;
         let head = read_head(&all, HEAD_LEN)?;
         let sb = Superblock::decode(&head)?;
         if options.verify_checksum {

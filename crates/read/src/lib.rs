@@ -93,6 +93,7 @@ pub use kiln_parallel::Threads;
 pub use map::extent::{Extent, ExtentKind};
 pub use map::extents::Extents;
 pub use metadata::composefs::ComposefsObject;
+pub use metadata::generations::{Generation, generations};
 pub use metadata::inode::Inode;
 pub use metadata::space::MetadataSpace;
 pub use metadata::xattr::Xattr;

@@ -1,6 +1,7 @@
 //! Metadata: what is cached of it, inodes, extended attributes.
 
 pub(crate) mod composefs;
+pub(crate) mod generations;
 pub(crate) mod inode;
 pub(crate) mod inode_table;
 pub(crate) mod long_prefixes;

@@ -23,6 +23,8 @@ pub struct ImageOptions {
     /// Where the image begins in its primary source, in bytes. All other addresses, those of errors too, are counted
     /// from there.
     pub offset: u64,
+    /// Which of the trees of an image that was updated in place is read, see [`generations`](crate::generations); `None`: the last one.
+    pub generation: Option<u32>,
     /// How the image reads beyond what it is asked for.
     pub policy: ReadPolicy,
 }
@@ -30,7 +32,13 @@ pub struct ImageOptions {
 impl Default for ImageOptions {
     /// 64 MiB of cache, checksum verified, the source is all image, read by programs.
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, verify_checksum: true, offset: 0, policy: ReadPolicy::default() }
+        Self {
+            cache_bytes: 64 << 20,
+            verify_checksum: true,
+            offset: 0,
+            generation: None,
+            policy: ReadPolicy::default(),
+        }
     }
 }
 
@@ -48,6 +56,11 @@ impl ImageOptions {
     /// The same options for an image that begins at this byte of its primary source.
     pub fn with_offset(self, offset: u64) -> Self {
         Self { offset, ..self }
+    }
+
+    /// The same options for an older tree of an image that was updated in place.
+    pub fn with_generation(self, generation: Option<u32>) -> Self {
+        Self { generation, ..self }
     }
 
     /// The same options with this policy.

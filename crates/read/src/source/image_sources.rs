@@ -19,6 +19,7 @@ pub struct ImageSources {
     primary: Place,
     devices: Vec<Place>,
     offset: u64,
+    generation: Option<u32>,
 }
 
 /// Where the bytes of one device are.
@@ -31,14 +32,14 @@ enum Place {
 impl ImageSources {
     /// An image in `primary`, without extra devices.
     pub fn new(primary: Arc<dyn ReadAt>) -> Self {
-        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0 }
+        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0, generation: None }
     }
 
     /// An image in a file or block device, and its extra devices: all of them in the order of its table, or none if they are part of
     /// the image.
     pub fn from_paths(image: &Path, devices: &[PathBuf]) -> Self {
         let devices = devices.iter().cloned().map(Place::Path).collect();
-        Self { primary: Place::Path(image.to_owned()), devices, offset: 0 }
+        Self { primary: Place::Path(image.to_owned()), devices, offset: 0, generation: None }
     }
 
     /// The same image with these extra devices: all of them in the order of its table.
@@ -51,6 +52,11 @@ impl ImageSources {
         Self { offset, ..self }
     }
 
+    /// The same sources with an older tree of an image that was updated in place, see [`ImageOptions::generation`].
+    pub fn with_generation(self, generation: Option<u32>) -> Self {
+        Self { generation, ..self }
+    }
+
     /// Open the image. Its offset is that of the sources, not [that of the options](ImageOptions::offset). If the policy has
     /// [latency](ReadPolicy::latency), the sources note it there.
     ///
@@ -58,11 +64,11 @@ impl ImageSources {
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file or a block device. An image that has
     /// a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let Self { primary, devices, offset } = self;
+        let Self { primary, devices, offset, generation } = self;
         let name = primary.name(offset);
         let source = |place: Place| place.open(&options.policy);
         let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
-        let options = options.clone().with_offset(offset);
+        let options = options.clone().with_offset(offset).with_generation(generation.or(options.generation));
         Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
             Some(name) => error.at_path(name),
             None => error,

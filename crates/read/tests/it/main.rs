@@ -6,6 +6,7 @@ mod check;
 mod common;
 mod digest;
 mod explain;
+mod generations;
 mod golden;
 mod handmade;
 mod hostile;
