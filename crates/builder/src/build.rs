@@ -16,9 +16,9 @@ use crate::pack::{self, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::summary::{self, Summary};
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Taking, Tree};
 use crate::write::special_inodes::SpecialInodes;
-use crate::write::superblock::Header;
+use crate::write::superblock::{Head, Header};
 use crate::write::{self, ImageParts};
 
 /// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
@@ -46,13 +46,28 @@ pub fn build_explained<'t, 'a>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>), BuildError> {
+    build_behind(tree, out.into(), options, control).map(|(summary, reasons, _)| (summary, reasons))
+}
+
+/// As [`build_explained`]. Where `out` says that an older image is there, the new one goes behind it: what the base of the tree stores stays in place
+/// ([`Taking::InPlace`]), new data and all metadata are appended. Nothing that is there is written to; it becomes the new image when the caller
+/// writes the head that is returned, with a checksum if options ask for one, to byte 1024.
+///
+/// # Errors
+/// As [`build`]; options that such an image cannot have.
+pub fn build_behind<'t>(
+    tree: &'t Tree,
+    out: Out<'_>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
     options.check()?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
-    let Built { summary, inodes, plan, data } =
-        run(out.into(), &clock, Context { tree, options, control, ledger: &ledger })?;
+    let Built { summary, inodes, plan, data, head } =
+        run(out, &clock, Context { tree, options, control, ledger: &ledger })?;
     let ClosedLedger { skipped, changed } = ledger.close(|node| is_stored(&plan, &data, node));
     let summary = Summary { phases: clock.phases(), skipped, changed, ..summary };
-    Ok((summary, Reasons::new(tree, inodes, plan, data, options)))
+    Ok((summary, Reasons::new(tree, inodes, plan, data, options), head))
 }
 
 /// An image that was written, and the values that it was made of.
@@ -65,6 +80,8 @@ pub(crate) struct Built {
     pub plan: Plan,
     /// Where data lies.
     pub data: StoredData,
+    /// Its superblock.
+    pub head: Head,
 }
 
 /// Build an image. If files turn out to have changed that share data, build it again without sharing theirs.
@@ -96,8 +113,17 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
     let (placed, stored) = (context.tree.devices().len(), usize::from(out.blob.is_some()));
-    let kept = context.tree.base().map(|base| base.facts().cfgs).unwrap_or_default();
-    let header = Header::new(placed + stored, kept, options)?;
+    let base = context.tree.base();
+    let taking = base.as_ref().map(|base| base.facts().taking).unwrap_or_default();
+    let header = match out.behind {
+        Some(behind) => Header::behind(behind, placed + stored, options)?,
+        None if taking == Taking::InPlace => {
+            return Err(BuildError::Internal(
+                "what stays in place is in no image to which this one is added".to_owned(),
+            ));
+        }
+        None => Header::new(placed + stored, base.map(|base| base.facts().cfgs).unwrap_or_default(), options)?,
+    };
     // The device that is written comes behind those that are there: it has the last number.
     let data = Appender::new(out, header.blocks, header.devices, options);
     let (stored, data) = pack::pack(&plan, sources, data, context)?;
@@ -110,7 +136,7 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     let written = write::write(parts, data, out, context)?;
     clock.finish("write");
     let summary = summary::summarize(&view, data_end, &written);
-    Ok(Built { summary, inodes, plan, data: stored })
+    Ok(Built { summary, inodes, plan, data: stored, head: written.head })
 }
 
 /// Whether a regular file is in the image.

@@ -139,6 +139,23 @@ pub enum BuildError {
         /// What has changed.
         source: ContentError,
     },
+    /// Compression for whose configuration records an older image, behind which the new one goes, has no room.
+    #[error(
+        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), but only {max_len} are \
+         free in the image: use what it is compressed by already (without -z, -C and --preset), or pack a new image"
+    )]
+    RecordsRoom {
+        /// Bytes of the records.
+        len: u64,
+        /// Bytes for which there is room.
+        max_len: u64,
+    },
+    /// What images behind older ones do not have.
+    #[error("{what}: not in an image that is updated in place; pack a new image")]
+    Behind {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// Compression failed (out of memory, as a rule).
     #[error("{0}")]
     Codec(#[from] CodecError),

@@ -27,7 +27,7 @@ mod summary;
 pub mod tree;
 mod write;
 
-pub use build::{build, build_explained};
+pub use build::{build, build_behind, build_explained};
 pub use context::clock::{Phase, PhaseClock};
 pub use context::progress::{Control, Progress};
 pub use error::{BuildError, InputProblem, Skipped};
@@ -50,7 +50,8 @@ pub use output::memory::MemoryOutput;
 pub use output::place::Place;
 pub use output::spool::{CopyError, Spool};
 pub use output::unfinished::remove_unfinished;
-pub use output::{Blob, Out, Output};
+pub use output::{Behind, Blob, Out, Output};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use summary::{CompressionUse, Summary};
 pub use tree::Tree;
+pub use write::superblock::Head;

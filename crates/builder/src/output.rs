@@ -114,6 +114,21 @@ pub struct Out<'a> {
     pub offset: u64,
     /// Where the data of files in chunks goes, if not into the image.
     pub blob: Option<Blob<'a>>,
+    /// The older image that is there, if the new one goes behind it, see [`build_behind`](crate::build_behind).
+    pub behind: Option<Behind<'a>>,
+}
+
+/// Where an image goes that is appended to an older one, whose stored data it shares.
+#[derive(Clone, Copy)]
+pub struct Behind<'a> {
+    /// Byte of the image where what is new begins: whole blocks behind all that is there.
+    pub start: u64,
+    /// What the last bytes of the last block become.
+    pub end: &'a dyn Fn(u64) -> Vec<u8>,
+    /// Bytes of `end`, whatever it is given: less than a block.
+    pub end_len: usize,
+    /// Bytes behind the superblock's record that configuration records may take, at most.
+    pub records_max_len: u64,
 }
 
 /// An output that holds chunks of an image: its extra device.
@@ -128,7 +143,7 @@ pub struct Blob<'a> {
 impl<'a, O: Output> From<&'a O> for Out<'a> {
     /// An image that begins where the output does.
     fn from(image: &'a O) -> Self {
-        Self { image, offset: 0, blob: None }
+        Self { image, offset: 0, blob: None, behind: None }
     }
 }
 
@@ -138,7 +153,7 @@ impl Out<'_> {
     /// # Errors
     /// Those of the outputs.
     pub(crate) fn clear(&self) -> Result<(), BuildError> {
-        self.set_len(0)?;
+        self.set_len(self.behind.map_or(0, |behind| behind.start))?;
         let cleared = self.blob.map_or(Ok(()), |blob| blob.file.set_len(0));
         cleared.map_err(|source| BuildError::Write { action: "empty the extra device", source })
     }

@@ -131,7 +131,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,
-        uuid: written.uuid,
+        uuid: written.head.superblock.uuid,
         ..Summary::default()
     };
     if let Some(parts) = &view.plan.parts {

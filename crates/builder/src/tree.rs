@@ -19,7 +19,7 @@ pub use builder::{Builder, Implied};
 pub use content::{Content, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, TreeError, TreeProblem};
-pub use kept::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
+pub use kept::{Base, BaseFacts, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 

@@ -16,11 +16,11 @@ use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, zone_first_nid};
-use crate::output::Out;
+use crate::output::{Behind, Out};
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
 use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
-use crate::write::superblock::{Header, HeaderRecords, SpecialNids};
+use crate::write::superblock::{Head, Header, HeaderRecords, SpecialNids};
 
 /// What was written.
 pub(crate) struct Written {
@@ -34,8 +34,8 @@ pub(crate) struct Written {
     pub special_inodes: u64,
     /// Features of the image.
     pub features: Vec<Feature>,
-    /// Its UUID.
-    pub uuid: [u8; 16],
+    /// Its superblock.
+    pub head: Head,
 }
 
 /// What is in an image beside the data that is written already.
@@ -82,9 +82,14 @@ pub(crate) fn write(
     let metabox = special_inodes.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
     let special = SpecialNids { packed, metabox };
     let inos = writer.serial;
+    if let Some(behind) = out.behind {
+        zone.end_with(behind, view.block_bits.len())?;
+    }
     zone.fill_to(view.block_bits.len())?;
     let metadata_end = zone.start + zone.len;
-    let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(options.image_align));
+    // Behind an older image, the end that readers look for is that of the last block.
+    let image_align = if out.behind.is_some() { 1 } else { options.image_align };
+    let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(image_align));
     if blocks >= Blkaddr::HOLE32.0 {
         return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
     }
@@ -98,15 +103,15 @@ pub(crate) fn write(
         ..header.superblock(view, layout, special, &compression)?
     };
     let slots = slots(Blkaddr(blocks), view, out);
-    let superblock = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, options)?;
+    let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, options)?;
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,
         header_blocks: header.blocks,
         metadata_end,
         special_inodes: [special.packed, special.metabox].iter().flatten().count() as u64,
-        features: superblock.features(),
-        uuid: superblock.uuid,
+        features: head.superblock.features(),
+        head,
     })
 }
 
@@ -146,6 +151,14 @@ impl ZoneWriter<'_> {
     /// Zeros up to a multiple of `unit`.
     fn fill_to(&mut self, unit: u64) -> Result<(), BuildError> {
         self.put(&vec![0; (self.len.next_multiple_of(unit) - self.len) as usize])
+    }
+
+    /// What the last block of an image behind an older one ends with.
+    fn end_with(&mut self, behind: Behind<'_>, block_len: u64) -> Result<(), BuildError> {
+        let end = (self.len + behind.end_len as u64).next_multiple_of(block_len);
+        let bytes = (behind.end)(self.start + end);
+        self.put(&vec![0; (end - self.len) as usize - bytes.len()])?;
+        self.put(&bytes)
     }
 
     /// An inode at the next slot. Its nid, if the zone begins with `first`.

@@ -203,7 +203,7 @@ impl Args {
     fn to_spool(&self, signals: &Signals) -> Result<Spool, Failure> {
         let spool = Spool::create(&spool_dir(self.spool.as_deref()))?;
         let wanted = Built { image: spool.dir(), preset: Preset::Plain, scratch_dir: spool.dir(), outputs: &[] };
-        let out = Out { image: spool.file(), offset: 0, blob: None };
+        let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
         match self.build(&wanted, out, signals, &|_| {}) {
             Ok(_) => Ok(spool),
             Err(Failure::Build { source: BuildError::Write { source, .. }, .. }) => Err(spool_failure(&spool, source)),

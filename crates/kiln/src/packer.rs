@@ -257,7 +257,7 @@ impl Packer {
     pub fn pack_to(&self, source: impl AsRef<Path>, output: &dyn Output) -> Result<Packed, Error> {
         let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.build_options()? };
         let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
-        self.pack_into(&*source, Out { image: output, offset: 0, blob: None }, &[], options)
+        self.pack_into(&*source, Out { image: output, offset: 0, blob: None, behind: None }, &[], options)
     }
 
     fn options_of(&self, preset: Preset) -> Result<BuildOptions, OptionError> {

@@ -17,7 +17,7 @@ pub(super) fn build(has_blob: bool, context: Context<'_>) -> Result<(Built, Vec<
     let (image, blob) = (file()?, has_blob.then(file).transpose()?);
     let blob = blob.as_ref().map(|file| Blob { file, tag: [0; 64] });
     let clock = PhaseClock::start();
-    let built = build::run(Out { image: &image, offset: 0, blob }, &clock, context)?;
+    let built = build::run(Out { image: &image, offset: 0, blob, behind: None }, &clock, context)?;
     Ok((built, clock.phases()))
 }
 

@@ -139,9 +139,9 @@ impl Packing<'_, '_> {
         let bits = self.block_bits;
         let nothing = || BuildError::Internal("there is no base".to_owned());
         let copier = self.copier.as_mut().ok_or_else(nothing)?;
-        let before = copier.copied;
+        let before = (copier.copied, copier.kept);
         let to = copier.place((pa, len), self.data.device(Destination::Image), bits)?;
-        if copier.copied > before {
+        if (copier.copied, copier.kept) != before {
             self.data.digest.update(&[pa.to_le_bytes(), len.to_le_bytes()].concat());
         }
         Ok(to)

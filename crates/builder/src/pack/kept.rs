@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::BuildError;
 use crate::output;
 use crate::pack::device::Device;
-use crate::tree::Base;
+use crate::tree::{Base, Taking};
 
 /// Bytes that are copied through memory at a time, where the system does not copy by itself.
 const COPY_LEN: usize = 1 << 20;
@@ -51,16 +51,18 @@ pub(super) struct KeptCopier {
     keeps_places: bool,
     /// Bytes of all runs.
     pub copied: u64,
+    /// Bytes that stay where they are.
+    pub kept: u64,
 }
 
 impl KeptCopier {
     pub(super) fn new(base: Arc<dyn Base>) -> Self {
         let keeps_places = base.facts().cfgs.deflate_windowbits.is_some();
-        Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0 }
+        Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0, kept: 0 }
     }
 
     /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others. What begins a block in the
-    /// base does so in the image.
+    /// base does so in the image. If the image goes behind the base, they are where they are there.
     ///
     /// # Errors
     /// Bytes behind the end of the base, or more than it has; those of the device.
@@ -75,7 +77,15 @@ impl KeptCopier {
         {
             return Ok(run.to + (pa - run.from));
         }
-        let base_len = self.base.facts().len;
+        let facts = self.base.facts();
+        let base_len = facts.len;
+        if facts.taking == Taking::InPlace {
+            self.kept = self.kept.saturating_add(len);
+            return match pa.checked_add(len).is_some_and(|end| end <= base_len) {
+                true => Ok(pa),
+                false => Err(BuildError::BaseRange { pa, len, base_len }),
+            };
+        }
         self.copied = self.copied.saturating_add(len);
         if pa.checked_add(len).is_none_or(|end| end > base_len) || self.copied > base_len {
             return Err(BuildError::BaseRange { pa, len, base_len });
@@ -188,13 +198,13 @@ mod tests {
     }
 
     fn copier(len: usize) -> KeptCopier {
-        copier_of(len, Default::default())
+        copier_of(len, Taking::Copied, ComprCfgs::default())
     }
 
-    fn copier_of(len: usize, cfgs: ComprCfgs) -> KeptCopier {
+    fn copier_of(len: usize, taking: Taking, cfgs: ComprCfgs) -> KeptCopier {
         let bytes: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
         let (identity, packed) = (Vec::new(), KeptExtents::default());
-        let facts = BaseFacts { identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
+        let facts = BaseFacts { taking, identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
         KeptCopier::new(Arc::new(Bytes(bytes, facts)))
     }
 
@@ -203,7 +213,7 @@ mod tests {
         let output = MemoryOutput::default();
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 512), bits, 4096);
-        let mut copier = copier_of(100_000, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
+        let mut copier = copier_of(100_000, Taking::Copied, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
         let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
         assert_eq!(place(8192, 4096, &mut device), 4096);
         assert_eq!(place(12288, 100, &mut device), 8192, "goes on");
@@ -238,6 +248,20 @@ mod tests {
             output::read_exact_at(&output, &mut found[..len], to).unwrap();
             assert!((pa..pa + len).map(|at| (at / 7) as u8).eq(found[..len].iter().copied()), "{pa}");
         }
+    }
+
+    #[test]
+    fn what_stays_in_place_is_not_copied() {
+        let output = MemoryOutput::default();
+        let bits = BlockBits::DEFAULT;
+        let mut device = Device::new(0, (&output, 0), bits, 102_400);
+        let mut copier = copier_of(100_000, Taking::InPlace, ComprCfgs::default());
+        for (pa, len) in [(8192, 4096), (99_000, 1000), (8192, 4096)] {
+            assert_eq!(copier.place((pa, len), &mut device, bits).unwrap(), pa);
+        }
+        copier.flush(&device).unwrap();
+        assert_eq!((copier.copied, copier.kept, device.end), (0, 9192, 102_400));
+        assert!(matches!(copier.place((99_000, 1001), &mut device, bits), Err(BuildError::BaseRange { .. })));
     }
 
     #[test]

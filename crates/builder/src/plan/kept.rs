@@ -13,7 +13,7 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
-use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents};
+use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents, Taking};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
 const USED_SHARE: u64 = 4;
@@ -200,7 +200,12 @@ impl<'a> Rules<'a> {
             let llen = u64::from(extent.llen);
             // What follows it may begin anywhere, but not in the same lcluster.
             let fits = self.options.encoded_extents || llen >= block_len && self.fits_alone(extent);
-            fits && used.saturating_mul(USED_SHARE) >= llen
+            // What stays where it is costs nothing.
+            let pays = match self.facts.taking {
+                Taking::Copied => used.saturating_mul(USED_SHARE) >= llen,
+                Taking::InPlace => used > 0,
+            };
+            fits && pays
         };
         let used = used(list, kept, files);
         let stay: Vec<bool> = list.iter().zip(used).map(|(extent, used)| stays(extent, used)).collect();

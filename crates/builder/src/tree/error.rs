@@ -51,6 +51,12 @@ pub enum TreeProblem {
     /// An entry that names nothing.
     #[error("names a node that does not exist")]
     NoSuchNode,
+    /// A path that leads to nothing, where something must be.
+    #[error("nothing is there")]
+    NothingThere,
+    /// Something else where a regular file must be.
+    #[error("not a regular file")]
+    NotAFile,
     /// A directory that has two names, or is in itself.
     #[error("a second name of a directory")]
     SecondNameOfDirectory,

@@ -66,9 +66,21 @@ impl KeptExtent {
     }
 }
 
+/// What becomes of stored data that is taken over from a base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Taking {
+    /// It is copied: the new image does not need the base.
+    #[default]
+    Copied,
+    /// It stays where it is: the new image is appended to the base.
+    InPlace,
+}
+
 /// What is known of a base as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFacts {
+    /// What becomes of the data.
+    pub taking: Taking,
     /// What tells it from other images. The UUID of the new image depends on it, and on what is taken over.
     pub identity: Vec<u8>,
     /// Length in bytes.

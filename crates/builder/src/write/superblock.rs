@@ -14,7 +14,7 @@ use crate::inodes::xattr::Prefixes;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::BuildOptions;
-use crate::output::Out;
+use crate::output::{Behind, Out};
 use crate::pack::Stored;
 use crate::tree::NodeId;
 
@@ -51,11 +51,58 @@ pub(crate) struct Header {
     prefixes: Prefixes,
     /// Byte of their table.
     prefixes_off: u64,
-    /// Length in blocks.
+    /// Blocks before the first data block.
     pub blocks: u64,
 }
 
+/// Superblock and configuration records, as they are to lie from byte 1024 on.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The superblock, with its UUID. If the image goes behind an older one, its checksum is still to be computed.
+    pub superblock: Superblock,
+    /// The configuration records behind it.
+    pub records: Vec<u8>,
+}
+
+impl Head {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// As [`Superblock::encode`].
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        Ok([self.superblock.encode()?, self.records.clone()].concat())
+    }
+}
+
 impl Header {
+    /// The header of an image behind an older one, whose superblock it takes over later: of its parts, only the table of prefixes has a place of
+    /// its own, in front of the data.
+    ///
+    /// # Errors
+    /// Compression whose configuration records have no room in the older image; what lies elsewhere in such an image.
+    pub(crate) fn behind(behind: Behind<'_>, devices: usize, options: &BuildOptions) -> Result<Self, BuildError> {
+        let own = options.compression.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), options));
+        let is_big = options.compression.is_some_and(|spec| options.pcluster_blocks(spec) > 1);
+        let needs_records = is_big || options.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
+        if needs_records {
+            check_room(&own, behind.records_max_len)?;
+        }
+        if devices > 0 || options.metabox.is_some() {
+            let what = if devices > 0 { "extra devices" } else { "compressed metadata" };
+            return Err(BuildError::Behind { what });
+        }
+        let prefixes = Prefixes::new(options)?;
+        let blocks = options.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
+        Ok(Self {
+            record_len: BASE_LEN as u64,
+            devices: 0,
+            devt_off: None,
+            prefixes,
+            prefixes_off: behind.start,
+            blocks,
+        })
+    }
+
     /// The header of an image with so many extra devices, and perhaps with what another one has compressed so.
     ///
     /// # Errors
@@ -131,7 +178,8 @@ impl Header {
         })
     }
 
-    /// Write all of it, the superblock with UUID and checksum, which is returned.
+    /// Write all of it, the superblock with UUID and checksum, which is returned. Behind an older image, superblock and configuration records are
+    /// not written, but only returned.
     ///
     /// # Errors
     /// An output that cannot be written; features that the chosen kernel does not have.
@@ -141,7 +189,7 @@ impl Header {
         mut digest: blake3::Hasher,
         out: Out<'_>,
         options: &BuildOptions,
-    ) -> Result<Superblock, BuildError> {
+    ) -> Result<Head, BuildError> {
         let HeaderRecords { mut superblock, compression, slots } = records;
         if let Some(kernel) = options.kernel
             && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
@@ -154,12 +202,21 @@ impl Header {
         digest.update(slots.as_bytes());
         digest.update(&table);
         superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
+        let records = match superblock.compr_info {
+            ComprInfo::AvailableAlgs(_) => compression.encode()?,
+            ComprInfo::Lz4MaxDistance(_) => Vec::new(),
+        };
+        if let Some(behind) = out.behind {
+            if !records.is_empty() {
+                check_room(&compression, behind.records_max_len)?;
+            }
+            out.write(&table, self.prefixes_off)?;
+            return Ok(Head { superblock, records });
+        }
         let block_bits = superblock.block_bits;
         let mut bytes = vec![0; (self.blocks * block_bits.len()) as usize];
         let mut put = |off: u64, piece: &[u8]| bytes[off as usize..][..piece.len()].copy_from_slice(piece);
-        if matches!(superblock.compr_info, ComprInfo::AvailableAlgs(_)) {
-            put(SUPERBLOCK_OFF + self.record_len, &compression.encode()?);
-        }
+        put(SUPERBLOCK_OFF + self.record_len, &records);
         if let Some(off) = self.devt_off {
             put(off, slots.as_bytes());
         }
@@ -172,8 +229,14 @@ impl Header {
             bytes[SUPERBLOCK_OFF as usize..][..record.len()].copy_from_slice(&record);
         }
         out.write(&bytes, 0)?;
-        Ok(superblock)
+        Ok(Head { superblock, records })
     }
+}
+
+/// Refuse configuration records that take more than `max_len` bytes.
+fn check_room(cfgs: &ComprCfgs, max_len: u64) -> Result<(), BuildError> {
+    let len = cfgs.encode()?.len() as u64;
+    if len <= max_len { Ok(()) } else { Err(BuildError::RecordsRoom { len, max_len }) }
 }
 
 /// Configuration records of the algorithms of `specs`. What suits the larger pclusters and windows suits the

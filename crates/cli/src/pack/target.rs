@@ -169,7 +169,7 @@ impl Target {
             Image::Spooled(spool, _) => (spool.file() as &dyn Output, 0),
         };
         let blob = self.blob.as_ref().map(|blob| Blob { file: &blob.file, tag: blob.tag });
-        Out { image, offset, blob }
+        Out { image, offset, blob, behind: None }
     }
 
     /// Where files may be put aside: there must be room for the image anyway.
