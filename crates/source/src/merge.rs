@@ -3,11 +3,13 @@
 pub(crate) mod contents;
 mod draft;
 mod draft_source;
+mod edited;
 mod increment;
 pub(crate) mod overlay;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;
+pub use edited::EditedImage;
 pub use increment::{IncrementBase, Stamps, Trust, increment};
 
 use kiln_builder::tree::{Builder, Metadata};

@@ -1,9 +1,11 @@
 //! Contents of several trees under one row of numbers.
 
 use kiln_builder::tree::{
-    Content, ContentError, ContentId, Contents, Device, Kind, Node, NodeId, PlacedRun, Tree, TreeError, TreeProblem,
+    Base, Content, ContentError, ContentId, Contents, Device, Kept, Kind, Node, NodeId, PlacedRun, Tree, TreeError,
+    TreeProblem,
 };
 use std::io;
+use std::sync::Arc;
 
 /// The contents of all parts. Those of each part have numbers of their own, behind those of the part before.
 #[derive(Default)]
@@ -97,5 +99,15 @@ impl Contents for MergedContents {
             run.device = device.map_err(|_| io::Error::other("more devices than an image can have"))?;
         }
         Ok(Some(runs))
+    }
+
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        self.parts.iter().find_map(|part| part.contents.base())
+    }
+
+    /// Of the part that has the base: the others are stored elsewhere.
+    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
+        let (part, id) = self.part(id);
+        if part.contents.base().is_some() { part.contents.kept(id, len) } else { Ok(None) }
     }
 }

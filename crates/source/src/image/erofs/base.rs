@@ -1,10 +1,10 @@
 //! An image as the base of an increment: what stored data is copied from.
 
-use kiln_builder::tree::{Base, BaseFacts, ContentError, KeptExtents};
-use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadError};
+use kiln_builder::tree::{Base, BaseFacts, ContentError, KeptExtents, Taking};
+use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,10 +20,13 @@ use crate::source::{Scan, ScanOptions, Source};
 /// An image of which another one takes over stored data.
 pub struct BaseImage {
     path: PathBuf,
-    file: File,
-    stamp: Stamp,
+    /// The file that it is, to copy from, and what it was when it was opened.
+    file: Option<(File, Stamp)>,
+    source: Arc<dyn ReadAt>,
     image: Image,
     facts: BaseFacts,
+    /// When the file was changed last, in seconds since 1970, if it is one.
+    changed_at: Option<i64>,
 }
 
 impl BaseImage {
@@ -37,7 +40,8 @@ impl BaseImage {
         let file = File::open(path).map_err(unreadable)?;
         let stamp = Stamp::of(&file).map_err(|error| unreadable(io::Error::other(error)))?;
         let source = FileSource::from_file(file.try_clone().map_err(unreadable)?).map_err(unreadable)?;
-        let image = Image::open(Arc::new(source), Vec::new(), &ImageOptions::default()).map_err(failed)?;
+        let source: Arc<dyn ReadAt> = Arc::new(source);
+        let image = Image::open(source.clone(), Vec::new(), &ImageOptions::default()).map_err(failed)?;
         let devices = image.superblock().extra_devices;
         if devices > 0 {
             let reason = format!(
@@ -46,8 +50,27 @@ impl BaseImage {
             );
             return Err(SourceError::Unsupported { path: path.to_owned(), reason });
         }
-        let facts = facts(&image).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file, stamp, image, facts })
+        let facts = facts(&image, Taking::Copied).map_err(failed)?;
+        let changed_at = changed_at(&file);
+        Ok(Self { path: path.to_owned(), file: Some((file, stamp)), source, image, facts, changed_at })
+    }
+
+    /// The image of `source`, which errors call `path`, as the base of an image that is appended to it: the last generation there, of which
+    /// `number` is the number. `changed_at`: when it was changed last, in seconds since 1970, if something tells.
+    ///
+    /// # Errors
+    /// What is no image, a damaged one.
+    pub fn in_place(
+        source: Arc<dyn ReadAt>,
+        number: u32,
+        path: &Path,
+        changed_at: Option<i64>,
+    ) -> Result<Self, SourceError> {
+        let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
+        let options = ImageOptions::default().with_generation(Some(number));
+        let image = Image::open(source.clone(), Vec::new(), &options).map_err(failed)?;
+        let facts = facts(&image, Taking::InPlace).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), file: None, source, image, facts, changed_at })
     }
 
     /// The image.
@@ -60,13 +83,20 @@ impl BaseImage {
         &self.facts.identity
     }
 
+    /// The extents of its packed inode, as far as they can be taken over.
+    pub fn packed(&self) -> &KeptExtents {
+        &self.facts.packed
+    }
+
     /// Its tree, all of it.
     ///
     /// # Errors
     /// As [`Source::scan`].
     pub(crate) fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         let (source, filter) = (ImageSource::new(self.image.clone(), &self.path), Filter::default());
-        source.scan(&ScanOptions { filter: &filter, keep_going: false, ..*options })
+        // An image that is appended to is what is being written, too.
+        let outputs = if self.facts.taking == Taking::InPlace { &[] } else { options.outputs };
+        source.scan(&ScanOptions { filter: &filter, keep_going: false, outputs, ..*options })
     }
 
     /// As [`BaseImage::scan`], with the nids of regular files, by content id.
@@ -74,7 +104,8 @@ impl BaseImage {
     /// # Errors
     /// As [`BaseImage::scan`].
     pub(super) fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
-        if FileId::of(&self.file).is_ok_and(|id| options.outputs.contains(&id)) {
+        let id = self.file.as_ref().and_then(|(file, _)| FileId::of(file).ok());
+        if id.is_some_and(|id| options.outputs.contains(&id)) {
             return Err(SourceError::IsOutput { path: self.path.clone() });
         }
         let named = Named { image: &self.image, path: &self.path, offset: 0 };
@@ -94,17 +125,23 @@ impl BaseImage {
 
     /// When the file was changed last, in seconds since 1970, if it is one.
     pub(crate) fn changed_at(&self) -> Option<i64> {
-        self.file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())
+        self.changed_at
     }
 }
 
-fn facts(image: &Image) -> Result<BaseFacts, ReadError> {
+/// When a file was changed last.
+fn changed_at(file: &File) -> Option<i64> {
+    file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())
+}
+
+fn facts(image: &Image, taking: Taking) -> Result<BaseFacts, ReadError> {
     let superblock = image.superblock();
     let packed = match superblock.packed_nid {
         Some(nid) => kept::extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
         None => None,
     };
     Ok(BaseFacts {
+        taking,
         // The UUID of kiln's images depends on all of their contents. Those of others are drawn anew for each.
         identity: [&superblock.uuid[..], &superblock.checksum.to_le_bytes(), &superblock.blocks.to_le_bytes()].concat(),
         len: image.source_len(),
@@ -120,14 +157,14 @@ impl Base for BaseImage {
     }
 
     fn file(&self) -> Option<&File> {
-        Some(&self.file)
+        self.file.as_ref().map(|(file, _)| file)
     }
 
     fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, pa)
+        self.source.read_exact_at(buf, pa)
     }
 
     fn verify_unchanged(&self) -> Result<(), ContentError> {
-        self.stamp.verify(&self.file)
+        self.file.as_ref().map_or(Ok(()), |(file, stamp)| stamp.verify(file))
     }
 }

@@ -1,0 +1,166 @@
+//! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
+
+use kiln_builder::tree::{
+    Base, Builder, Content, ContentError, ContentId, Contents, Device, Kept, Kind, Metadata, Node, NodeId, PlacedRun,
+    TreeError, TreeProblem,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Whiteouts;
+use super::contents::{MergedContents, content_count};
+use super::draft::Draft;
+use super::overlay::Overlay;
+use crate::error::SourceError;
+use crate::image::erofs::BaseImage;
+use crate::input::candidate::SourceOptions;
+use crate::source::{Scan, ScanOptions, Scanned, Source};
+
+/// An image with edits, as a source. Edits are done in this order: removals, additions, replacements.
+pub struct EditedImage {
+    base: Arc<BaseImage>,
+    removed: Vec<Vec<u8>>,
+    added: Vec<Box<dyn Source>>,
+    replaced: Vec<(Vec<u8>, PathBuf)>,
+}
+
+impl EditedImage {
+    /// The image as it is.
+    pub fn new(base: Arc<BaseImage>) -> Self {
+        Self { base, removed: Vec::new(), added: Vec::new(), replaced: Vec::new() }
+    }
+
+    /// Without what is at `path`, and all below it. Something must be there.
+    pub fn remove(&mut self, path: &[u8]) {
+        self.removed.push(path.to_vec());
+    }
+
+    /// With all of `source` over it, as [`Merged`](super::Merged) lays it there: whiteouts and opaque directories take away what lies below.
+    pub fn add(&mut self, source: Box<dyn Source>) {
+        self.added.push(source);
+    }
+
+    /// With the contents and the time of the regular file `host` for the regular file at `path`, whose owner, permissions and attributes stay.
+    /// Other names of that file keep it as it was.
+    pub fn replace(&mut self, path: &[u8], host: &Path) {
+        self.replaced.push((path.to_vec(), host.to_owned()));
+    }
+
+    /// Put the contents of files of this system in the places of others.
+    fn put_replaced(&self, builder: &mut Builder, contents: &mut MergedContents) -> Result<(), SourceError> {
+        if self.replaced.is_empty() {
+            return Ok(());
+        }
+        let mut draft = Draft::new(self.path(), &SourceOptions::default());
+        for (path, host) in &self.replaced {
+            draft.add_file(path, host)?;
+        }
+        let tree = draft.finish()?;
+        let lost = SourceError::tree(self.path());
+        let first = contents.next_id(&tree).map_err(&lost)?;
+        for (path, host) in &self.replaced {
+            let id = existing(builder, path).map_err(&lost)?;
+            let new = tree.find(names(path)).map(|id| tree.node(id));
+            let (old, new) = match (&builder.nodes()[id.idx()], new) {
+                (old @ Node { kind: Kind::File { .. }, .. }, Some(new @ Node { kind: Kind::File { .. }, .. })) => {
+                    (old.clone(), new)
+                }
+                (Node { kind: Kind::File { .. }, .. }, _) => {
+                    let reason = "only a regular file replaces one";
+                    return Err(SourceError::Options { path: host.clone(), reason });
+                }
+                _ => return Err(lost(TreeError { path: path.clone(), problem: TreeProblem::NotAFile })),
+            };
+            let Kind::File { len, content, sparse } = new.kind else { continue };
+            let kind = Kind::File { len, content: ContentId(first + content.0), sparse };
+            let Metadata { mtime, mtime_nsec, .. } = new.meta;
+            let node = Node { meta: Metadata { mtime, mtime_nsec, ..old.meta }, xattrs: old.xattrs, kind };
+            builder.insert(path, node).map_err(&lost)?;
+        }
+        contents.add(first, tree, b"");
+        Ok(())
+    }
+}
+
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !matches!(name, [] | [b'.']))
+}
+
+/// What is at `path`.
+fn existing(builder: &mut Builder, path: &[u8]) -> Result<NodeId, TreeError> {
+    builder.find(path)?.ok_or_else(|| TreeError { path: path.to_owned(), problem: TreeProblem::NothingThere })
+}
+
+impl Source for EditedImage {
+    fn path(&self) -> &Path {
+        self.base.path()
+    }
+
+    /// The filter is about what is added.
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let Scan { tree, mut skipped, .. } = self.base.scan(options)?;
+        let lost = SourceError::tree(self.path());
+        let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
+        let count = content_count(&tree);
+        contents.take(count).map_err(&lost)?;
+        let (mut builder, stored) = Builder::from_tree(tree);
+        contents.add_last(count, Box::new(StoredContents { stored, base: self.base.clone() }));
+        for path in &self.removed {
+            existing(&mut builder, path).map_err(&lost)?;
+            builder.remove(path).map_err(&lost)?;
+        }
+        for source in &self.added {
+            let scan = source.scan(options)?;
+            skipped.extend(scan.skipped);
+            outputs.extend(scan.outputs);
+            let lost = SourceError::tree(source.path());
+            let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
+            let mut overlay = Overlay { builder: &mut builder, whiteouts: Whiteouts::Apply, first_content };
+            overlay.put(&scan.tree, b"").map_err(&lost)?;
+            contents.add(first_content, scan.tree, b"");
+        }
+        self.put_replaced(&mut builder, &mut contents)?;
+        outputs.sort();
+        let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
+        Ok(Scanned::Selected(Scan { tree, skipped, outputs }))
+    }
+
+    /// The image may be what is written: it is appended to.
+    fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        match self.read(options)? {
+            Scanned::Selected(scan) | Scanned::Everything(scan) => Ok(scan),
+        }
+    }
+}
+
+/// Contents as an image stores them, which is the base of the tree.
+struct StoredContents {
+    stored: Box<dyn Contents>,
+    base: Arc<BaseImage>,
+}
+
+impl Contents for StoredContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.stored.open(id, path)
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.stored.open_changed(id, path)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.stored.devices()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        self.stored.placed(id, len)
+    }
+
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        Some(self.base.clone())
+    }
+
+    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
+        self.stored.kept(id, len)
+    }
+}
