@@ -8,6 +8,8 @@ use kiln_source::SourceError;
 use kiln_source::filter::PolicyError;
 use std::path::PathBuf;
 
+use crate::update::UpdateError;
+
 /// Why something failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +47,14 @@ pub enum Error {
         image: PathBuf,
         /// What is wrong with it.
         source: ReadError,
+    },
+    /// An image cannot be updated in place.
+    #[error("{}: {source}", image.display())]
+    Update {
+        /// The image.
+        image: PathBuf,
+        /// Why not.
+        source: UpdateError,
     },
     /// The name of an archive does not tell its format.
     #[error("{}: the end of its name is no format of archives: .tar, .zip, .cpio, .mtree, .tar.zst and the like are", path.display())]

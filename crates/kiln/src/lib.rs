@@ -53,6 +53,7 @@ pub mod oci;
 mod packer;
 mod request;
 mod sources;
+pub mod update;
 mod way;
 
 pub use error::Error;

@@ -1,0 +1,97 @@
+//! The file or block device that holds an image that is updated.
+
+use kiln_builder::Output;
+use kiln_read::{FileSource, ReadAt};
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{TargetExtent, UpdateError, UpdateTarget};
+use crate::error::Error;
+
+/// The file or block device that holds an image, opened for an update and locked.
+#[derive(Debug)]
+pub struct UpdatedFile {
+    path: PathBuf,
+    file: File,
+    extent: TargetExtent,
+    changed_at: Option<i64>,
+}
+
+impl UpdatedFile {
+    pub(super) fn open(path: &Path) -> Result<Self, UpdateError> {
+        let failed = |action| move |source| UpdateError::Io { action, source };
+        let file = File::options().read(true).write(true).open(path).map_err(failed("open it for writing"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(UpdateError::Locked),
+            Err(TryLockError::Error(source)) => return Err(failed("lock it")(source)),
+        }
+        // Once it is locked: whoever had the lock before has changed it.
+        let meta = file.metadata().map_err(failed("look at it"))?;
+        let extent = match meta.file_type() {
+            kind if kind.is_file() => TargetExtent::File,
+            kind if kind.is_block_device() => TargetExtent::Device,
+            _ => {
+                let source = io::Error::new(ErrorKind::InvalidInput, "neither a file nor a block device");
+                return Err(failed("update it")(source));
+            }
+        };
+        let changed_at = (extent == TargetExtent::File).then(|| meta.mtime());
+        Ok(Self { path: path.to_owned(), file, extent, changed_at })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The target of an update.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn target(&self) -> Result<UpdateTarget<'_>, Error> {
+        let source = self.file.try_clone().and_then(FileSource::from_file);
+        let source = source.map_err(|source| Error::Update {
+            image: self.path.clone(),
+            source: UpdateError::Io { action: "read it", source },
+        })?;
+        let source: Arc<dyn ReadAt> = Arc::new(source);
+        let (path, extent, changed_at) = (&*self.path, self.extent, self.changed_at);
+        Ok(UpdateTarget { path, output: self, source, extent, changed_at })
+    }
+}
+
+impl Output for UpdatedFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        Output::write_at(&self.file, bytes, offset)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Output::read_at(&self.file, buf, offset)
+    }
+
+    /// A device keeps its length.
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if self.extent == TargetExtent::Device { Ok(()) } else { self.file.set_len(len) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+/// Write all of `bytes` at `offset`.
+pub(super) fn write_all(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write_at(bytes, offset) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(len) => (bytes, offset) = (&bytes[len..], offset + len as u64),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
