@@ -15,6 +15,7 @@ mod limits;
 mod long_reads;
 mod metadata;
 mod outputs;
+mod power_cuts;
 mod prefetch;
 mod random;
 mod round_trip;
