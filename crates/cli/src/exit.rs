@@ -1,6 +1,7 @@
 //! How the command ends: one function from a failure to an exit code.
 
 use crate::process::memory;
+use kiln::update::UpdateError;
 use kiln_builder::{BuildError, OutputError};
 use kiln_codec::CodecError;
 use kiln_delta::DeltaError;
@@ -54,6 +55,9 @@ pub enum Failure {
     /// A patch could not be made or applied.
     #[error("{}: {source}", path.display())]
     Delta { path: PathBuf, source: DeltaError },
+    /// An image could not be updated in place.
+    #[error("{}: {source}", image.display())]
+    Update { image: PathBuf, source: UpdateError },
     /// Some files could not be compared, and it has been said which.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),

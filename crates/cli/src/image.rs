@@ -22,6 +22,10 @@ pub struct ImageArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
+    /// Which of the trees of an image that was updated in place, see `kiln generations`; the default is the last one
+    #[arg(long, value_name = "N")]
+    pub generation: Option<u32>,
+
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
     pub device_option: &'static str,
@@ -33,7 +37,7 @@ pub const DEVICE_OPTION: &str = "--device";
 impl Default for ImageArgs {
     /// No image is named yet.
     fn default() -> Self {
-        Self { image: PathBuf::new(), device: Vec::new(), offset: 0, device_option: DEVICE_OPTION }
+        Self { image: PathBuf::new(), device: Vec::new(), offset: 0, generation: None, device_option: DEVICE_OPTION }
     }
 }
 
@@ -72,7 +76,7 @@ impl ImageArgs {
     }
 
     fn open_path(&self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let options = options.clone().with_offset(self.offset);
+        let options = options.clone().with_offset(self.offset).with_generation(self.generation);
         Image::open_path(&self.image, &self.device, &options)
     }
 

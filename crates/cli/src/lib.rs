@@ -21,6 +21,7 @@ mod oci;
 mod pack;
 mod process;
 mod relayout;
+mod update;
 
 use cli::Command;
 use console::report::{self, ErrorJson};
@@ -96,7 +97,8 @@ fn advice(command: &Command) -> Advice {
         | Command::Export(_)
         | Command::Extract(_)
         | Command::Oci(_)
-        | Command::Relayout(_) => "fewer --threads need less",
+        | Command::Relayout(_)
+        | Command::Update(_) => "fewer --threads need less",
         _ => "",
     };
     Advice { prefix: "kiln: ", help }
@@ -119,6 +121,9 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Convert(args) => convert::run(&args),
         Command::Delta(args) => delta::make::run(&args),
         Command::Apply(args) => delta::apply::run(&args),
+        Command::Update(args) => update::run(&args),
+        Command::Generations(args) => update::generations::run(&args),
+        Command::Rollback(args) => update::rollback::run(&args),
         Command::Relayout(args) => relayout::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Oci(args) => oci::run(&args),

@@ -185,6 +185,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// The way that was asked for: by name, or by what only one has.
 fn via(args: &Args) -> Result<Option<Via>, Failure> {
+    if args.image.generation.is_some() {
+        return match args.via {
+            Some(Via::Kernel) => Err(Failure::Usage(
+                "--generation: the kernel's driver shows the last generation only; FUSE shows any of them".into(),
+            )),
+            _ => Ok(Some(Via::Fuse)),
+        };
+    }
     match (args.via, args.owner.given()) {
         (Some(Via::Kernel), Some(option)) => Err(Failure::Usage(format!(
             "{option}: the kernel's driver shows owners as the image has them; FUSE need not"
@@ -213,8 +221,8 @@ fn serve(args: &Args, list: MountOptions, mut preload: Option<HotList>) -> Resul
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     log::start(log_target(args)?, &args.image.image);
     let signals = Signals::catch()?;
-    let ImageArgs { image, device, offset, .. } = &args.image;
-    let sources = ImageSources::from_paths(image, device).with_offset(*offset);
+    let ImageArgs { image, device, offset, generation, .. } = &args.image;
+    let sources = ImageSources::from_paths(image, device).with_offset(*offset).with_generation(*generation);
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
@@ -307,6 +315,7 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
         PrefetchArg::All => "--prefetch=all".into(),
     });
     list.push(format!("--offset={}", args.image.offset).into());
+    list.extend(args.image.generation.map(|number| format!("--generation={number}").into()));
     list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
     list.extend(args.options.iter().map(|option| format!("--options={option}").into()));
     list.extend(args.owner.arguments());

@@ -22,7 +22,7 @@ pub use job::{Job, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{SpoolMaxArg, open_source, parse_kind};
-pub use summary::{PackJson, Report, tell};
+pub use summary::{InSource, PackJson, PhaseJson, Report, phases, tell};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -46,9 +46,7 @@ use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
 use std::str::FromStr;
-use summary::InSource;
-use tree_args::TreeArgs;
-pub use tree_args::{named, owner};
+pub use tree_args::{TreeArgs, named, owner};
 use uuid::Uuid;
 
 /// Pack directories, archives and images into an image

@@ -93,7 +93,13 @@ impl Source {
 
     fn image_args(&self) -> Result<ImageArgs, Misuse> {
         let image = self.image.clone().ok_or_else(|| Misuse::other("missing argument: IMAGE"))?;
-        Ok(ImageArgs { image, device: self.devices.clone(), offset: self.offset, device_option: DEVICE_OPTION })
+        Ok(ImageArgs {
+            image,
+            device: self.devices.clone(),
+            offset: self.offset,
+            generation: None,
+            device_option: DEVICE_OPTION,
+        })
     }
 }
 

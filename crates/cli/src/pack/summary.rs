@@ -111,8 +111,7 @@ pub fn tell(image: &Path, summary: &Summary) {
             Human(bytes_in - kept_bytes)
         ));
     }
-    let phases: Vec<String> = summary.phases.iter().map(phase).collect();
-    note(format_args!("{}", phases.join("; ")));
+    note(format_args!("{}", phases(&summary.phases)));
     if let Some(kernel) = summary.oldest_kernel {
         let because = summary.oldest_kernel_because.map(|feature| format!(", because of {}", feature.name()));
         let pages =
@@ -141,6 +140,11 @@ fn ratio(summary: &Summary) -> String {
 pub fn way(way: Spec) -> String {
     let dict = way.window_len.map(|len| format!(",dictsize={len}")).unwrap_or_default();
     format!("{},{}{dict} in {}", way.method.name(), way.level, Human(way.pcluster_len.into()))
+}
+
+/// How long each phase took, for people.
+pub fn phases(phases: &[Phase]) -> String {
+    phases.iter().map(phase).collect::<Vec<_>>().join("; ")
 }
 
 fn phase(phase: &Phase) -> String {
@@ -207,8 +211,9 @@ struct WayJson {
     bytes: u64,
 }
 
+/// A phase, for programs.
 #[derive(Serialize)]
-struct PhaseJson {
+pub struct PhaseJson {
     name: &'static str,
     wall_secs: f64,
     cpu_secs: f64,
@@ -276,7 +281,7 @@ impl WayJson {
 }
 
 impl PhaseJson {
-    fn new(phase: &Phase) -> Self {
+    pub fn new(phase: &Phase) -> Self {
         Self { name: phase.name, wall_secs: phase.wall.as_secs_f64(), cpu_secs: phase.cpu.as_secs_f64() }
     }
 }

@@ -11,20 +11,20 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 at which what is old was changed.
-const OLD: u64 = 1_600_000_000;
+pub const OLD: u64 = 1_600_000_000;
 
-fn set_time(path: &Path, secs: u64) {
+pub fn set_time(path: &Path, secs: u64) {
     let time = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(secs));
     File::open(path).unwrap().set_times(time).unwrap();
 }
 
-fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {
+pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {
     fs::write(&path, bytes).unwrap();
     set_time(path.as_ref(), secs);
 }
 
 /// All regular files below `dir`, sorted.
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -42,7 +42,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The tree `src` of a seed: a random one, and files of all sizes that share text.
-fn make(seed: u64) -> (Scratch, PathBuf) {
+pub fn make(seed: u64) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let src = PathBuf::from(scratch.path("src"));
     fs::create_dir(&src).unwrap();
@@ -56,7 +56,7 @@ fn make(seed: u64) -> (Scratch, PathBuf) {
 }
 
 /// Change, remove and add some files of a tree, others with each `round`.
-fn edit(root: &Path, round: usize) {
+pub fn edit(root: &Path, round: usize) {
     for (at, path) in files(root).into_iter().enumerate() {
         match (at + round) % 29 {
             0 => {
@@ -89,7 +89,7 @@ fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Valu
     told
 }
 
-fn number(told: &Value, key: &str) -> u64 {
+pub fn number(told: &Value, key: &str) -> u64 {
     told[key].as_u64().unwrap()
 }
 

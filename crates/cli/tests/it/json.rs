@@ -75,6 +75,8 @@ fn every_field_is_documented() {
         &["delta", "--json", &golden("lz4.erofs"), &golden("zstd.erofs"), &scratch.path("patch")],
         &["extract", "--json", &golden("inline.erofs"), &scratch.path("out"), "big"],
         &["pack", "--json", &scratch.path("src"), &scratch.path("image")],
+        &["update", "--json", &scratch.path("image"), &scratch.path("src")],
+        &["generations", "--json", &scratch.path("image")],
         &["pack", "--json", "--estimate", "--tail-packing", &scratch.path("files")],
         &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
     ] {

@@ -29,3 +29,4 @@ mod select;
 mod server;
 mod shuffle;
 mod sizes;
+mod update;

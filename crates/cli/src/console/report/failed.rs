@@ -2,6 +2,7 @@
 
 use super::Bytes;
 use crate::exit::Failure;
+use kiln::update::UpdateError;
 use kiln_builder::BuildError;
 use kiln_builder::tree::TreeError;
 use kiln_delta::DeltaError;
@@ -63,6 +64,16 @@ impl ErrorJson {
             Failure::Delta { path, source } => {
                 at(path);
                 self.delta(source);
+            }
+            Failure::Update { image, source } => {
+                at(image);
+                match source {
+                    UpdateError::Unsupported { .. } | UpdateError::TooManyGenerations => self.kind = "unsupported",
+                    UpdateError::SomethingBehind { end, .. } => (self.kind, self.offset) = ("exists", Some(*end)),
+                    UpdateError::Short { .. } => self.kind = "corrupt",
+                    UpdateError::Generation { .. } => self.kind = "usage",
+                    _ => {}
+                }
             }
             Failure::NotEmpty { path } | Failure::Exists { path } => {
                 at(path);

@@ -1,0 +1,92 @@
+//! `kiln generations`
+
+use crate::console::report::{Out, print_document};
+use crate::console::size::Human;
+use crate::console::text;
+use crate::exit::{Exit, Failure};
+use crate::image::DEVICE_OPTION;
+use kiln_read::{FileSource, Generation, ReadAt, generations};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// List the trees that an image has had
+///
+/// Each `kiln update` and `kiln rollback` adds a generation; 0 is the image as it was built. `kiln mount --via fuse --generation N` shows an older one.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln generations backup.erofs
+  kiln ls --generation 3 backup.erofs /etc")]
+pub struct Args {
+    /// The image: a file or a block device
+    image: PathBuf,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct GenerationsJson {
+    generations: Vec<GenerationJson>,
+}
+
+#[derive(Serialize)]
+struct GenerationJson {
+    generation: u32,
+    restored: Option<u32>,
+    /// Seconds since 1970.
+    time: Option<i64>,
+    label: String,
+    start: u64,
+    end: u64,
+    added_bytes: u64,
+    inodes: u64,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let failed = |source| Failure::of_image(&args.image, 0, DEVICE_OPTION, source);
+    let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(&args.image).map_err(failed)?);
+    let list = generations(&source).map_err(failed)?;
+    if args.json {
+        print_document(&GenerationsJson { generations: list.iter().map(GenerationJson::new).collect() })?;
+    } else {
+        let mut out = Out::new();
+        print(&list, &mut out)?;
+        out.finish()?;
+    }
+    Ok(Exit::Done)
+}
+
+fn print(list: &[Generation], out: &mut Out) -> io::Result<()> {
+    for generation in list {
+        let Generation { number, restored, time, label, start, end, .. } = generation;
+        let time = time.map_or_else(|| "-".to_owned(), text::time);
+        let what = match (number, restored) {
+            (0, _) => "as it was built".to_owned(),
+            (_, Some(restored)) => format!("the tree of generation {restored} again"),
+            _ => text::escape(label.as_bytes()),
+        };
+        let size = Human(end.saturating_sub(*start)).to_string();
+        writeln!(out, "{number:>5}  {time:<20}  {size:>10}  {what}")?;
+    }
+    Ok(())
+}
+
+impl GenerationJson {
+    fn new(generation: &Generation) -> Self {
+        let Generation { number, restored, time, label, start, end, superblock, .. } = generation;
+        Self {
+            generation: *number,
+            restored: *restored,
+            time: *time,
+            label: label.clone(),
+            start: *start,
+            end: *end,
+            added_bytes: end.saturating_sub(*start),
+            inodes: superblock.inos,
+        }
+    }
+}

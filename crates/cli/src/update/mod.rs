@@ -1,0 +1,292 @@
+//! `kiln update`, and the commands about what it leaves.
+
+pub mod generations;
+pub mod rollback;
+mod summary;
+
+use crate::console::progress::ProgressArgs;
+use crate::console::report::print_document;
+use crate::console::size;
+use crate::exit::{Exit, Failure};
+use crate::image::DEVICE_OPTION;
+use crate::pack::output::spool_dir;
+use crate::pack::preset::{self, PresetArg};
+use crate::pack::{SpoolMaxArg, TreeArgs, open_source, parse_kind, source_date_epoch};
+use crate::process::signals::Signals;
+use crate::process::threads::{NiceArgs, ThreadsArgs};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
+use kiln::{Error, PackRequest};
+use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, PhaseClock, Progress};
+use kiln_format::KernelVersion;
+use kiln_read::Escaped;
+use kiln_source::dir::FileId;
+use kiln_source::merge::EditedImage;
+use kiln_source::{Source, SourceKind, SourceOptions};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use summary::{Report, UpdateJson};
+
+/// Update an image in place
+///
+/// IMAGE becomes equal to SRC, removals included; or it is edited by --add, --remove and --replace, in this order. What has not changed stays where it
+/// is: new data and new metadata are appended, and then one sector is replaced, so that a crash at any moment leaves the old tree or the new one.
+/// What has IMAGE mounted keeps the old tree. Older trees stay in the image, see `kiln generations` and `kiln rollback`.
+///
+/// As with `kiln pack --base`, a file of the same path, size and time of last change is taken for unchanged.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "kiln update [OPTIONS] IMAGE SRC\n       kiln update [OPTIONS] IMAGE [--remove PATH]... [--add SRC]...\n                   [--replace PATH=FILE]...",
+    after_help = "\
+Examples:
+  kiln update backup.erofs /srv
+  kiln update rootfs.erofs --add overrides/ --remove /var/cache
+  kiln update rootfs.erofs --replace /etc/hosts=hosts.new"
+)]
+pub struct Args {
+    /// The image: a file or a block device; symbolic links are followed
+    image: PathBuf,
+
+    /// What IMAGE is to be: a directory, an archive or an image, as `kiln pack` takes it
+    #[arg(required_unless_present_any = ["add", "remove", "replace"], conflicts_with_all = ["add", "remove", "replace"])]
+    src: Option<PathBuf>,
+
+    /// Lay SRC over what is in IMAGE: directories are merged, all else replaces what was there
+    #[arg(long, value_name = "SRC")]
+    add: Vec<PathBuf>,
+
+    /// Remove what is at PATH in IMAGE, with all below it
+    #[arg(long, value_name = "PATH")]
+    remove: Vec<OsString>,
+
+    /// Give the file at PATH in IMAGE contents and time of FILE; owner, permissions and attributes stay. PATH ends at the first `=`
+    #[arg(long, value_name = "PATH=FILE", value_parser = OsStringValueParser::new().try_map(replacement))]
+    replace: Vec<(OsString, PathBuf)>,
+
+    /// Take every SRC for this, whatever it looks like
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    from: Option<SourceKind>,
+
+    /// Store what is new by this preset; the default is to store it as IMAGE stores what it has
+    #[arg(long, value_enum)]
+    preset: Option<PresetArg>,
+
+    /// Compression of what is new: lz4, lz4hc, lzma, deflate or zstd, with a level, or none
+    #[arg(short = 'z', value_name = "ALGORITHM[,LEVEL][,dictsize=SIZE]")]
+    compression: Option<String>,
+
+    /// The largest pcluster of what is new
+    #[arg(short = 'C', value_name = "SIZE", value_parser = size::parse)]
+    pcluster_len: Option<u64>,
+
+    /// Use only what Linux X.Y, 5.4 or later, can mount; the default is the oldest that mounts IMAGE as it is
+    #[arg(long, value_name = "X.Y")]
+    kernel: Option<KernelVersion>,
+
+    /// Overwrite what lies behind the image in its file, whatever it is
+    #[arg(long)]
+    force: bool,
+
+    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
+    /// with 3
+    #[arg(long)]
+    keep_going: bool,
+
+    /// Where nameless files are made for what cannot be read twice
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+
+    #[command(flatten)]
+    spool_max: SpoolMaxArg,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    #[command(flatten)]
+    nice: NiceArgs,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
+
+    /// One JSON document on standard output
+    #[arg(long)]
+    json: bool,
+
+    // The last: its heading goes on to the end.
+    #[command(flatten)]
+    tree: TreeArgs,
+}
+
+/// The value of `--replace`.
+fn replacement(text: OsString) -> Result<(OsString, PathBuf), &'static str> {
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|&byte| byte == b'=').ok_or("use PATH=FILE")?;
+    let (path, file) = (bytes[..at].to_vec(), bytes[at + 1..].to_vec());
+    if file.is_empty() { Err("use PATH=FILE") } else { Ok((OsString::from_vec(path), OsString::from_vec(file).into())) }
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    args.nice.apply()?;
+    let signals = Signals::catch()?;
+    let fail = |error: Error| failure(error, &signals, &args.image);
+    let started = PhaseClock::start();
+    let time = now()?;
+    let file = open_for_update(&args.image).map_err(fail)?;
+    let update = begin(args, &file).map_err(fail)?;
+    let options = options(args, &update, time).map_err(|failure| refuse(failure, fail))?;
+    let source = source(args, &update, &signals)?;
+    // The image is what is written, whatever leads to it.
+    let written = [FileId::of(file.file()).ok(), FileId::of_written(io::stdout()), FileId::of_written(io::stderr())];
+    let outputs: Vec<FileId> = written.into_iter().flatten().collect();
+    let request = PackRequest {
+        source: &*source,
+        base: args.src.as_ref().map(|_| update.base()),
+        filter: &filter,
+        policy: &policy,
+        outputs: &outputs,
+        stop: signals.stop(),
+    };
+    let scan = request.scan(&options).map_err(fail)?;
+    started.finish("scan");
+    let meter = args.progress.meter();
+    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
+    let control = Control { stop: signals.stop(), progress: &progress };
+    let about = About { time, label: label(args) };
+    let built = update.build(&scan.tree, &options, &control, &about);
+    drop(meter);
+    let (mut summary, _, added) = built.map_err(fail)?;
+    summary.phases.splice(0..0, started.phases());
+    let src = args.src.as_deref().unwrap_or(&args.image);
+    let report = Report { image: &args.image, src, scan: &scan, summary: &summary, added };
+    let exit = report.tell_skipped();
+    if !args.progress.quiet {
+        report.tell();
+    }
+    if args.json {
+        print_document(&UpdateJson::new(&report))?;
+    }
+    Ok(exit)
+}
+
+fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {
+    let behind = if args.force { BehindImage::Anything } else { BehindImage::OwnRemains };
+    Update::begin(file.target()?, behind)
+}
+
+/// What the image is to be.
+fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
+    let options = SourceOptions {
+        spool_dir: Some(spool_dir(args.spool.as_deref())),
+        spool_limit: args.spool_max.limit(),
+        stop: Some(signals.stop().clone()),
+        ..SourceOptions::default()
+    };
+    let open = |path: &Path| open_source(path, args.from, &options, Some(signals));
+    if let Some(src) = &args.src {
+        return open(src);
+    }
+    let mut edited = EditedImage::new(update.base().clone());
+    args.remove.iter().for_each(|path| edited.remove(path.as_bytes()));
+    for path in &args.add {
+        edited.add(open(path)?);
+    }
+    args.replace.iter().for_each(|(path, file)| edited.replace(path.as_bytes(), file));
+    Ok(Box::new(edited))
+}
+
+/// How new data is stored: as the image stores what it has, as far as options say nothing else.
+fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, Refused> {
+    let found = match args.preset {
+        Some(preset) => {
+            let block_len = update.image().superblock().block_bits.len();
+            Choices { preset: preset.into(), kernel: None, block_len: Some(block_len), ..Choices::default() }
+        }
+        None => update.choices()?,
+    };
+    let compression = match args.compression.as_deref() {
+        Some("none") => Some(Compression::Off),
+        Some(text) => Some(Compression::By(preset::method("-z ", text)?)),
+        None => found.compression,
+    };
+    // What was found of other compression says nothing about this one.
+    let is_other = args.compression.is_some();
+    let is_off = compression == Some(Compression::Off);
+    let choices = Choices {
+        compression,
+        kernel: args.kernel.or(found.kernel.filter(|_| !is_other)),
+        pcluster_len: args.pcluster_len.or(found.pcluster_len.filter(|_| !is_off)),
+        packed_pcluster_len: found.packed_pcluster_len.filter(|_| !is_other),
+        fragments: found.fragments.filter(|_| !is_off),
+        encoded_extents: found.encoded_extents.filter(|_| !is_off),
+        tail_packing: found.tail_packing && !is_off,
+        ..found
+    };
+    let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
+    Ok(BuildOptions {
+        threads: args.threads.threads(),
+        source_date_epoch: source_date_epoch()?,
+        build_time: Some(time),
+        keep_going: args.keep_going,
+        scratch_dir: spool_dir(args.spool.as_deref()),
+        ..options
+    })
+}
+
+/// An error of the library or of the command line.
+enum Refused {
+    Library(Error),
+    Command(Failure),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Command(failure)
+    }
+}
+
+fn refuse(refused: Refused, fail: impl Fn(Error) -> Failure) -> Failure {
+    match refused {
+        Refused::Library(error) => fail(error),
+        Refused::Command(failure) => failure,
+    }
+}
+
+/// Seconds since 1970, as the environment or the clock has them.
+fn now() -> Result<i64, Failure> {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    Ok(source_date_epoch()?.unwrap_or_else(clock))
+}
+
+/// What `kiln generations` calls it.
+fn label(args: &Args) -> String {
+    let shown = |path: &Path| Escaped::path(path).to_string();
+    let src = args.src.iter().map(|path| shown(path));
+    let removed = args.remove.iter().map(|path| format!("--remove {}", Escaped(path.as_bytes())));
+    let added = args.add.iter().map(|path| format!("--add {}", shown(path)));
+    let replaced = args.replace.iter().map(|(path, _)| format!("--replace {}", Escaped(path.as_bytes())));
+    let words: Vec<_> = src.chain(removed).chain(added).chain(replaced).collect();
+    format!("update {}", words.join(" "))
+}
+
+/// A failure with the names that the user knows.
+fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
+    match (error, signals.caught()) {
+        (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
+        (Error::Policy(error), _) => Failure::Policy(error),
+        (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
+        (Error::Build(source), _) => Failure::Build { image: image.to_owned(), source },
+        (Error::Read { image, source }, _) => Failure::of_image(&image, 0, DEVICE_OPTION, source),
+        (Error::Update { image, source }, _) => Failure::Update { image, source },
+        (error, _) => Failure::Usage(error.to_string()),
+    }
+}

@@ -1,0 +1,120 @@
+//! What `kiln update` says at the end.
+
+use crate::console::report::{Bytes, PathJson, SkippedJson, note};
+use crate::console::size::Human;
+use crate::console::text;
+use crate::exit::Exit;
+use crate::pack::{InSource, PhaseJson, phases};
+use kiln::update::Added;
+use kiln_builder::Summary;
+use kiln_source::Scan;
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// An update that has come to its end.
+pub struct Report<'a> {
+    /// What the user calls the image.
+    pub image: &'a Path,
+    /// What it was updated by.
+    pub src: &'a Path,
+    /// What was found there.
+    pub scan: &'a Scan,
+    /// What became of it.
+    pub summary: &'a Summary,
+    /// The new generation.
+    pub added: Added,
+}
+
+impl Report<'_> {
+    /// Say what is not in the image as it is in the source.
+    pub fn tell_skipped(&self) -> Exit {
+        let (unreadable, Summary { skipped, changed, .. }) = (&self.scan.skipped, self.summary);
+        unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(self.src, skipped))));
+        skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
+        changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
+        let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
+        if is_complete { Exit::Done } else { Exit::Skipped }
+    }
+
+    /// For people, on standard error.
+    pub fn tell(&self) {
+        let Self { image, summary, added, .. } = self;
+        let Summary { files, directories, others, hard_links, .. } = *summary;
+        note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
+        let new_files = files - summary.kept_files;
+        note(format_args!(
+            "kept where they are: {} files, {}; anew: {new_files} files, {}",
+            summary.kept_files,
+            Human(summary.kept_bytes),
+            Human(summary.bytes_in - summary.kept_bytes),
+        ));
+        note(format_args!(
+            "{}: generation {}, {} appended (data: {}, metadata: {}); {} in all",
+            image.display(),
+            added.number,
+            Human(added.appended_bytes),
+            Human(summary.data_bytes),
+            Human(summary.metadata_bytes),
+            Human(summary.image_bytes),
+        ));
+        let outputs: Vec<_> = self.scan.outputs.iter().map(|path| text::escape(path)).collect();
+        if !outputs.is_empty() {
+            note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
+        }
+        note(format_args!("{}", phases(&summary.phases)));
+    }
+}
+
+/// For programs, on standard output.
+#[derive(Serialize)]
+pub struct UpdateJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    generation: u32,
+    appended_bytes: u64,
+    image_bytes: u64,
+    data_bytes: u64,
+    metadata_bytes: u64,
+    files: u64,
+    directories: u64,
+    others: u64,
+    hard_links: u64,
+    bytes_in: u64,
+    kept_files: u64,
+    kept_bytes: u64,
+    phases: Vec<PhaseJson>,
+    outputs: Vec<PathJson>,
+    changed: Vec<SkippedJson>,
+    skipped: Vec<SkippedJson>,
+}
+
+impl UpdateJson {
+    pub fn new(report: &Report<'_>) -> Self {
+        let Report { image, src, scan, summary, added } = *report;
+        let path = Bytes(image.as_os_str().as_bytes());
+        let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
+        let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
+        Self {
+            path: path.lossy(),
+            path_b64: path.b64_if_lossy(),
+            generation: added.number,
+            appended_bytes: added.appended_bytes,
+            image_bytes: summary.image_bytes,
+            data_bytes: summary.data_bytes,
+            metadata_bytes: summary.metadata_bytes,
+            files: summary.files,
+            directories: summary.directories,
+            others: summary.others,
+            hard_links: summary.hard_links,
+            bytes_in: summary.bytes_in,
+            kept_files: summary.kept_files,
+            kept_bytes: summary.kept_bytes,
+            phases: summary.phases.iter().map(PhaseJson::new).collect(),
+            outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
+            changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
+            skipped: scanned.chain(built).collect(),
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! `kiln update`, `kiln generations`, `kiln rollback`: images that are updated in place.
+
+use crate::common::{Scratch, fails, golden, json, kiln, run, skip, stderr, stdout, text};
+use crate::increment::{OLD, edit, files, make, number, write};
+use kiln_read::{Image, ImageOptions};
+use kiln_tests::mnt::Mount;
+use kiln_tests::rng::Rng;
+use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_image};
+use serde_json::Value;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+fn generation(image: &str, number: Option<u32>) -> Snapshot {
+    let options = ImageOptions::default().with_generation(number);
+    of_image(&Image::open_path(image.as_ref(), &[], &options).unwrap()).unwrap()
+}
+
+/// Update an image, and see that it has the tree, whoever reads it. What the command says of it.
+fn update(image: &str, src: &str, options: &[&str]) -> Value {
+    let before = fs::metadata(image).unwrap().len();
+    let told = json(&stdout(&[&["update", "--quiet", "--json", image, src][..], options].concat()));
+    let len = fs::metadata(image).unwrap().len();
+    assert_eq!(number(&told, "image_bytes"), len);
+    assert!(number(&told, "appended_bytes") <= len && len > before.min(len - 1), "{told}");
+    has_tree(image, src);
+    told
+}
+
+/// See that an image has a tree, whoever reads it.
+fn has_tree(image: &str, src: &str) {
+    stdout(&["diff", image, src]);
+    stdout(&["check", image]);
+    match Mount::by_kernel(Path::new(image)) {
+        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), src])),
+        Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
+    }
+    match Command::new("fsck.erofs").arg(image).output() {
+        Ok(output) => assert!(output.status.success(), "fsck.erofs: {}", stderr(&output)),
+        Err(_) => kiln_tests::without("fsck.erofs"),
+    }
+}
+
+/// Another tree: files that grow and shrink, that are changed, renamed, linked and removed, new directories, attributes.
+fn random_edit(root: &Path, rng: &mut Rng) {
+    let all = files(root);
+    for path in all.iter().filter(|_| rng.below(12) == 0).collect::<Vec<_>>() {
+        let Ok(mut bytes) = fs::read(path) else { continue };
+        let new = text(rng.word(), 1 + rng.below(5000) as usize);
+        let at = rng.below(bytes.len() as u64 + 1) as usize;
+        match rng.below(9) {
+            0 => bytes.extend(new),
+            1 => bytes.truncate(at),
+            2 => drop(bytes.splice(at..at, new)),
+            3 => bytes.iter_mut().skip(at).take(4096).for_each(|byte| *byte ^= 0x55),
+            4 => {
+                fs::remove_file(path).unwrap();
+                continue;
+            }
+            5 => {
+                fs::rename(path, root.join(format!("renamed-{:x}", rng.word()))).unwrap();
+                continue;
+            }
+            6 => {
+                let _ = fs::hard_link(path, root.join(format!("linked-{:x}", rng.word())));
+                continue;
+            }
+            7 => {
+                fs::set_permissions(path, Permissions::from_mode(0o400 + rng.below(64) as u32)).unwrap();
+                continue;
+            }
+            _ => {
+                let name = format!("user.mark{}", rng.below(3));
+                let value = rng.word().to_le_bytes();
+                let _ = rustix::fs::setxattr(path.as_path(), name.as_str(), &value, rustix::fs::XattrFlags::empty());
+                continue;
+            }
+        }
+        if fs::set_permissions(path, Permissions::from_mode(0o644)).is_ok() {
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    let dir = root.join(format!("dir-{:x}", rng.word()));
+    fs::create_dir(&dir).unwrap();
+    for at in 0..rng.below(6) {
+        let len = *rng.pick(&[0, 1, 100, 4096, 5000, 70_000, 400_000]);
+        write(dir.join(format!("new-{at}")), text(rng.word(), len), OLD + at);
+    }
+    symlink("somewhere", dir.join("link")).unwrap();
+}
+
+#[test]
+fn updated_images_have_the_tree_and_all_trees_before() {
+    let options = [
+        &["--preset", "balanced"][..],
+        &["--preset", "plain"],
+        &["--preset", "fast"],
+        &["--preset", "archive", "-C", "64k"],
+        &["--preset", "dataset"],
+        &["--preset", "fast", "--kernel", "5.4"],
+        &["--kernel", "6.15"],
+        &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
+        &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+        &["--preset", "fast", "--block-size", "512"],
+    ];
+    for seed in 0..kiln_tests::rounds("KILN_UPDATE_ROUNDS", 10, 200) {
+        let options = options[seed as usize % options.len()];
+        let (scratch, src) = make(100 + seed);
+        let [image, src_arg] = ["image.erofs", "src"].map(|name| scratch.path(name));
+        stdout(&[&["pack", "--quiet", &src_arg, &image], options].concat());
+        let mut trees = vec![of_dir(&src).unwrap()];
+        let mut rng = Rng::new(seed);
+        for round in 1..=3 {
+            if round == 1 {
+                edit(&src, 1)
+            } else {
+                random_edit(&src, &mut rng)
+            }
+            let told = match options.contains(&"512") {
+                // The kernel mounts such blocks since 6.4 only.
+                false => update(&image, &src_arg, &[]),
+                true => json(&stdout(&["update", "--quiet", "--json", &image, &src_arg])),
+            };
+            assert_eq!(number(&told, "generation"), round, "{options:?}");
+            assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
+            trees.push(of_dir(&src).unwrap());
+            for (number, tree) in (0..).zip(&trees) {
+                assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+            }
+        }
+        assert_same(&trees[3], &generation(&image, None), "the last one");
+        stdout(&["rollback", "--quiet", "--to", "1", &image]);
+        trees.push(trees[1].clone());
+        for (number, tree) in (0..).zip(&trees) {
+            assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+        }
+        random_edit(&src, &mut rng);
+        stdout(&["update", "--quiet", &image, &src_arg]);
+        trees.push(of_dir(&src).unwrap());
+        for (number, tree) in (0..).zip(&trees) {
+            assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+        }
+    }
+}
+
+#[test]
+fn images_of_mkfs_erofs_are_updated() {
+    for golden in kiln_tests::golden::golden_images().unwrap() {
+        let scratch = Scratch::new();
+        let [image, src] = ["image.erofs", "src"].map(|name| scratch.path(name));
+        let name = golden.path.file_name().unwrap().to_string_lossy().into_owned();
+        fs::copy(&golden.path, &image).unwrap();
+        let opened = match Image::open_path(image.as_ref(), &[], &ImageOptions::default()) {
+            Ok(opened) if opened.superblock().extra_devices == 0 && opened.superblock().metabox_nid.is_none() => opened,
+            _ => continue,
+        };
+        let before = of_image(&opened).unwrap();
+        let output = run(&["extract", "--quiet", &image, &src]);
+        if !output.status.success() {
+            continue; // what only root can make
+        }
+        let first = fs::read(&image).unwrap();
+        write(Path::new(&src).join("added"), text(3, 100_000), OLD);
+        for (at, path) in files(Path::new(&src)).into_iter().enumerate() {
+            if at % 5 == 0 && fs::metadata(&path).unwrap().len() < 4 << 20 {
+                let mut bytes = fs::read(&path).unwrap();
+                bytes.extend(b"and more");
+                fs::write(&path, bytes).unwrap();
+            }
+        }
+        for round in 1..3 {
+            let output = run(&["update", "--quiet", &image, &src]);
+            assert!(output.status.success(), "{name}: {}", stderr(&output));
+            has_tree(&image, &src);
+            assert_same(&before, &generation(&image, Some(0)), &name);
+            write(Path::new(&src).join(format!("once-more-{round}")), text(round, 5000), OLD);
+        }
+        // Nothing of the image as it was is written to, but for the sector of the superblock.
+        let after = fs::read(&image).unwrap();
+        assert!(first[..1024] == after[..1024] && first[1536..] == after[1536..first.len()], "{name}");
+    }
+}
+
+/// A tree of two files, and its image.
+fn small() -> (Scratch, String, String) {
+    let scratch = Scratch::new();
+    let [src, image] = ["src", "image.erofs"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    write(Path::new(&src).join("large"), text(1, 500_000), OLD);
+    write(Path::new(&src).join("small"), text(2, 3000), OLD);
+    stdout(&["pack", "--quiet", &src, &image]);
+    (scratch, src, image)
+}
+
+#[test]
+fn a_mounted_image_keeps_its_tree() {
+    let (_scratch, src, image) = small();
+    let before = of_dir(Path::new(&src)).unwrap();
+    let kernel = Mount::by_kernel(Path::new(&image));
+    let fuse = Mount::by_fuse(kiln_mount::fuse::ImageSources::from_paths(Path::new(&image), &[]));
+    write(Path::new(&src).join("large"), text(4, 600_000), OLD + 1);
+    fs::remove_file(Path::new(&src).join("small")).unwrap();
+    stdout(&["update", "--quiet", &image, &src]);
+    for mount in [kernel, fuse] {
+        match mount {
+            Ok(mount) => assert_same(&before, &of_dir(mount.path()).unwrap(), "mounted"),
+            Err(reason) => skip(&reason),
+        }
+    }
+    has_tree(&image, &src);
+}
+
+#[test]
+fn generations_are_listed_and_mounted() {
+    let (scratch, src, image) = small();
+    let first = of_dir(Path::new(&src)).unwrap();
+    write(Path::new(&src).join("late"), text(4, 7000), OLD + 1);
+    let told = kiln().args(["update", "--json", &image, &src]).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+    assert!(stderr(&told).contains("generation 1, "), "{}", stderr(&told));
+    assert!(stderr(&told).contains("kept where they are: 2 files, "), "{}", stderr(&told));
+    stdout(&["rollback", "--quiet", &image]);
+    let listed = String::from_utf8(stdout(&["generations", &image])).unwrap();
+    let lines: Vec<&str> = listed.lines().collect();
+    assert_eq!(lines.len(), 3, "{listed}");
+    assert!(lines[0].ends_with("as it was built") && lines[2].ends_with("the tree of generation 0 again"), "{listed}");
+    assert!(lines[1].contains("2023-11-14") && lines[1].contains("update "), "{listed}");
+    let told = json(&stdout(&["generations", "--json", &image]));
+    assert_eq!(told["generations"][1]["time"], 1_700_000_000);
+    assert_eq!(told["generations"][2]["restored"], 0);
+    assert!(crate::json::undocumented(&told).is_empty(), "{told}");
+    let cat = |number: &str| run(&["cat", "--generation", number, &image, "/late"]);
+    assert!(cat("1").stdout == text(4, 7000));
+    assert!(!cat("0").status.success() && !cat("2").status.success());
+    fails(&["ls", "--generation", "3", &image], 2, "generations 0 to 2");
+    fails(&["rollback", "--to", "2", &image], 2, "is the last one");
+    fails(&["rollback", "--to", "9", &image], 2, "is not there");
+    fails(&["mount", "--via", "kernel", "--generation", "1", &image, &src], 2, "the last generation only");
+    let dir = scratch.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    let mounted = run(&["mount", "--quiet", "--generation", "1", &image, &dir]);
+    if mounted.status.success() {
+        let same = stdout(&["diff", &dir, &src]);
+        stdout(&["umount", &dir]);
+        assert!(same.is_empty());
+    } else {
+        skip(&stderr(&mounted));
+    }
+    assert_same(&first, &generation(&image, None), "after the rollback");
+}
+
+#[test]
+fn edits_are_made() {
+    let (scratch, src, image) = small();
+    let more = scratch.path("more");
+    fs::create_dir_all(Path::new(&more).join("dir")).unwrap();
+    write(Path::new(&more).join("dir/new"), text(5, 40_000), OLD);
+    let other = scratch.path("other=file");
+    write(&other, text(6, 12_345), OLD + 77);
+    fs::set_permissions(Path::new(&src).join("large"), Permissions::from_mode(0o751)).unwrap();
+    stdout(&["update", "--quiet", &image, &src]);
+    let replace = format!("/large={other}");
+    let told =
+        stdout(&["update", "--quiet", "--json", &image, "--add", &more, "--remove", "small", "--replace", &replace]);
+    assert_eq!(json(&told)["kept_files"], 0);
+    fs::create_dir(Path::new(&src).join("dir")).unwrap();
+    write(Path::new(&src).join("dir/new"), text(5, 40_000), OLD);
+    fs::remove_file(Path::new(&src).join("small")).unwrap();
+    write(Path::new(&src).join("large"), text(6, 12_345), OLD + 77);
+    stdout(&["diff", "--ignore", "mtime", &image, &src]);
+    let stat = json(&stdout(&["stat", "--json", &image, "/large"]));
+    assert!(stat.to_string().contains("0751") || stat.to_string().contains("751"), "{stat}");
+    stdout(&["check", &image]);
+    // What is not edited stays where it is.
+    let told = json(&stdout(&["update", "--quiet", "--json", &image, "--remove", "/dir"]));
+    assert_eq!((number(&told, "kept_files"), number(&told, "data_bytes")), (1, 0));
+    let before = fs::read(&image).unwrap();
+    fails(&["update", &image, "--remove", "/dir"], 1, "/dir: nothing is there");
+    fails(&["update", &image, "--replace", &format!("nothing={other}")], 1, "nothing: nothing is there");
+    fails(&["update", &image, "--replace", &format!("/={other}")], 1, "");
+    fails(&["update", &image, "--replace", &format!("large={}", scratch.path("missing"))], 1, "missing");
+    fails(&["update", &image, "--replace", &format!("large={more}")], 1, "more");
+    fails(&["update", &image, "--remove", "/"], 1, "the root cannot be removed");
+    fails(&["update", &image, &src, "--remove", "/large"], 2, "--remove");
+    fails(&["update", &image], 2, "");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn an_image_within_its_source_is_left_out() {
+    let (_scratch, src, image) = small();
+    let inner = Path::new(&src).join("image.erofs");
+    fs::rename(&image, &inner).unwrap();
+    write(Path::new(&src).join("late"), text(9, 100), OLD);
+    let inner = inner.to_str().unwrap();
+    let output = run(&["update", inner, &src]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("left out, for it is what is being written: image.erofs"), "{}", stderr(&output));
+    assert!(!generation(inner, None).contains_key(&b"image.erofs"[..]));
+    fails(&["update", inner, inner], 2, "what is to be written");
+}
+
+#[test]
+fn a_locked_image_is_not_updated() {
+    let (_scratch, src, image) = small();
+    let before = fs::read(&image).unwrap();
+    let file = File::options().write(true).open(&image).unwrap();
+    file.lock().unwrap();
+    fails(&["update", &image, &src], 1, "another process updates it");
+    fails(&["rollback", "--to", "0", &image], 1, "another process updates it");
+    file.unlock().unwrap();
+    assert!(fs::read(&image).unwrap() == before);
+    stdout(&["update", "--quiet", &image, &src]);
+}
+
+#[test]
+fn what_cannot_be_updated_is_refused() {
+    let (scratch, src, image) = small();
+    fails(&["update", &golden_copy(&scratch, "blobdev.erofs"), &src], 1, "1 extra devices (extra_devices)");
+    let boxed = scratch.path("boxed.erofs");
+    stdout(&["pack", "--quiet", "--kernel", "6.17", "--compress-metadata", &src, &boxed]);
+    fails(&["update", &boxed, &src], 1, "compressed metadata (metabox_nid");
+    fails(&["update", &scratch.path("src/small"), &src], 1, "not an EROFS image");
+    fails(&["update", &src, &src], 1, "cannot open it for writing");
+    fails(&["rollback", &image], 2, "was never updated");
+    // An old image has no room for records of other algorithms.
+    let old = scratch.path("old.erofs");
+    stdout(&["pack", "--quiet", "--preset", "plain", &src, &old]);
+    stdout(&["update", "--quiet", &old, &src, "-z", "zstd,5", "-C", "16k"]);
+    has_tree(&old, &src);
+    let cut = scratch.path("cut.erofs");
+    let bytes = fs::read(&image).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 4096]).unwrap();
+    fails(&["update", &cut, &src], 1, "");
+    fs::write(&cut, [&bytes[..], b"something"].concat()).unwrap();
+    fails(&["update", &cut, &src], 1, "9 bytes lie behind the end of the image");
+    fails(&["rollback", "--to", "0", &cut], 1, "9 bytes lie behind the end of the image");
+    stdout(&["update", "--quiet", "--force", &cut, &src]);
+    has_tree(&cut, &src);
+}
+
+fn golden_copy(scratch: &Scratch, name: &str) -> String {
+    let copy = scratch.path(name);
+    fs::copy(golden(name), &copy).unwrap();
+    copy
+}
+
+#[test]
+fn a_full_disk_leaves_the_image_as_it_was() {
+    let (scratch, src, image) = small();
+    let dir = scratch.path("full");
+    fs::create_dir(&dir).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none", &dir]).output().unwrap();
+    if !mounted.status.success() {
+        return skip(&stderr(&mounted));
+    }
+    let there = format!("{dir}/image.erofs");
+    fs::copy(&image, &there).unwrap();
+    let before = fs::read(&there).unwrap();
+    let mut noise = vec![0; 2 << 20];
+    Rng::new(1).fill(&mut noise);
+    write(Path::new(&src).join("noise"), noise, OLD);
+    let output = run(&["update", "--spool", &scratch.path(""), &there, &src]);
+    let after = fs::read(&there).unwrap();
+    Command::new("umount").arg(&dir).status().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("image.erofs: cannot write the image: No space left"), "{}", stderr(&output));
+    assert!(after == before);
+}
+
+#[test]
+fn links_to_the_image_are_followed_and_its_file_stays() {
+    let (scratch, src, image) = small();
+    let link = scratch.path("link.erofs");
+    symlink("image.erofs", &link).unwrap();
+    let before = fs::metadata(&image).unwrap().ino();
+    write(Path::new(&src).join("late"), text(9, 100), OLD);
+    update(&link, &src, &[]);
+    assert_eq!(fs::metadata(&image).unwrap().ino(), before);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    has_tree(&image, &src);
+}
