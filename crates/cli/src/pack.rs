@@ -17,6 +17,7 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
+pub use base::TrustArg;
 pub use by_path::list_order;
 pub use job::{Job, source_date_epoch};
 pub use label::Label;

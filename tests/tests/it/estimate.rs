@@ -92,7 +92,7 @@ fn where_bytes_lie_is_taken_into_account() {
         };
         let (image, blob) = (create("image"), create("blob"));
         let blob = has_blob.then_some(Blob { file: &blob, tag: [b'b'; 64] });
-        let built = build_to(&tree, Out { image: &image, offset: 0, blob }, &options).unwrap();
+        let built = build_to(&tree, Out { image: &image, offset: 0, blob, behind: None }, &options).unwrap();
         // Digests of equal files are shared, which is not looked for; the last stream has no padding.
         let slack = estimate.image_bytes.error + if name == "digests" { 16384.0 } else { 4096.0 };
         let off_by = estimate.image_bytes.value - built.image_bytes as f64;

@@ -68,7 +68,7 @@ fn every_pair_of_choices_round_trips() {
             let tree = scan_dir(source.path(), threads).unwrap().tree;
             let options = choices::place(&row, &tree, threads).options;
             let blob_file = blob.as_ref().map(|(_, file)| Blob { file, tag: [b'b'; 64] });
-            let to = Out { image: &file, offset: place.offset, blob: blob_file };
+            let to = Out { image: &file, offset: place.offset, blob: blob_file, behind: None };
             build_to(&tree, to, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
             (image, blob.map(|(path, _)| path).into_iter().collect::<Vec<_>>())
         });

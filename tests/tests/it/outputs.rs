@@ -88,7 +88,7 @@ fn an_extra_device_that_fails_is_an_error_too() {
         let (image, device) = (MemoryOutput::default(), MemoryOutput::default());
         let failing = FailingOutput::new(&device, failures);
         let blob = Some(Blob { file: &failing, tag: [b'b'; 64] });
-        match build_to(&tree, Out { image: &image, offset: 0, blob }, &options) {
+        match build_to(&tree, Out { image: &image, offset: 0, blob, behind: None }, &options) {
             Ok(_) => break,
             Err(BuildError::Write { source, .. }) => assert_eq!(source.to_string(), FULL),
             Err(error) => panic!("call {failures}: {error}"),

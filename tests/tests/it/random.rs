@@ -45,8 +45,12 @@ impl Packed {
         let create =
             |name| File::options().read(true).write(true).create_new(true).open(dir.path().join(name)).unwrap();
         let (image, blob) = (create("image"), place.has_blob.then(|| create("blob")));
-        let out =
-            Out { image: &image, offset: place.offset, blob: blob.as_ref().map(|file| Blob { file, tag: [b'b'; 64] }) };
+        let out = Out {
+            image: &image,
+            offset: place.offset,
+            blob: blob.as_ref().map(|file| Blob { file, tag: [b'b'; 64] }),
+            behind: None,
+        };
         build_to(&tree, out, &place.options).unwrap();
         let blob = blob.iter().map(|_| dir.path().join("blob")).collect();
         Self { dir, blob, offset: place.offset }

@@ -83,7 +83,7 @@ fn images_are_those_of_the_table() {
         let place = choices::place(&row, &tree, 2);
         let (image, device) = (in_memory(), in_memory());
         let blob = place.has_blob.then_some(Blob { file: &device, tag: [b'b'; 64] });
-        let out = Out { image: &image, offset: place.offset, blob };
+        let out = Out { image: &image, offset: place.offset, blob, behind: None };
         build_to(&tree, out, &place.options).unwrap_or_else(|error| panic!("{what}: {error}"));
         for (file, name) in [(image, "image"), (device, "device")] {
             let bytes = bytes(file);

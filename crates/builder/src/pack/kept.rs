@@ -213,7 +213,8 @@ mod tests {
         let output = MemoryOutput::default();
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 512), bits, 4096);
-        let mut copier = copier_of(100_000, Taking::Copied, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
+        let mut copier =
+            copier_of(100_000, Taking::Copied, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
         let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
         assert_eq!(place(8192, 4096, &mut device), 4096);
         assert_eq!(place(12288, 100, &mut device), 8192, "goes on");

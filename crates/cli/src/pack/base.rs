@@ -27,7 +27,7 @@ pub struct BaseArgs {
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
-enum TrustArg {
+pub enum TrustArg {
     /// Size, and time or stamp; what they do not tell is compared
     #[default]
     Times,
@@ -35,14 +35,20 @@ enum TrustArg {
     Content,
 }
 
+impl From<TrustArg> for Trust {
+    fn from(trust: TrustArg) -> Self {
+        match trust {
+            TrustArg::Times => Self::Times,
+            TrustArg::Content => Self::Contents,
+        }
+    }
+}
+
 impl BaseArgs {
     /// The base, if one is named, with its stamps, if there are some.
     pub fn open(&self) -> Result<Option<IncrementBase>, Failure> {
         let Some(path) = &self.base else { return Ok(None) };
-        let trust = match self.base_trust {
-            TrustArg::Times => Trust::Times,
-            TrustArg::Content => Trust::Contents,
-        };
+        let trust = self.base_trust.into();
         let base = IncrementBase::open(path, trust).map_err(of_base)?;
         let stamps = Stamps::path(path);
         if trust == Trust::Times && base.stamps.is_none() && stamps.exists() {

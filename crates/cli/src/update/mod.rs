@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
-use crate::pack::{SpoolMaxArg, TreeArgs, open_source, parse_kind, source_date_epoch};
+use crate::pack::{SpoolMaxArg, TreeArgs, TrustArg, open_source, parse_kind, source_date_epoch};
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -21,7 +21,7 @@ use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Phas
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
 use kiln_source::dir::FileId;
-use kiln_source::merge::EditedImage;
+use kiln_source::merge::{EditedImage, IncrementBase};
 use kiln_source::{Source, SourceKind, SourceOptions};
 use std::ffi::OsString;
 use std::io;
@@ -36,7 +36,7 @@ use summary::{Report, UpdateJson};
 /// is: new data and new metadata are appended, and then one sector is replaced, so that a crash at any moment leaves the old tree or the new one.
 /// What has IMAGE mounted keeps the old tree. Older trees stay in the image, see `kiln generations` and `kiln rollback`.
 ///
-/// As with `kiln pack --base`, a file of the same path, size and time of last change is taken for unchanged.
+/// As with `kiln pack --base`, a file of the same path, size and time of last change is taken for unchanged, and what times do not tell is compared.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln update [OPTIONS] IMAGE SRC\n       kiln update [OPTIONS] IMAGE [--remove PATH]... [--add SRC]...\n                   [--replace PATH=FILE]...",
@@ -69,6 +69,10 @@ pub struct Args {
     /// Take every SRC for this, whatever it looks like
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
+
+    /// How it is told that a file of SRC has not changed
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
+    base_trust: TrustArg,
 
     /// Store what is new by this preset; the default is to store it as IMAGE stores what it has
     #[arg(long, value_enum)]
@@ -142,9 +146,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     // The image is what is written, whatever leads to it.
     let written = [FileId::of(file.file()).ok(), FileId::of_written(io::stdout()), FileId::of_written(io::stderr())];
     let outputs: Vec<FileId> = written.into_iter().flatten().collect();
+    let base = IncrementBase { image: update.base().clone(), trust: args.base_trust.into(), stamps: None };
     let request = PackRequest {
         source: &*source,
-        base: args.src.as_ref().map(|_| update.base()),
+        base: args.src.as_ref().map(|_| &base),
         filter: &filter,
         policy: &policy,
         outputs: &outputs,

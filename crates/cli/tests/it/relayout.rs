@@ -294,7 +294,10 @@ fn hot_files_are_stored_plain_within_their_budget() {
     assert!(plain > same + 1_000_000 && said.contains("hot files stored as they are: "), "{same} {plain} {said}");
     let (some, said) = pack(&["--hot-as", "none", "--hot-budget", "400k"]);
     // By estimate: these files had parts that were stored once.
-    assert!(some > same && some < plain - 1_000_000 && said.contains("no budget was left for "), "{same} {some} {said}");
+    assert!(
+        some > same && some < plain - 1_000_000 && said.contains("no budget was left for "),
+        "{same} {some} {said}"
+    );
 }
 
 #[test]

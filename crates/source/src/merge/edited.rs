@@ -122,7 +122,7 @@ impl Source for EditedImage {
         self.put_replaced(&mut builder, &mut contents)?;
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
-        Ok(Scanned::Selected(Scan { tree, skipped, outputs }))
+        Ok(Scanned::Selected(Scan { skipped, outputs, ..Scan::from(tree) }))
     }
 
     /// The image may be what is written: it is appended to.
