@@ -4,6 +4,7 @@ pub(crate) mod access_pattern;
 pub(crate) mod admission;
 pub(crate) mod byte_cache;
 pub(crate) mod fork_local;
+pub(crate) mod pinned;
 mod readahead;
 mod start_sums;
 pub(crate) mod state;

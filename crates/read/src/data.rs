@@ -13,6 +13,7 @@ pub(crate) mod file;
 mod gather;
 pub(crate) mod owned;
 pub(crate) mod pieces;
+pub(crate) mod pin;
 pub(crate) mod plan;
 pub(crate) mod position;
 pub(crate) mod read;

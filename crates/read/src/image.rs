@@ -193,7 +193,7 @@ impl Image {
     /// # }
     /// ```
     pub fn stats(&self) -> Stats {
-        self.core.counters.snapshot()
+        Stats { pinned_bytes: self.core.state().pinned.len(), ..self.core.counters.snapshot() }
     }
 
     /// Configuration of the compression algorithms.

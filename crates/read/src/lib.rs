@@ -35,7 +35,8 @@
 //!   | [`Image::read_many_into`] | the same, into buffers of the caller |
 //!
 //! * [`Extent`] says which stored bytes a range of a file comes from; [`FilePosition`] is the place of a file in the order of storage.
-//! * [`HotList`](hotlist::HotList) is what a program has read of files, for orders of data and for reading in advance.
+//! * [`HotList`](hotlist::HotList) is what a program has read of files, for orders of data, for reading in advance, and for
+//!   [`Image::pin`], which keeps it decoded.
 //! * [`CheckReport`] says what is damaged ([`Image::check`]), [`Usage`] and [`DiskUsage`] what takes how much, [`Explanation`] what a read
 //!   costs, and [`Stats`] what all reads have cost.
 //!
@@ -75,6 +76,7 @@ pub use check::report::{CheckProblem, CheckReport, Finding, Note};
 pub use data::batch_into::FileRangeMut;
 pub use data::batch_plan::{BatchItem, FileRange};
 pub use data::file::File;
+pub use data::pin::Pinned;
 pub use data::position::{ClusterAddress, FilePosition};
 pub use data::seek::SeekWhat;
 pub use data::view::View;

@@ -51,6 +51,8 @@ pub struct Stats {
     pub hits: u64,
     /// Decodes that did not happen, as another thread had just begun the same.
     pub avoided: u64,
+    /// Bytes of decoded data that are [pinned](crate::Image::pin) now.
+    pub pinned_bytes: u64,
 }
 
 impl Stats {
@@ -130,6 +132,7 @@ impl Counters {
         add(&self.shard().avoided, 1);
     }
 
+    /// All but what is pinned.
     pub(crate) fn snapshot(&self) -> Stats {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| {
             self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<u64>()
@@ -150,6 +153,7 @@ impl Counters {
             decoded_bytes: sum(&|shard| &shard.decoded_bytes),
             hits: sum(&|shard| &shard.hits),
             avoided: sum(&|shard| &shard.avoided),
+            pinned_bytes: 0,
         }
     }
 

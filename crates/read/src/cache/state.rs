@@ -2,7 +2,8 @@
 
 use super::access_pattern::AccessPatterns;
 use super::admission::AccessHistory;
-use super::byte_cache::ByteCache;
+use super::byte_cache::{ByteCache, SharedBytes};
+use super::pinned::PinnedExtents;
 use super::readahead::ReadaheadStreams;
 use super::start_sums::StartSums;
 use super::stride::Strides;
@@ -33,6 +34,8 @@ pub(crate) struct ImageState {
     pub windows: ByteCache<WindowKey>,
     /// Decoded extents.
     pub decoded: ByteCache<EncodedExtent>,
+    /// Decoded extents that stay.
+    pub pinned: PinnedExtents,
     /// Accesses to parts of encoded extents.
     pub access_history: AccessHistory,
     pub access_patterns: AccessPatterns,
@@ -64,6 +67,7 @@ impl ImageState {
                 METADATA_RECENT_SHARE,
             ),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
+            pinned: PinnedExtents::default(),
             access_history: AccessHistory::new(cache_bytes),
             access_patterns: AccessPatterns::new(),
             readahead: ReadaheadStreams::default(),
@@ -80,6 +84,11 @@ impl ImageState {
     /// Whether the cache of decoded data takes an extent of this length.
     pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
         u64::from(encoded.llen) <= self.decoded.largest()
+    }
+
+    /// A decoded extent, pinned or cached.
+    pub(crate) fn decoded(&self, encoded: &EncodedExtent) -> Option<SharedBytes> {
+        self.pinned.get(encoded).or_else(|| self.decoded.get(encoded))
     }
 
     /// Note that `len` bytes of metadata enter the cache. The cache of decoded data shrinks by as much, until metadata has its share.

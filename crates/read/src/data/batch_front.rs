@@ -103,7 +103,7 @@ impl<'a> Fronts<'a> {
         last_decoded.encoded = None;
         last_decoded.shared = match is_for_cache {
             true => Some(self.image.decode_into_cache(encoded, 0, at_hand)?),
-            false => self.image.core.state().decoded.get(encoded),
+            false => self.image.core.state().decoded(encoded),
         };
         if last_decoded.shared.is_none() {
             last_decoded.len = len;

@@ -242,6 +242,10 @@ impl<'a> Worker<'a> {
     fn need(&self, piece: &Piece) -> Result<Need, ReadError> {
         let (image, len) = (self.image, piece.dst.len());
         let Some(encoded) = piece.encoded()? else { return image.stored_need(&piece.extent, piece.skip, len) };
+        let state = image.core.state();
+        if state.pinned.get(&encoded).is_some() {
+            return Ok(Need::default());
+        }
         if len == encoded.len() {
             return image.encoded_need(&encoded, len);
         }
@@ -249,7 +253,7 @@ impl<'a> Worker<'a> {
         let mut need = image.encoded_need(&encoded, decoded_len)?;
         // Which fronts are there after other tasks is not known.
         let is_held = || self.front_tasks == 0 && self.fronts.position(&encoded, piece.end()).is_some();
-        if need.len() > 0 && (is_held() || image.core.state().decoded.has(&encoded)) {
+        if need.len() > 0 && (is_held() || state.decoded.has(&encoded)) {
             return Ok(Need::default());
         }
         need.shared = (users > 1).then_some(encoded);
@@ -324,6 +328,11 @@ impl<'a> Worker<'a> {
             return Ok(ItemBytes::Memory);
         };
         if piece.dst.len() == encoded.len() {
+            if let Some(bytes) = self.image.core.state().pinned.get(&encoded) {
+                self.image.core.counters.hit();
+                piece.memory(output).copy_from_slice(&bytes);
+                return Ok(ItemBytes::Memory);
+            }
             self.image.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
             return Ok(ItemBytes::Memory);
         }

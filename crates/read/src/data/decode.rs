@@ -62,7 +62,7 @@ impl ReadHistory for &ImageState {
     }
 
     fn cached(&self, encoded: &EncodedExtent) -> Option<SharedBytes> {
-        self.decoded.get(encoded)
+        self.decoded(encoded)
     }
 
     fn record(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> Option<PastAccesses> {
@@ -172,6 +172,10 @@ impl Image {
         consumed: u64,
         at_hand: &[u8],
     ) -> Result<SharedBytes, ReadError> {
+        if let Some(bytes) = self.core.state().pinned.get(encoded) {
+            self.core.counters.hit();
+            return Ok(bytes);
+        }
         let mut is_ours = false;
         let bytes = self.core.state().decoded.get_or_load(encoded, || {
             is_ours = true;

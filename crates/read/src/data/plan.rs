@@ -2,7 +2,7 @@
 //!
 //! There are four ways to get a part of an encoded extent:
 //!
-//! 1. The extent is in the cache: the part is copied.
+//! 1. The extent is in the cache, or [pinned](crate::Image::pin): the part is copied.
 //! 2. The whole extent is wanted: it is decoded into the destination, and the cache is left to other extents.
 //! 3. A small part of its front is wanted, or another part by a reader that seems to read at random, as this is the first access to
 //!    the extent, or by a reader whose stride leaves the extent: it is decoded up to the last byte wanted. Streams decode front to
@@ -35,15 +35,15 @@ pub(crate) enum DecodeTarget {
     Scratch,
 }
 
-/// What a plan depends on beside the request: the cache of decoded extents, and the accesses before this one.
+/// What a plan depends on beside the request: the extents that are decoded, and the accesses before this one.
 pub(crate) trait ReadHistory {
-    /// An extent in the cache.
+    /// An extent in the cache, or a pinned one.
     type Cached;
 
     /// Whether an extent of this length may enter the cache.
     fn fits_cache(&self, encoded: &EncodedExtent) -> bool;
 
-    /// The extent, if it is in the cache.
+    /// The extent, if it is pinned or in the cache.
     fn cached(&self, encoded: &EncodedExtent) -> Option<Self::Cached>;
 
     /// Remember an access to bytes `wanted` of an extent that is not in the cache. Returns what is remembered of those before.
@@ -96,11 +96,11 @@ pub(crate) fn plan<H: ReadHistory>(
     pattern: AccessPattern,
 ) -> DecodePlan<H::Cached> {
     let decode = |target, consumed| DecodePlan::Decode { target, consumed };
-    if !history.fits_cache(encoded) {
-        return decode(DecodeTarget::of(encoded, false, wanted, Access::First), 0);
-    }
     if let Some(cached) = history.cached(encoded) {
         return DecodePlan::Copy(cached);
+    }
+    if !history.fits_cache(encoded) {
+        return decode(DecodeTarget::of(encoded, false, wanted, Access::First), 0);
     }
     let is_whole = wanted.start == 0 && wanted.end == u64::from(encoded.llen);
     let past = if is_whole { None } else { history.record(encoded, wanted) };

@@ -173,7 +173,7 @@ impl Image {
         match extent.kind {
             ExtentKind::Encoded { .. } => {
                 let encoded = EncodedExtent::of(&extent)?;
-                let found = self.core.state().decoded.get(&encoded).map(|bytes| View {
+                let found = self.core.state().decoded(&encoded).map(|bytes| View {
                     bytes_at: ViewBytes::Shared(bytes, skip..skip + len),
                     origin: Origin::Uncounted { encoded },
                     is_hit: true,

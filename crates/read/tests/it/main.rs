@@ -11,6 +11,7 @@ mod golden;
 mod handmade;
 mod hostile;
 mod map;
+mod pin;
 mod robust;
 mod spaces;
 mod usage;
