@@ -30,6 +30,7 @@ pub enum Command {
     Mount(crate::mount::Args),
     Umount(crate::mount::umount::Args),
     Stats(crate::mount::stats::Args),
+    Record(crate::mount::record::Args),
     Preload(crate::mount::preload::Args),
     Hotlist(crate::mount::hotlist::Args),
     Ls(crate::inspect::ls::Args),

@@ -26,6 +26,8 @@ pub enum Exit {
     ErrorsFound,
     /// `diff` has found differences.
     Different,
+    /// A program that was run for the user has ended with this exit code, or 128 and the number of a signal.
+    Command(u8),
 }
 
 /// Why a command failed.
@@ -89,6 +91,9 @@ pub enum Failure {
     /// The background process has failed, with this exit code, and has said why.
     #[error("the background process has failed")]
     Background(u8),
+    /// A program could not be run for the user.
+    #[error("{}: cannot be run: {source}", program.display())]
+    Command { program: PathBuf, source: io::Error },
     /// A signal has asked to stop.
     #[error("stopped by signal {0}")]
     Signal(u8),
@@ -151,6 +156,9 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Signal(number) => 128 + number,
             Failure::Background(code) => *code,
+            // As env(1) has it.
+            Failure::Command { source, .. } if source.kind() == ErrorKind::NotFound => 127,
+            Failure::Command { .. } => 126,
             _ => 1,
         }
     }
@@ -181,6 +189,7 @@ impl Exit {
             Exit::Skipped => 3,
             Exit::ErrorsFound => 4,
             Exit::Different => 1,
+            Exit::Command(code) => code,
         }
     }
 }

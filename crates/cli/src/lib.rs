@@ -27,7 +27,7 @@ use cli::Command;
 use console::report::{self, ErrorJson};
 use exit::{Exit, Failure};
 use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
-use mount::{hotlist, preload, stats, umount};
+use mount::{hotlist, preload, record, stats, umount};
 use process::memory::{self, Advice};
 use relayout::compact;
 use std::ffi::OsString;
@@ -110,6 +110,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Preload(args) => preload::run(&args),
         Command::Hotlist(args) => hotlist::run(&args),
         Command::Ls(args) => ls::run(&args),

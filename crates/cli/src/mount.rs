@@ -7,6 +7,7 @@ mod log;
 pub mod options;
 mod owner;
 pub mod preload;
+pub mod record;
 pub mod stats;
 pub mod umount;
 
@@ -17,20 +18,18 @@ use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use background::Ready;
-use kiln_mount::fuse::{self, FuseOptions, ImageSources, Modes, Prefetch};
+use kiln_mount::fuse::{self, FuseOptions, Hot, ImageSources, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{Attributes, MountError, Preload, check_free, default_preload};
 use kiln_read::hotlist::HotList;
-use log::Target;
+use log::{Notes, Target};
 use options::{MountOption, MountOptions};
 use owner::OwnerArgs;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 /// FUSE threads on small machines: some wait for the disk while others decode.
 const FUSE_THREADS_MIN: usize = 4;
@@ -47,6 +46,7 @@ Examples:
   kiln mount -o suid,dev rootfs.erofs /mnt
   kiln mount --owner me backup.erofs ~/mnt
   kiln mount --via fuse --foreground image.erofs ~/mnt
+  kiln mount --preload boot.list --pin 64M image.erofs /mnt
   kiln mount --via fuse --metrics /var/lib/node_exporter/kiln.prom image.erofs /mnt")]
 pub struct Args {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct Args {
     pub via: Option<Via>,
 
     /// Mount options, as mount(8) has them: ro, [no]suid, [no]dev (default: nosuid,nodev; others need root), [no]exec,
-    /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME
+    /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME, pin=SIZE
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub options: Vec<MountOption>,
 
@@ -89,6 +89,11 @@ pub struct Args {
     /// one a line. Half of the memory at most
     #[arg(long, value_name = "LIST")]
     pub preload: Option<PathBuf>,
+
+    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside --cache, whatever else is
+    /// read
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "preload")]
+    pub pin: Option<u64>,
 
     /// FUSE: keep counters in this file, for Prometheus; `kiln stats` shows them, too
     #[arg(long, value_name = "FILE")]
@@ -153,7 +158,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = args.preload.as_deref().map(lists::hot_or_plain_file).transpose()?;
     args.image.require_devices()?;
     let options = MountOptions::of(&args.options);
-    let via = via(args)?;
+    let via = via(args, &options)?;
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
@@ -166,7 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                     KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
                 };
                 if let Some(list) = &preload {
-                    warm_up(&args.dir, list, &AtomicBool::new(false), &|line| say(args, line));
+                    warm_up(args, list);
                 }
                 return Ok(tell(args, &how, options.attributes));
             }
@@ -184,7 +189,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// The way that was asked for: by name, or by what only one has.
-fn via(args: &Args) -> Result<Option<Via>, Failure> {
+fn via(args: &Args, options: &MountOptions) -> Result<Option<Via>, Failure> {
+    if options.pin.is_some() && args.preload.is_none() {
+        return Err(Failure::Usage("-o pin: --preload names the list of what is pinned".into()));
+    }
     if args.image.generation.is_some() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(
@@ -193,11 +201,16 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
             _ => Ok(Some(Via::Fuse)),
         };
     }
+    let is_pinned = args.pin.or(options.pin).is_some();
     match (args.via, args.owner.given()) {
         (Some(Via::Kernel), Some(option)) => Err(Failure::Usage(format!(
             "{option}: the kernel's driver shows owners as the image has them; FUSE need not"
         ))),
+        (Some(Via::Kernel), None) if is_pinned => {
+            Err(Failure::Usage("--pin: the kernel's driver keeps no decoded data but its page cache; FUSE does".into()))
+        }
         (None, Some(_)) => Ok(Some(Via::Fuse)),
+        (None, None) if is_pinned => Ok(Some(Via::Fuse)),
         (via, _) => Ok(via),
     }
 }
@@ -216,13 +229,15 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
 }
 
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
-fn serve(args: &Args, list: MountOptions, mut preload: Option<HotList>) -> Result<Exit, Failure> {
+fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Exit, Failure> {
     kiln_mount::return_freed_memory();
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
-    log::start(log_target(args)?, &args.image.image);
+    let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
+    log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
     let ImageArgs { image, device, offset, generation, .. } = &args.image;
     let sources = ImageSources::from_paths(image, device).with_offset(*offset).with_generation(*generation);
+    let pin = list.pin;
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
@@ -242,27 +257,17 @@ fn serve(args: &Args, list: MountOptions, mut preload: Option<HotList>) -> Resul
             PrefetchArg::Data => Prefetch::Data,
             PrefetchArg::All => Prefetch::DataAndNames,
         },
+        hot: preload.map(|list| Hot {
+            list,
+            preload_bytes: default_preload(),
+            pin_bytes: args.pin.or(pin).unwrap_or_default(),
+        }),
         metrics: args.metrics.clone(),
     };
     let stop = signals.pipe()?;
-    let mut on_ready = || {
-        match ready.take() {
-            Some(ready) => ready.report(),
-            None => drop(tell(args, "FUSE", list.attributes)),
-        }
-        // Through the mount, as everybody reads: it cannot be done before, and must not keep the server from ending.
-        if let Some(preload) = preload.take().filter(|list| !list.entries().is_empty()) {
-            let (dir, stop, is_quiet) = (args.dir.clone(), Arc::clone(signals.stop()), args.quiet);
-            let say = move |line: fmt::Arguments<'_>| {
-                if !is_quiet {
-                    ::log::warn!("{line}");
-                }
-            };
-            let started = thread::Builder::new().spawn(move || warm_up(&dir, &preload, &stop, &say));
-            if let Err(error) = started {
-                ::log::warn!("nothing is preloaded: {error}");
-            }
-        }
+    let mut on_ready = || match ready.take() {
+        Some(ready) => ready.report(),
+        None => drop(tell(args, "FUSE", list.attributes)),
     };
     let served = fuse::serve(sources, &args.dir, &options, stop.as_fd(), &mut on_ready);
     log::end();
@@ -282,21 +287,22 @@ fn log_target(args: &Args) -> Result<Target, Failure> {
     }
 }
 
-/// Preload, and say what could not be.
-fn warm_up(dir: &Path, list: &HotList, stop: &AtomicBool, say: &dyn Fn(fmt::Arguments<'_>)) {
-    match kiln_mount::preload(dir, list, Preload::Read, default_preload(), stop) {
+/// Preload a mount by the kernel's driver, and say what could not be. FUSE servers do that themselves.
+fn warm_up(args: &Args, list: &HotList) {
+    match kiln_mount::preload(&args.dir, list, Preload::Read, default_preload(), &AtomicBool::new(false)) {
         Ok(done) => {
             for (path, error) in done.failed {
-                say(format_args!("{}: not preloaded: {error}", path.display()));
+                say(args, format_args!("{}: not preloaded: {error}", path.display()));
             }
             if done.left_out > 0 {
-                say(format_args!(
-                    "{} of the list are not preloaded: they are more than half of the memory",
-                    Human(done.left_out)
-                ));
+                let left_out = Human(done.left_out);
+                say(
+                    args,
+                    format_args!("{left_out} of the list are not preloaded: they are more than half of the memory"),
+                );
             }
         }
-        Err(error) => say(format_args!("{}: not preloaded: {error}", dir.display())),
+        Err(error) => say(args, format_args!("{}: not preloaded: {error}", args.dir.display())),
     }
 }
 
@@ -309,6 +315,7 @@ fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
     let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
     list.extend(args.cache.map(|bytes| format!("--cache={bytes}").into()));
     list.extend(args.read_ahead.map(|bytes| format!("--read-ahead={bytes}").into()));
+    list.extend(args.pin.map(|bytes| format!("--pin={bytes}").into()));
     list.push(match args.prefetch {
         PrefetchArg::Off => "--prefetch=off".into(),
         PrefetchArg::Data => "--prefetch=data".into(),

@@ -1,5 +1,6 @@
-//! The process that runs the command: its memory, signals, threads, and how it starts itself again.
+//! The process that runs the command: its memory, signals, threads, programs that it runs, and how it starts itself again.
 
+pub mod child;
 pub mod memory;
 pub mod program;
 pub mod signals;

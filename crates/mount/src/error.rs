@@ -121,6 +121,22 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// What is read on a mount could not be recorded.
+    #[error("{}: cannot record: {source}", path.display())]
+    Record {
+        /// As the caller gave it.
+        path: PathBuf,
+        /// What the system said, or the server.
+        source: io::Error,
+    },
+    /// Nobody tells what is read there.
+    #[error("{}: a mount of type {fs_type} cannot be recorded: only those of EROFS images, by kiln or by the kernel", path.display())]
+    NoRecorder {
+        /// As the caller gave it.
+        path: PathBuf,
+        /// The type in the mount table.
+        fs_type: String,
+    },
     /// A process has open files or a working directory there.
     #[error("{}: in use: close the files and leave the directories below it first", path.display())]
     Busy {

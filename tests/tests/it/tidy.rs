@@ -63,7 +63,7 @@ const UNSAFE: &[&str] = &[
     "codec/src/zstd/parse.rs",
     "codec/src/zstd/stream.rs",
     "codec/src/zstd/tokens.rs",
-    "mount/src/fuse/metrics/query.rs",
+    "mount/src/fuse/ask.rs",
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
     "mount/src/kernel/loop_device.rs",

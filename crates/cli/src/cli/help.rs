@@ -6,7 +6,10 @@ use clap::{Arg, Command};
 const COMMON: [(&str, &[&str]); 12] = [
     ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
     ("update", &["add", "remove", "replace", "preset", "compression", "exclude", "force", "quiet", "json"]),
-    ("mount", &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "log", "quiet"]),
+    (
+        "mount",
+        &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "pin", "log", "quiet"],
+    ),
     ("relayout", &["order", "hot_as", "hot_budget", "force", "quiet", "json"]),
     ("compact", &["force", "quiet", "json"]),
     ("diff", &["ignore", "contents", "brief", "quiet", "json"]),

@@ -74,6 +74,14 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("8", "the check itself failed"),
             ("16", "wrong usage"),
         ],
+        "record" => &[
+            ("N", "as COMMAND; LIST is written"),
+            ("128 + n", "COMMAND was ended by signal n; LIST is written"),
+            ("126", "COMMAND cannot be run"),
+            ("127", "COMMAND was not found"),
+            ("1", "failed; standard error tells why"),
+            ("2", "wrong usage"),
+        ],
         "hotlist-diff" => &[("0", "both lists have the same"), ("1", "they are different"), ("2", "trouble")],
         "diff" => &[
             ("0", "both trees are the same"),
@@ -130,7 +138,8 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         }
         "umount" => &["kiln-mount(1)", "umount(8)"],
         "stats" => &["kiln-mount(1)"],
-        "preload" => &["kiln-mount(1)", "kiln-hotlist(1)", "posix_fadvise(2)"],
+        "record" => &["kiln-mount(1)", "kiln-pack(1)", "kiln-preload(1)", "kiln-hotlist(1)", "fanotify(7)"],
+        "preload" => &["kiln-mount(1)", "kiln-record(1)", "kiln-hotlist(1)", "posix_fadvise(2)"],
         "hotlist" => &[
             "kiln-hotlist-merge(1)",
             "kiln-hotlist-show(1)",

@@ -2,6 +2,7 @@
 
 use crate::console::text;
 use crate::exit::Failure;
+use kiln_mount::fuse::NOTES;
 use log::{LevelFilter, Metadata, Record};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -34,17 +35,25 @@ impl Target {
     }
 }
 
+/// Whether the log has lines that are no errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notes {
+    Logged,
+    LeftOut,
+}
+
 /// The log of this process.
 struct Log {
     target: Target,
+    notes: Notes,
     /// In front of each line.
     image: String,
     limit: Mutex<Limit>,
 }
 
 /// Log to `target` from now on. Every line names `image`.
-pub fn start(target: Target, image: &Path) {
-    let log = Log { target, image: image.display().to_string(), limit: Mutex::default() };
+pub fn start(target: Target, notes: Notes, image: &Path) {
+    let log = Log { target, notes, image: image.display().to_string(), limit: Mutex::default() };
     // There is one server in a process: this is the first and only log.
     if log::set_boxed_logger(Box::new(log)).is_ok() {
         log::set_max_level(LevelFilter::Warn);
@@ -58,7 +67,7 @@ pub fn end() {
 
 impl log::Log for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= LevelFilter::Warn
+        metadata.level() <= LevelFilter::Warn && (self.notes == Notes::Logged || metadata.target() != NOTES)
     }
 
     fn log(&self, record: &Record<'_>) {

@@ -1,5 +1,6 @@
 //! `kiln mount -o LIST`, as mount(8) has it.
 
+use crate::console::size;
 use kiln_mount::Attributes;
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +23,7 @@ enum Effect {
     AllowOther,
     DefaultPermissions,
     FsName(String),
+    Pin(u64),
 }
 
 /// What a list says. Of options that contradict each other, the last one counts.
@@ -31,6 +33,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     pub default_permissions: bool,
     pub fsname: Option<String>,
+    /// Bytes of decoded data that are kept.
+    pub pin: Option<u64>,
 }
 
 impl MountOptions {
@@ -52,6 +56,7 @@ impl MountOptions {
             Effect::AllowOther => self.allow_other = true,
             Effect::DefaultPermissions => self.default_permissions = true,
             Effect::FsName(name) => self.fsname = Some(name.clone()),
+            Effect::Pin(bytes) => self.pin = Some(*bytes),
         }
     }
 }
@@ -77,6 +82,7 @@ impl FromStr for MountOption {
             "loop" => return Err("kiln makes a loop device where one is needed"),
             _ => match text.split_once('=') {
                 Some(("fsname", name)) if !name.is_empty() => Effect::FsName(name.to_owned()),
+                Some(("pin", size)) => Effect::Pin(size::parse(size).map_err(|_| "pin: write a size, as 64M is")?),
                 Some(("device", _)) => return Err("extra devices are named by --device"),
                 Some(("offset" | "fsoffset", _)) => return Err("the place of the image is for --offset"),
                 _ => return Err("no such mount option: see `kiln mount --help`"),
@@ -105,15 +111,32 @@ mod tests {
     fn the_last_one_counts() {
         assert_eq!(options("ro,noatime,"), Ok(MountOptions::default()));
         let attributes = Attributes { suid: false, dev: true, exec: false, symfollow: true };
-        let expected =
-            MountOptions { attributes, allow_other: true, default_permissions: true, fsname: Some("a=b".into()) };
-        let list = "suid,dev,noexec,nosuid,allow_other,default_permissions,fsname=x,fsname=a=b";
+        let expected = MountOptions {
+            attributes,
+            allow_other: true,
+            default_permissions: true,
+            fsname: Some("a=b".into()),
+            pin: Some(64 << 20),
+        };
+        let list = "suid,dev,noexec,nosuid,allow_other,default_permissions,fsname=x,fsname=a=b,pin=1,pin=64M";
         assert_eq!(options(list), Ok(expected));
     }
 
     #[test]
     fn what_is_unknown_is_refused() {
-        for list in ["rw", "ro,frob", "fsname", "fsname=", "device=/dev/sdb", "fsoffset=4096", "loop", "suid=1", "RO"] {
+        for list in [
+            "rw",
+            "ro,frob",
+            "fsname",
+            "fsname=",
+            "device=/dev/sdb",
+            "fsoffset=4096",
+            "loop",
+            "suid=1",
+            "RO",
+            "pin",
+            "pin=x",
+        ] {
             assert!(options(list).is_err(), "{list}");
         }
     }

@@ -51,6 +51,7 @@ struct StatsJson {
     decode_amplification: Option<f64>,
     cache_hits: u64,
     decodes_avoided: u64,
+    pinned_bytes: u64,
     errors: u64,
     threads_woken: u64,
     prefetch: BTreeMap<String, PrefetchJson>,
@@ -121,6 +122,7 @@ impl StatsJson {
             decode_amplification: per_served(decoded),
             cache_hits: samples.count("kiln_cache_hits_total"),
             decodes_avoided: samples.count("kiln_decodes_avoided_total"),
+            pinned_bytes: samples.count("kiln_pinned_bytes"),
             errors: samples.count("kiln_errors_total"),
             threads_woken: samples.count("kiln_threads_woken_total"),
             prefetch: prefetch.collect(),
@@ -146,7 +148,8 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
         times(stats.decode_amplification),
         ways.join(", ")
     )?;
-    writeln!(out, "cache     {} hits, {} decodes avoided", stats.cache_hits, stats.decodes_avoided)?;
+    let pinned = Human(stats.pinned_bytes);
+    writeln!(out, "cache     {} hits, {} decodes avoided, {pinned} pinned", stats.cache_hits, stats.decodes_avoided)?;
     let pushed =
         stats.prefetch.iter().map(|(kind, pushed)| format!("{} {kind} ({})", pushed.count, Human(pushed.bytes)));
     let prefetched: Vec<_> = pushed.chain([format!("{} dentries", stats.prefetched_dentries)]).collect();

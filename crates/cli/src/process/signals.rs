@@ -52,8 +52,12 @@ impl Signals {
 
 /// Those that are not ignored.
 fn caught_signals() -> impl Iterator<Item = i32> {
-    let ignored = ignored();
-    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal))
+}
+
+/// Whether this process ignores a signal, from 1 on.
+pub fn is_ignored(signal: i32) -> bool {
+    ignored() >> (signal - 1) & 1 == 1
 }
 
 /// The mask of ignored signals, bit 0 for signal 1; none where it is not known.

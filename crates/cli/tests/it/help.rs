@@ -4,11 +4,12 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 33] = [
+const COMMANDS: [&str; 34] = [
     "pack",
     "mount",
     "umount",
     "stats",
+    "record",
     "preload",
     "hotlist",
     "hotlist merge",

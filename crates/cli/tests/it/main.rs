@@ -23,6 +23,7 @@ mod oci;
 mod pack;
 mod place;
 mod read;
+mod record;
 mod reference;
 mod relayout;
 mod select;

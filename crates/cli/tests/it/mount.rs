@@ -108,7 +108,7 @@ fn the_foreground_ends_with_a_signal() {
 }
 
 /// A program that another user runs.
-fn as_nobody(program: &str) -> Command {
+pub fn as_nobody(program: &str) -> Command {
     let mut command = Command::new(program);
     command.uid(NOBODY).gid(NOBODY).env("LC_ALL", "C");
     command

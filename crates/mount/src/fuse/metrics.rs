@@ -1,22 +1,16 @@
 //! What a server has done, as a text that Prometheus and `kiln stats` read.
 //!
-//! A client gets it by an ioctl on the mount's root: each process that may open that directory may ask. So there is no socket to find,
-//! and no privilege is needed.
+//! A client gets it by an ioctl on the mount's root ([`super::ask`]): each process that may open that directory may ask, and no privilege
+//! is needed.
 
 pub(super) mod file;
 pub(super) mod labels;
 pub(super) mod query;
 
 use kiln_read::{SIZE_BOUNDS, Stats};
-use rustix::ioctl::{Opcode, opcode};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Bytes for the text, which ends with a zero byte.
-pub(super) const TEXT_LEN: usize = 15 << 10;
-/// The ioctl that fetches the text. Its number has no meaning elsewhere: other filesystems answer that they do not know it.
-pub(super) const FETCH: Opcode = opcode::read::<[u8; TEXT_LEN]>(b'k', 1);
 
 /// Upper bounds in microseconds of the classes of durations; the last class has none.
 const BOUNDS_US: [u64; 9] = [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
@@ -128,6 +122,8 @@ impl Metrics {
         text.counter("kiln_decoded_bytes_total", "Bytes out of decoders.", image.decoded_bytes);
         text.counter("kiln_cache_hits_total", "Reads of extents that found them decoded.", image.hits);
         text.counter("kiln_decodes_avoided_total", "Decodes that another reader had begun.", image.avoided);
+        text.head("kiln_pinned_bytes", "gauge", "Bytes of decoded data that stay in memory.");
+        text.line(format_args!("kiln_pinned_bytes {}", image.pinned_bytes));
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));
         let woken = self.woken.load(Ordering::Relaxed);
         text.counter("kiln_threads_woken_total", "Threads woken to receive requests while others answer.", woken);
@@ -198,6 +194,7 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuse::ask::ANSWER_LEN;
 
     #[test]
     fn the_text_has_room_and_adds_up() {
@@ -210,7 +207,7 @@ mod tests {
         let mut image = Stats::default();
         (image.read_sizes, image.served_bytes) = ([u64::MAX / 16; 10], u64::MAX);
         let text = metrics.text(&image);
-        assert!(text.len() + 1000 < TEXT_LEN, "{}", text.len());
+        assert!(text.len() + 1000 < ANSWER_LEN, "{}", text.len());
         assert!(text.contains("kiln_request_duration_seconds_bucket{request=\"read\",le=\"0.000004\"} 1\n"), "{text}");
         assert!(text.contains("kiln_request_duration_seconds_bucket{request=\"read\",le=\"0.000016\"} 2\n"), "{text}");
         assert!(text.contains("kiln_request_duration_seconds_count{request=\"lseek\"} 3\n"), "{text}");

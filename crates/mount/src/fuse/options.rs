@@ -1,5 +1,6 @@
 //! How an image is served.
 
+use super::hot::Hot;
 use super::protocol::owners::Owners;
 use crate::Attributes;
 use kiln_read::ImageOptions;
@@ -28,13 +29,15 @@ pub struct FuseOptions {
     pub read_ahead: Option<u64>,
     /// What the kernel gets before it asks.
     pub prefetch: Prefetch,
+    /// What is read and decoded once the image is mounted.
+    pub hot: Option<Hot>,
     /// A file for the counters, in the text format of Prometheus with [`Labels`](crate::fuse::Labels), written every ten seconds and at
     /// the end.
     pub metrics: Option<PathBuf>,
 }
 
 impl Default for FuseOptions {
-    /// Four threads, 64 MiB of cache, for this user alone, 1 MiB of readahead if possible, all prefetch, and no file for counters.
+    /// Four threads, 64 MiB of cache, for this user alone, 1 MiB of readahead if possible, all prefetch, no hot list, and no file for counters.
     fn default() -> Self {
         Self {
             threads: 4,
@@ -46,6 +49,7 @@ impl Default for FuseOptions {
             fsname: "kiln".into(),
             read_ahead: None,
             prefetch: Prefetch::default(),
+            hot: None,
             metrics: None,
         }
     }

@@ -1,6 +1,7 @@
 //! A session: from a mount that answers to its end.
 
 use super::attach;
+use super::hot::HotThread;
 use super::metrics::Metrics;
 use super::metrics::file::MetricsFile;
 use super::metrics::labels::Labels;
@@ -11,6 +12,8 @@ use super::prefetch::dentry_thread::ReaddirThread;
 use super::protocol::filesystem::FuseFilesystem;
 use super::protocol::image_fs::ImageFs;
 use super::protocol::node;
+use super::read_ahead::ReadAhead;
+use super::recorder::Recorder;
 use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, mount_source, unmount};
@@ -18,15 +21,15 @@ use fuser::{Config, Session, SessionACL};
 use kiln_read::{ImageOptions, ImageSources, Latency, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// How long a session may take to end after its mount is gone. Then its threads are left to answer for files that are still open.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of readahead if the options name none: the longest request of the kernel.
+/// Bytes of readahead if the options name none: the longest request of the kernel. Its default is 128 KiB, which is less than many an extent.
 const READ_AHEAD: u64 = 1 << 20;
 /// Each thread takes 16 MiB of address space.
 const THREADS_MAX: usize = 256;
@@ -62,6 +65,10 @@ pub fn serve(
     let mut metrics_file = metrics_file.transpose()?;
 
     let config = config(options);
+    // Recordings end what reads in advance, and so does the end of the session.
+    let interrupt = Arc::<AtomicBool>::default();
+    let recorder = Arc::new(Recorder::new(Arc::clone(&interrupt)));
+    let hot_image = options.hot.is_some().then(|| image.clone());
     // Listings fill the dcache only where names come with attributes (READDIRPLUS).
     let lists_names = options.prefetch == Prefetch::DataAndNames && node::are_inode_numbers(&image);
     let (thread, slot) = lists_names.then(ReaddirThread::new).unzip();
@@ -74,7 +81,8 @@ pub fn serve(
                 Some(Prefetcher::new(device.try_clone()?, thread, inodes, Arc::clone(&metrics)))
             }
         };
-        Ok(FuseFilesystem::new(ImageFs::new(image, metrics, options), threads, prefetcher))
+        let fs = ImageFs::new(image, metrics, options);
+        Ok(FuseFilesystem::new(fs, threads, prefetcher, Arc::clone(&recorder)))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
     let session = filesystem().and_then(|filesystem| Session::from_fd(filesystem, device, SessionACL::All, config));
@@ -83,24 +91,34 @@ pub fn serve(
 
     let answered = answer(&mount.dir, &session, stop);
     let mut tuned = Ok(());
+    let mut hot_thread = None;
     if let Ok(Some(identity)) = answered {
         mount.identity = Some(identity);
+        recorder.set_mount(identity);
         if let Some(slot) = slot {
             slot.set_mount(mount.dir.clone(), identity);
         }
         tuned = match options.read_ahead {
-            Some(bytes) => set_read_ahead(identity, bytes),
+            Some(bytes) => ReadAhead::of(identity).set(bytes),
             // Without root, the kernel keeps its default.
-            None => set_read_ahead(identity, READ_AHEAD).or(Ok(())),
+            None => ReadAhead::of(identity).set(READ_AHEAD).or(Ok(())),
         };
         if tuned.is_ok() {
             ready();
+            if let (Some(hot), Some(image)) = (options.hot.clone(), hot_image) {
+                match HotThread::start(hot, image, mount.dir.clone(), interrupt) {
+                    Ok(thread) => hot_thread = Some(thread),
+                    Err(error) => log::warn!("nothing is preloaded or pinned: {error}"),
+                }
+            }
         }
     }
     let mut waited = Ok(());
     if matches!(answered, Ok(Some(_))) && tuned.is_ok() {
         waited = wait_for_end(&session, stop, metrics_file.as_mut());
     }
+    // Before the mount ends: the thread may have files of it open.
+    drop(hot_thread);
     let dir = mount.dir.clone();
     let ended = if session.has_ended() {
         let ended = join(session);
@@ -158,14 +176,6 @@ fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut metrics_file: Optio
         }
     }
     Ok(())
-}
-
-/// Set the kernel's readahead window for this mount. Its default is 128 KiB, which is less than many an extent.
-fn set_read_ahead(mount: MountIdentity, bytes: u64) -> io::Result<()> {
-    let (major, minor) = mount.device;
-    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot set its read-ahead, {path}: {error}"));
-    fs::write(&path, (bytes >> 10).to_string()).map_err(failed)
 }
 
 /// The result of the session, if it ends in time.

@@ -3,6 +3,7 @@
 mod common;
 mod fuse;
 mod kernel;
+mod record;
 mod stats;
 mod trees;
 mod unmount;

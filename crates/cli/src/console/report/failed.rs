@@ -49,6 +49,7 @@ impl ErrorJson {
         let mut at = |path: &Path| self.at(path.as_os_str().as_bytes());
         match failure {
             Failure::File { path, .. } => at(path),
+            Failure::Command { program, .. } => at(program),
             Failure::Spool { dir, .. } => at(dir),
             Failure::Source(error) => self.source(error),
             Failure::Build { image, source } => {

@@ -3,8 +3,10 @@
 use super::failed::About;
 use super::image_fs::{GENERATION, ImageFs};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
-use crate::fuse::metrics::{FETCH, RequestKind};
+use crate::fuse::ask::Question;
+use crate::fuse::metrics::RequestKind;
 use crate::fuse::prefetch::{Answered, Prefetcher};
+use crate::fuse::recorder::Recorder;
 use crate::fuse::threads::leader_followers::LeaderFollowers;
 use crate::heap;
 use fuser::{
@@ -17,6 +19,7 @@ use kiln_read::SeekWhat;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 /// Capabilities that are asked for, as far as the kernel offers them. Never all that it offers: fuser does not know all of them.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
@@ -50,14 +53,20 @@ pub(in crate::fuse) struct FuseFilesystem {
     threads: LeaderFollowers,
     /// `None` where prefetch is switched off.
     prefetcher: Option<Prefetcher>,
+    recorder: Arc<Recorder>,
     /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
 
 impl FuseFilesystem {
-    pub(in crate::fuse) fn new(fs: ImageFs, threads: LeaderFollowers, prefetcher: Option<Prefetcher>) -> Self {
-        Self { fs, threads, prefetcher, no_open: false, no_opendir: false }
+    pub(in crate::fuse) fn new(
+        fs: ImageFs,
+        threads: LeaderFollowers,
+        prefetcher: Option<Prefetcher>,
+        recorder: Arc<Recorder>,
+    ) -> Self {
+        Self { fs, threads, prefetcher, recorder, no_open: false, no_opendir: false }
     }
 
     fn answer(&self, kind: RequestKind, handler: impl FnOnce(&ImageFs)) {
@@ -166,14 +175,21 @@ impl Filesystem for FuseFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // A process that reads past the page cache has no use for pages there.
-        let prefetcher = self.prefetcher.as_ref().filter(|_| flags.0 & O_DIRECT == 0);
+        // A process that reads past the page cache has no use for pages there, and pages that are there hide reads from a recording.
+        let is_alone = flags.0 & O_DIRECT != 0 || self.recorder.is_recording();
+        let prefetcher = self.prefetcher.as_ref().filter(|_| !is_alone);
         let (fs, threads) = (&self.fs, &self.threads);
         self.threads.answer(|| {
             fs.buffers.with(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
                 let answer = || match fs.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
+                        // Before the reader goes on, so that its read is recorded when it has ended.
+                        self.recorder.note(
+                            node::inode_number(&fs.image, node::nid(&fs.image, node)).0,
+                            offset,
+                            bytes.len(),
+                        );
                         let in_flight = prefetcher
                             .filter(|_| offset == 0)
                             .map(|prefetcher| prefetcher.before_answer(fs, threads, node, bytes.is_hit()));
@@ -309,7 +325,7 @@ impl Filesystem for FuseFilesystem {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -318,13 +334,21 @@ impl Filesystem for FuseFilesystem {
         room: u32,
         reply: ReplyIoctl,
     ) {
-        if command != FETCH {
-            return reply.error(Errno::ENOTTY);
+        let Some(question) = Question::of(command) else { return reply.error(Errno::ENOTTY) };
+        if question != Question::Metrics && request.uid() != 0 && request.uid() != rustix::process::getuid().as_raw() {
+            // What others read is not for everybody who may enter.
+            return reply.error(Errno::EPERM);
         }
-        let text = self.fs.metrics.text(&self.fs.image.stats());
-        match text.len() < room as usize {
-            true => reply.ioctl(0, text.as_bytes()),
-            false => reply.error(Errno::ERANGE),
+        let recorded = match question {
+            Question::Metrics => Ok(self.fs.metrics.text(&self.fs.image.stats()).into_bytes()),
+            Question::StartRecording => self.recorder.start().map(|answer| answer.encode()),
+            Question::DrainRecording => self.recorder.drain().map(|answer| answer.encode()),
+            Question::StopRecording => self.recorder.stop().map(|answer| answer.encode()),
+        };
+        match recorded {
+            Ok(answer) if answer.len() <= room as usize => reply.ioctl(0, &answer),
+            Ok(_) => reply.error(Errno::ERANGE),
+            Err(error) => reply.error(Errno::from_i32(error.raw_os_error())),
         }
     }
 }

@@ -1,0 +1,109 @@
+//! `kiln record`
+
+use crate::console::report::note;
+use crate::console::size::Human;
+use crate::exit::{Exit, Failure};
+use crate::process::child::{Forwarding, Status};
+use kiln_builder::{AtomicFile, Existing};
+use kiln_mount::{Granularity, Recorded, Recording};
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Run a command, and list what is read on a mount meanwhile
+///
+/// The list has the ranges of files in the order in which they were read first, for kiln pack --order, kiln mount --preload and kiln
+/// preload. Cached pages of the mount are dropped before. Of a FUSE mount by kiln, ranges are pages; prefetch is off meanwhile, and with
+/// root readahead. Of a mount by the kernel, which needs root, they are whole files. Other programs that read on the mount are recorded, too.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Exit codes: that of COMMAND; 128 + n if signal n has ended it; 126 or 127 if it could not be run. LIST is
+written in the first two cases.
+
+Examples:
+  kiln record -o python.list /mnt -- /mnt/usr/bin/python3 -c 'import json'
+  kiln record -o boot.list /mnt -- chroot /mnt /sbin/my-service --once
+  kiln pack --order python.list tree/ tree.erofs")]
+pub struct Args {
+    /// Where the image is mounted, by kiln or by the kernel
+    mountpoint: PathBuf,
+
+    /// What is run, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+
+    /// The list to make
+    #[arg(short, long, value_name = "LIST")]
+    output: PathBuf,
+
+    /// Replace LIST if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if args.output == Path::new("-") {
+        return Err(Failure::Usage("-o -: standard output is the command's: name a file".into()));
+    }
+    let [program, arguments @ ..] = &args.command[..] else {
+        return Err(Failure::Usage("name a command behind --".into()));
+    };
+    // What is wrong with the output is told before the command runs.
+    let existing = if args.force { Existing::Replace } else { Existing::Keep };
+    let file = AtomicFile::create(&args.output, existing)?;
+    let signals = Forwarding::begin()?;
+    let recording = Recording::start(&args.mountpoint, signals.stop()).map_err(Failure::Mount)?;
+    if let Some(number) = signals.caught() {
+        return Err(Failure::Signal(number));
+    }
+    let granularity = recording.granularity();
+    let mut command = Command::new(program);
+    let status = signals.run(command.args(arguments)).map_err(|source| {
+        let program = PathBuf::from(program);
+        Failure::Command { program, source }
+    })?;
+    let recorded = recording.finish().map_err(Failure::Mount)?;
+    write(&file, &recorded).map_err(|source| Failure::File { path: args.output.clone(), action: "write", source })?;
+    file.commit()?;
+    tell(args, &recorded, granularity);
+    Ok(Exit::Command(match status {
+        Status::Exited(code) => code,
+        Status::Killed(number) => 128_u8.saturating_add(number),
+    }))
+}
+
+fn write(file: &AtomicFile, recorded: &Recorded) -> std::io::Result<()> {
+    let mut out = BufWriter::new(file.file());
+    write!(out, "{}", recorded.list)?;
+    out.flush()
+}
+
+fn tell(args: &Args, recorded: &Recorded, granularity: Granularity) {
+    let list = args.output.display();
+    if recorded.lost > 0 {
+        note(format_args!("{list}: {} reads or more are not in it, as they came too fast", recorded.lost));
+    }
+    if recorded.unnamed > 0 {
+        note(format_args!("{list}: {} files are not in it, as their names were not found", recorded.unnamed));
+    }
+    if args.quiet {
+        return;
+    }
+    let entries = recorded.list.entries();
+    let (files, bytes) = (recorded.list.files().len(), entries.iter().map(|entry| entry.len).sum());
+    match granularity {
+        Granularity::Files => note(format_args!("{list}: {files} whole files, {}", Human(bytes))),
+        _ => note(format_args!("{list}: {} ranges of {files} files, {}", entries.len(), Human(bytes))),
+    }
+    if let Granularity::Pages { read_ahead: window @ 1.. } = granularity {
+        let window = Human(window);
+        note(format_args!(
+            "ranges may be longer than what was read, by {window}: only a server of root ends the readahead"
+        ));
+    }
+}

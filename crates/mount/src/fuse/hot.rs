@@ -1,0 +1,73 @@
+//! What a server reads before it is asked: the ranges of a hot list, decoded and kept, and put into the page cache.
+//!
+//! A thread of its own does both once the mount answers. Pinning comes first: it fetches what lies together at once, and what the
+//! kernel then reads through the mount is decoded already.
+
+use crate::{Preload, preload};
+use kiln_read::hotlist::HotList;
+use kiln_read::{Image, Pinned, Threads};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// The target of lines of the log that are no errors: what a hot list has that is not in the image, for example.
+pub const NOTES: &str = "kiln_mount::notes";
+
+/// A hot list, and what a server does with it once it is mounted, in the background.
+#[derive(Clone, Debug, Default)]
+pub struct Hot {
+    /// What is read, in its order.
+    pub list: HotList,
+    /// Bytes of files that are read into the page cache at most.
+    pub preload_bytes: u64,
+    /// Bytes of memory for extents that are decoded and kept, see [`Image::pin`].
+    pub pin_bytes: u64,
+}
+
+/// The thread, which ends some time after this is dropped.
+pub(super) struct HotThread {
+    stop: Arc<AtomicBool>,
+}
+
+impl HotThread {
+    /// Begin with `hot`, an image that is mounted at `dir`, unless `stop` is set.
+    pub(super) fn start(hot: Hot, image: Image, dir: PathBuf, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        let until = Arc::clone(&stop);
+        thread::Builder::new().name("kiln-hot".into()).spawn(move || warm_up(&hot, &image, &dir, &until))?;
+        Ok(Self { stop })
+    }
+}
+
+impl Drop for HotThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
+    if hot.pin_bytes > 0 {
+        let Pinned { left_out, failed, .. } = image.pin(&hot.list, hot.pin_bytes, Threads::PROCESSORS, stop);
+        for (path, error) in failed {
+            log::warn!(target: NOTES, "{}: not pinned: {error}", path.escape_ascii());
+        }
+        if left_out > 0 {
+            log::warn!(target: NOTES, "{left_out} bytes of the list are not pinned: there is room for {}", hot.pin_bytes);
+        }
+    }
+    if hot.preload_bytes > 0 {
+        match preload(dir, &hot.list, Preload::Read, hot.preload_bytes, stop) {
+            Ok(done) => {
+                for (path, error) in done.failed {
+                    log::warn!(target: NOTES, "{}: not preloaded: {error}", path.display());
+                }
+                if done.left_out > 0 {
+                    let (left_out, most) = (done.left_out, hot.preload_bytes);
+                    log::warn!(target: NOTES, "{left_out} bytes of the list are not preloaded: {most} are the most");
+                }
+            }
+            Err(error) => log::warn!(target: NOTES, "{}: not preloaded: {error}", dir.display()),
+        }
+    }
+}
