@@ -37,7 +37,7 @@ PIN = "256M"
 LIMIT = 64 * lib.MIB
 GROUPS = Path("/sys/fs/cgroup/memory")
 REPLAY = Path(__file__).resolve().parent / "replay.py"
-SLOW_FILE = packers.REPOSITORY / "target/release/examples/slow_file"
+SLOW_FILE = packers.kiln_path().resolve().parent / "examples/slow_file"
 TIMEOUT_S = 60.0
 
 
@@ -289,7 +289,7 @@ def main() -> int:
     parser.add_argument("tree", type=Path, help="the root of a system with Python")
     parser.add_argument("--runs", type=lib.positive, default=5)
     parser.add_argument("--only", choices=["start", "pin", "memory"], action="append", help="only these")
-    parser.add_argument("--uncached", action="store_true", help="slow storage without a page cache or readahead of its own")
+    parser.add_argument("--cached", action="store_true", help="slow storage with a page cache and readahead of its own")
     parser.add_argument("--tmp", type=Path, help="directory for images, on a disk")
     parser.add_argument("--out", type=Path, metavar="JSON", help="write all numbers here")
     arguments = parser.parse_args()
@@ -313,7 +313,7 @@ def main() -> int:
                 record(scene, image, modules, lists[-1])
         image.unlink()
         lib.say(subprocess.run([str(kiln), "hotlist", "show", str(scene.start_list)], capture_output=True, text=True, check=True).stdout)
-        cases = {"start": lambda: start_case(scene, arguments.runs, not arguments.uncached, results),
+        cases = {"start": lambda: start_case(scene, arguments.runs, arguments.cached, results),
                  "pin": lambda: pin_case(scene, arguments.runs, results),
                  "memory": lambda: memory_case(scene, lists, arguments.runs, results)}
         for name in wanted:

@@ -5,8 +5,9 @@
 //! `--cached` the system keeps what was read and reads ahead, as for a disk.
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session, SessionACL,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session,
+    SessionACL,
 };
 use rustix::fd::AsRawFd;
 use rustix::mount::{MountFlags, mount};
@@ -14,6 +15,7 @@ use std::env;
 use std::error::Error;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,8 @@ const COUNTS: INodeNo = INodeNo(3);
 const COUNTS_NAME: &str = "counts";
 /// Longer than the text of two numbers.
 const COUNTS_LEN: u64 = 64;
+/// Bytes of the longest request.
+const REQUEST_MAX: u32 = 1 << 20;
 const TTL: Duration = Duration::from_secs(3600);
 /// Reads that are under way at the same time.
 const THREADS: usize = 16;
@@ -84,6 +88,13 @@ impl SlowFile {
 }
 
 impl Filesystem for SlowFile {
+    /// Requests of up to 1 MiB, as disks take them.
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES & config.capabilities());
+        let _ = config.set_max_write(REQUEST_MAX);
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.named(name).filter(|_| parent == INodeNo::ROOT);
         match found.and_then(|ino| self.attr(ino)) {

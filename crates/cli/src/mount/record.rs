@@ -18,8 +18,8 @@ use std::process::Command;
 /// root readahead. Of a mount by the kernel, which needs root, they are whole files. Other programs that read on the mount are recorded, too.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes: that of COMMAND; 128 + n if signal n has ended it; 126 or 127 if it could not be run. LIST is
-written in the first two cases.
+Exit codes: that of COMMAND; 128 + n if signal n has ended it; 126 or 127 if it could not be run.
+LIST is written in the first two cases.
 
 Examples:
   kiln record -o python.list /mnt -- /mnt/usr/bin/python3 -c 'import json'

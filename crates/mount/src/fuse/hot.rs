@@ -1,6 +1,6 @@
 //! What a server reads before it is asked: the ranges of a hot list, decoded and kept, and put into the page cache.
 //!
-//! A thread of its own does both once the mount answers. Pinning comes first: it fetches what lies together at once, and what the
+//! A thread of its own does both once the mount answers. Decoding comes first: it fetches what lies together at once, and what the
 //! kernel then reads through the mount is decoded already.
 
 use crate::{Preload, preload};
@@ -57,6 +57,10 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
         }
     }
     if hot.preload_bytes > 0 {
+        if hot.pin_bytes == 0 {
+            // What is missing is told below.
+            let _ = image.load_ahead(&hot.list, Threads::PROCESSORS, stop);
+        }
         match preload(dir, &hot.list, Preload::Read, hot.preload_bytes, stop) {
             Ok(done) => {
                 for (path, error) in done.failed {

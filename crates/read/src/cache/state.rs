@@ -13,7 +13,7 @@ use crate::metadata::space::WindowKey;
 use crate::options::read_policy::DecodeMemory;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Metadata takes at most one part in this many of the cache.
 const METADATA_SHARE: u64 = 2;
@@ -47,6 +47,8 @@ pub(crate) struct ImageState {
     pub sources: Buffers,
     /// A buffer for windows that are fetched together.
     pub window_source: Buffers,
+    /// How many threads look up what a list names.
+    warming: AtomicU32,
     cache_bytes: u64,
     /// Bytes of metadata that were ever put into the cache.
     metadata_loaded: AtomicU64,
@@ -76,6 +78,7 @@ impl ImageState {
             workspaces: Workspaces::new(limits, decoding_bytes),
             sources: Buffers::new(),
             window_source: Buffers::keeping(1),
+            warming: AtomicU32::new(0),
             cache_bytes,
             metadata_loaded: AtomicU64::new(0),
         }
@@ -84,6 +87,17 @@ impl ImageState {
     /// Whether the cache of decoded data takes an extent of this length.
     pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
         u64::from(encoded.llen) <= self.decoded.largest()
+    }
+
+    /// Have metadata fetched in long runs until the guard is dropped, as a list is looked up whose files lie in a few places.
+    pub(crate) fn warm(&self) -> Warming<'_> {
+        self.warming.fetch_add(1, Ordering::Relaxed);
+        Warming(self)
+    }
+
+    /// Whether metadata is to be fetched in long runs.
+    pub(crate) fn is_warming(&self) -> bool {
+        self.warming.load(Ordering::Relaxed) > 0
     }
 
     /// A decoded extent, pinned or cached.
@@ -100,5 +114,14 @@ impl ImageState {
         if taken / step > before / step {
             self.decoded.set_capacity(self.cache_bytes - taken);
         }
+    }
+}
+
+/// A list is being looked up.
+pub(crate) struct Warming<'a>(&'a ImageState);
+
+impl Drop for Warming<'_> {
+    fn drop(&mut self) {
+        self.0.warming.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,8 @@
 //! * If many windows around a missing one are cached, the missing ones among them are fetched with it. The readahead doubles with the
 //!   dense part: listing a tree takes few large reads, a few files of many take small ones, and if most of the metadata is wanted in
 //!   the end, in whatever order, it takes fewer reads than windows.
+//! * While a hot list is looked up, a missing window is fetched with [`WARM_REACH`] bytes on each side, as the files of a program lie in a
+//!   few places. A start of Python from an image of 15,558 files takes 10 reads of metadata so, and about 100 without.
 //! * Contents beside an inode (its tail, its last pcluster) are not cached for themselves: their reader keeps them. They are copied
 //!   from the window of their inode if that is cached, and fetched alone if not.
 //! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
@@ -32,6 +34,8 @@ const CLOSE: u64 = 8;
 /// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
 const REACH_MAX: u64 = 512 << 10;
 const CACHE_SHARE: u64 = 8;
+/// Bytes that are fetched on each side while a hot list is looked up.
+const WARM_REACH: u64 = 256 << 10;
 
 impl Image {
     /// log2 of the length of a space's windows in bytes; the last window may be shorter.
@@ -115,6 +119,9 @@ impl Image {
         let is_kept = |&idx: &u64| windows.has(&WindowKey { space: MetadataSpace::Primary, idx });
         let most = REACH_MAX.min(windows.capacity() / CACHE_SHARE) >> bits;
         let (mut reach, mut kept, mut checked, mut distance) = (0, 0, 0, 1);
+        if self.core.state().is_warming() {
+            (reach, distance) = (most.min(WARM_REACH >> bits), most + 1);
+        }
         while distance <= most {
             let before = idx.saturating_sub(distance)..idx.saturating_sub(checked);
             let behind = idx + checked..count.min(idx + distance);
