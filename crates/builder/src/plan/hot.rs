@@ -23,7 +23,7 @@ pub(crate) fn runs(
         let len = files[idx as usize].len;
         let range = range.start..range.end.min(len);
         if !range.is_empty() {
-            push(how, len, range, &kept.packed, block_bits, &mut runs);
+            push(how, (len, range), (&kept.packed, block_bits), &mut runs);
         }
     }
     runs
@@ -32,10 +32,8 @@ pub(crate) fn runs(
 /// Add the stored bytes that hold `range` of a file of `len` bytes.
 fn push(
     how: &Kept,
-    len: u64,
-    range: Range<u64>,
-    packed: &KeptPacked,
-    block_bits: BlockBits,
+    (len, range): (u64, Range<u64>),
+    (packed, block_bits): (&KeptPacked, BlockBits),
     runs: &mut Vec<(u64, u64)>,
 ) {
     match how {
@@ -69,7 +67,7 @@ mod tests {
 
     fn runs_of(how: &Kept, len: u64, range: Range<u64>, packed: &KeptPacked) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
-        push(how, len, range, packed, BlockBits::DEFAULT, &mut runs);
+        push(how, (len, range), (packed, BlockBits::DEFAULT), &mut runs);
         runs
     }
 

@@ -72,6 +72,7 @@ impl Moved<'_> {
             hot: self.order.hot_zone(relayout.tree()),
             ..relayout.options().clone()
         };
+        relayout.gather(&options.hot);
         let mut hot_files = None;
         if let Some(hot) = self.hot {
             let stored_len = |node| relayout.stored_len(node);

@@ -1,11 +1,12 @@
 //! An image as a tree that keeps all that the image stores, for another image in which it lies elsewhere.
 
-use kiln_builder::BuildOptions;
 use kiln_builder::tree::{
     Base, Content, ContentError, ContentId, Contents, Device, Kept, KeptExtent, KeptExtents, Kind, NodeId, PlacedRun,
     Tree,
 };
+use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,6 +113,39 @@ impl Relayout {
         if let Kind::File { content, .. } = self.tree.node(node).kind {
             self.kept[content.0 as usize] = None;
         }
+    }
+
+    /// Have small files stored anew that lie in packed pclusters of which `zone` needs less than half: then they lie together, and nothing
+    /// else is read with them.
+    pub fn gather(&mut self, zone: &HotZone) {
+        let list = &self.base.facts().packed.list;
+        let mut hot = vec![0_u64; list.len()];
+        let mut files = Vec::new();
+        for (node, range) in &zone.ranges {
+            let (Kind::File { len, .. }, Some(Kept::Fragment { off })) =
+                (&self.tree.node(*node).kind, self.kept(*node))
+            else {
+                continue;
+            };
+            let bytes = off.saturating_add(range.start)..off.saturating_add(range.end.min(*len));
+            let first = list.partition_point(|extent| extent.end() <= bytes.start);
+            for (extent, hot) in
+                list[first..].iter().zip(&mut hot[first..]).take_while(|(extent, _)| extent.la < bytes.end)
+            {
+                let part = extent.end().min(bytes.end).saturating_sub(extent.la.max(bytes.start));
+                *hot = hot.saturating_add(part);
+            }
+            if *len <= SMALL_FILE_LEN {
+                files.push((*node, *off..off.saturating_add(*len)));
+            }
+        }
+        let is_sparse = |bytes: &Range<u64>| {
+            let first = list.partition_point(|extent| extent.end() <= bytes.start);
+            let holding = list[first..].iter().zip(&hot[first..]).take_while(|(extent, _)| extent.la < bytes.end);
+            holding.into_iter().any(|(extent, hot)| hot.saturating_mul(2) < extent.llen.into())
+        };
+        let sparse: Vec<NodeId> = files.iter().filter(|(_, bytes)| is_sparse(bytes)).map(|(node, _)| *node).collect();
+        sparse.into_iter().for_each(|node| self.store_anew(node));
     }
 
     /// The tree, with all that can be taken over.
