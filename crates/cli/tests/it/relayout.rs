@@ -241,6 +241,28 @@ fn what_nothing_refers_to_is_left_out() {
 }
 
 #[test]
+fn updated_images_become_tight() {
+    for options in [&["--preset", "balanced"][..], &["--preset", "plain"], &["--kernel", "6.15"]] {
+        let scratch = tree(9);
+        let [src, image, new, fresh] =
+            ["src", "image.erofs", "new.erofs", "fresh.erofs"].map(|name| scratch.path(name));
+        stdout(&[&["pack", "--quiet", &src, &image], options].concat());
+        for round in 0..3 {
+            fs::write(format!("{src}/large"), text(100 + round, 2_500_000)).unwrap();
+            fs::write(format!("{src}/file-{:03}", 3 * round), text(200 + round, 150_000)).unwrap();
+            fs::remove_file(format!("{src}/some/file-{:03}", 1 + 3 * round)).unwrap();
+            stdout(&["update", "--quiet", &image, &src]);
+        }
+        make(&scratch, &["compact"], [&image, "new.erofs"]);
+        stdout(&["diff", &src, &new]);
+        stdout(&[&["pack", "--quiet", &src, &fresh], options].concat());
+        let [updated, tight, fresh] = [&image, &new, &fresh].map(|path| fs::metadata(path).unwrap().len());
+        // What several generations have brought shares nothing.
+        assert!(tight < updated && tight <= fresh + fresh / 20, "{options:?}: {updated} {tight} {fresh}");
+    }
+}
+
+#[test]
 fn plain_lists_are_whole_files() {
     let scratch = tree(6);
     let [src, old, new, list] = ["src", "old.erofs", "new.erofs", "list"].map(|name| scratch.path(name));
