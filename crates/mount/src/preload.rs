@@ -25,6 +25,8 @@ const READ_AHEAD_LEN: u64 = 128 << 10;
 pub enum Preload {
     /// It is read: it is there when the call returns.
     Read,
+    /// It is read, and nothing around it: where requests cost little, as what a server has decoded already.
+    Exactly,
     /// The kernel is told to read it ahead, and does so by itself.
     Advise,
 }
@@ -139,6 +141,10 @@ impl Loader<'_> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
         }
         let file = File::from(self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        if self.how == Preload::Exactly {
+            // A hint: without it, the kernel reads ahead, and goes on with that when programs come to where it has stopped.
+            fadvise(&file, 0, None, Advice::Random)?;
+        }
         let len = file.metadata()?.len();
         Ok(OpenFile { file, len })
     }
@@ -155,7 +161,7 @@ impl Loader<'_> {
                     fadvise(&file.file, start, NonZeroU64::new(len), Advice::WillNeed)?;
                     len
                 }
-                Preload::Read => {
+                Preload::Read | Preload::Exactly => {
                     let part = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
                     match file.file.read_at(&mut chunk[..part], start)? {
                         0 => return Ok(()),

@@ -61,7 +61,7 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
             // What is missing is told below.
             let _ = image.load_ahead(&hot.list, Threads::PROCESSORS, stop);
         }
-        match preload(dir, &hot.list, Preload::Read, hot.preload_bytes, stop) {
+        match preload(dir, &hot.list, Preload::Exactly, hot.preload_bytes, stop) {
             Ok(done) => {
                 for (path, error) in done.failed {
                     log::warn!(target: NOTES, "{}: not preloaded: {error}", path.display());

@@ -190,7 +190,7 @@ fn preloaded_files_are_in_memory() {
     let list = b"#kiln-hotlist 1\n0+0\t0\t.\n0+0\t1\tbig\n0+0\t1\tbig/text\n4096+100\t2\tbig/text\n4096+9223372036854771711\t3\tbig/text\n\
         9223372036854775806+1\t4\tbig/text\n0+0\t5\tgone\n0+1\t5\tgone\n";
     let list = HotList::parse(list, "list").unwrap();
-    for how in [Preload::Read, Preload::Advise] {
+    for how in [Preload::Read, Preload::Exactly, Preload::Advise] {
         let done = preload(&served.dir, &list, how, 8192, &AtomicBool::new(false)).unwrap();
         assert_eq!((done.inodes, done.bytes, done.left_out), (3, 8192, len - 4096 - 8092), "{how:?}");
         assert_eq!(done.failed.iter().map(|(path, _)| path).collect::<Vec<_>>(), [Path::new("gone")]);
