@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+/// Threads that fetch and decode: more than processors, as each may wait for its source.
+const THREADS: usize = 8;
+
 /// The target of lines of the log that are no errors: what a hot list has that is not in the image, for example.
 pub const NOTES: &str = "kiln_mount::notes";
 
@@ -47,8 +50,9 @@ impl Drop for HotThread {
 }
 
 fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
+    let threads = Threads::at_least_one(THREADS);
     if hot.pin_bytes > 0 {
-        let Pinned { left_out, failed, .. } = image.pin(&hot.list, hot.pin_bytes, Threads::PROCESSORS, stop);
+        let Pinned { left_out, failed, .. } = image.pin(&hot.list, hot.pin_bytes, threads, stop);
         for (path, error) in failed {
             log::warn!(target: NOTES, "{}: not pinned: {error}", path.escape_ascii());
         }
@@ -59,7 +63,7 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
     if hot.preload_bytes > 0 {
         if hot.pin_bytes == 0 {
             // What is missing is told below.
-            let _ = image.load_ahead(&hot.list, Threads::PROCESSORS, stop);
+            let _ = image.load_ahead(&hot.list, threads, stop);
         }
         match preload(dir, &hot.list, Preload::Exactly, hot.preload_bytes, stop) {
             Ok(done) => {

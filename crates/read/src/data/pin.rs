@@ -97,7 +97,8 @@ impl Image {
     fn decode_listed<'a>(&'a self, list: &HotList, chooser: Chooser<'a>, threads: Threads) -> Pinned {
         let (keep, stop) = (chooser.keep, chooser.stop);
         let mut chooser = chooser;
-        let warming = self.core.state().warm();
+        // Programs that read meanwhile want the same metadata.
+        let _warming = self.core.state().warm();
         let mut pinned = Pinned::default();
         let mut packed = PackedMap::new(self);
         let mut last: Option<(&[u8], Option<Inode>)> = None;
@@ -116,7 +117,6 @@ impl Image {
                 Err(error) => pinned.fail(entry, error),
             }
         }
-        drop(warming);
         let (done, failed) = (Mutex::new((0, 0)), Mutex::new(Vec::new()));
         let batches = batches(chooser.chosen);
         unordered::run(threads, batches, || {
