@@ -75,6 +75,13 @@ def pack(*options: str, order: bool = False) -> Callable[[Scene, Path], Sequence
     return command
 
 
+def relayout(*options: str) -> Callable[[Scene, Path], Sequence[str]]:
+    """`kiln relayout` of the unordered image."""
+    script = """"$0" pack --quiet --force "$1" "$3.unordered" && "$0" relayout --quiet "$3.unordered" "$3" --order "$2" "${@:4}"
+    status=$?; rm -f "$3.unordered"; exit $status"""
+    return lambda scene, image: ["bash", "-c", script, str(scene.kiln), str(scene.tree), str(scene.start_list), str(image), *options]
+
+
 def preload(*more: str) -> Callable[[Scene], Sequence[str]]:
     """Options of `kiln mount` that read the list in advance."""
     return lambda scene: ["--preload", str(scene.start_list), *more]
@@ -84,6 +91,7 @@ VARIANTS = [
     Variant("unordered", pack()),
     Variant("--order", pack(order=True)),
     Variant("--order, --preload", pack(order=True), preload(), {1000: 0.45, 10_000: 0.25}, 0.1),
+    Variant("relayout, --preload", relayout(), preload(), {1000: 0.45, 10_000: 0.25}, 0.1),
     Variant("--order, --preload --pin", pack(order=True), preload("--pin", PIN), {1000: 0.45, 10_000: 0.25}, 0.1),
 ]
 
