@@ -5,7 +5,7 @@ use clap::{Arg, Command};
 /// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
 const COMMON: [(&str, &[&str]); 12] = [
     ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
-    ("update", &["add", "remove", "replace", "preset", "compression", "exclude", "force", "quiet", "json"]),
+    ("update", &["add", "remove", "replace", "preset", "exclude", "quiet"]),
     (
         "mount",
         &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "pin", "log", "quiet"],
