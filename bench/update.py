@@ -102,7 +102,7 @@ def one_of_many(kiln: Path, folder: Path, count: int, preset: str) -> List[Updat
         run, told = update(kiln, image, options)
         name = "update IMAGE SRC" if len(options) == 1 else "update --replace"
         found.append(Update(f"{name}: one of {count} files, {preset}", run, told, pack, "full pack"))
-    subprocess.run([str(kiln), "check", "-q", str(image)], check=True)
+    subprocess.run([str(kiln), "check", str(image)], check=True, stdout=subprocess.DEVNULL)
     return found
 
 

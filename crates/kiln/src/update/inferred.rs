@@ -21,7 +21,7 @@ struct Seen {
     /// Extents of each algorithm.
     algorithms: HashMap<Algorithm, u64>,
     files: usize,
-    /// The longest pcluster, and the longest plain text of one, in bytes.
+    /// The longest pcluster, and the longest plain text of one, in bytes: of those that others follow in their file.
     plen: u32,
     llen: u64,
     /// Pclusters are no whole blocks.
@@ -49,8 +49,10 @@ pub(super) fn choices(image: &Image, base: &BaseImage) -> Result<Choices, ReadEr
         }
     }
     let KeptExtents { algorithm: packed_algorithm, list: packed, .. } = base.packed();
-    let packed_plen = packed.iter().filter(|extent| !extent.plain).map(|extent| u64::from(extent.plen)).max();
-    let packed_llen = packed.iter().map(|extent| u64::from(extent.llen)).max();
+    // The last ones of all are as short as what was left.
+    let full = &packed[..packed.len().saturating_sub(1)];
+    let packed_plen = full.iter().filter(|extent| !extent.plain).map(|extent| u64::from(extent.plen)).max();
+    let packed_llen = full.iter().map(|extent| u64::from(extent.llen)).max();
     seen.encoded |= packed.iter().any(|extent| !extent.plain && !u64::from(extent.plen).is_multiple_of(block_len));
     let most = seen.algorithms.iter().max_by_key(|(algorithm, count)| (**count, **algorithm as u8));
     let cfgs = image.compr_cfgs();
@@ -110,12 +112,13 @@ impl Seen {
         let mut is_compressed = false;
         for extent in image.extents(inode).take(EXTENTS_MAX) {
             let extent = extent?;
+            let is_full = extent.end() < inode.meta.size;
             match extent.kind {
                 ExtentKind::Encoded { algorithm, plen, inline, .. } => {
                     is_compressed = true;
                     *self.algorithms.entry(algorithm).or_default() += 1;
-                    self.plen = self.plen.max(plen);
-                    self.llen = self.llen.max(extent.llen);
+                    self.plen = self.plen.max(if is_full { plen } else { 0 });
+                    self.llen = self.llen.max(if is_full { extent.llen } else { 0 });
                     self.encoded |= inline.is_none() && !u64::from(plen).is_multiple_of(block_len);
                 }
                 ExtentKind::Fragment { .. } => self.ends_packed |= extent.la > 0,
