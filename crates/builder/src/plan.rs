@@ -6,6 +6,7 @@
 pub(crate) mod analysis;
 pub(crate) mod dedupe;
 pub(crate) mod file;
+pub(crate) mod former;
 pub(crate) mod fragments;
 pub(crate) mod hole;
 mod hot;
@@ -32,7 +33,7 @@ use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
-use crate::plan::kept::KeptFiles;
+use crate::plan::kept::{Gaps, KeptFiles};
 use crate::plan::placed::PlacedFiles;
 use crate::plan::text::TextSource;
 use crate::tree::NodeId;
@@ -65,6 +66,8 @@ pub(crate) struct Plan {
     index: FileIndex,
     /// Holes of the files that have some.
     holes: HashMap<u32, Holes>,
+    /// What is to be stored of files of which only parts are taken over from a base.
+    gaps: Gaps,
 }
 
 /// What only packing needs of the decisions, and what takes much memory: it goes when packing is done.
@@ -90,7 +93,7 @@ impl Plan {
         let options = context.options;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let (files, placed) = placed::look_up(files, context)?;
-        let (files, mut kept) = kept::look_up(files, context)?;
+        let (files, mut kept, gaps) = kept::look_up(files, context)?;
         kept.hot = hot::runs(&options.hot, (&files, &index), &kept, options.block_bits);
         let kept_packed_len = kept.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
@@ -117,6 +120,7 @@ impl Plan {
             apart,
             index,
             holes,
+            gaps,
         };
         Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, kept }))
     }
@@ -124,6 +128,11 @@ impl Plan {
     /// Holes of a file, as it is to be stored.
     pub(crate) fn holes(&self, file: u32) -> &[Range<u64>] {
         self.holes.get(&file).map_or(&[], |holes| holes)
+    }
+
+    /// What is stored of a file that is taken over from a base but for this.
+    pub(crate) fn gaps(&self, file: u32) -> &[Range<u64>] {
+        self.gaps.get(&file).map_or(&[], |gaps| gaps)
     }
 
     /// Place in `files` of a node, if it is among them.

@@ -172,8 +172,10 @@ impl Summary {
             self.placed_bytes += len;
         }
         if matches!(storage, Some(Storage::Kept { .. })) {
-            self.kept_files += 1;
-            self.kept_bytes += len;
+            let gaps = file.map_or(&[][..], |idx| view.plan.gaps(idx));
+            // Of a file that has changed, what has not.
+            self.kept_files += u64::from(gaps.is_empty());
+            self.kept_bytes += len - gaps.iter().map(|gap| gap.end - gap.start).sum::<u64>();
         }
         if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;

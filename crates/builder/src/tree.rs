@@ -19,7 +19,7 @@ pub use builder::{Builder, Implied};
 pub use content::{Content, ContentId, Contents};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, TreeError, TreeProblem};
-pub use kept::{Base, BaseFacts, Kept, KeptExtent, KeptExtents, Taking};
+pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 
@@ -287,6 +287,23 @@ impl Tree {
     pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, BuildError> {
         let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
         self.contents.kept(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+    }
+
+    /// What the base has of an older version of a regular file, see [`Contents::former`].
+    ///
+    /// # Errors
+    /// As [`Contents::former`], with the path.
+    pub fn former(&self, id: NodeId) -> Result<Option<Former>, BuildError> {
+        let Kind::File { content, .. } = self.node(id).kind else { return Ok(None) };
+        self.contents.former(content).map_err(|source| BuildError::Read { path: self.path(id), source })
+    }
+
+    /// Open that older version.
+    ///
+    /// # Errors
+    /// As [`Contents::open`], with the path.
+    pub fn open_former(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open_former(content, path))
     }
 
     /// The same tree with what `other` makes of its contents.

@@ -6,6 +6,7 @@ mod draft_source;
 mod edited;
 mod increment;
 pub(crate) mod overlay;
+mod versions;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;

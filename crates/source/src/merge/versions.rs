@@ -1,0 +1,47 @@
+//! Older versions of files, as an image has them.
+
+use kiln_builder::tree::{ContentError, ContentId, Contents, Former, Kept, Kind, NodeId, Tree};
+use std::collections::HashMap;
+
+/// Shorter files are not looked for: they are stored anew where they have changed.
+const MIN_LEN: u64 = 256 << 10;
+
+/// Contents of an image that are, or may be, older versions of those of a tree, and their lengths.
+pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
+
+/// Long files that two trees have at the same paths, the second being that of an image.
+pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
+    let mut found = Versions::new();
+    let mut dirs = vec![[NodeId::ROOT; 2]];
+    while let Some([new_dir, old_dir]) = dirs.pop() {
+        let olds = old.entries(old_dir);
+        for entry in new.entries(new_dir).iter() {
+            match &new.node(entry.node).kind {
+                Kind::Directory(_) => {
+                    let other = olds.find(entry.name);
+                    dirs.extend(other.map(|other| [entry.node, other]));
+                }
+                Kind::File { len: MIN_LEN.., content, .. } => {
+                    let other = olds.find(entry.name).map(|other| &old.node(other).kind);
+                    if let Some(Kind::File { len: old_len @ MIN_LEN.., content: old_content, .. }) = other {
+                        found.entry(content.0).or_insert((*old_content, *old_len));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// How an image that has the contents `old` stores the older version of the contents `id`.
+///
+/// # Errors
+/// As [`Contents::kept`].
+pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) -> Result<Option<Former>, ContentError> {
+    let Some(&(old_id, len)) = former.get(&id.0) else { return Ok(None) };
+    Ok(match old.kept(old_id, len)? {
+        Some(Kept::Extents(extents)) => Some(Former { len, extents }),
+        _ => None,
+    })
+}
