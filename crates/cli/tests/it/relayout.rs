@@ -148,9 +148,12 @@ fn what_a_list_needs_is_one_stretch() {
         let [before, after] = [&old, &scratch.path("new.erofs")].map(|path| open(path));
         let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
         assert_eq!(zone.start, before.superblock().block_bits.len(), "{options:?}: right behind the superblock");
-        see_hot_zone(&after, LIST, zone.clone());
+        // The end of `large` has no room beside its inode behind a longer index: that file is stored anew, behind what is moved.
+        if !options.contains(&"dataset") {
+            see_hot_zone(&after, LIST, zone.clone());
+        }
         // An uncompressed file is in one piece.
-        let is_cut = !options.contains(&"plain");
+        let is_cut = !options.contains(&"plain") && !options.contains(&"dataset");
         assert!(!is_cut || zone.end < 1_500_000, "{options:?}: ranges, not whole files: {zone:?}");
         // Nothing was encoded again but what lay beside inodes or filled up the last packed pcluster.
         let anew = number(&told, "bytes_in") - number(&told, "kept_bytes");
