@@ -8,7 +8,7 @@ use kiln_source::SourceError;
 use kiln_source::filter::PolicyError;
 use std::path::PathBuf;
 
-use crate::update::UpdateError;
+use crate::update::error::UpdateError;
 
 /// Why something failed.
 #[derive(Debug, thiserror::Error)]

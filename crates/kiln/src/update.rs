@@ -4,11 +4,13 @@
 //! of the superblock is written, which names the new metadata. Disks write a sector as a whole, and nothing else of the old image is written to; so
 //! whoever has it mounted keeps the old tree.
 
+pub(crate) mod error;
 mod file;
 mod head;
 mod inferred;
 
-pub use file::UpdatedFile;
+pub use error::UpdateError;
+pub use file::{TargetExtent, UpdateTarget, UpdatedFile};
 
 use kiln_builder::tree::Tree;
 use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Output, Reasons, Summary};
@@ -22,29 +24,6 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use head::Head;
-
-/// Where an image is that is updated.
-pub struct UpdateTarget<'a> {
-    /// What errors call it.
-    pub path: &'a Path,
-    /// Read and written; nobody else may write to it meanwhile.
-    pub output: &'a dyn Output,
-    /// The same bytes, as far as there are some now.
-    pub source: Arc<dyn ReadAt>,
-    /// Whether its length is its own.
-    pub extent: TargetExtent,
-    /// When it was changed last, in seconds since 1970, if something tells.
-    pub changed_at: Option<i64>,
-}
-
-/// Whether the length of a target is that of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TargetExtent {
-    /// It is a file, which ends with the image.
-    File,
-    /// It is a device, on which anything may lie behind the image.
-    Device,
-}
 
 /// What may be overwritten behind an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,63 +42,6 @@ pub struct About {
     pub time: i64,
     /// What it does, for people. What is too long is cut.
     pub label: String,
-}
-
-/// Why an image cannot be updated.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpdateError {
-    /// Something that is not done in place.
-    #[error(
-        "{what}: such an image is not updated in place; pack a new one (kiln pack --base takes over what has not changed)"
-    )]
-    Unsupported {
-        /// The property, its field and value.
-        what: String,
-    },
-    /// Something lies behind the image.
-    #[error(
-        "{len} bytes lie behind the end of the image (byte {end}), where what is new would go, and nothing says that they are the remains of an \
-         update: {what}"
-    )]
-    SomethingBehind {
-        /// Byte behind the blocks that the superblock counts.
-        end: u64,
-        /// Bytes behind it.
-        len: u64,
-        /// What they may be, and what to do.
-        what: &'static str,
-    },
-    /// The image is shorter than its superblock says.
-    #[error("damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}")]
-    Short {
-        /// Bytes that the superblock counts.
-        blocks_len: u64,
-        /// Bytes that are there.
-        len: u64,
-    },
-    /// No more generations have room.
-    #[error("the image has {NUMBER_MAX} generations, the most that can be told apart; pack a new one")]
-    TooManyGenerations,
-    /// A generation that is there already, or not at all.
-    #[error("generation {number} {what}")]
-    Generation {
-        /// Which one.
-        number: u32,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Another process updates the image.
-    #[error("another process updates it: try again when that has ended")]
-    Locked,
-    /// The image cannot be written to.
-    #[error("cannot {action}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
 }
 
 /// An image that can be updated.

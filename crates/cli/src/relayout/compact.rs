@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use kiln_source::filter::DataOrder;
 use std::path::PathBuf;
 
-/// Make a new image of one that is there, without what nothing refers to
+/// Make a new image without what nothing refers to
 ///
 /// Stored data is moved, and not compressed again. What belongs to no file is left out: what updates in place have left behind, and what is packed
 /// together and mostly unused. The tree is the same, and so is how it is stored.

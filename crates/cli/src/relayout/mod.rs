@@ -13,7 +13,7 @@ use moved::Moved;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// Make a new image of one that is there, in which what a program reads first comes first
+/// Move what programs read first to the front, in a new image
 ///
 /// Stored data is moved, and not compressed again. What the ranges of --order need comes first, in one stretch, in the order of the list: extents of
 /// files and of what is packed together. Inodes and directories of the list come first among the metadata. Then comes all else, by path.

@@ -8,8 +8,31 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{TargetExtent, UpdateError, UpdateTarget};
+use super::error::UpdateError;
 use crate::error::Error;
+
+/// Where an image is that is updated.
+pub struct UpdateTarget<'a> {
+    /// What errors call it.
+    pub path: &'a Path,
+    /// Read and written; nobody else may write to it meanwhile.
+    pub output: &'a dyn Output,
+    /// The same bytes, as far as there are some now.
+    pub source: Arc<dyn ReadAt>,
+    /// Whether its length is its own.
+    pub extent: TargetExtent,
+    /// When it was changed last, in seconds since 1970, if something tells.
+    pub changed_at: Option<i64>,
+}
+
+/// Whether the length of a target is that of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetExtent {
+    /// It is a file, which ends with the image.
+    File,
+    /// It is a device, on which anything may lie behind the image.
+    Device,
+}
 
 /// The file or block device that holds an image, opened for an update and locked.
 #[derive(Debug)]
