@@ -13,7 +13,7 @@ pub use error::UpdateError;
 pub use file::{TargetExtent, UpdateTarget, UpdatedFile};
 
 use kiln_builder::tree::Tree;
-use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Output, Reasons, Summary};
+use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary};
 use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MAX_LEN, NUMBER_MAX, RECORD_LEN};
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
 use kiln_read::{Generation, Image, ReadAt, Superblock, generations};
