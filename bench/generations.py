@@ -122,6 +122,11 @@ def repositories(kiln: packers.Packer, parent: Path, options: Sequence[str]) -> 
     return listed
 
 
+def below_root(tree: Path) -> List[trees.Record]:
+    """The tree without its root: borg leaves that to whoever makes the directory."""
+    return [record for record in trees.tree_of(tree) if record[0] != "."]
+
+
 def spend_night(repository: Repository, command: Sequence[str]) -> None:
     """One backup."""
     before = used_bytes(repository.folder)
@@ -214,12 +219,12 @@ def main() -> int:
             for repository in lib.rotated(listed, night):
                 if not repository.problem:
                     spend_night(repository, repository.later(tree, night) if night else repository.first(tree))
-        expected = trees.tree_of(tree)
+        expected = below_root(tree)
         for repository in listed:
             out = folder / "out"
             if not repository.problem:
                 subprocess.run(repository.restore(out), check=True, capture_output=True)
-                repository.problem = trees.difference(trees.tree_of(out), expected)
+                repository.problem = trees.difference(below_root(out), expected)
                 shutil.rmtree(out)
             if repository.problem:
                 problems.append(f"{repository.who}: {repository.problem}")
