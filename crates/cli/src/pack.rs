@@ -46,6 +46,7 @@ use kiln_source::Source;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};
 use sources::SourceArgs;
+use std::mem::ManuallyDrop;
 use std::str::FromStr;
 pub use tree_args::{TreeArgs, named, owner};
 use uuid::Uuid;
@@ -306,7 +307,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         stop: signals.stop(),
     };
     let job = Job { request, image, signals: &signals };
-    let scan = job.scan(&options)?;
+    // The system takes back the memory of a tree and of what is told of it sooner than they are freed file by file.
+    let scan = ManuallyDrop::new(job.scan(&options)?);
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
     let hot_files = hot.apply((&scan.tree, &by_path.order), &|_| None, &mut options, |error| job.failure(error))?;
@@ -317,6 +319,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let built = job.build(&scan.tree, target.out(), &options, &progress);
     drop(meter);
     let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
+    let reasons = ManuallyDrop::new(reasons);
     let after = PhaseClock::start();
     if !args.dry_run {
         target.commit(&summary, &signals)?;

@@ -9,6 +9,7 @@ pub(crate) mod entry;
 pub(crate) mod file_id;
 pub(crate) mod source;
 mod walk;
+mod xattrs;
 
 pub use file_id::FileId;
 pub use source::DirSource;

@@ -8,7 +8,7 @@
 //! [`Tree`]: kiln_builder::tree::Tree
 //! [`Builder`]: kiln_builder::tree::Builder
 #![warn(unreachable_pub)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod archive;
 pub mod dir;

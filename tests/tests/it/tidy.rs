@@ -73,6 +73,7 @@ const UNSAFE: &[&str] = &[
     "python/src/memory.rs",
     "read/src/cache/fork_local.rs",
     "read/src/source/mapped.rs",
+    "source/src/dir/xattrs.rs",
 ];
 
 fn project() -> PathBuf {

@@ -55,7 +55,7 @@ impl Packing<'_, '_> {
         let len = self.plan.files[file as usize].len;
         self.data.device(Destination::Image).align(self.context.options.data_align);
         let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
-        let stored = match sources.kept.files.get(&file).ok_or_else(lost)? {
+        let stored = match sources.kept.files.get(file).ok_or_else(lost)? {
             // It is read as the tails of others are.
             Kept::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             Kept::Flat { pa, tail_len } => {

@@ -60,8 +60,8 @@ impl OpenVersions {
     }
 }
 
-/// Find out which extents of `candidates` have the text of the new files, by comparing it, on all cores. What cannot be read is not the same; why
-/// shows when it is stored.
+/// Find out which extents of `candidates` have the text of the new files, by comparing it on all cores where it is not known. What cannot be read
+/// is not the same; why shows when it is stored.
 ///
 /// # Errors
 /// An interruption.
@@ -71,8 +71,13 @@ pub(crate) fn compare(
     context: Context<'_>,
 ) -> Result<Vec<Option<Patched>>, BuildError> {
     let Context { tree, options, control, .. } = context;
-    let mut same: Vec<Vec<bool>> = candidates.iter().map(|_| Vec::new()).collect();
-    let jobs = candidates.iter().enumerate().flat_map(|(idx, candidate)| {
+    let known = |candidate: &Candidate| {
+        let Former { extents, differences, .. } = &candidate.former;
+        Some(outside(&extents.list, differences.as_ref()?, files[candidate.file as usize].len))
+    };
+    let mut same: Vec<Vec<bool>> = candidates.iter().map(|candidate| known(candidate).unwrap_or_default()).collect();
+    let unknown = candidates.iter().enumerate().filter(|(_, candidate)| candidate.former.differences.is_none());
+    let jobs = unknown.flat_map(|(idx, candidate)| {
         let file = &files[candidate.file as usize];
         let extents = pieces(&candidate.former.extents.list);
         extents.map(move |extents| Compare { candidate: idx, file, extents })
@@ -151,6 +156,16 @@ fn equal_extents(
     let range = |extent: &KeptExtent| (extent.la - first.la) as usize..(extent.end() - first.la) as usize;
     let is_same = |(idx, extent): (usize, &KeptExtent)| idx < whole && new[range(extent)] == old[range(extent)];
     Ok(extents.iter().enumerate().map(is_same).collect())
+}
+
+/// Which of the extents have text of which nothing lies within `differences`, nor behind `len`.
+fn outside(extents: &[KeptExtent], differences: &[Range<u64>], len: u64) -> Vec<bool> {
+    let mut rest = differences.iter().peekable();
+    let is_outside = |extent: &KeptExtent| {
+        while rest.next_if(|range| range.end <= extent.la).is_some() {}
+        extent.end() <= len && rest.peek().is_none_or(|range| range.start >= extent.end())
+    };
+    extents.iter().map(is_outside).collect()
 }
 
 /// What is taken over of a file where these extents are the same, if it is worth it.
@@ -269,6 +284,20 @@ mod tests {
             let mut found = keep.map(|keep| keep == 1);
             widen(&list, &mut found, 8192);
             assert_eq!(found, widened.map(|keep| keep == 1), "{keep:?}");
+        }
+    }
+
+    #[test]
+    fn extents_without_differences_are_the_same() {
+        let list = extents(&[100, 200, 300, 400]);
+        for (differences, len, same) in [
+            (&[][..], 1000, [true; 4]),
+            (&[], 999, [true, true, true, false]),
+            (std::slice::from_ref(&(99..100)), 1000, [false, true, true, true]),
+            (std::slice::from_ref(&(99..301)), 1000, [false, false, false, true]),
+            (&[100..101, 200..201, 299..300, 600..1000], 1000, [true, false, true, false]),
+        ] {
+            assert_eq!(outside(&list, differences, len), same, "{differences:?} {len}");
         }
     }
 

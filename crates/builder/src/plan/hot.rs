@@ -19,7 +19,7 @@ pub(crate) fn runs(
     let mut runs = Vec::new();
     for (node, range) in &zone.ranges {
         let Some(idx) = index.get(*node) else { continue };
-        let Some(how) = kept.files.get(&idx) else { continue };
+        let Some(how) = kept.files.get(idx) else { continue };
         let len = files[idx as usize].len;
         let range = range.start..range.end.min(len);
         if !range.is_empty() {

@@ -1,5 +1,7 @@
 //! Files that the base stores already: which of them are taken over as they are stored, and what of its packed inode.
 
+mod list;
+
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::feature::Feature;
@@ -15,6 +17,7 @@ use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::former::{self, Candidate, FORMER_MIN_LEN, Patched};
+use crate::plan::kept::list::KeptList;
 use crate::tree::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
@@ -28,8 +31,8 @@ const LOOKED_UP: usize = 256;
 pub(crate) struct KeptFiles {
     /// Where it is copied from.
     pub base: Option<Arc<dyn Base>>,
-    /// How the base stores files, by their places in the plan.
-    pub files: HashMap<u32, Kept>,
+    /// How the base stores them.
+    pub files: KeptList,
     /// What is taken over of its packed inode.
     pub packed: KeptPacked,
     /// Stored bytes of the base that come first, see [`hot::runs`](crate::plan::hot::runs).
@@ -84,7 +87,7 @@ pub(crate) fn look_up(
         return Err(BuildError::BaseBlocks { base_len, block_len });
     }
     let rules = Rules::new(facts, options);
-    let mut kept = HashMap::new();
+    let mut kept = Vec::new();
     let worker = || {
         Ok(|range: Range<usize>| {
             control.check()?;
@@ -100,8 +103,9 @@ pub(crate) fn look_up(
         kept.extend(known.into_iter().filter_map(|(idx, how)| Some((idx, how?))));
         Ok(())
     })?;
+    let mut kept = KeptList::from_iter(kept);
     let packed = rules.packed(&mut kept, &files);
-    for (&idx, how) in &kept {
+    for (idx, how) in kept.iter() {
         let file = &mut files[idx as usize];
         let (algorithm, tail_len) = match how {
             Kept::Extents(extents) => (rules.algorithm(extents), 0),
@@ -117,12 +121,12 @@ pub(crate) fn look_up(
 /// Decide of which files that are not in `kept` parts are taken over, and put them there. What is not taken over of them.
 fn patch(
     files: &mut [FilePlan],
-    kept: &mut HashMap<u32, Kept>,
+    kept: &mut KeptList,
     rules: &Rules<'_>,
     context: Context<'_>,
 ) -> Result<Gaps, BuildError> {
     let mut candidates = Vec::new();
-    for (idx, file) in (0..).zip(&*files).filter(|(idx, file)| is_candidate(file) && !kept.contains_key(idx)) {
+    for (idx, file) in (0..).zip(&*files).filter(|(idx, file)| is_candidate(file) && !kept.contains(*idx)) {
         if file.len < FORMER_MIN_LEN || context.ledger.apart().contains(&file.node) {
             continue;
         }
@@ -130,7 +134,7 @@ fn patch(
         let former = former.filter(|former| former::spec(former, file).is_some() && rules.allow_former(former));
         candidates.extend(former.map(|former| Candidate { file: idx, former }));
     }
-    let mut gaps = Gaps::new();
+    let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
     let found = former::compare(&candidates, files, context)?;
     for (candidate, Patched { kept: extents, gaps: between }) in
         candidates.iter().zip(found).filter_map(|(candidate, found)| Some((candidate, found?)))
@@ -138,8 +142,9 @@ fn patch(
         let file = &mut files[candidate.file as usize];
         file.storage = Storage::Kept { algorithm: extents.algorithm, tail_len: 0 };
         gaps.insert(candidate.file, between);
-        kept.insert(candidate.file, Kept::Extents(extents));
+        patched.push((candidate.file, Kept::Extents(extents)));
     }
+    kept.extend(patched);
     Ok(gaps)
 }
 
@@ -238,7 +243,7 @@ impl<'a> Rules<'a> {
     }
 
     /// What is taken over of the packed inode. Files of which some text lies where too little of it is in use are taken out of `kept`.
-    fn packed(&self, kept: &mut HashMap<u32, Kept>, files: &[FilePlan]) -> KeptPacked {
+    fn packed(&self, kept: &mut KeptList, files: &[FilePlan]) -> KeptPacked {
         let list = &self.facts.packed.list;
         let block_len = self.block_bits.len();
         let stays = |extent: &KeptExtent, used: u64| {
@@ -255,7 +260,7 @@ impl<'a> Rules<'a> {
         let used = used(list, kept, files);
         let stay: Vec<bool> = list.iter().zip(used).map(|(extent, used)| stays(extent, used)).collect();
         kept.retain(|idx, how| {
-            span(how, &files[*idx as usize]).is_none_or(|(off, len)| {
+            span(how, &files[idx as usize]).is_none_or(|(off, len)| {
                 let range = overlapping(list, off, len);
                 let covered = list[range.clone()].iter().map(|extent| overlap(extent, off, len)).sum::<u64>();
                 covered >= len && range.into_iter().all(|idx| stay[idx])
@@ -307,10 +312,10 @@ fn overlap(extent: &KeptExtent, off: u64, len: u64) -> u64 {
 }
 
 /// How many bytes of each extent files have, those that share some counted for each.
-fn used(list: &[KeptExtent], kept: &HashMap<u32, Kept>, files: &[FilePlan]) -> Vec<u64> {
+fn used(list: &[KeptExtent], kept: &KeptList, files: &[FilePlan]) -> Vec<u64> {
     let mut used = vec![0_u64; list.len()];
-    for (idx, how) in kept {
-        let Some((off, len)) = span(how, &files[*idx as usize]) else { continue };
+    for (idx, how) in kept.iter() {
+        let Some((off, len)) = span(how, &files[idx as usize]) else { continue };
         for at in overlapping(list, off, len) {
             used[at] = used[at].saturating_add(overlap(&list[at], off, len));
         }

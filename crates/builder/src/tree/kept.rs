@@ -4,6 +4,7 @@ use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::{Algorithm, BlockBits};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use super::error::ContentError;
 
@@ -73,6 +74,8 @@ pub struct Former {
     pub len: u64,
     /// Its extents.
     pub extents: KeptExtents,
+    /// Where the file differs from it, in order, if that is known: there is nothing to compare then.
+    pub differences: Option<Vec<Range<u64>>>,
 }
 
 /// What becomes of stored data that is taken over from a base.

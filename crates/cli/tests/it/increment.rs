@@ -224,6 +224,34 @@ fn what_times_do_not_tell_is_compared() {
     stdout(&["diff", &new, &src]);
 }
 
+/// Two names of one new file had files of their own.
+#[test]
+fn a_file_is_compared_with_the_file_whose_parts_it_takes_over() {
+    let scratch = Scratch::new();
+    let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+    let path = Path::new(&src);
+    fs::create_dir(path).unwrap();
+    let changed = |places: &[usize]| {
+        let mut bytes = text(1, 2_000_000);
+        places.iter().for_each(|&at| bytes[at..at + 100].fill(b'!'));
+        bytes
+    };
+    for (at, places) in [[300_000], [900_000], [1_500_000]].iter().enumerate() {
+        write(path.join(format!("name-{at}")), changed(places), OLD);
+    }
+    stdout(&["pack", "--quiet", "-z", "zstd", "-C", "65536", &src, &old]);
+    for at in 0..3 {
+        fs::remove_file(path.join(format!("name-{at}"))).unwrap();
+    }
+    write(path.join("name-0"), changed(&[600_000]), OLD + 1);
+    for at in 1..3 {
+        fs::hard_link(path.join("name-0"), path.join(format!("name-{at}"))).unwrap();
+    }
+    stdout(&["pack", "--quiet", "-z", "zstd", "-C", "65536", "--base", &old, &src, &new]);
+    stdout(&["diff", &new, &src]);
+    assert!(stdout(&["cat", &new, "/name-0"]) == changed(&[600_000]));
+}
+
 #[test]
 fn stamps_tell_what_times_do_not() {
     let scratch = small_tree();

@@ -2,14 +2,17 @@
 
 use kiln_builder::tree::{Metadata, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
-use rustix::fs::{AtFlags, Dir, FileType, StatxAttributes, StatxFlags, lgetxattr, llistxattr, readlinkat, statx};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, RawDir, StatxAttributes, StatxFlags, readlinkat, statx};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use super::contents::Stamp;
 use super::file_id::FileId;
+use super::xattrs;
+
+/// Bytes of records of a directory that are asked for at a time.
+const RECORDS_LEN: usize = 32 << 10;
 
 /// What the scan of a directory finds under a name.
 pub(crate) struct Entry {
@@ -35,10 +38,12 @@ pub(crate) enum What {
     Socket,
 }
 
-/// Names in a directory, without dot entries, in the order the system gives them.
+/// Names in a directory that was just opened, without dot entries, in the order the system gives them.
 pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
+    let mut records = Box::new_uninit_slice(RECORDS_LEN);
+    let mut entries = RawDir::new(dir, &mut records);
     let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
+    while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();
         if !matches!(name.to_bytes(), b"." | b"..") {
@@ -83,56 +88,10 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
             mtime: stat.stx_mtime.tv_sec,
             mtime_nsec: stat.stx_mtime.tv_nsec,
         },
-        xattrs: read_xattrs(dir, name)?,
+        xattrs: xattrs::read(dir, name)?,
         what,
         id: FileId::from(&stat),
         is_linked: stat.stx_nlink > 1 && file_type != FileType::Directory,
         is_mount_point: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     })
-}
-
-/// Extended attributes, read without opening the file (which devices, pipes and permissions forbid).
-fn read_xattrs(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<ThinSlice<Xattr>> {
-    // There is no lgetxattrat before Linux 6.13; the way through /proc names the directory by its descriptor.
-    let fd = dir.as_fd().as_raw_fd();
-    let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
-    let names = match fill(|buf| llistxattr(&path, buf)) {
-        Ok(names) => names,
-        Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(ThinSlice::default()),
-        Err(error) => return Err(named(error, "cannot list its extended attributes")),
-    };
-    let mut xattrs = Vec::new();
-    for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
-        match fill(|buf| lgetxattr(&path, name, buf)) {
-            Ok(value) => xattrs.push(Xattr { name: name.into(), value: value.into() }),
-            // Removed since it was listed.
-            Err(Errno::NODATA) => {}
-            Err(error) => {
-                let name = String::from_utf8_lossy(name);
-                return Err(named(error, &format!("cannot read its extended attribute {name}")));
-            }
-        }
-    }
-    Ok(xattrs.into())
-}
-
-/// Call with a buffer that grows until the answer fits.
-fn fill(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    let mut buf = vec![0; 256];
-    loop {
-        match call(&mut buf) {
-            Ok(len) => {
-                buf.truncate(len);
-                return Ok(buf);
-            }
-            // The largest list or value that Linux has is 64 KiB.
-            Err(Errno::RANGE) if buf.len() <= 64 << 10 => buf.resize(buf.len() * 4, 0),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn named(error: Errno, what: &str) -> io::Error {
-    let error = io::Error::from(error);
-    io::Error::new(error.kind(), format!("{what}: {error}"))
 }

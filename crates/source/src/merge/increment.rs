@@ -13,6 +13,7 @@ use super::versions::{Versions, former_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
+use comparison::{Compared, Differences};
 use pairs::{Evidence, Pairs};
 
 pub use stamps::Stamps;
@@ -77,10 +78,11 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         (Trust::Times, ..) => Evidence::Times { settled: latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS) },
     };
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
-    kept.extend(comparison::equal([&scan.tree, &old], in_doubt, options)?);
+    let Compared { equal, differences } = comparison::compare([&scan.tree, &old], in_doubt, options)?;
+    kept.extend(equal);
     let former = versions([&scan.tree, &old]);
     let (old, base) = (old.into_contents(), base.image.clone());
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, base }));
+    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, differences, base }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -92,6 +94,8 @@ struct Increment {
     kept: HashMap<u32, ContentId>,
     /// Older versions, of files that have changed.
     former: Versions,
+    /// Where these differ, if it is known.
+    differences: Differences,
     base: Arc<BaseImage>,
 }
 
@@ -127,7 +131,9 @@ impl Contents for Increment {
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        former_of(&*self.old, &self.former, id)
+        let differences = || self.differences.get(&(id.0, self.former.get(&id.0)?.0)).cloned();
+        let former = former_of(&*self.old, &self.former, id)?;
+        Ok(former.map(|former| Former { differences: differences(), ..former }))
     }
 
     fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {

@@ -4,7 +4,7 @@ use kiln_builder::tree::{ContentError, ContentId, Contents, Former, Kept, Kind, 
 use std::collections::HashMap;
 
 /// Shorter files are not looked for: they are stored anew where they have changed.
-const MIN_LEN: u64 = 256 << 10;
+pub(super) const VERSION_MIN_LEN: u64 = 256 << 10;
 
 /// Contents of an image that are, or may be, older versions of those of a tree, and their lengths.
 pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
@@ -21,9 +21,9 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
                     let other = olds.find(entry.name);
                     dirs.extend(other.map(|other| [entry.node, other]));
                 }
-                Kind::File { len: MIN_LEN.., content, .. } => {
+                Kind::File { len: VERSION_MIN_LEN.., content, .. } => {
                     let other = olds.find(entry.name).map(|other| &old.node(other).kind);
-                    if let Some(Kind::File { len: old_len @ MIN_LEN.., content: old_content, .. }) = other {
+                    if let Some(Kind::File { len: old_len @ VERSION_MIN_LEN.., content: old_content, .. }) = other {
                         found.entry(content.0).or_insert((*old_content, *old_len));
                     }
                 }
@@ -41,7 +41,7 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
 pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) -> Result<Option<Former>, ContentError> {
     let Some(&(old_id, len)) = former.get(&id.0) else { return Ok(None) };
     Ok(match old.kept(old_id, len)? {
-        Some(Kept::Extents(extents)) => Some(Former { len, extents }),
+        Some(Kept::Extents(extents)) => Some(Former { len, extents, differences: None }),
         _ => None,
     })
 }

@@ -1,41 +1,124 @@
 //! Comparing contents, where nothing else tells whether they are the same.
 
-use kiln_builder::tree::{ContentError, ContentId, Kind, NodeId, Tree};
+use kiln_builder::tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Tree};
 use kiln_parallel::ordered::{self, Costed};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::pairs::Doubt;
 use crate::error::SourceError;
+use crate::merge::versions::VERSION_MIN_LEN;
 use crate::source::ScanOptions;
 
 /// Bytes that are compared at a time: decoding an end of a pcluster twice costs little then.
-const STEP: usize = 1 << 20;
-/// Comparisons that may wait for an earlier one.
+const STEP: u64 = 1 << 20;
+/// Bytes that are one job: long files are compared on several threads.
+const PIECE: u64 = 4 * STEP;
+/// Jobs that may wait for an earlier one.
 const BACKLOG: u64 = 1024;
+/// Differences that lie less than so many bytes apart count as one. Few stored extents have less text.
+const NEAR: u64 = 4096;
 
-/// The contents of the new tree that are those of the old one, with these. What cannot be read is not the same: who reads it again will say
-/// what is wrong.
+/// What comparing has shown.
+#[derive(Default)]
+pub(super) struct Compared {
+    /// Contents that both trees have: of the new one, and of the old one.
+    pub(super) equal: Vec<(u32, ContentId)>,
+    /// Where contents of the new tree differ from those of the old one, if the old tree can give parts of them.
+    pub(super) differences: Differences,
+}
+
+/// Where contents of two trees differ, in order: by those of the new one, and of the old one. A file with several names may have several that are older.
+pub(super) type Differences = HashMap<(u32, ContentId), Vec<Range<u64>>>;
+
+/// A comparison of two files, piece by piece.
+struct Comparison {
+    doubt: Doubt,
+    /// Whether it is of use to know where they differ.
+    has_parts: bool,
+    differs: AtomicBool,
+}
+
+/// A part of a comparison.
+struct Piece<'a> {
+    at: usize,
+    comparison: &'a Comparison,
+    range: Range<u64>,
+}
+
+/// Two files that are being compared.
+struct OpenPair {
+    at: usize,
+    new: Box<dyn Content>,
+    old: Box<dyn Content>,
+}
+
+/// Compare what is in doubt, on all threads. What cannot be read is not the same: who reads it again will say what is wrong.
 ///
 /// # Errors
 /// [`SourceError::Interrupted`].
-pub(super) fn equal(
+pub(super) fn compare(
     trees: [&Tree; 2],
     in_doubt: Vec<Doubt>,
     options: &ScanOptions<'_>,
-) -> Result<Vec<(u32, ContentId)>, SourceError> {
+) -> Result<Compared, SourceError> {
+    let begin = |doubt: Doubt| {
+        let is_long = doubt.len >= VERSION_MIN_LEN;
+        let has_parts = is_long && matches!(trees[1].kept(doubt.old), Ok(Some(Kept::Extents(_))));
+        Comparison { doubt, has_parts, differs: AtomicBool::new(false) }
+    };
+    let comparisons: Vec<Comparison> = in_doubt.into_iter().map(begin).collect();
+    let pieces = comparisons.iter().enumerate().flat_map(|(at, comparison)| {
+        let len = comparison.doubt.len;
+        let range = move |start: u64| start..len.min(start + PIECE);
+        (0..len).step_by(PIECE as usize).map(move |start| Piece { at, comparison, range: range(start) })
+    });
     let worker = || {
         let mut bufs = [Vec::new(), Vec::new()];
-        Ok(move |doubt: Doubt| {
-            let is_same = is_same(trees, doubt, &mut bufs, options)?;
-            Ok::<_, SourceError>(is_same.then(|| [content(trees[0], doubt.new), content(trees[1], doubt.old)]))
+        // What was opened last serves the next piece, too: as a rule it is of the same file.
+        let mut open: Option<OpenPair> = None;
+        Ok(move |piece: Piece<'_>| {
+            options.check_stop()?;
+            let comparison = piece.comparison;
+            if !comparison.has_parts && comparison.differs.load(Ordering::Relaxed) {
+                return Ok::<_, SourceError>((piece.at, vec![piece.range]));
+            }
+            if open.as_ref().is_none_or(|last| last.at != piece.at) {
+                open = open_pair(trees, piece.at, comparison.doubt);
+            }
+            let found =
+                open.as_mut().map(|pair| differences(pair, piece.range.clone(), comparison.has_parts, &mut bufs));
+            let found = match found {
+                Some(Ok(found)) => found,
+                _ => vec![piece.range],
+            };
+            if !found.is_empty() {
+                comparison.differs.store(true, Ordering::Relaxed);
+            }
+            Ok((piece.at, found))
         })
     };
-    let jobs = in_doubt.into_iter().map(|job| Costed { job, cost: 1 });
-    let mut found = Vec::new();
-    ordered::run(options.threads, BACKLOG, jobs, worker, |same| {
-        found.extend(same.and_then(|[new, old]| Some((new?.0, old?))));
+    let jobs = pieces.map(|job| Costed { job, cost: 1 });
+    let mut found: Vec<Vec<Range<u64>>> = comparisons.iter().map(|_| Vec::new()).collect();
+    ordered::run(options.threads, BACKLOG, jobs, worker, |(at, differences)| {
+        differences.into_iter().for_each(|range| push(&mut found[at], range));
         Ok(())
     })?;
-    Ok(found)
+    let mut compared = Compared::default();
+    for (Comparison { doubt, has_parts, .. }, differences) in comparisons.into_iter().zip(found) {
+        let [Some(new), Some(old)] = [content(trees[0], doubt.new), content(trees[1], doubt.old)] else { continue };
+        match differences.is_empty() {
+            true => compared.equal.push((new.0, old)),
+            false if has_parts => drop(compared.differences.insert((new.0, old), differences)),
+            false => {}
+        }
+    }
+    Ok(compared)
+}
+
+fn open_pair([new, old]: [&Tree; 2], at: usize, doubt: Doubt) -> Option<OpenPair> {
+    Some(OpenPair { at, new: new.open(doubt.new).ok()?, old: old.open(doubt.old).ok()? })
 }
 
 fn content(tree: &Tree, node: NodeId) -> Option<ContentId> {
@@ -45,29 +128,71 @@ fn content(tree: &Tree, node: NodeId) -> Option<ContentId> {
     }
 }
 
-/// Whether two files have the same contents, as far as both can be read.
-fn is_same(
-    [new, old]: [&Tree; 2],
-    doubt: Doubt,
+/// Where two files differ within `range`: only the first place, unless all are wanted.
+fn differences(
+    pair: &mut OpenPair,
+    range: Range<u64>,
+    all: bool,
     [one, two]: &mut [Vec<u8>; 2],
-    options: &ScanOptions<'_>,
-) -> Result<bool, SourceError> {
-    let (Ok(mut new), Ok(mut old)) = (new.open(doubt.new), old.open(doubt.old)) else { return Ok(false) };
-    let mut off = 0;
-    while off < doubt.len {
-        options.check_stop()?;
-        let len = STEP.min((doubt.len - off) as usize);
-        let mut differs = || {
-            one.resize(len, 0);
-            two.resize(len, 0);
-            new.read_exact_at(one, off)?;
-            old.read_exact_at(two, off)?;
-            Ok::<_, ContentError>(one != two)
-        };
-        if differs().unwrap_or(true) {
-            return Ok(false);
+) -> Result<Vec<Range<u64>>, ContentError> {
+    let mut found = Vec::new();
+    for off in range.clone().step_by(STEP as usize) {
+        let len = STEP.min(range.end - off) as usize;
+        one.resize(len, 0);
+        two.resize(len, 0);
+        pair.new.read_exact_at(one, off)?;
+        pair.old.read_exact_at(two, off)?;
+        if one != two {
+            differing(one, two).for_each(|part| push(&mut found, off + part.start..off + part.end));
+            if !all {
+                break;
+            }
         }
-        off += len as u64;
     }
-    Ok(new.verify_unchanged().is_ok())
+    pair.new.verify_unchanged()?;
+    Ok(found)
+}
+
+/// Where two buffers of equal length differ: in each [`NEAR`] bytes, from the first byte that does to the last.
+fn differing(one: &[u8], two: &[u8]) -> impl Iterator<Item = Range<u64>> {
+    let blocks = one.chunks(NEAR as usize).zip(two.chunks(NEAR as usize));
+    let differing = (0..).step_by(NEAR as usize).zip(blocks).filter(|(_, (one, two))| one != two);
+    differing.filter_map(|(off, (one, two)): (u64, _)| {
+        let mut bytes = one.iter().zip(two);
+        let first = bytes.position(|(one, two)| one != two)? as u64;
+        let behind = bytes.rposition(|(one, two)| one != two).map_or(first, |last| first + 1 + last as u64);
+        Some(off + first..off + behind + 1)
+    })
+}
+
+/// Add a difference that lies behind all others, or goes on with the last.
+fn push(found: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match found.last_mut().filter(|last| range.start - last.end < NEAR) {
+        Some(last) => last.end = range.end,
+        None => found.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_known_to_the_byte_and_those_near_one_another_are_one() {
+        let one = vec![0_u8; 40_000];
+        for (changed, expected) in [
+            (vec![], vec![]),
+            (vec![0], vec![0..1]),
+            (vec![39_999], vec![39_999..40_000]),
+            (vec![4095, 4096], vec![4095..4097]),
+            (vec![10, 4100, 8000], vec![10..8001]),
+            (vec![10, 20_000, 20_005, 30_000], vec![10..11, 20_000..20_006, 30_000..30_001]),
+        ] {
+            let mut two = one.clone();
+            changed.iter().for_each(|&at: &usize| two[at] = 1);
+            let mut found = Vec::new();
+            differing(&one, &two).for_each(|range| push(&mut found, range));
+            assert_eq!(found, expected, "{changed:?}");
+        }
+    }
 }
