@@ -137,11 +137,13 @@ def spend_night(repository: Repository, command: Sequence[str]) -> None:
     repository.used.append((repository.used[-1] if repository.used else 0) + used_bytes(repository.folder) - before)
 
 
-def bars(kiln: packers.Packer, tree: Path, folder: Path, options: Sequence[str], rounds: int, share: float) -> List[str]:
+def bars(kiln: packers.Packer, tree: Path, folder: Path, arguments: argparse.Namespace) -> List[str]:
     """One increment beside a full pack, and one without changes beside a listing and a copy."""
+    rounds, share = arguments.rounds, arguments.share
     old, new, fresh = (folder / f"{name}.erofs" for name in ("old", "new", "fresh"))
-    pack = [str(kiln.path), "pack", "-q", "--force", *options]
-    subprocess.run([*pack, str(tree), str(old)], check=True)
+    pack = [str(kiln.path), "pack", "-q", "--force", *arguments.options]
+    make_old = [*pack, str(tree), str(old)] if arguments.mkfs is None else [*mkfs_command(arguments.mkfs), str(old), str(tree)]
+    subprocess.run(make_old, check=True, stdout=subprocess.DEVNULL)
     copy = ["sh", "-c", f"find '{tree}' -ls && cp '{old}' '{new}' && sync '{new}'"]
     increment = [*pack, "--base", str(old), str(tree), str(new)]
 
@@ -167,6 +169,14 @@ def bars(kiln: packers.Packer, tree: Path, folder: Path, options: Sequence[str],
     return lines
 
 
+def mkfs_command(options: str) -> List[str]:
+    """mkfs.erofs with these options."""
+    mkfs = packers.find_packers(("mkfs.erofs",)).get("mkfs.erofs")
+    if mkfs is None:
+        raise SystemExit("mkfs.erofs is needed")
+    return [str(mkfs.path), "--quiet", *options.split()]
+
+
 def row(repository: Repository) -> List[str]:
     """One line of the table."""
     if repository.problem or len(repository.runs) < 2:
@@ -184,7 +194,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--nights", type=lib.positive, default=30)
     parser.add_argument("--share", type=float, default=0.01, help="of the files, how many change each night (default 0.01)")
     parser.add_argument("--rounds", type=lib.positive, default=3, help="of what is measured with --nights 1")
-    parser.add_argument("--preset", default="balanced")
+    parser.add_argument("--options", type=str.split, default=["--preset", "balanced"], help="of kiln pack (default: --preset balanced)")
+    parser.add_argument("--mkfs", metavar="OPTIONS", help="with --nights 1: the first image is one of mkfs.erofs with these options")
     parser.add_argument("--repositories", type=Path, required=True, help="where they are kept: nothing else may write to this filesystem")
     parser.add_argument("--tmp", type=Path, help="directory for the copy of the tree (default: here)")
     parser.add_argument("--out", type=Path, metavar="JSON", help="write all numbers here")
@@ -199,17 +210,16 @@ def main() -> int:
         lib.say("nothing to do: kiln is needed")
         return 2
     os.environ.update(PASSWORD)
-    options = ["--preset", arguments.preset]
     problems: List[str] = []
     results: List[Dict[str, Any]] = []
     with lib.scratch(arguments.tmp) as folder, lib.scratch(arguments.repositories) as parent:
         tree = folder / "tree"
         subprocess.run(["cp", "-a", str(arguments.tree), str(tree)], check=True)
         if arguments.nights == 1:
-            for line in bars(kiln, tree, parent, options, arguments.rounds, arguments.share):
+            for line in bars(kiln, tree, parent, arguments):
                 print(f"* {line}")
             return 0
-        listed = repositories(kiln, parent, options)
+        listed = repositories(kiln, parent, arguments.options)
         places = random.Random(1)
         for night in range(arguments.nights):
             if night:

@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import lib
 import packers
@@ -87,13 +87,22 @@ def update(kiln: Path, image: Path, options: Sequence[str]) -> "tuple[lib.Run, D
     return run, json.loads(told_path.read_text()) if run.ok else {}
 
 
-def one_of_many(kiln: Path, folder: Path, count: int, preset: str) -> List[Update]:
+def make_image(pack: Sequence[str], mkfs: Optional[Sequence[str]], tree: Path, image: Path) -> lib.Run:
+    """The image that is updated, of kiln or of mkfs.erofs; what packing by kiln took."""
+    made = lib.measure([*pack, str(tree), str(image)], image)
+    if mkfs:
+        image.unlink()
+        subprocess.run([*mkfs, str(image), str(tree)], check=True, stdout=subprocess.DEVNULL)
+    return made
+
+
+def one_of_many(kiln: Path, folder: Path, count: int, preset: str, mkfs: Optional[Sequence[str]]) -> List[Update]:
     """One file changes among many: by the whole tree, and by its name."""
     tree, image = folder / "many", folder / "many.erofs"
     tree.mkdir()
     make_small(tree, count)
     lib.warm(tree)
-    pack = lib.measure([str(kiln), "pack", "-q", "--preset", preset, str(tree), str(image)], image)
+    pack = make_image([str(kiln), "pack", "-q", "--preset", preset], mkfs, tree, image)
     found = []
     for options in ([str(tree)], ["--replace", f"00/07/file-000777={folder / 'new'}"]):
         new = words(random.Random(time.time_ns()), 5000)
@@ -108,14 +117,14 @@ def one_of_many(kiln: Path, folder: Path, count: int, preset: str) -> List[Updat
     return found
 
 
-def bytes_of_long(kiln: Path, folder: Path, length: int) -> Update:
+def bytes_of_long(kiln: Path, folder: Path, length: int, mkfs: Optional[Sequence[str]]) -> Update:
     """A few bytes change in a long file."""
     tree, image = folder / "one", folder / "one.erofs"
     tree.mkdir()
     path = tree / "long"
     make_long(path, length)
     age(tree)
-    lib.measure([str(kiln), "pack", "-q", str(tree), str(image)], image)
+    make_image([str(kiln), "pack", "-q"], mkfs, tree, image)
     with path.open("r+b") as file:
         file.seek(length // 2)
         file.write(words(random.Random(3), CHANGE_LEN))
@@ -153,6 +162,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=80_000, help="how many small files (default 80000)")
     parser.add_argument("--long", type=int, default=1_000_000_000, metavar="BYTES", help="length of the long file (default 10^9)")
     parser.add_argument("--preset", action="append", help="presets of the small files (default balanced)")
+    parser.add_argument("--mkfs", metavar="OPTIONS", help="the images are of mkfs.erofs with these options")
     parser.add_argument("--tmp", type=Path, help="directory for trees and images (default: here)")
     parser.add_argument("--out", type=Path, metavar="JSON", help="write all numbers here")
     return parser.parse_args()
@@ -165,12 +175,19 @@ def main() -> int:
     if not kiln:
         lib.say("nothing to do: kiln is needed")
         return 2
+    mkfs = None
+    if arguments.mkfs is not None:
+        peer = packers.find_packers(("mkfs.erofs",)).get("mkfs.erofs")
+        if not peer:
+            lib.say("nothing to do: mkfs.erofs is needed")
+            return 2
+        mkfs = [str(peer.path), "--quiet", *arguments.mkfs.split()]
     found: List[Update] = []
     for preset in arguments.preset or ["balanced"]:
         with lib.scratch(arguments.tmp) as folder:
-            found.extend(one_of_many(kiln.path, folder, arguments.files, preset))
+            found.extend(one_of_many(kiln.path, folder, arguments.files, preset, mkfs))
     with lib.scratch(arguments.tmp) as folder:
-        found.append(bytes_of_long(kiln.path, folder, arguments.long))
+        found.append(bytes_of_long(kiln.path, folder, arguments.long, mkfs))
     problems = [f"{one.what}: exit {one.run.exit_code}: {one.run.stderr_tail}" for one in found if not one.run.ok]
     done = [one for one in found if one.run.ok]
     head = ["update", "CPU s", "wall s", "beside", "CPU s", "wall s", "appended", "data", "metadata"]

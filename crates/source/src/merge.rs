@@ -6,6 +6,7 @@ mod draft_source;
 mod edited;
 mod increment;
 pub(crate) mod overlay;
+mod same_paths;
 mod versions;
 
 pub use draft::Draft;

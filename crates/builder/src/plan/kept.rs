@@ -257,16 +257,18 @@ impl<'a> Rules<'a> {
             };
             fits && pays
         };
-        let used = used(list, kept, files);
-        let stay: Vec<bool> = list.iter().zip(used).map(|(extent, used)| stays(extent, used)).collect();
-        kept.retain(|idx, how| {
-            span(how, &files[idx as usize]).is_none_or(|(off, len)| {
-                let range = overlapping(list, off, len);
-                let covered = list[range.clone()].iter().map(|extent| overlap(extent, off, len)).sum::<u64>();
-                covered >= len && range.into_iter().all(|idx| stay[idx])
-            })
+        let mut spans: Vec<Span> = kept.iter().filter_map(|(file, how)| span(how, file, (files, list))).collect();
+        let stay: Vec<bool> = list.iter().zip(used(list, &spans)).map(|(extent, used)| stays(extent, used)).collect();
+        let mut gone = Vec::new();
+        spans.retain(|span| {
+            let covered =
+                list[span.extents.clone()].iter().map(|extent| overlap(extent, span.off, span.len)).sum::<u64>();
+            let remains = covered >= span.len && span.extents.clone().all(|idx| stay[idx]);
+            gone.extend((!remains).then_some(span.file));
+            remains
         });
-        let used = self::used(list, kept, files);
+        kept.retain(|file, _| gone.binary_search(&file).is_err());
+        let used = used(list, &spans);
         let (mut la, mut extents) = (0, Vec::new());
         for (extent, _) in list.iter().zip(used).filter(|(_, used)| *used > 0) {
             extents.push((extent.la, KeptExtent { la, ..*extent }));
@@ -290,13 +292,26 @@ fn since(algorithm: Algorithm) -> kiln_format::KernelVersion {
     }
 }
 
-/// Which bytes of the base's packed inode a file has: the first, and how many.
-fn span(how: &Kept, file: &FilePlan) -> Option<(u64, u64)> {
-    match how {
-        Kept::Fragment { off } => Some((*off, file.len)),
-        Kept::Extents(KeptExtents { fragment: Some((la, off)), .. }) => Some((*off, file.len.saturating_sub(*la))),
-        _ => None,
-    }
+/// What a file has of the base's packed inode.
+struct Span {
+    file: u32,
+    /// The first byte.
+    off: u64,
+    /// How many.
+    len: u64,
+    /// The extents that have some of them.
+    extents: Range<usize>,
+}
+
+/// What a file that is stored like this has of the base's packed inode, of which these are the extents.
+fn span(how: &Kept, file: u32, (files, list): (&[FilePlan], &[KeptExtent])) -> Option<Span> {
+    let file_len = files[file as usize].len;
+    let (off, len) = match how {
+        Kept::Fragment { off } => (*off, file_len),
+        Kept::Extents(KeptExtents { fragment: Some((la, off)), .. }) => (*off, file_len.saturating_sub(*la)),
+        _ => return None,
+    };
+    Some(Span { file, off, len, extents: overlapping(list, off, len) })
 }
 
 /// Which of the extents have some of `len` bytes from `off` on.
@@ -312,12 +327,11 @@ fn overlap(extent: &KeptExtent, off: u64, len: u64) -> u64 {
 }
 
 /// How many bytes of each extent files have, those that share some counted for each.
-fn used(list: &[KeptExtent], kept: &KeptList, files: &[FilePlan]) -> Vec<u64> {
+fn used(list: &[KeptExtent], spans: &[Span]) -> Vec<u64> {
     let mut used = vec![0_u64; list.len()];
-    for (idx, how) in kept.iter() {
-        let Some((off, len)) = span(how, &files[idx as usize]) else { continue };
-        for at in overlapping(list, off, len) {
-            used[at] = used[at].saturating_add(overlap(&list[at], off, len));
+    for Span { off, len, extents, .. } in spans {
+        for at in extents.clone() {
+            used[at] = used[at].saturating_add(overlap(&list[at], *off, *len));
         }
     }
     used

@@ -1,7 +1,9 @@
 //! Older versions of files, as an image has them.
 
-use kiln_builder::tree::{ContentError, ContentId, Contents, Former, Kept, Kind, NodeId, Tree};
+use kiln_builder::tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Tree};
 use std::collections::HashMap;
+
+use super::same_paths;
 
 /// Shorter files are not looked for: they are stored anew where they have changed.
 pub(super) const VERSION_MIN_LEN: u64 = 256 << 10;
@@ -12,25 +14,13 @@ pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
 /// Long files that two trees have at the same paths, the second being that of an image.
 pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
     let mut found = Versions::new();
-    let mut dirs = vec![[NodeId::ROOT; 2]];
-    while let Some([new_dir, old_dir]) = dirs.pop() {
-        let olds = old.entries(old_dir);
-        for entry in new.entries(new_dir).iter() {
-            match &new.node(entry.node).kind {
-                Kind::Directory(_) => {
-                    let other = olds.find(entry.name);
-                    dirs.extend(other.map(|other| [entry.node, other]));
-                }
-                Kind::File { len: VERSION_MIN_LEN.., content, .. } => {
-                    let other = olds.find(entry.name).map(|other| &old.node(other).kind);
-                    if let Some(Kind::File { len: old_len @ VERSION_MIN_LEN.., content: old_content, .. }) = other {
-                        found.entry(content.0).or_insert((*old_content, *old_len));
-                    }
-                }
-                _ => {}
-            }
+    same_paths::visit([new, old], |same| {
+        let Kind::File { len: VERSION_MIN_LEN.., content, .. } = new.node(same.nodes[0]).kind else { return };
+        let other = &old.node(same.nodes[1]).kind;
+        if let Kind::File { len: old_len @ VERSION_MIN_LEN.., content: old_content, .. } = *other {
+            found.entry(content.0).or_insert((old_content, old_len));
         }
-    }
+    });
     found
 }
 

@@ -4,7 +4,7 @@ use kiln_builder::tree::{ContentId, Kind, Metadata, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::stamps::Stamps;
-use crate::filter::path::join;
+use crate::merge::same_paths;
 use crate::source::FileStamps;
 
 /// What tells that a file has not changed.
@@ -37,32 +37,24 @@ pub(super) struct Doubt {
 /// Regular files of the same path and size, not empty.
 pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
     let mut pairs = Pairs::default();
-    let mut dirs = vec![(Vec::new(), [NodeId::ROOT; 2])];
-    while let Some((path, [new_dir, old_dir])) = dirs.pop() {
-        let olds = old.entries(old_dir);
-        for entry in new.entries(new_dir).iter() {
-            let Some(other) = olds.find(entry.name) else { continue };
-            let [one, two] = [new.node(entry.node), old.node(other)];
-            match (&one.kind, &two.kind) {
-                (Kind::Directory(_), Kind::Directory(_)) => dirs.push((join(&path, entry.name), [entry.node, other])),
-                (Kind::File { len: new_len @ 1.., content, .. }, Kind::File { len, content: old_content, .. })
-                    if new_len == len =>
-                {
-                    let is_same = match evidence {
-                        Evidence::Times { settled } => has_time_of(&one.meta, &two.meta) && one.meta.mtime <= *settled,
-                        Evidence::Stamps { then, now } => then.has(&join(&path, entry.name), now.of(*content)),
-                        Evidence::None => false,
-                    };
-                    if is_same {
-                        pairs.kept.entry(content.0).or_insert(*old_content);
-                    } else {
-                        pairs.in_doubt.push(Doubt { new: entry.node, old: other, len: *len });
-                    }
-                }
-                _ => {}
-            }
+    same_paths::visit([new, old], |same| {
+        let [one, two] = [new.node(same.nodes[0]), old.node(same.nodes[1])];
+        let Kind::File { len: new_len @ 1.., content, .. } = one.kind else { return };
+        let Kind::File { len, content: old_content, .. } = two.kind else { return };
+        if new_len != len {
+            return;
         }
-    }
+        let is_same = match evidence {
+            Evidence::Times { settled } => has_time_of(&one.meta, &two.meta) && one.meta.mtime <= *settled,
+            Evidence::Stamps { then, now } => then.has(&same.path(), now.of(content)),
+            Evidence::None => false,
+        };
+        if is_same {
+            pairs.kept.entry(content.0).or_insert(old_content);
+        } else {
+            pairs.in_doubt.push(Doubt { new: same.nodes[0], old: same.nodes[1], len });
+        }
+    });
     pairs
 }
 
