@@ -1,9 +1,11 @@
 //! A copy of a tree that differs in all that must not matter: inode numbers, the order of directories, change times.
+//! Or one over another tree.
 
 use crate::snapshot::{names, xattrs};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Statx, StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
-    chmodat, chownat, linkat, lsetxattr, mkdirat, mknodat, openat, readlinkat, seek, statx, symlinkat, utimensat,
+    chmodat, chownat, linkat, lremovexattr, lsetxattr, mkdirat, mknodat, openat, readlinkat, seek, statx, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -18,12 +20,25 @@ use std::path::Path;
 /// # Errors
 /// Errors of the system.
 pub fn backwards(source: &Path, target: &Path) -> io::Result<()> {
+    copy(source, target, Existing::None)
+}
+
+/// What is to become of what the target has at a path of the source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// There is nothing.
+    None,
+    /// It is removed, but for directories, which are one with those of the source and get their metadata.
+    Replace,
+}
+
+pub(crate) fn copy(source: &Path, target: &Path, existing: Existing) -> io::Result<()> {
     let open = |path| openat(CWD, path, DIR_FLAGS, Mode::empty());
     let (source, target) = (open(source)?, open(target)?);
     let mut copied = HashMap::new();
-    below(source.as_fd(), target.as_fd(), &mut copied)?;
+    below(source.as_fd(), target.as_fd(), existing, &mut copied)?;
     let stat = statx(&source, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    metadata(source.as_fd(), target.as_fd(), b".", &stat)
+    metadata([&source, &target], [b"."; 2], &stat)
 }
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -31,10 +46,11 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Where the first name of an inode with several went: its directory and the name there.
 type Copied = HashMap<(u32, u32, u64), (OwnedFd, Vec<u8>)>;
 
-fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, copied: &mut Copied) -> io::Result<()> {
+fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, existing: Existing, copied: &mut Copied) -> io::Result<()> {
     for name in names(source)?.iter().rev() {
         let stat = statx(source, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        let is_there = existing == Existing::Replace && make_way(target, name, file_type)?;
         let identity = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
         if let Some((dir, first)) = copied.get(&identity) {
             linkat(dir, first, target, name, AtFlags::empty())?;
@@ -42,9 +58,11 @@ fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, copied: &mut Copied) ->
         }
         match file_type {
             FileType::Directory => {
-                mkdirat(target, name, Mode::RWXU)?;
+                if !is_there {
+                    mkdirat(target, name, Mode::RWXU)?;
+                }
                 let open = |dir| openat(dir, name, DIR_FLAGS, Mode::empty());
-                below(open(source)?.as_fd(), open(target)?.as_fd(), copied)?;
+                below(open(source)?.as_fd(), open(target)?.as_fd(), existing, copied)?;
             }
             FileType::Symlink => symlinkat(readlinkat(source, name, Vec::new())?, target, name)?,
             FileType::RegularFile => contents(source, target, name, stat.stx_size)?,
@@ -53,12 +71,33 @@ fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, copied: &mut Copied) ->
                 mknodat(target, name, file_type, Mode::RWXU, dev)?;
             }
         }
-        metadata(source, target, name, &stat)?;
+        metadata([source, target], [name; 2], &stat)?;
         if stat.stx_nlink > 1 && file_type != FileType::Directory {
             copied.insert(identity, (target.try_clone_to_owned()?, name.clone()));
         }
     }
     Ok(())
+}
+
+/// Remove what has the name, but for a directory that is to be one. Whether it stays.
+fn make_way(target: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> io::Result<bool> {
+    let found = match statx(target, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
+        Err(Errno::NOENT) => return Ok(false),
+        found => FileType::from_raw_mode(found?.stx_mode.into()),
+    };
+    match (found, file_type) {
+        (FileType::Directory, FileType::Directory) => return Ok(true),
+        (FileType::Directory, _) => {
+            let dir = openat(target, name, DIR_FLAGS, Mode::empty())?;
+            for below in names(dir.as_fd())? {
+                // Of a type that nothing is one with.
+                make_way(dir.as_fd(), &below, FileType::Unknown)?;
+            }
+            unlinkat(target, name, AtFlags::REMOVEDIR)?;
+        }
+        _ => unlinkat(target, name, AtFlags::empty())?,
+    }
+    Ok(false)
 }
 
 fn contents(source: BorrowedFd<'_>, target: BorrowedFd<'_>, name: &[u8], size: u64) -> io::Result<()> {
@@ -79,15 +118,20 @@ fn contents(source: BorrowedFd<'_>, target: BorrowedFd<'_>, name: &[u8], size: u
     }
 }
 
-/// Owner first, which clears other things; times last.
-fn metadata(source: BorrowedFd<'_>, target: BorrowedFd<'_>, name: &[u8], stat: &Statx) -> io::Result<()> {
+/// Give what has the second name in the second directory the metadata of what has the first one in the first. Owner first, which clears other
+/// things; times last.
+pub(crate) fn metadata(dirs: [impl AsFd; 2], names: [&[u8]; 2], stat: &Statx) -> io::Result<()> {
+    let [(source, from), (target, name)] = [(dirs[0].as_fd(), names[0]), (dirs[1].as_fd(), names[1])];
     let (owner, group) = (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)));
     chownat(target, name, owner, group, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::Symlink {
         chmodat(target, name, Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o7777), AtFlags::empty())?;
     }
     let path = [format!("/proc/self/fd/{}/", target.as_raw_fd()).as_bytes(), name].concat();
-    for (attr, value) in xattrs(source, name)? {
+    for attr in xattrs(target, name)?.into_keys() {
+        lremovexattr(&path, &*attr)?;
+    }
+    for (attr, value) in xattrs(source, from)? {
         lsetxattr(&path, &*attr, &value, XattrFlags::empty())?;
     }
     let time = Timespec { tv_sec: stat.stx_mtime.tv_sec, tv_nsec: stat.stx_mtime.tv_nsec.into() };

@@ -1,9 +1,10 @@
 //! A real tree with every oddity that a filesystem can hold.
 //!
-//! Everything follows from a seed. What the machine does not allow (devices without privileges, attributes that the
+//! Everything follows from a seed; an [`Editor`] edits trees by one, too. What the machine does not allow (devices without privileges, attributes that the
 //! filesystem does not hold) is left out and reported.
 
 mod dirs;
+mod edits;
 mod files;
 mod links;
 mod meta;
@@ -11,6 +12,7 @@ mod random;
 mod sparse;
 mod xattrs;
 
+pub use edits::{Editor, Times, Wanted};
 pub use random::make_random;
 
 use crate::rng::Rng;

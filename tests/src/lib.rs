@@ -1,7 +1,7 @@
 //! Harness of the tests that see the builder as a whole.
 //!
 //! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
-//! a tree without a disk. [`choices`] has what changes the layout of an image,
+//! a tree without a disk, [`model`] does to a directory what edits do to an image. [`choices`] has what changes the layout of an image,
 //! [`reviewed`] the form of tables that show what a change does to images. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
 //! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`disk`] is a disk whose power fails, [`exercise`]
 //! asks for everything that is in them, [`records`] has what images made by hand begin with, and [`fuzz`] has the functions that are fuzzed.
@@ -26,6 +26,7 @@ pub mod golden;
 pub mod image;
 pub mod mem;
 pub mod mnt;
+pub mod model;
 pub mod records;
 pub mod reviewed;
 pub mod rng;
