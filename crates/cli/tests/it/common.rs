@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test program uses a part of it
 
 pub mod prometheus;
+pub mod readers;
+pub mod trees;
 
 pub use kiln_tests::skipped as skip;
 
@@ -113,6 +115,11 @@ pub fn fails<S: AsRef<std::ffi::OsStr>>(args: &[S], code: i32, words: &str) {
 /// A golden image, or a file beside it.
 pub fn golden(name: &str) -> String {
     kiln_tests::golden::file(name).into_os_string().into_string().unwrap()
+}
+
+/// A number of a document.
+pub fn number(told: &Value, key: &str) -> u64 {
+    told[key].as_u64().unwrap_or_else(|| panic!("{key} of {told}"))
 }
 
 /// The names in a directory, sorted.

@@ -1,77 +1,13 @@
 //! `kiln pack --base`: increments, which take over stored data of an older image.
 
-use crate::common::{Scratch, fails, golden, json, run, skip, stderr, stdout, text};
-use kiln_tests::generator;
-use kiln_tests::mnt::Mount;
+use crate::common::readers::has_tree;
+use crate::common::trees::{OLD, edit, make, set_time, write};
+use crate::common::{Scratch, fails, golden, json, number, run, stderr, stdout, text};
 use serde_json::Value;
-use std::fs::{self, File, FileTimes, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Seconds since 1970 at which what is old was changed.
-pub const OLD: u64 = 1_600_000_000;
-
-pub fn set_time(path: &Path, secs: u64) {
-    let time = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(secs));
-    File::open(path).unwrap().set_times(time).unwrap();
-}
-
-pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {
-    fs::write(&path, bytes).unwrap();
-    set_time(path.as_ref(), secs);
-}
-
-/// All regular files below `dir`, sorted.
-pub fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let entry = entry.unwrap();
-            match entry.file_type().unwrap() {
-                kind if kind.is_dir() => dirs.push(entry.path()),
-                kind if kind.is_file() => found.push(entry.path()),
-                _ => {}
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-/// The tree `src` of a seed: a random one, and files of all sizes that share text.
-pub fn make(seed: u64) -> (Scratch, PathBuf) {
-    let scratch = Scratch::new();
-    let src = PathBuf::from(scratch.path("src"));
-    fs::create_dir(&src).unwrap();
-    fs::create_dir(src.join("random")).unwrap();
-    generator::make_random(&src.join("random"), seed).unwrap();
-    for at in 0..120 {
-        let len = [10, 700, 4096, 9000, 30_000, 70_001, 200_000][at % 7] + at * 17;
-        write(src.join(format!("file-{at}")), text(seed + at as u64 / 9, len), OLD + at as u64);
-    }
-    (scratch, src)
-}
-
-/// Change, remove and add some files of a tree, others with each `round`.
-pub fn edit(root: &Path, round: usize) {
-    for (at, path) in files(root).into_iter().enumerate() {
-        match (at + round) % 29 {
-            0 => {
-                let mut bytes = fs::read(&path).unwrap();
-                bytes.iter_mut().step_by(1000).for_each(|byte| *byte ^= 0x55);
-                fs::write(&path, bytes).unwrap();
-            }
-            7 => fs::write(&path, text(round as u64, 20_000 + at)).unwrap(),
-            13 => fs::remove_file(&path).unwrap(),
-            19 => fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap(),
-            _ => {}
-        }
-    }
-    write(root.join(format!("added-{round}")), text(round as u64, 300_000), OLD + 5);
-}
 
 /// Make an increment and see that it has the tree, whoever reads it. What the command says of it.
 fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Value {
@@ -80,17 +16,8 @@ fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Valu
     let told = json(&pack(&[&new, "--json"]));
     pack(&[&again, "--threads", "1", "--force"]);
     assert!(fs::read(&new).unwrap() == fs::read(&again).unwrap(), "{options:?}: the same bytes every time");
-    stdout(&["diff", &new, &src]);
-    stdout(&["check", &new]);
-    match Mount::by_kernel(Path::new(&new)) {
-        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &src])),
-        Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
-    }
+    has_tree(&new, &src);
     told
-}
-
-pub fn number(told: &Value, key: &str) -> u64 {
-    told[key].as_u64().unwrap()
 }
 
 #[test]
@@ -295,28 +222,6 @@ fn the_command_says_what_it_took_over() {
     assert!(stderr(&output).contains("taken over from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
     assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
-}
-
-#[test]
-fn a_full_disk_leaves_the_base_as_it_was() {
-    let scratch = Scratch::new();
-    let [src, disk] = ["src", "disk"].map(|name| scratch.path(name));
-    fs::create_dir(&src).unwrap();
-    fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs", &disk]).output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        return skip("mounting a small file system needs root");
-    }
-    write(Path::new(&src).join("large"), text(1, 600_000), OLD);
-    let [old, new] = ["old.erofs", "new.erofs"].map(|name| format!("{disk}/{name}"));
-    stdout(&["pack", "--quiet", "--preset", "plain", &src, &old]);
-    let before = fs::read(&old).unwrap();
-    let output = run(&["pack", "--preset", "plain", "--base", &old, "--base-trust", "content", &src, &new]);
-    let left = (fs::read(&old).unwrap() == before, fs::read_dir(&disk).unwrap().count());
-    Command::new("umount").arg(&disk).status().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains(&new) && stderr(&output).contains("No space left"), "{}", stderr(&output));
-    assert_eq!(left, (true, 1));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Builds that do not come to their end leave nothing behind.
 
+pub mod older;
+
 use crate::common::{Scratch, names, run, skip, stderr, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -18,29 +20,20 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     fs::create_dir(scratch.path("out")).unwrap();
     fs::write(format!("{root}/big"), text(7, 48 << 20)).unwrap();
     let image = scratch.path("out/image");
-    // Whoever runs the tests may ignore signals, as jobs in the background do, and kiln would, too.
-    let mut child = Command::new("env")
-        .args([
-            "--default-signal=INT,TERM,HUP",
-            env!("CARGO_BIN_EXE_kiln"),
-            "pack",
-            "-z",
-            "zstd,19",
-            "-C",
-            "64k",
-            "--threads",
-            "1",
-        ])
-        .args(extra)
-        .args([&root, &image])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let slowly = ["pack", "-z", "zstd,19", "-C", "64k", "--threads", "1"];
+    let mut child = signalled(&[&slowly, extra, &[&root, &image]].concat()).spawn().unwrap();
     while !catches_signals(child.id()) || bytes_read(child.id()) < PART_LEN {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
         std::thread::sleep(Duration::from_millis(2));
     }
     child
+}
+
+/// The command, which heeds signals: whoever runs the tests may ignore them, as jobs in the background do, and kiln would, too.
+fn signalled(args: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_kiln")]).args(args).stderr(Stdio::piped());
+    command
 }
 
 /// Bytes that a process has read.

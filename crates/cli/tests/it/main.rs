@@ -10,6 +10,7 @@ mod estimate;
 mod explain_pack;
 mod export;
 mod facts;
+mod full_disk;
 mod help;
 mod hostile;
 mod hotlist;

@@ -1,10 +1,11 @@
 //! `kiln relayout` and `kiln compact`: images whose stored data is moved.
 
-use crate::common::{Scratch, fails, golden, json, run, skip, stderr, stdout, text};
+use crate::common::readers::{has_tree, open};
+use crate::common::trees::some_len;
+use crate::common::{Scratch, fails, golden, json, number, run, stderr, stdout, text};
 use kiln_read::hotlist::HotList;
 use kiln_read::{ExtentKind, FollowLast, Image, Inode};
 use kiln_tests::generator;
-use kiln_tests::mnt::Mount;
 use serde_json::Value;
 use std::fs;
 use std::ops::Range;
@@ -19,9 +20,8 @@ fn tree(seed: u64) -> Scratch {
     fs::create_dir_all(format!("{src}/some/where/deep")).unwrap();
     generator::make_random(Path::new(&format!("{src}/random")), seed).unwrap();
     for at in 0..120 {
-        let len = [10, 700, 4096, 9000, 30_000, 70_001, 200_000][at % 7] + at * 17;
         let dir = ["", "some/", "some/where/deep/"][at % 3];
-        fs::write(format!("{src}/{dir}file-{at:03}"), text(seed + at as u64 / 9, len)).unwrap();
+        fs::write(format!("{src}/{dir}file-{at:03}"), text(seed + at as u64 / 9, some_len(at))).unwrap();
     }
     fs::write(format!("{src}/large"), text(seed, 3_000_000)).unwrap();
     scratch
@@ -55,10 +55,6 @@ const OPTIONS: [&[&str]; 10] = [
     &["--kernel", "6.17", "--compress-metadata"],
     &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
 ];
-
-fn open(path: &str) -> Image {
-    Image::open_path(Path::new(path), &[], &Default::default()).unwrap()
-}
 
 fn inode(image: &Image, path: &str) -> Inode {
     image.resolve(path.as_bytes(), FollowLast::Keep).unwrap()
@@ -118,22 +114,13 @@ fn see_hot_zone(image: &Image, list: &str, zone: Range<u64>) {
     assert!(end <= zone.end && zone.end - end < 300_000, "{zone:?} {all:?}");
 }
 
-fn number(told: &Value, key: &str) -> u64 {
-    told[key].as_u64().unwrap_or_else(|| panic!("{key} of {told}"))
-}
-
 /// Make `new` of `old` by a command, twice, and see that whoever reads it finds the same tree. What the command says.
 fn make(scratch: &Scratch, command: &[&str], [old, new]: [&str; 2]) -> Value {
     let (new, again) = (scratch.path(new), scratch.path("again.erofs"));
     let told = json(&stdout(&[command, &["--quiet", "--json", "--force", old, &new]].concat()));
     stdout(&[command, &["--quiet", "--threads", "1", "--force", old, &again]].concat());
     assert!(fs::read(&new).unwrap() == fs::read(&again).unwrap(), "{command:?} {old}: the same bytes every time");
-    stdout(&["diff", old, &new]);
-    stdout(&["check", &new]);
-    match Mount::by_kernel(Path::new(&new)) {
-        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &new])),
-        Err(reason) => skip(&format!("{old}: the kernel does not mount: {reason}")),
-    }
+    has_tree(&new, old);
     told
 }
 
@@ -145,7 +132,7 @@ fn what_a_list_needs_is_one_stretch() {
         fs::write(&list, LIST).unwrap();
         stdout(&[&["pack", "--quiet", &src, &old], options].concat());
         let told = make(&scratch, &["relayout", "--order", &list], [&old, "new.erofs"]);
-        let [before, after] = [&old, &scratch.path("new.erofs")].map(|path| open(path));
+        let [before, after] = [&old, &scratch.path("new.erofs")].map(|path| open(path, None));
         let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
         assert_eq!(zone.start, before.superblock().block_bits.len(), "{options:?}: right behind the superblock");
         // The end of `large` has no room beside its inode behind a longer index: that file is stored anew, behind what is moved.
@@ -241,7 +228,7 @@ fn what_nothing_refers_to_is_left_out() {
     assert!(stderr(&output).contains("moved as stored: "), "{}", stderr(&output));
     let found = fs::metadata(&new).unwrap().len() as usize;
     assert!(found <= len + len / 100, "{len} {found}");
-    assert_eq!(open(&new).superblock().volume_name, open(&old).superblock().volume_name);
+    assert_eq!(open(&new, None).superblock().volume_name, open(&old, None).superblock().volume_name);
     stdout(&["diff", &old, &new]);
 }
 
@@ -278,7 +265,7 @@ fn plain_lists_are_whole_files() {
     assert!(stderr(&output).contains("what comes first: "), "{}", stderr(&output));
     let told = json(&output.stdout);
     let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
-    let image = open(&new);
+    let image = open(&new, None);
     let hot: Vec<_> = ["some/file-001", "large", "file-003"]
         .iter()
         .flat_map(|path| places(&image, &inode(&image, path), 0..u64::MAX))
@@ -298,7 +285,7 @@ fn hot_files_are_stored_plain_within_their_budget() {
         fs::metadata(&new).unwrap().len().saturating_sub(old_len)
     };
     assert!(plain("none", "10M") > 1_000_000);
-    let image = open(&new);
+    let image = open(&new, None);
     for path in ["large", "some/where/deep/file-062", "file-006"] {
         let is_plain = |kind: &ExtentKind| matches!(kind, ExtentKind::Raw { .. } | ExtentKind::Meta { .. });
         assert!(image.extents(&inode(&image, path)).all(|extent| is_plain(&extent.unwrap().kind)), "{path}");
@@ -307,13 +294,13 @@ fn hot_files_are_stored_plain_within_their_budget() {
     let extra = plain("none", "400k");
     // By estimate: what a file shared with others is stored for it alone.
     assert!((100_000..=700_000).contains(&extra), "{extra}");
-    let image = open(&new);
+    let image = open(&new, None);
     assert!(
         image.extents(&inode(&image, "large")).any(|extent| matches!(extent.unwrap().kind, ExtentKind::Encoded { .. }))
     );
     assert!(plain("none", "0") < 40_000);
     let extra = plain("lz4", "10M");
-    let image = open(&new);
+    let image = open(&new, None);
     let lz4 = image.extents(&inode(&image, "large")).any(|extent| {
         matches!(extent.unwrap().kind, ExtentKind::Encoded { algorithm: kiln_format::Algorithm::Lz4, .. })
     });
@@ -345,13 +332,8 @@ fn builds_put_what_comes_first_in_one_stretch_too() {
         fs::write(&list, LIST).unwrap();
         let told = json(&stdout(&[&["pack", "--quiet", "--json", "--order", &list, &src, &image], options].concat()));
         let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
-        stdout(&["diff", &src, &image]);
-        stdout(&["check", &image]);
-        match Mount::by_kernel(Path::new(&image)) {
-            Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), &src])),
-            Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
-        }
-        let image = open(&image);
+        has_tree(&image, &src);
+        let image = open(&image, None);
         for path in HotList::parse(LIST.as_bytes(), "list").unwrap().files() {
             let found = places(&image, &inode(&image, std::str::from_utf8(path).unwrap()), 0..u64::MAX);
             // Ends that are packed follow what they are the ends of, in the packed inode.

@@ -1,21 +1,18 @@
 //! `kiln update`, `kiln generations`, `kiln rollback`: images that are updated in place.
 
-use crate::common::{Scratch, fails, golden, json, kiln, run, skip, stderr, stdout, text};
-use crate::increment::{OLD, edit, files, make, number, write};
+mod devices;
+mod mounted;
+
+use crate::common::readers::{has_tree, tree_of};
+use crate::common::trees::{OLD, edit, files, make, write};
+use crate::common::{Scratch, fails, golden, json, kiln, number, run, skip, stderr, stdout, text};
 use kiln_read::{Image, ImageOptions};
-use kiln_tests::mnt::Mount;
 use kiln_tests::rng::Rng;
-use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_image};
+use kiln_tests::snapshot::{assert_same, of_dir, of_image};
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
-
-fn generation(image: &str, number: Option<u32>) -> Snapshot {
-    let options = ImageOptions::default().with_generation(number);
-    of_image(&Image::open_path(image.as_ref(), &[], &options).unwrap()).unwrap()
-}
 
 /// Update an image, and see that it has the tree, whoever reads it. What the command says of it.
 fn update(image: &str, src: &str, options: &[&str]) -> Value {
@@ -26,20 +23,6 @@ fn update(image: &str, src: &str, options: &[&str]) -> Value {
     assert!(number(&told, "appended_bytes") <= len && len > before.min(len - 1), "{told}");
     has_tree(image, src);
     told
-}
-
-/// See that an image has a tree, whoever reads it.
-fn has_tree(image: &str, src: &str) {
-    stdout(&["diff", image, src]);
-    stdout(&["check", image]);
-    match Mount::by_kernel(Path::new(image)) {
-        Ok(mount) => drop(stdout(&["diff", mount.path().to_str().unwrap(), src])),
-        Err(reason) => skip(&format!("the kernel does not mount: {reason}")),
-    }
-    match Command::new("fsck.erofs").arg(image).output() {
-        Ok(output) => assert!(output.status.success(), "fsck.erofs: {}", stderr(&output)),
-        Err(_) => kiln_tests::without("fsck.erofs"),
-    }
 }
 
 /// Another tree: files that grow and shrink, that are changed, renamed, linked and removed, new directories, attributes.
@@ -128,20 +111,20 @@ fn updated_images_have_the_tree_and_all_trees_before() {
             assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
             trees.push(of_dir(&src).unwrap());
             for (number, tree) in (0..).zip(&trees) {
-                assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+                assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
             }
         }
-        assert_same(&trees[3], &generation(&image, None), "the last one");
+        assert_same(&trees[3], &tree_of(&image, None), "the last one");
         stdout(&["rollback", "--quiet", "--to", "1", &image]);
         trees.push(trees[1].clone());
         for (number, tree) in (0..).zip(&trees) {
-            assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+            assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
         }
         random_edit(&src, &mut rng);
         stdout(&["update", "--quiet", &image, &src_arg]);
         trees.push(of_dir(&src).unwrap());
         for (number, tree) in (0..).zip(&trees) {
-            assert_same(tree, &generation(&image, Some(number)), &format!("seed {seed}, generation {number}"));
+            assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
         }
     }
 }
@@ -175,7 +158,7 @@ fn images_of_mkfs_erofs_are_updated() {
             let output = run(&["update", "--quiet", &image, &src]);
             assert!(output.status.success(), "{name}: {}", stderr(&output));
             has_tree(&image, &src);
-            assert_same(&before, &generation(&image, Some(0)), &name);
+            assert_same(&before, &tree_of(&image, Some(0)), &name);
             write(Path::new(&src).join(format!("once-more-{round}")), text(round, 5000), OLD);
         }
         // Nothing of the image as it was is written to, but for the sector of the superblock.
@@ -193,24 +176,6 @@ fn small() -> (Scratch, String, String) {
     write(Path::new(&src).join("small"), text(2, 9000), OLD);
     stdout(&["pack", "--quiet", &src, &image]);
     (scratch, src, image)
-}
-
-#[test]
-fn a_mounted_image_keeps_its_tree() {
-    let (_scratch, src, image) = small();
-    let before = of_dir(Path::new(&src)).unwrap();
-    let kernel = Mount::by_kernel(Path::new(&image));
-    let fuse = Mount::by_fuse(kiln_mount::fuse::ImageSources::from_paths(Path::new(&image), &[]));
-    write(Path::new(&src).join("large"), text(4, 600_000), OLD + 1);
-    fs::remove_file(Path::new(&src).join("small")).unwrap();
-    stdout(&["update", "--quiet", &image, &src]);
-    for mount in [kernel, fuse] {
-        match mount {
-            Ok(mount) => assert_same(&before, &of_dir(mount.path()).unwrap(), "mounted"),
-            Err(reason) => skip(&reason),
-        }
-    }
-    has_tree(&image, &src);
 }
 
 #[test]
@@ -249,7 +214,7 @@ fn generations_are_listed_and_mounted() {
     } else {
         skip(&stderr(&mounted));
     }
-    assert_same(&first, &generation(&image, None), "after the rollback");
+    assert_same(&first, &tree_of(&image, None), "after the rollback");
 }
 
 #[test]
@@ -299,7 +264,7 @@ fn an_image_within_its_source_is_left_out() {
     let output = run(&["update", inner, &src]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("left out, for it is what is being written: image.erofs"), "{}", stderr(&output));
-    assert!(!generation(inner, None).contains_key(&b"image.erofs"[..]));
+    assert!(!tree_of(inner, None).contains_key(&b"image.erofs"[..]));
     fails(&["update", inner, inner], 2, "what is to be written");
 }
 
@@ -346,29 +311,6 @@ fn golden_copy(scratch: &Scratch, name: &str) -> String {
     let copy = scratch.path(name);
     fs::copy(golden(name), &copy).unwrap();
     copy
-}
-
-#[test]
-fn a_full_disk_leaves_the_image_as_it_was() {
-    let (scratch, src, image) = small();
-    let dir = scratch.path("full");
-    fs::create_dir(&dir).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none", &dir]).output().unwrap();
-    if !mounted.status.success() {
-        return skip(&stderr(&mounted));
-    }
-    let there = format!("{dir}/image.erofs");
-    fs::copy(&image, &there).unwrap();
-    let before = fs::read(&there).unwrap();
-    let mut noise = vec![0; 2 << 20];
-    Rng::new(1).fill(&mut noise);
-    write(Path::new(&src).join("noise"), noise, OLD);
-    let output = run(&["update", "--spool", &scratch.path(""), &there, &src]);
-    let after = fs::read(&there).unwrap();
-    Command::new("umount").arg(&dir).status().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains("image.erofs: cannot write the image: No space left"), "{}", stderr(&output));
-    assert!(after == before);
 }
 
 #[test]
