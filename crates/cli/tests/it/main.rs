@@ -6,6 +6,7 @@ mod definitions;
 mod delta;
 mod diff;
 mod dropin;
+mod edits;
 mod estimate;
 mod explain_pack;
 mod export;

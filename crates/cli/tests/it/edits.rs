@@ -1,0 +1,70 @@
+//! Random edits of random trees through each command that makes an image of an older one. Whoever reads the result finds the tree, and so
+//! `kiln diff` finds no difference to a fresh pack of it.
+//!
+//! `KILN_EDITS=n` sets the number of trees: 32 of images by kiln and 16 of images by mkfs.erofs by default, ten times as many with
+//! `./test.sh --long`. `KILN_EDITS_SEED=n` is for one tree alone: a failure names its own. `KILN_EDITS_FROM=n` leaves out so many before.
+
+mod deltas;
+mod starts;
+mod story;
+
+use deltas::Proofs;
+use kiln_tests::{rounds, without};
+use starts::{MKFS, WAYS};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use story::{Start, Story};
+
+/// Seeds from which on trees begin as images of mkfs.erofs.
+const MKFS_SEEDS: u64 = 1 << 32;
+/// The story of one tree.
+fn tell(seed: u64) {
+    let (start, turn) = match seed.checked_sub(MKFS_SEEDS) {
+        None => (Start::Kiln(WAYS[seed as usize % WAYS.len()]), seed / WAYS.len() as u64),
+        // Of each line of options another preset of what is new.
+        Some(nth) => {
+            let line = MKFS[nth as usize % MKFS.len()];
+            (Start::Mkfs(line, WAYS[nth as usize % 7]), nth / MKFS.len() as u64)
+        }
+    };
+    // The first trees, which every run of the tests has, get along with less.
+    let proofs = if turn > 0 && seed.is_multiple_of(5) { Proofs::All } else { Proofs::OfSmallImages };
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        let mut story = Story::begin(seed, start, proofs);
+        (0..1 + seed % 2 + turn % 3).for_each(|_| story.round());
+        story.end();
+    }));
+    if told.is_err() {
+        panic!("the edits above failed, KILN_EDITS_SEED={seed}: {start:?}");
+    }
+}
+
+/// Tell the stories of so many trees from `first` on, or of the one that is asked for.
+fn tell_all(first: u64, quick: u64) {
+    match std::env::var("KILN_EDITS_SEED") {
+        Ok(_) => {
+            let seed = rounds("KILN_EDITS_SEED", 0, 0);
+            if (seed >= MKFS_SEEDS) == (first >= MKFS_SEEDS) {
+                tell(seed);
+            }
+        }
+        Err(_) => {
+            let (count, from) = (rounds("KILN_EDITS", quick, 10 * quick), first + rounds("KILN_EDITS_FROM", 0, 0));
+            (from..from + count).for_each(tell);
+            println!("{count} trees from seed {from}");
+        }
+    }
+}
+
+#[test]
+fn edited_trees_are_what_they_were_packed_from() {
+    tell_all(0, WAYS.len() as u64);
+}
+
+#[test]
+fn images_of_mkfs_erofs_become_edited_trees() {
+    match Command::new("mkfs.erofs").arg("-V").output() {
+        Ok(output) if output.status.success() => tell_all(MKFS_SEEDS, MKFS.len() as u64),
+        _ => without("mkfs.erofs"),
+    }
+}

@@ -1,0 +1,29 @@
+//! Any two images through a patch.
+
+use crate::common::{Scratch, stdout};
+use kiln_tests::rng::Rng;
+use std::fs;
+
+/// For which images it is found out how their pclusters were made. That takes ten times as long as all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proofs {
+    All,
+    OfSmallImages,
+}
+
+/// Bytes of a small image at most.
+const SMALL_MAX: u64 = 1 << 20;
+
+/// See that a patch makes `new` of `old` byte for byte, beside it and in its place.
+pub fn go_through_a_patch(scratch: &Scratch, rng: &mut Rng, proofs: Proofs, [old, new]: [&str; 2]) {
+    let [patch, made] = ["patch", "made.erofs"].map(|name| scratch.path(name));
+    let is_proved = proofs == Proofs::All || fs::metadata(new).unwrap().len() <= SMALL_MAX;
+    let portable = if rng.below(3) == 0 || !is_proved { &["--portable"][..] } else { &[] };
+    stdout(&[&["delta", "--quiet"], portable, &[old, new, &patch]].concat());
+    stdout(&["apply", "--quiet", old, &patch, &made]);
+    let expected = fs::read(new).unwrap();
+    assert!(fs::read(&made).unwrap() == expected, "{old} and a patch make {new}");
+    fs::copy(old, &made).unwrap();
+    stdout(&["apply", "--quiet", "--in-place", &made, &patch]);
+    assert!(fs::read(&made).unwrap() == expected, "{old} becomes {new} by a patch in place");
+}

@@ -1,0 +1,283 @@
+//! One tree, edited again and again: a chain of increments, an image that is updated in place, and what is made of both.
+
+use super::deltas::{Proofs, go_through_a_patch};
+use crate::common::readers::{has_snapshot, open, tree_of};
+use crate::common::{Scratch, fails, run, stderr, stdout};
+use kiln_read::hotlist::{HotEntry, HotList};
+use kiln_tests::generator::{Editor, Times, Wanted};
+use kiln_tests::model;
+use kiln_tests::rng::Rng;
+use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What makes the first image.
+#[derive(Clone, Copy, Debug)]
+pub enum Start {
+    /// `kiln pack` with these options.
+    Kiln(&'static [&'static str]),
+    /// `mkfs.erofs` with these, and what comes later is by `kiln pack` with those.
+    Mkfs(&'static [&'static str], &'static [&'static str]),
+}
+
+pub struct Story {
+    scratch: Scratch,
+    rng: Rng,
+    editor: Editor,
+    /// Options of `kiln pack`.
+    options: Vec<String>,
+    /// The tree as it is to be.
+    src: PathBuf,
+    /// Increments, each the base of the next one.
+    chain: Vec<String>,
+    /// The image that is updated in place, if that can be.
+    updated: Option<Updated>,
+    /// Contents have changed and kept their times: those tell nothing any more.
+    times_lie: bool,
+    proofs: Proofs,
+}
+
+/// An image that is updated in place.
+struct Updated {
+    image: String,
+    /// The tree of each generation.
+    trees: Vec<Snapshot>,
+}
+
+impl Story {
+    pub fn begin(seed: u64, start: Start, proofs: Proofs) -> Self {
+        let scratch = Scratch::new();
+        let (mut editor, rng) = (Editor::new(seed), Rng::new(seed ^ 0x570E));
+        let [src, first] = ["src", "0.erofs"].map(|name| scratch.path(name));
+        fs::create_dir(&src).unwrap();
+        editor.make(src.as_ref()).unwrap();
+        let mut options: Vec<String> = Vec::new();
+        match start {
+            Start::Kiln(ways) => {
+                options.extend(ways.iter().map(|&option| option.to_owned()));
+                stdout(&[&["pack", "--quiet"], ways, &[&src, &first]].concat());
+            }
+            Start::Mkfs(line, ways) => {
+                let output = Command::new("mkfs.erofs").args(line).args([&first, &src]).output().unwrap();
+                assert!(output.status.success(), "{}", stderr(&output));
+                let block_len = open(&first, None).superblock().block_bits.len();
+                options.extend(ways.iter().map(|&option| option.to_owned()));
+                options.extend(["--block-size".to_owned(), block_len.to_string()]);
+            }
+        }
+        // mkfs.erofs does not keep all times with -E48bit.
+        let tree = match start {
+            Start::Kiln(_) => of_dir(src.as_ref()).unwrap(),
+            Start::Mkfs(..) => tree_of(&first, None),
+        };
+        let mut story = Self {
+            scratch,
+            rng,
+            editor,
+            options,
+            src: src.into(),
+            chain: vec![first],
+            updated: None,
+            times_lie: false,
+            proofs,
+        };
+        match start {
+            Start::Kiln(_) => has_snapshot(&story.chain[0], &tree, "at the beginning"),
+            // The kernel does not read all that mkfs.erofs makes, but what is made of it.
+            Start::Mkfs(..) => story.move_data(story.chain[0].clone(), &tree),
+        }
+        story.updated = story.updatable(tree);
+        story
+    }
+
+    /// A copy of the first image to be updated, if it is one that can be.
+    fn updatable(&self, tree: Snapshot) -> Option<Updated> {
+        let (first, image) = (&self.chain[0], self.scratch.path("updated.erofs"));
+        fs::copy(first, &image).unwrap();
+        if open(first, None).superblock().metabox_nid.is_some() {
+            fails(&["update", &image, self.src()], 1, "compressed metadata");
+            return None;
+        }
+        Some(Updated { image, trees: vec![tree] })
+    }
+
+    fn src(&self) -> &str {
+        self.src.to_str().unwrap()
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.rng.below(count) == 0
+    }
+
+    /// Edit the tree, and make an increment and an update.
+    pub fn round(&mut self) {
+        let times = if self.one_in(6) { Times::Kept } else { Times::New };
+        self.times_lie |= times == Times::Kept;
+        self.editor.edit(&self.src, times).unwrap();
+        self.increment(times);
+        self.update();
+        if self.one_in(2) {
+            self.edit_image();
+        }
+        if self.one_in(3) {
+            self.roll_back();
+        }
+        self.see_generations(2);
+    }
+
+    /// The next image of the chain.
+    fn increment(&mut self, times: Times) {
+        let (old, new) = (self.last().to_owned(), self.scratch.path(&format!("{}.erofs", self.chain.len())));
+        let mut args = vec!["pack", "--quiet", "--base", &old];
+        // Either sees what has kept its time, if it knows the base.
+        let has_stamps = fs::exists(format!("{old}.stamp")).unwrap();
+        if times == Times::Kept && !has_stamps || self.rng.below(5) == 0 {
+            args.extend(["--base-trust", "content"]);
+        }
+        if self.rng.below(3) == 0 {
+            args.push("--stamp");
+        }
+        args.extend(self.options.iter().map(String::as_str));
+        args.extend([self.src.to_str().unwrap(), &new]);
+        stdout(&args);
+        has_snapshot(&new, &of_dir(&self.src).unwrap(), &format!("{new} {args:?}"));
+        self.chain.push(new);
+    }
+
+    fn last(&self) -> &str {
+        self.chain.last().unwrap()
+    }
+
+    /// Make the updated image what the tree is.
+    fn update(&mut self) {
+        let by_content = self.times_lie || self.one_in(5);
+        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        let trust = if by_content { "content" } else { "times" };
+        stdout(&["update", "--quiet", "--base-trust", trust, image, self.src.to_str().unwrap()]);
+        trees.push(of_dir(&self.src).unwrap());
+        has_snapshot(image, &trees[trees.len() - 1], &format!("update {}", trees.len() - 1));
+    }
+
+    /// Remove something from the updated image, lay something over it, replace something; the same is done to the tree.
+    fn edit_image(&mut self) {
+        if self.updated.is_none() {
+            return;
+        }
+        let mut args: Vec<OsString> = ["update", "--quiet"].map(OsString::from).into();
+        if self.one_in(2)
+            && let Some(path) = self.editor.choose(&self.src, Wanted::Anything).unwrap()
+        {
+            model::remove(&self.src, &path).unwrap();
+            args.extend(["--remove".into(), OsString::from_vec([b"/", &path[..]].concat())]);
+        }
+        if self.one_in(2) {
+            let over = self.scratch.path(&format!("over-{}", self.rng.word()));
+            fs::create_dir(&over).unwrap();
+            self.editor.make_over(&self.src, over.as_ref()).unwrap();
+            model::add(&self.src, over.as_ref()).unwrap();
+            args.extend(["--add".into(), over.into()]);
+        }
+        if args.len() == 2 || self.one_in(2) {
+            let Some(path) = self.editor.choose(&self.src, Wanted::File).unwrap() else { return };
+            let file = self.scratch.path(&format!("file-{}", self.rng.word()));
+            self.editor.another(&self.src, &path, file.as_ref()).unwrap();
+            model::replace(&self.src, &path, file.as_ref()).unwrap();
+            args.extend(["--replace".into(), OsString::from_vec([b"/", &path[..], b"=", file.as_bytes()].concat())]);
+        }
+        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        args.push(OsString::from(&*image));
+        stdout(&args);
+        trees.push(of_dir(&self.src).unwrap());
+        has_snapshot(image, &trees[trees.len() - 1], &format!("{args:?}"));
+    }
+
+    /// Show an older tree of the updated image; the next update comes back from there.
+    fn roll_back(&mut self) {
+        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        let number = self.rng.below(trees.len() as u64 - 1) as usize;
+        stdout(&["rollback", "--quiet", "--to", &number.to_string(), image]);
+        trees.push(trees[number].clone());
+        has_snapshot(image, &trees[number], &format!("rollback to {number}"));
+    }
+
+    /// See that so many generations have the trees that they had, or all.
+    fn see_generations(&mut self, count: usize) {
+        let Some(Updated { image, trees }) = &self.updated else { return };
+        let mut numbers: Vec<usize> = (0..trees.len()).collect();
+        self.rng.shuffle(&mut numbers);
+        for number in numbers.into_iter().take(count) {
+            let found = tree_of(image, Some(number as u32));
+            assert_same(&trees[number], &found, &format!("generation {number} of {}", trees.len()));
+        }
+    }
+
+    /// See that a fresh pack is the same, then make other images of those that there are.
+    pub fn end(mut self) {
+        self.see_generations(usize::MAX);
+        self.update();
+        let fresh = self.scratch.path("fresh.erofs");
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        stdout(&[&["pack", "--quiet"][..], &options, &[self.src(), &fresh]].concat());
+        // The chain knows nothing of what was edited in the image alone.
+        if self.updated.is_some() {
+            self.increment(Times::Kept);
+        }
+        let mut images = vec![self.last().to_owned()];
+        images.extend(self.updated.as_ref().map(|updated| updated.image.clone()));
+        for image in &images {
+            stdout(&["diff", &fresh, image]);
+        }
+        let tree = of_dir(&self.src).unwrap();
+        let image = self.rng.pick(&images).clone();
+        self.move_data(image, &tree);
+        images.extend(["tight.erofs", "laid-out.erofs"].map(|name| self.scratch.path(name)));
+        images.extend([fresh, self.chain[0].clone()]);
+        let (old, new) = (self.rng.pick(&images).clone(), self.rng.pick(&images).clone());
+        go_through_a_patch(&self.scratch, &mut self.rng, self.proofs, [&old, &new]);
+    }
+
+    /// Make of an image a tight one, and one of either in the order of a random list.
+    fn move_data(&mut self, image: String, tree: &Snapshot) {
+        let tight = self.scratch.path("tight.erofs");
+        stdout(&["compact", "--quiet", "--force", &image, &tight]);
+        has_snapshot(&tight, tree, &format!("{image}, compact"));
+        let choices = [image, tight];
+        let image = self.rng.pick(&choices);
+        self.relayout(image, tree);
+    }
+
+    /// Put what a random list needs first.
+    fn relayout(&mut self, image: &str, tree: &Snapshot) {
+        let (list, new) = (self.scratch.path("hot.list"), self.scratch.path("laid-out.erofs"));
+        let paths: Vec<&Vec<u8>> = tree.keys().collect();
+        let count = self.rng.below(30);
+        let chosen: Vec<Vec<u8>> = (0..count).map(|_| (*self.rng.pick(&paths)).clone()).collect();
+        if self.one_in(4) {
+            let lines = chosen.iter().filter(|path| !path.is_empty());
+            fs::write(&list, lines.flat_map(|path| [&path[..], b"\0"].concat()).collect::<Vec<u8>>()).unwrap();
+        } else {
+            let mut entry = |(micros, path): (u64, Vec<u8>)| {
+                let size = tree[&path].size;
+                let offset = self.rng.below(size + 2);
+                let len = *self.rng.pick(&[0, 1, 4096, 100_000, size, 1 << 40]);
+                HotEntry { offset: if len == 0 { 0 } else { offset }, len, micros, path }
+            };
+            let entries = (0..).zip(chosen).map(&mut entry).collect();
+            fs::write(&list, HotList::new(entries).to_string()).unwrap();
+        }
+        let mut args = vec!["relayout", "--quiet", "--force", "--order", &list];
+        args.extend(match self.rng.below(4) {
+            0 => &["--hot-as", "none"][..],
+            1 => &["--hot-as", "lz4", "--hot-budget", "10M"],
+            2 => &["--hot-as", "none", "--hot-budget", "100k"],
+            _ => &[],
+        });
+        args.extend([image, &new]);
+        let output = run(&args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        has_snapshot(&new, tree, &format!("{args:?}"));
+    }
+}
