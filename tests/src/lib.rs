@@ -3,7 +3,7 @@
 //! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
 //! a tree without a disk, [`model`] does to a directory what edits do to an image. [`choices`] has what changes the layout of an image,
 //! [`reviewed`] the form of tables that show what a change does to images. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
-//! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`disk`] is a disk whose power fails, [`exercise`]
+//! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`updated`] has one that was updated, [`disk`] is a disk whose power fails, [`exercise`]
 //! asks for everything that is in them, [`records`] has what images made by hand begin with, and [`fuzz`] has the functions that are fuzzed.
 //!
 //! A test that needs a privilege or a program that is missing prints `SKIP: reason` and passes; with `KILN_NO_SKIP=1`
@@ -32,6 +32,7 @@ pub mod reviewed;
 pub mod rng;
 pub mod snapshot;
 pub mod temp;
+pub mod updated;
 
 /// Say that a test is skipped, or fail if skips are failures.
 ///

@@ -16,7 +16,7 @@ use kiln_builder::tree::Tree;
 use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary};
 use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MAX_LEN, NUMBER_MAX, RECORD_LEN};
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
-use kiln_read::{Generation, Image, ReadAt, Superblock, generations};
+use kiln_read::{Generation, Image, ImageOptions, ReadAt, Superblock, generations};
 use kiln_source::image::erofs::BaseImage;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -147,7 +147,7 @@ impl<'a> Update<'a> {
     /// Show the tree of generation `number` again: as a new generation, so that none is lost.
     ///
     /// # Errors
-    /// A generation that the image does not have, or shows already; a target that cannot be written.
+    /// A generation that the image does not have, shows already, or whose tree cannot be opened; a target that cannot be written.
     pub fn roll_back(&self, number: u32, about: &About) -> Result<Added, Error> {
         let failed = |source| Error::Update { image: self.target.path.to_owned(), source };
         let refused = |what| failed(UpdateError::Generation { number, what });
@@ -157,6 +157,10 @@ impl<'a> Update<'a> {
         }
         let found = self.generations.iter().find(|generation| generation.number == number);
         let found = found.ok_or_else(|| refused("is not there: kiln generations lists those that are"))?;
+        // Nothing leads back from a tree that cannot be opened: every update opens the last one.
+        let options = ImageOptions::default().with_generation(Some(number));
+        Image::open(self.target.source.clone(), Vec::new(), &options)
+            .map_err(|source| Error::Read { image: self.target.path.to_owned(), source })?;
         let (_, added) = self.append(Some(number), about, |start, new| {
             let block_len = found.superblock.block_bits.len();
             // The end may lie in the last block of the record.

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod damaged_bases;
+mod damaged_updates;
 mod estimate;
 mod facade;
 mod faults;
