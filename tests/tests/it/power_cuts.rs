@@ -1,15 +1,18 @@
 //! Updates in place, cut short at every write: on a disk that loses what was not synced, and on one that keeps it.
+//!
+//! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one of each kind of image by default, 60 with `./test.sh --long`.
 
 use kiln::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln::{Error, PackRequest};
 use kiln_builder::{BuildOptions, Control, Preset};
-use kiln_read::{Image, ImageOptions, MemorySource};
+use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_source::SourceOptions;
 use kiln_source::filter::{Filter, Policy};
 use kiln_source::merge::EditedImage;
 use kiln_tests::disk::Disk;
 use kiln_tests::image::{build, open, scan_dir};
 use kiln_tests::rng::Rng;
+use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, of_image};
 use kiln_tests::temp::TempDir;
 use std::fs;
@@ -30,7 +33,7 @@ fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
 fn trees(seed: u64) -> TempDir {
     let dir = TempDir::in_memory("cuts").unwrap();
     let mut rng = Rng::new(seed);
-    for (name, count, len) in [("old", 40, 30_000), ("new", 12, 90_000)] {
+    for (name, count, len) in [("old", 40, 30_000), ("between", 9, 50_000), ("new", 12, 90_000)] {
         fs::create_dir_all(dir.join(name).join("sub")).unwrap();
         for at in 0..count {
             let len = rng.below(len) as usize;
@@ -81,6 +84,9 @@ fn snapshot_of(bytes: &[u8], generation: u32) -> Snapshot {
 fn cut_everywhere(old: &[u8], extent: TargetExtent, act: &dyn Fn(&Disk) -> Result<Added, Error>) {
     let unlimited = || Arc::new(AtomicU64::new(u64::MAX));
     let before = snapshot(old);
+    let source: Arc<dyn ReadAt> = Arc::new(MemorySource::new(old.to_vec()));
+    let older: Vec<_> = generations(&source).unwrap().iter().map(|found| found.number).collect();
+    let older: Vec<(u32, Snapshot)> = older.into_iter().map(|number| (number, snapshot_of(old, number))).collect();
     let whole = Disk::new(old.to_vec(), &unlimited());
     act(&whole).unwrap();
     let after = snapshot(&whole.now());
@@ -99,8 +105,10 @@ fn cut_everywhere(old: &[u8], extent: TargetExtent, act: &dyn Fn(&Disk) -> Resul
             let is_new = found == after;
             assert!(is_new || found == before, "cut behind {count}: neither the old nor the new tree");
             (seen_old, seen_new) = (seen_old + u32::from(!is_new), seen_new + u32::from(is_new));
+            for (number, tree) in older.iter().filter(|_| is_new) {
+                assert_eq!(snapshot_of(&bytes, *number), *tree, "cut behind {count}, generation {number}");
+            }
             if is_new {
-                assert_eq!(snapshot_of(&bytes, 0), before, "cut behind {count}");
                 continue;
             }
             // What is left behind the image is in nobody's way, not even if that fails, too.
@@ -128,13 +136,22 @@ fn an_update_that_is_cut_short_leaves_the_old_tree_or_the_new_one() {
         (Preset::Fast, Some("5.4"), TargetExtent::Device),
         (Preset::Balanced, Some("6.15"), TargetExtent::File),
     ];
-    for (seed, (preset, kernel, extent)) in (0..).zip(presets) {
+    for seed in 0..rounds("KILN_UPDATE_ROUNDS", presets.len() as u64, 60) {
+        let (preset, kernel, extent) = presets[seed as usize % presets.len()];
+        println!("KILN_UPDATE_ROUNDS, seed {seed}: {preset:?}, {kernel:?}");
         let dir = trees(seed);
         let tree = scan_dir(&dir.join("old"), 1).unwrap().tree;
         let (mut old, _) = build(&tree, &options(preset, kernel)).unwrap();
         if extent == TargetExtent::Device {
             // Of an older filesystem.
             old.extend((0..2_000_000_u32).map(|at| (at / 3) as u8));
+        }
+        // In every other turn the image has generations already.
+        if (seed as usize / presets.len()) % 2 == 1 {
+            let disk = Disk::new(old, &Arc::new(AtomicU64::new(u64::MAX)));
+            update(&disk, extent, &dir.join("between")).unwrap();
+            begin(&disk, extent).unwrap().roll_back(0, &About::default()).unwrap();
+            old = disk.durable();
         }
         cut_everywhere(&old, extent, &|disk| update(disk, extent, &dir.join("new")));
     }
