@@ -5,8 +5,10 @@
 
 mod codec;
 mod crafted;
+mod generations;
 mod image;
 mod input;
+mod lists;
 mod map;
 mod patch;
 mod records;
@@ -17,7 +19,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All of them, under the names of their corpora.
-pub const TARGETS: [(&str, Target); 27] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -45,6 +47,10 @@ pub const TARGETS: [(&str, Target); 27] = [
     ("fs-config", sources::fs_config),
     ("compressed", sources::compressed),
     ("patch", patch::patch),
+    ("generation", generations::generation),
+    ("updated-image", generations::updated_image),
+    ("hot-list", lists::hot_list),
+    ("stamps", lists::stamps),
 ];
 
 /// Run the target with this name.

@@ -2,6 +2,7 @@
 
 use kiln_codec::{Encoder, Method, Spec};
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
+use kiln_format::generation::{GenerationEnd, GenerationRecord, HEAD_LEN};
 use kiln_format::inode::{CompactTimes, Epoch, FileType, IndexKind, Inode, InodeData};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
@@ -45,8 +46,43 @@ fn main() -> io::Result<()> {
     let table = InodeData::ChunkBased(Ok(ChunkFormat { chunk_bits: BLOCK_BITS, entry: ChunkEntry::BlockMap }));
     let chunks: Vec<u8> = [DATA_BLOCK + 1, u32::MAX, DATA_BLOCK].into_iter().flat_map(u32::to_le_bytes).collect();
     put("map", "chunks", crafted(&[inode(table, 1500), chunks].concat(), &[b'c'; 1100]))?;
+    for (name, bytes) in generations() {
+        put("generation", name, bytes)?;
+    }
+    // Patches of the records of the last generation, and of its end.
+    put("updated-image", "as-it-is", vec![0])?;
+    put("updated-image", "another-number", [&[1][..], &[0x23, 16, 0, 2, 0, 0, 0]].concat())?;
+    put("updated-image", "another-head", [&[1][..], &[0x33, 80, 0, 0xFF, 0, 0, 0]].concat())?;
+    put("updated-image", "another-position", [&[1][..], &[0x43, 8, 0, 0, 0x10, 0, 0]].concat())?;
+    let list = b"#kiln-hotlist 1\n0+0\t12\tusr/lib\n\n# a note\n131072+4096\t80\tusr/lib/libc.so.6\n0+312\t2904\t/etc/a\\011b\n0+0\t2905\t.\n";
+    put("hot-list", "list", list.to_vec())?;
+    put("hot-list", "overlaps", b"#kiln-hotlist 1\n0+100\t1\ta\n50+100\t2\ta\n0+9223372036854775807\t3\ta\n".to_vec())?;
+    let stamps =
+        b"#kiln-stamp 1 0aff\n000102030405060708090a0b0c0d0e0f usr/a\\012b\nffffffffffffffffffffffffffffffff c\n";
+    put("stamps", "two", stamps.to_vec())?;
     let fragment = (1u64 << 63 | 100).to_le_bytes().to_vec();
     put("map", "fragment", crafted(&[inode(COMPRESSED, 900), fragment].concat(), &[b'f'; 1100]))
+}
+
+/// Input of the generation target: right records and an end, as they are and to be made right.
+fn generations() -> Vec<(&'static str, Vec<u8>)> {
+    let record = GenerationRecord {
+        number: 2,
+        restored: Some(1),
+        position: 1 << 20,
+        previous: Some(4096),
+        time: 1_700_000_000,
+        label: "update /srv".to_owned(),
+        head: [7; HEAD_LEN],
+    };
+    let first = GenerationRecord { number: 1, restored: None, previous: None, ..record.clone() };
+    let end = GenerationEnd { number: 2, position: 1 << 20, end: 2 << 20 };
+    let input = |kind: u8, at: u64, bytes: &[u8]| [&[kind], &at.to_le_bytes()[..], bytes].concat();
+    vec![
+        ("record", input(0, record.position, &record.encode().expect("fits"))),
+        ("first", input(1, first.position, &first.encode().expect("fits"))),
+        ("end", input(1, end.end, &end.encode())),
+    ]
 }
 
 fn stream(method: Method, plain: &[u8]) -> Vec<u8> {

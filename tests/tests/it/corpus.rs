@@ -73,6 +73,10 @@ replay! {
     fs_config "fs-config",
     compressed "compressed",
     patch "patch",
+    generation "generation",
+    updated_image "updated-image",
+    hot_list "hot-list",
+    stamps "stamps",
 }
 
 /// The images that fuzzing starts from are good ones: else it would start from errors.
@@ -88,8 +92,9 @@ fn the_small_images_are_good() {
     }
 }
 
-/// Readers of sources, whose seeds are mutated here, too: a mutation needs no coverage to be found where a format has few fields.
-const SOURCES: [&str; 12] = [
+/// Readers of sources, lists and generations, whose seeds are mutated here, too: a mutation needs no coverage to be found where a format has
+/// few fields.
+const SOURCES: [&str; 16] = [
     "tar",
     "cpio",
     "zip",
@@ -102,6 +107,10 @@ const SOURCES: [&str; 12] = [
     "device-table",
     "fs-config",
     "compressed",
+    "generation",
+    "updated-image",
+    "hot-list",
+    "stamps",
 ];
 
 /// How many mutations of each input are run: `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the environment make more and others.

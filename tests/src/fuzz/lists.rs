@@ -1,0 +1,33 @@
+//! Texts beside images: hot lists and stamps.
+
+use kiln_read::hotlist::HotList;
+use kiln_source::merge::Stamps;
+
+/// A list that is parsed is written as one that is parsed as the same, and is what is new of several is told apart.
+pub fn hot_list(data: &[u8]) {
+    let list = match HotList::parse(data, "list") {
+        Ok(list) => list,
+        Err(error) => return assert!(error.to_string().starts_with("list")),
+    };
+    let text = list.to_string();
+    assert_eq!(HotList::parse(text.as_bytes(), "again").as_ref(), Ok(&list));
+    assert!(list.files().len() <= list.entries().len());
+    let merged = HotList::merge(std::slice::from_ref(&list));
+    assert!(list.without(&merged).entries().is_empty(), "nothing is lost");
+    assert!(merged.without(&list).entries().is_empty(), "nothing is made up");
+    assert_eq!(HotList::merge(&[merged.clone(), merged.clone()]), merged, "a list is not new beside itself");
+}
+
+/// Input: stamps of the image that they say they are of, and of another one.
+pub fn stamps(data: &[u8]) {
+    let first = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let digits = first.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    let nibble = |digit: &u8| (*digit as char).to_digit(16).map(|value| value as u8);
+    let nibbles: Option<Vec<u8>> = digits.iter().map(nibble).collect();
+    let identity: Vec<u8> = nibbles.unwrap_or_default().chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    for identity in [&identity[..], b"another"] {
+        if let Err(error) = Stamps::parse(data, "stamps", identity) {
+            assert!(error.to_string().starts_with("stamps"));
+        }
+    }
+}
