@@ -250,7 +250,7 @@ impl GenerationEnd {
 
     /// An error about the record that it leads to.
     pub fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> FormatError {
-        FormatError::corrupt(END, self.end - END_LEN as u64, field, value, reason)
+        FormatError::corrupt(END, self.end.saturating_sub(END_LEN as u64), field, value, reason)
     }
 }
 
@@ -319,6 +319,8 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let found = GenerationEnd::decode(&bytes, 65536);
             assert!(if bit < 64 { found == Ok(None) } else { found.is_err() }, "{bit}");
+            // Not even an end that has no room there.
+            assert!(if bit < 64 { found == Ok(None) } else { GenerationEnd::decode(&bytes, 7).is_err() }, "{bit}");
         }
     }
 }
