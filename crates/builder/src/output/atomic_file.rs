@@ -1,9 +1,10 @@
 //! A file that appears under its name complete, or not at all.
 //!
 //! It is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind, and linked when it is
-//! complete. File systems without nameless files get a hidden temporary one, removed on every way out but SIGKILL.
+//! complete. File systems without nameless files get a hidden temporary one, removed on every way out but SIGKILL. A file that a later run
+//! shall go on with has a hidden name that the run finds again.
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -64,6 +65,43 @@ impl AtomicFile {
             noted.map_err(|source| OutputError::file(path, "create", source))?;
         }
         Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
+    }
+
+    /// Start the file that shall be called `path`, or go on with what an earlier run has left of it ([`AtomicFile::keep`], or a crash): it lies under
+    /// a hidden name that follows from `path`. Nobody else can go on with it meanwhile.
+    ///
+    /// # Errors
+    /// As [`AtomicFile::create`]; what is under the hidden name and is no file of this user; another process that is making it.
+    pub fn resume(path: &Path, existing: Existing) -> Result<Self, OutputError> {
+        let fail = |action| move |errno: Errno| OutputError::file(path, action, errno.into());
+        let Some(name) = path.file_name() else {
+            return Err(OutputError::NotAName { path: path.to_owned() });
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(parent(path), flags, Mode::empty()).map_err(fail("open its directory"))?;
+        let replaced = check_existing(&dir, name, path, existing)?;
+        let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 }); // less the umask
+        let temporary = kept_name(name);
+        let file = open_kept(&dir, &temporary, mode).map_err(|source| {
+            let action = "go on with the unfinished file beside it";
+            OutputError::file(path, action, source)
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            dir,
+            name: name.to_owned(),
+            file,
+            existing,
+            replaced,
+            temporary: Some(temporary),
+        })
+    }
+
+    /// Leave what there is for [`AtomicFile::resume`]. Where it lies; none for a file without a hidden name, which goes.
+    pub fn keep(mut self) -> Option<PathBuf> {
+        let temporary = self.temporary.take()?;
+        unfinished::forget(&temporary);
+        Some(self.dir_path().join(temporary))
     }
 
     /// The same file, which shall be called `name` in its directory: for a name that depends on what the file holds.
@@ -273,6 +311,43 @@ fn with_temporary_name<T>(name: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno
     Err(Errno::EXIST)
 }
 
+/// The hidden name of a file in the making that a later run shall find.
+fn kept_name(name: &OsStr) -> OsString {
+    let mut kept = OsString::from(".");
+    // Names have 255 bytes; of a long one the front will do.
+    kept.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(230)]));
+    kept.push(".kiln-unfinished");
+    kept
+}
+
+/// Open or create the file `name`, for this process alone.
+fn open_kept(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    loop {
+        let file = File::from(rustix::fs::openat(dir, name, flags, mode)?);
+        let stat = rustix::fs::fstat(&file)?;
+        let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+        if !is_file || stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_nlink > 1 {
+            let what = format!("{} is no file of this user alone: remove it", name.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is making it"));
+            }
+            // File systems without locks are used by one process at a time, it is hoped.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // Another process may have completed or removed it in between.
+        match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) => return Ok(file),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 /// Give a nameless file a name. By descriptor alone this needs a capability; through `/proc` it does not.
 fn link_nameless(file: &File, dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     match rustix::fs::linkat(file.as_fd(), "", dir, name, AtFlags::EMPTY_PATH) {
@@ -304,6 +379,40 @@ mod tests {
         let (fd, temporary) = with_temporary_name(&output.name, make).unwrap();
         (output.file, output.temporary) = (fd.into(), Some(temporary));
         output
+    }
+
+    #[test]
+    fn what_is_kept_is_gone_on_with() {
+        let scratch = TempDir::new().unwrap();
+        let path = scratch.path().join("image");
+        let output = AtomicFile::resume(&path, Existing::Keep).unwrap();
+        output.file().write_all(b"half").unwrap();
+        let busy = AtomicFile::resume(&path, Existing::Keep).unwrap_err();
+        assert!(busy.to_string().contains("another process"), "{busy}");
+        let kept = output.keep().unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"half");
+        assert_eq!(names(&scratch), [".image.kiln-unfinished"]);
+
+        let output = AtomicFile::resume(&path, Existing::Keep).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(output.file(), b" and half", 4).unwrap();
+        output.commit().unwrap();
+        assert_eq!(names(&scratch), ["image"]);
+        assert_eq!(fs::read(&path).unwrap(), b"half and half");
+        let mode = fs::metadata(&path).unwrap().mode();
+        assert!(matches!(AtomicFile::resume(&path, Existing::Keep), Err(OutputError::Exists { .. })));
+
+        let output = AtomicFile::resume(&path, Existing::Replace).unwrap();
+        assert_eq!(output.file().metadata().unwrap().mode() & 0o777, 0o600);
+        output.file().write_all(b"new").unwrap();
+        output.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().mode(), mode);
+
+        drop(AtomicFile::resume(&path, Existing::Replace).unwrap());
+        assert_eq!(names(&scratch), ["image"], "not kept");
+        std::os::unix::fs::symlink("image", &kept).unwrap();
+        assert!(AtomicFile::resume(&path, Existing::Replace).is_err(), "a link is not followed");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 
     #[test]
