@@ -1,25 +1,39 @@
 //! Applying a patch: the old image and a patch, read front to back, make the new image.
+//!
+//! One thread at a time reads the patch and makes text ([`steps`]); several encode ([`encoders`]), each of them one step; the calling thread
+//! writes what they give, in order.
 
-use kiln_builder::Refiller;
+mod encoders;
+mod steps;
+
+use kiln_codec::Method;
 use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
+use kiln_parallel::{Threads, ordered};
 use kiln_read::{Image, ImageOptions, ReadAt};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::apply::encoders::{Bytes, Encoders, Made};
+use crate::apply::steps::Steps;
 use crate::error::{DeltaError, Side};
-use crate::format::body::{Item, Piece};
 use crate::format::header::{HEADER_MAX_LEN, Header, MAGIC, VERSION};
 use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
 
-/// Cache for the old image's text and metadata, in bytes.
-const CACHE_LEN: u64 = 8 << 20;
+/// Cache for the old image's metadata, in bytes: what is decoded of its text is in the old space.
+const CACHE_LEN: u64 = 4 << 20;
+/// The old image's text that is kept decoded, in bytes; less where several threads take memory. With LZMA, which one thread encodes, extents
+/// are the longest.
+const KEPT_LEN: usize = 20 << 20;
+const KEPT_LEN_BESIDE_OTHERS: usize = 12 << 20;
 /// Bytes that are copied or hashed at a time.
 const COPY_LEN: usize = 1 << 20;
-/// Encoders that are kept for the next text: each may take 100 MB.
-const READY_MAX: usize = 2;
+/// Threads that encode, at most: each has encoders of its own, and results that wait for their turn.
+const THREADS_MAX: usize = 4;
+/// Text of steps that are under way, and what is made of it, in bytes: above it, no further step is begun. Two of 4 MiB of text are below it.
+const UNDER_WAY_LEN: u64 = 11 << 20;
 /// Bytes in front of the header: the magic and three numbers.
 const FRONT_LEN: usize = 8 + 4 + 8 + 8;
 
@@ -37,14 +51,27 @@ pub struct Applied {
 /// What takes the new image, front to back: where bytes go, and the bytes.
 pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> Result<(), DeltaError> + 'a;
 
+/// As [`Sink`], with BLAKE3 of all bytes up to these.
+pub(crate) type HashingSink<'a> = dyn FnMut(u64, &[u8], &blake3::Hasher) -> Result<(), DeltaError> + 'a;
+
+/// The front of the new image, which is there already.
+#[derive(Clone, Default)]
+pub(crate) struct Front {
+    /// Its length in bytes.
+    pub len: u64,
+    /// Has its bytes.
+    pub hasher: blake3::Hasher,
+}
+
 /// A patch whose header was read, and whose body comes next.
 pub struct Patch<R> {
     header: Header,
     input: R,
     at: u64,
+    threads: Threads,
 }
 
-impl<R: Read> Patch<R> {
+impl<R: Read + Send> Patch<R> {
     /// Read the header of a patch.
     ///
     /// # Errors
@@ -94,7 +121,14 @@ impl<R: Read> Patch<R> {
         if limited.is_err() || bytes.len() as u64 > HEADER_MAX_LEN {
             return Err(defect("header", stored_len, "no zstd frame of a header").into());
         }
-        Ok(Self { header: Header::decode(&bytes)?, input, at: FRONT_LEN as u64 + stored_len })
+        let (header, at) = (Header::decode(&bytes)?, FRONT_LEN as u64 + stored_len);
+        Ok(Self { header, input, at, threads: Threads::PROCESSORS })
+    }
+
+    /// The same patch, on so many threads at most; without this, one for each processor. What takes much memory, as LZMA does, and more
+    /// than four, use fewer.
+    pub fn with_threads(self, threads: Threads) -> Self {
+        Self { threads, ..self }
     }
 
     /// Which images the patch is about.
@@ -120,26 +154,50 @@ impl<R: Read> Patch<R> {
     /// As [`Patch::check`]; a damaged patch; [`DeltaError::WrongNew`]; errors of `sink`.
     pub fn apply(self, old: Arc<dyn ReadAt>, sink: &mut Sink<'_>, stop: &AtomicBool) -> Result<Applied, DeltaError> {
         self.check(&*old, stop)?;
-        self.apply_unchecked(old, sink, stop)
+        self.apply_unchecked(old, Front::default(), &mut |off, bytes, _| sink(off, bytes), stop)
     }
 
-    /// The same without a look at the old image before.
+    /// The same behind a front that is there already, and without a look at the old image before.
     pub(crate) fn apply_unchecked(
         self,
         old: Arc<dyn ReadAt>,
-        sink: &mut Sink<'_>,
+        front: Front,
+        sink: &mut HashingSink<'_>,
         stop: &AtomicBool,
     ) -> Result<Applied, DeltaError> {
         let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
         let image = Image::open(old.clone(), Vec::new(), &options).map_err(DeltaError::image(Side::Old))?;
-        let Self { header, input, at } = self;
-        let space = OldSpace::new(old, header.old_len, image, &header.texts);
-        let refillers = header.encoders.iter().map(|_| None).collect();
-        let body = BodyReader::new(input, at)?;
-        let writer = Writer { sink, hasher: blake3::Hasher::new(), at: 0, limit: header.new_len };
-        let applier =
-            Applier { header: &header, space, body, refillers, writer, text: Vec::new(), copied: Vec::new(), stop };
-        applier.run()
+        let threads = self.threads();
+        let Self { header, input, at, .. } = self;
+        let kept_len = if threads.count() == 1 { KEPT_LEN } else { KEPT_LEN_BESIDE_OTHERS };
+        let space = OldSpace::new(old.clone(), header.old_len, image, &header.texts, kept_len)?;
+        let steps = Steps::new(&header, space, BodyReader::new(input, at)?, front.len, stop);
+        let mut writer = Writer { sink, old, at: front.len, hasher: front.hasher, stop, part: Vec::new() };
+        let mut applied = Applied { new_len: header.new_len, ..Applied::default() };
+        let make_worker = || {
+            let mut encoders = Encoders::new(&header, stop);
+            Ok(move |step: Result<_, DeltaError>| encoders.make(step?))
+        };
+        ordered::run(threads, UNDER_WAY_LEN, steps, make_worker, |made: Made| {
+            match &made.bytes {
+                Bytes::Old { len, .. } => applied.copied += len,
+                Bytes::Encoded(bytes) => applied.encoded += bytes.len() as u64,
+                Bytes::Text(_) => {}
+            }
+            writer.take(&made)
+        })?;
+        let is_whole = writer.at == header.new_len;
+        match is_whole && *writer.hasher.finalize().as_bytes() == header.new_digest {
+            true => Ok(applied),
+            false => Err(DeltaError::WrongNew),
+        }
+    }
+
+    /// Threads that encode. LZMA takes 100 MB for each.
+    fn threads(&self) -> Threads {
+        let is_heavy = self.header.encoders.iter().any(|one| one.form.spec.method == Method::Lzma);
+        let most = if is_heavy { 1 } else { THREADS_MAX };
+        Threads::at_least_one(self.threads.count().min(most))
     }
 
     fn check_encoders(&self) -> Result<(), DeltaError> {
@@ -211,156 +269,47 @@ pub(crate) fn check_stop(stop: &AtomicBool) -> Result<(), DeltaError> {
 
 /// The new image in the making.
 struct Writer<'a, 'b> {
-    sink: &'a mut Sink<'b>,
-    hasher: blake3::Hasher,
+    sink: &'a mut HashingSink<'b>,
+    old: Arc<dyn ReadAt>,
+    /// Bytes that are there.
     at: u64,
-    limit: u64,
+    hasher: blake3::Hasher,
+    stop: &'a AtomicBool,
+    /// A part of the old image.
+    part: Vec<u8>,
 }
 
 impl Writer<'_, '_> {
-    /// Whether so many bytes more are within the new image.
-    fn has_room(&self, len: u64) -> bool {
-        len <= self.limit - self.at
+    /// Write what a step has made, but for bytes that are there already.
+    fn take(&mut self, made: &Made) -> Result<(), DeltaError> {
+        let there = self.at - made.at;
+        match &made.bytes {
+            Bytes::Old { pos, len } => self.copy(pos + there, len - there),
+            Bytes::Text(text) => self.write(&text.bytes()[there as usize..]),
+            Bytes::Encoded(bytes) => self.write(&bytes[there as usize..]),
+        }
+    }
+
+    /// Copy bytes of the old image.
+    fn copy(&mut self, mut pos: u64, mut len: u64) -> Result<(), DeltaError> {
+        let mut part = std::mem::take(&mut self.part);
+        while len > 0 {
+            check_stop(self.stop)?;
+            part.resize(len.min(COPY_LEN as u64) as usize, 0);
+            let part_len = part.len() as u64;
+            let failed = |source| DeltaError::ImageBytes { side: Side::Old, off: pos, len: part_len, source };
+            self.old.read_exact_at(&mut part, pos).map_err(failed)?;
+            self.write(&part)?;
+            (pos, len) = (pos + part_len, len - part_len);
+        }
+        self.part = part;
+        Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), DeltaError> {
         self.hasher.update(bytes);
-        (self.sink)(self.at, bytes)?;
+        (self.sink)(self.at, bytes, &self.hasher)?;
         self.at += bytes.len() as u64;
         Ok(())
-    }
-}
-
-struct Applier<'a, 'b, 'c, R> {
-    header: &'a Header,
-    space: OldSpace,
-    body: BodyReader<R>,
-    /// Each made when it is first needed.
-    refillers: Vec<Option<Refiller>>,
-    writer: Writer<'b, 'c>,
-    /// Of a group of items.
-    text: Vec<u8>,
-    /// A part of the old image.
-    copied: Vec<u8>,
-    stop: &'a AtomicBool,
-}
-
-impl<R: Read> Applier<'_, '_, '_, R> {
-    fn run(mut self) -> Result<Applied, DeltaError> {
-        let mut applied = Applied { new_len: self.header.new_len, ..Applied::default() };
-        let mut items = Vec::new();
-        loop {
-            self.body.group(&mut items)?;
-            if items.is_empty() {
-                break;
-            }
-            self.make_text(items.iter().map(Item::text_len).sum())?;
-            let mut at = 0;
-            for item in &items {
-                check_stop(self.stop)?;
-                let text = at..at + item.text_len() as usize;
-                at = text.end;
-                self.item(item, text, &mut applied)?;
-            }
-        }
-        let is_whole = self.writer.at == self.writer.limit;
-        match is_whole && *self.writer.hasher.finalize().as_bytes() == self.header.new_digest {
-            true => Ok(applied),
-            false => Err(DeltaError::WrongNew),
-        }
-    }
-
-    /// Make the bytes of an item, whose text stands in this range.
-    fn item(&mut self, item: &Item, text: Range<usize>, applied: &mut Applied) -> Result<(), DeltaError> {
-        if !self.writer.has_room(item.len()) {
-            return Err(self.body.defect("item_len", item.len(), "more bytes than the new image has").into());
-        }
-        match *item {
-            Item::Old { pos, len } => {
-                applied.copied += len;
-                self.copy(pos, len)
-            }
-            Item::Raw { .. } => self.writer.write(&self.text[text]),
-            Item::Unit { encoder, stored_len, end, .. } => {
-                applied.encoded += stored_len;
-                let (start, stop) = (self.writer.at, self.stop);
-                let (refiller, text) = self.refiller(encoder, text)?;
-                let refilled = refiller.refill(text, end, start, &mut |bytes, _| {
-                    !stop.load(Ordering::Relaxed) && (bytes.len() as u64) < stored_len
-                })?;
-                check_stop(stop)?;
-                self.encoded(refilled.bytes.get(..stored_len as usize), stored_len)
-            }
-            Item::Tail { encoder, stored_len, room, .. } => {
-                applied.encoded += stored_len;
-                let (refiller, text) = self.refiller(encoder, text)?;
-                let encoded = refiller.encode(text, room as usize)?;
-                self.encoded(encoded.as_deref().filter(|bytes| bytes.len() as u64 == stored_len), stored_len)
-            }
-        }
-    }
-
-    /// Write what encoding gave.
-    fn encoded(&mut self, bytes: Option<&[u8]>, stored_len: u64) -> Result<(), DeltaError> {
-        match bytes {
-            Some(bytes) => self.writer.write(bytes),
-            None => Err(self.body.defect("stored_len", stored_len, "not the length of what encoding gives").into()),
-        }
-    }
-
-    fn copy(&mut self, mut pos: u64, mut len: u64) -> Result<(), DeltaError> {
-        if pos.checked_add(len).is_none_or(|end| end > self.header.old_len) {
-            return Err(self.body.defect("old_pos", pos, "behind the old image").into());
-        }
-        while len > 0 {
-            check_stop(self.stop)?;
-            let part = len.min(COPY_LEN as u64);
-            self.copied.resize(part as usize, 0);
-            self.space.read_raw(pos, &mut self.copied)?;
-            self.writer.write(&self.copied)?;
-            (pos, len) = (pos + part, len - part);
-        }
-        Ok(())
-    }
-
-    /// Make the next `len` bytes of text.
-    fn make_text(&mut self, len: u64) -> Result<(), DeltaError> {
-        self.text.resize(len as usize, 0);
-        let mut at = 0;
-        while at < self.text.len() {
-            let piece = self.body.piece(len - at as u64)?;
-            match piece {
-                Piece::Literal { len } => {
-                    self.body.literals(&mut self.text[at..][..len as usize])?;
-                    at += len as usize;
-                }
-                Piece::Copy { pos, len } | Piece::Add { pos, len } => {
-                    let part = &mut self.text[at..][..len as usize];
-                    if !self.space.read(pos, part)? {
-                        return Err(self.body.defect("piece_pos", pos, "behind the file it is in").into());
-                    }
-                    if matches!(piece, Piece::Add { .. }) {
-                        self.body.add_differences(part)?;
-                    }
-                    at += len as usize;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The encoder with this number, and text for it.
-    fn refiller(&mut self, encoder: usize, text: Range<usize>) -> Result<(&mut Refiller, &[u8]), DeltaError> {
-        let Some(one) = self.header.encoders.get(encoder) else {
-            return Err(self.body.defect("encoder", encoder as u64, "no encoder of the header").into());
-        };
-        if self.refillers[encoder].is_none() && self.refillers.iter().flatten().count() >= READY_MAX {
-            self.refillers.iter_mut().for_each(|refiller| *refiller = None);
-        }
-        let refiller = match &mut self.refillers[encoder] {
-            Some(refiller) => refiller,
-            none => none.insert(Refiller::new(one.form)?),
-        };
-        Ok((refiller, &self.text[text]))
     }
 }

@@ -8,13 +8,13 @@
 //!
 //! A journal with a head is replayed from its beginning however often the second step was cut short; one without a head is begun anew.
 
-use kiln_builder::Output;
+use kiln_builder::{Control, Output, Progress};
 use kiln_read::{RangeMut, ReadAt};
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Patch, Sink, check_stop};
+use crate::apply::{Applied, Front, Patch, Sink, check_stop};
 use crate::error::{DeltaError, Side};
 
 /// What a journal begins with.
@@ -60,17 +60,18 @@ pub enum InPlace {
     WasThere,
 }
 
-/// Apply `patch` over the old image. Once this returns, the journal is of no use any more. After an error or a crash the old image is there, or the
-/// same call with the same journal completes the new one.
+/// Apply `patch` over the old image. Once this returns, the journal is of no use any more. After an error or a crash the old image is there, or
+/// the same call with the same journal completes the new one. Progress counts bytes of the new image as they are made.
 ///
 /// # Errors
 /// As [`Patch::apply`]; a journal of another patch, a target that is too small, a full disk.
-pub fn apply<D: Output + Send + Sync + 'static, R: Read>(
+pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
     patch: Patch<R>,
     target: &Target<D>,
     journal: &dyn Output,
-    stop: &AtomicBool,
+    control: &Control<'_>,
 ) -> Result<InPlace, DeltaError> {
+    let stop = control.stop;
     let (new_len, new_digest) = (patch.header().new_len, patch.header().new_digest);
     if target.resize == Resize::Never && target.len < new_len {
         let source =
@@ -97,28 +98,19 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read>(
         Records { journal, at: RECORDS_OFF, hasher: blake3::Hasher::new(), pending: Vec::new(), start: 0 };
     // What an earlier run has left has no head.
     journal.set_len(0).map_err(write_failed)?;
-    let mut there = Vec::new();
-    let (source, len) = (old.clone(), target.len);
+    let mut blocks =
+        Blocks { old: &*old, old_len: target.len, records: &mut records, front: Vec::new(), there: Vec::new() };
     let applied = patch.apply_unchecked(
-        old,
-        &mut |off, bytes| {
-            there.resize((len.saturating_sub(off)).min(bytes.len() as u64) as usize, 0);
-            let failed = |source| DeltaError::ImageBytes { side: Side::Old, off, len: bytes.len() as u64, source };
-            if !there.is_empty() {
-                source.read_exact_at(&mut there, off).map_err(failed)?;
-            }
-            let (mut at, mut block_end) = (0, BLOCK_LEN - off as usize % BLOCK_LEN);
-            while at < bytes.len() {
-                let end = block_end.min(bytes.len());
-                if there.get(at..end) != Some(&bytes[at..end]) {
-                    records.add(off + at as u64, &bytes[at..end])?;
-                }
-                (at, block_end) = (end, end + BLOCK_LEN);
-            }
+        old.clone(),
+        Front::default(),
+        &mut |off, bytes, _| {
+            blocks.take(off, bytes)?;
+            (control.progress)(Progress { done_bytes: off + bytes.len() as u64, total_bytes: new_len });
             Ok(())
         },
         stop,
     )?;
+    blocks.end(new_len)?;
     let head = records.finish(new_digest, new_len)?;
     head.write(journal)?;
     replay(&head, journal, target)?;
@@ -158,6 +150,60 @@ fn replay<D: Output>(head: &Head, journal: &dyn Output, target: &Target<D>) -> R
 
 fn write_failed(source: io::Error) -> DeltaError {
     DeltaError::Write { action: "write the journal", source }
+}
+
+/// The new image as it comes, in blocks that are compared with what is at their place. So a journal has as many bytes as
+/// [`Header::changed_len`](crate::Header::changed_len) says, and what is in front of them.
+struct Blocks<'a, 'b> {
+    old: &'a dyn ReadAt,
+    old_len: u64,
+    records: &'a mut Records<'b>,
+    /// The front of a block.
+    front: Vec<u8>,
+    /// What is at the place.
+    there: Vec<u8>,
+}
+
+impl Blocks<'_, '_> {
+    /// The next bytes, which go to `off`.
+    fn take(&mut self, mut off: u64, mut bytes: &[u8]) -> Result<(), DeltaError> {
+        if !self.front.is_empty() {
+            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK_LEN - self.front.len()));
+            self.front.extend_from_slice(part);
+            (off, bytes) = (off + part.len() as u64, rest);
+            if self.front.len() < BLOCK_LEN {
+                return Ok(());
+            }
+            self.end(off)?;
+        }
+        let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_LEN * BLOCK_LEN);
+        self.compare(off, whole)?;
+        self.front.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Compare what is left, which ends at `end`.
+    fn end(&mut self, end: u64) -> Result<(), DeltaError> {
+        let block = std::mem::take(&mut self.front);
+        self.compare(end - block.len() as u64, &block)?;
+        self.front = block;
+        self.front.clear();
+        Ok(())
+    }
+
+    fn compare(&mut self, off: u64, bytes: &[u8]) -> Result<(), DeltaError> {
+        self.there.resize(self.old_len.saturating_sub(off).min(bytes.len() as u64) as usize, 0);
+        let failed = |source| DeltaError::ImageBytes { side: Side::Old, off, len: bytes.len() as u64, source };
+        if !self.there.is_empty() {
+            self.old.read_exact_at(&mut self.there, off).map_err(failed)?;
+        }
+        for (at, block) in (0..).step_by(BLOCK_LEN).zip(bytes.chunks(BLOCK_LEN)) {
+            if self.there.get(at..at + block.len()) != Some(block) {
+                self.records.add(off + at as u64, block)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Blocks that differ, as they come.
@@ -286,7 +332,7 @@ fn read_failed(source: io::Error) -> DeltaError {
     DeltaError::Write { action: "read the journal", source }
 }
 
-fn write_all(output: &dyn Output, mut bytes: &[u8], mut off: u64) -> io::Result<()> {
+pub(crate) fn write_all(output: &dyn Output, mut bytes: &[u8], mut off: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write_at(bytes, off) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -299,7 +345,7 @@ fn write_all(output: &dyn Output, mut bytes: &[u8], mut off: u64) -> io::Result<
 }
 
 /// Fill `buf` from `off` on. Whether there were so many bytes.
-fn read_all(output: &dyn Output, mut buf: &mut [u8], mut off: u64) -> io::Result<bool> {
+pub(crate) fn read_all(output: &dyn Output, mut buf: &mut [u8], mut off: u64) -> io::Result<bool> {
     while !buf.is_empty() {
         match output.read_at(buf, off) {
             Ok(0) => return Ok(false),

@@ -6,7 +6,7 @@
 //!
 //! * [`make`] compares two images and writes a patch.
 //! * [`Patch`] is an open patch: what it needs, and what it makes.
-//! * [`Patch::apply`] writes NEW elsewhere, [`in_place::apply`] over OLD.
+//! * [`Patch::apply`] writes NEW elsewhere, [`resumable::apply`] so that a later run goes on where one has ended, [`in_place::apply`] over OLD.
 //!
 //! A patch is untrusted input: each of its bytes may cause an error and nothing else. The format is described in `docs/delta-format.md`.
 #![warn(unreachable_pub)]
@@ -19,6 +19,7 @@ pub mod in_place;
 mod make;
 mod old_space;
 mod recorder;
+pub mod resumable;
 
 pub use apply::{Applied, Patch, Sink};
 pub use error::{DeltaError, PatchDefect, Side};

@@ -12,14 +12,14 @@ mod stored;
 mod texts;
 mod writer;
 
-use kiln_builder::Spool;
+use kiln_builder::{Control, Progress, Spool};
 use kiln_read::{Image, ImageOptions, ReadAt};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Patch, check_stop, used_digest};
+use crate::apply::{Front, Patch, check_stop, used_digest};
 use crate::error::{DeltaError, Side};
 use crate::format::header::{EncoderUse, Header, MAGIC, VERSION};
 use crate::make::made::{Made, MakeOptions};
@@ -34,7 +34,16 @@ const HEADER_LEVEL: i32 = 19;
 /// Blocks in which the two images are compared at the same place, in bytes.
 const CHANGED_UNIT: usize = 4096;
 
+/// The two passes over the new image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Describe,
+    Prove,
+}
+
 /// Write to `out` a patch that makes `new` of `old`. Each step that encodes is tried, and in the end the whole patch.
+///
+/// Progress counts the new image's bytes twice: as they are described, and as the patch makes them.
 ///
 /// Memory: about 1/20 of the old image's text, and 500 MiB.
 ///
@@ -45,8 +54,9 @@ pub fn make(
     new: &Arc<dyn ReadAt>,
     out: &mut dyn Write,
     options: &MakeOptions,
-    stop: &AtomicBool,
+    control: &Control<'_>,
 ) -> Result<Made, DeltaError> {
+    let stop = control.stop;
     let open = |source: &Arc<dyn ReadAt>, side| {
         let image_options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
         Image::open(source.clone(), Vec::new(), &image_options).map_err(DeltaError::image(side))
@@ -55,6 +65,11 @@ pub fn make(
     let old_map = ImageMap::new(&old_image).map_err(DeltaError::image(Side::Old))?;
     let new_map = ImageMap::new(&new_image).map_err(DeltaError::image(Side::New))?;
     check_stop(stop)?;
+    let new_len = new_map.len;
+    let told = |phase: Phase, done: u64| {
+        let before = if phase == Phase::Describe { 0 } else { new_len };
+        (control.progress)(Progress { done_bytes: before + done, total_bytes: 2 * new_len });
+    };
     let spool = Spool::create(&options.spool_dir).map_err(|source| DeltaError::Write {
         action: "make a file for the patch's body",
         source: std::io::Error::other(source.to_string()),
@@ -62,7 +77,7 @@ pub fn make(
     let old_side = writer::Side { source: &**old, image: &old_image, map: &old_map };
     let new_side = writer::Side { source: &**new, image: &new_image, map: &new_map };
     let maker = Maker::new(old_side, new_side, spool.file(), options.portable, stop)?;
-    let written = maker.run()?;
+    let written = maker.run(&|at| told(Phase::Describe, at))?;
     let (new_digest, changed_len) = digest_of(&**new, new_map.len, &**old, old_map.len, stop)?;
     let encoders =
         written.forms.iter().map(|form| EncoderUse { form: *form, version: form.spec.method.encoder_version() });
@@ -77,7 +92,7 @@ pub fn make(
         encoders: encoders.collect(),
         texts: written.texts,
     };
-    prove(&mut header, old, spool.file(), stop)?;
+    prove(&mut header, old, spool.file(), &told, stop)?;
     let mut made = written.made;
     made.patch_len = write_patch(&header, spool.file(), out)?;
     (made.old_len, made.new_len) = (old_map.len, new_map.len);
@@ -85,11 +100,21 @@ pub fn make(
 }
 
 /// Apply the patch, and note in the header what it reads of the old image.
-fn prove(header: &mut Header, old: &Arc<dyn ReadAt>, body: &File, stop: &AtomicBool) -> Result<(), DeltaError> {
+fn prove(
+    header: &mut Header,
+    old: &Arc<dyn ReadAt>,
+    body: &File,
+    told: &dyn Fn(Phase, u64),
+    stop: &AtomicBool,
+) -> Result<(), DeltaError> {
     let recorder = Arc::new(Recorder::new(old.clone()));
     let front = front_of(header)?;
     let patch = Patch::open(front.chain(rewound(body)?))?;
-    patch.apply_unchecked(recorder.clone(), &mut |_, _| Ok(()), stop)?;
+    let mut proved = |off: u64, bytes: &[u8], _: &blake3::Hasher| {
+        told(Phase::Prove, off + bytes.len() as u64);
+        Ok(())
+    };
+    patch.apply_unchecked(recorder.clone(), Front::default(), &mut proved, stop)?;
     header.old_used = recorder.ranges(header.old_len);
     header.old_digest = used_digest(&header.old_used, &**old, stop)?;
     Ok(())

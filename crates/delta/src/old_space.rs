@@ -1,35 +1,25 @@
 //! The old space: what text is made of. First the bytes of the old image, then the contents of files of it, one behind the other.
 
-use kiln_read::{Image, Inode, Nid, ReadAt};
+use kiln_read::{ExtentKind, Image, Inode, Nid, ReadAt};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{DeltaError, Side};
 use crate::format::header::TextFile;
 
-/// Extents that are longer than this would be decoded anew for each piece: the image's cache does not hold them. In bytes.
-const LONG_MIN_LEN: u64 = 1 << 20;
 /// The longest extent that is kept decoded, in bytes: the longest that kernels decode.
-const LONG_MAX_LEN: u64 = 12 << 20;
-/// Bytes of long extents that are kept decoded, but for one that is longer alone.
-const LONG_KEPT_LEN: usize = 20 << 20;
-
+const KEPT_MAX_LEN: u64 = 12 << 20;
 /// The old space of a patch.
 pub(crate) struct OldSpace {
     source: Arc<dyn ReadAt>,
     image: Image,
     source_len: u64,
     texts: Vec<Text>,
+    /// The inode that no name leads to, where other files have their ends.
+    packed: Option<Inode>,
     /// The file that was read last.
-    current: Option<Current>,
-    /// Long extents, the one that was used last in front.
-    long: Vec<LongExtent>,
-}
-
-/// A long extent, decoded.
-struct LongExtent {
-    text: usize,
-    la: u64,
-    bytes: Vec<u8>,
+    current: Option<(usize, Inode)>,
+    kept: Kept,
 }
 
 /// A file, about which no more is kept: there may be many.
@@ -40,17 +30,17 @@ struct Text {
     nid: Nid,
 }
 
-/// What is known of a file.
-struct Current {
-    text: usize,
-    inode: Inode,
-    /// Where its extents begin, if the first of them is long.
-    extents: Vec<u64>,
-}
-
 impl OldSpace {
-    /// Of the image in `source`, which has `source_len` bytes (a device may be longer), with these files.
-    pub(crate) fn new(source: Arc<dyn ReadAt>, source_len: u64, image: Image, texts: &[TextFile]) -> Self {
+    /// Of the image in `source`, which has `source_len` bytes (a device may be longer), with these files. Extents of `kept_len` bytes are kept
+    /// decoded, but for one that is longer alone: the cache of the image would decode an extent twice before it keeps it, and pieces are
+    /// parts of extents, which nearly always another part follows.
+    pub(crate) fn new(
+        source: Arc<dyn ReadAt>,
+        source_len: u64,
+        image: Image,
+        texts: &[TextFile],
+        kept_len: usize,
+    ) -> Result<Self, DeltaError> {
         let mut start = source_len;
         let texts = texts.iter().map(|text| {
             let text = Text { start, len: text.len, nid: Nid(text.nid) };
@@ -58,7 +48,9 @@ impl OldSpace {
             text
         });
         let texts = texts.collect();
-        Self { source, image, source_len, texts, current: None, long: Vec::new() }
+        let packed = image.superblock().packed_nid.map(|nid| image.inode(nid)).transpose();
+        let packed = packed.map_err(DeltaError::image(Side::Old))?;
+        Ok(Self { source, image, source_len, texts, packed, current: None, kept: Kept::new(kept_len) })
     }
 
     /// Fill `buf` from byte `pos` on; the range must be in the image's bytes or in one file. Whether it is.
@@ -66,28 +58,27 @@ impl OldSpace {
         let len = buf.len() as u64;
         let Some(end) = pos.checked_add(len) else { return Ok(false) };
         if pos < self.source_len {
-            return match end <= self.source_len {
-                true => self.read_raw(pos, buf).map(|()| true),
-                false => Ok(false),
-            };
+            if end > self.source_len {
+                return Ok(false);
+            }
+            let failed = |source| DeltaError::ImageBytes { side: Side::Old, off: pos, len, source };
+            return self.source.read_exact_at(buf, pos).map_err(failed).map(|()| true);
         }
         let idx = self.texts.partition_point(|text| text.start <= pos);
         let Some(idx) = idx.checked_sub(1).filter(|idx| end <= self.texts[*idx].start + self.texts[*idx].len) else {
             return Ok(false);
         };
         let off = pos - self.texts[idx].start;
-        self.open(idx)?;
-        let mut at = 0;
-        while at < buf.len() {
-            at += self.read_text(idx, off + at as u64, &mut buf[at..])?;
-        }
-        Ok(true)
+        let inode = self.inode(idx)?;
+        self.read_text(&inode, off, buf).map(|()| true)
     }
 
-    /// Make a file the current one.
-    fn open(&mut self, idx: usize) -> Result<(), DeltaError> {
-        if self.current.as_ref().is_some_and(|current| current.text == idx) {
-            return Ok(());
+    /// The inode of a file.
+    fn inode(&mut self, idx: usize) -> Result<Inode, DeltaError> {
+        if let Some((current, inode)) = self.current
+            && current == idx
+        {
+            return Ok(inode);
         }
         let Text { nid, len, .. } = self.texts[idx];
         let inode = self.image.inode(nid).map_err(DeltaError::image(Side::Old))?;
@@ -95,64 +86,150 @@ impl OldSpace {
             let what = format!("inode {} is no file of {len} bytes", nid.0);
             return Err(DeltaError::WrongOld { what });
         }
-        let mut extents = Vec::new();
-        for extent in self.image.extents(&inode) {
-            let extent = extent.map_err(DeltaError::image(Side::Old))?;
-            if extents.is_empty() && extent.llen < LONG_MIN_LEN {
-                break;
+        self.current = Some((idx, inode));
+        Ok(inode)
+    }
+
+    /// Fill `buf` with contents of an inode.
+    fn read_text(&mut self, inode: &Inode, off: u64, buf: &mut [u8]) -> Result<(), DeltaError> {
+        let mut at = 0;
+        while at < buf.len() {
+            let off = off + at as u64;
+            if let Some(text) = self.kept.get(inode.nid, off) {
+                let len = text.len().min(buf.len() - at);
+                buf[at..at + len].copy_from_slice(&text[..len]);
+                at += len;
+                continue;
             }
-            extents.push(extent.la);
+            let extent = self.image.extent_at(inode, off).map_err(DeltaError::image(Side::Old))?;
+            let end = extent.end().min(inode.size());
+            let left = end.saturating_sub(off);
+            let part_len = left.min((buf.len() - at) as u64) as usize;
+            if part_len == 0 || extent.la > off {
+                return Err(ends_too_early(inode));
+            }
+            let part = &mut buf[at..at + part_len];
+            match (extent.kind, self.packed) {
+                (ExtentKind::Encoded { .. }, _) if end - extent.la <= KEPT_MAX_LEN => {
+                    let mut bytes = self.kept.room((end - extent.la) as usize);
+                    read_whole(&self.image, inode, &mut bytes, extent.la)?;
+                    self.kept.keep(inode.nid, extent.la, bytes);
+                    continue;
+                }
+                // Its extents are those of the packed inode, which other files have parts of.
+                (ExtentKind::Fragment { off: start }, Some(packed)) if packed.nid != inode.nid => {
+                    self.read_text(&packed, start.saturating_add(off - extent.la), part)?;
+                }
+                _ => read_whole(&self.image, inode, part, off)?,
+            }
+            at += part_len;
         }
-        self.current = Some(Current { text: idx, inode, extents });
         Ok(())
     }
+}
 
-    /// Fill the front of `buf` with text of a file. How much it was.
-    fn read_text(&mut self, idx: usize, off: u64, buf: &mut [u8]) -> Result<usize, DeltaError> {
-        let Some(Current { inode, extents: starts, .. }) = &self.current else { return Ok(buf.len()) };
-        let len = self.texts[idx].len;
-        let extent = starts.partition_point(|start| *start <= off);
-        let (la, end) = match extent {
-            0 => (off, off),
-            _ => (starts[extent - 1], starts.get(extent).copied().unwrap_or(len)),
-        };
-        let image = &self.image;
-        let read = |buf: &mut [u8], off| match image.read_at(inode, buf, off) {
-            Ok(len) if len == buf.len() => Ok(len),
-            Ok(_) => Err(DeltaError::WrongOld { what: format!("inode {} ends too early", inode.nid.0) }),
-            Err(error) => Err(DeltaError::image(Side::Old)(error)),
-        };
-        if !(LONG_MIN_LEN..=LONG_MAX_LEN).contains(&(end - la)) {
-            let part = if end > off { (end - off).min(buf.len() as u64) as usize } else { buf.len() };
-            return read(&mut buf[..part], off);
-        }
-        match self.long.iter().position(|long| long.text == idx && long.la == la) {
-            Some(found) => self.long[..=found].rotate_right(1),
-            None => {
-                let mut kept = (end - la) as usize;
-                self.long.retain(|long| {
-                    kept += long.bytes.len();
-                    kept <= LONG_KEPT_LEN
-                });
-                let mut bytes = vec![0; (end - la) as usize];
-                read(&mut bytes, la)?;
-                self.long.insert(0, LongExtent { text: idx, la, bytes });
-            }
-        }
-        let from = &self.long[0].bytes[(off - la) as usize..];
-        let len = from.len().min(buf.len());
-        buf[..len].copy_from_slice(&from[..len]);
-        Ok(len)
+fn ends_too_early(inode: &Inode) -> DeltaError {
+    DeltaError::WrongOld { what: format!("inode {} ends too early", inode.nid.0) }
+}
+
+fn read_whole(image: &Image, inode: &Inode, buf: &mut [u8], off: u64) -> Result<(), DeltaError> {
+    match image.read_at(inode, buf, off) {
+        Ok(len) if len == buf.len() => Ok(()),
+        Ok(_) => Err(ends_too_early(inode)),
+        Err(error) => Err(DeltaError::image(Side::Old)(error)),
+    }
+}
+
+/// Extents that are kept decoded: those that were used last.
+struct Kept {
+    /// By inode, and the first byte of the extent.
+    extents: BTreeMap<(u64, u64), KeptExtent>,
+    /// Bytes of memory that they take, and that they may take.
+    len: usize,
+    max_len: usize,
+    /// Counts uses.
+    uses: u64,
+    /// Memory of an extent that is no longer kept.
+    spare: Vec<u8>,
+}
+
+struct KeptExtent {
+    bytes: Vec<u8>,
+    used: u64,
+}
+
+impl Kept {
+    fn new(max_len: usize) -> Self {
+        Self { extents: BTreeMap::new(), len: 0, max_len, uses: 0, spare: Vec::new() }
     }
 
-    /// Bytes of the old image.
-    pub(crate) fn read_raw(&self, off: u64, buf: &mut [u8]) -> Result<(), DeltaError> {
-        let len = buf.len() as u64;
-        self.source.read_exact_at(buf, off).map_err(|source| DeltaError::ImageBytes {
-            side: Side::Old,
-            off,
-            len,
-            source,
-        })
+    /// What is kept of an inode's contents from byte `off` on, up to the end of an extent.
+    fn get(&mut self, nid: Nid, off: u64) -> Option<&[u8]> {
+        let ((of, la), extent) = self.extents.range_mut(..=(nid.0, off)).next_back()?;
+        if *of != nid.0 || off - la >= extent.bytes.len() as u64 {
+            return None;
+        }
+        self.uses += 1;
+        extent.used = self.uses;
+        Some(&extent.bytes[(off - la) as usize..])
+    }
+
+    /// Memory for an extent of so many bytes. What was not used for the longest time goes, an eighth of the extents at once.
+    fn room(&mut self, len: usize) -> Vec<u8> {
+        while self.len + len > self.max_len && !self.extents.is_empty() {
+            let mut uses: Vec<u64> = self.extents.values().map(|extent| extent.used).collect();
+            let eighth = uses.len() / 8;
+            let (_, &mut limit, _) = uses.select_nth_unstable(eighth);
+            self.extents.retain(|_, extent| {
+                let stays = extent.used > limit;
+                if !stays {
+                    self.len -= extent.bytes.capacity();
+                    self.spare = std::mem::take(&mut extent.bytes);
+                }
+                stays
+            });
+        }
+        let mut bytes = std::mem::take(&mut self.spare);
+        if bytes.capacity() > 2 * len {
+            bytes = Vec::new();
+        }
+        bytes.resize(len, 0);
+        bytes
+    }
+
+    fn keep(&mut self, nid: Nid, la: u64, bytes: Vec<u8>) {
+        self.uses += 1;
+        self.len += bytes.capacity();
+        let extent = KeptExtent { bytes, used: self.uses };
+        if let Some(before) = self.extents.insert((nid.0, la), extent) {
+            self.len -= before.bytes.capacity();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let (len, max_len) = (1 << 20, 20 << 20);
+        let mut kept = Kept::new(max_len);
+        for la in 0..40 {
+            let bytes = kept.room(len);
+            assert_eq!(bytes.len(), len);
+            kept.keep(Nid(7), la * len as u64, bytes);
+            assert!(kept.get(Nid(7), 5).is_some(), "the first one is used again and again");
+            assert!(kept.len <= max_len + len, "{la}");
+        }
+        let at = |off: u64| (Nid(7), off << 20);
+        let mut is_kept = |(nid, off)| kept.get(nid, off).is_some();
+        assert!(is_kept(at(39)) && is_kept(at(0)) && !is_kept(at(2)) && !is_kept(at(40)) && !is_kept((Nid(8), 5)));
+        let rest = kept.get(Nid(7), (39 << 20) + 10).unwrap();
+        assert_eq!(rest.len(), len - 10);
+        // One that is longer than all that is kept is kept alone.
+        let long = kept.room(max_len + 1);
+        kept.keep(Nid(9), 0, long);
+        assert_eq!(kept.extents.len(), 1);
     }
 }

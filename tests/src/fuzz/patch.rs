@@ -2,6 +2,8 @@
 
 use crate::golden;
 use kiln::delta::{DeltaError, MakeOptions, Patch, make, seal, unseal};
+use kiln_builder::Control;
+use kiln_parallel::Threads;
 use kiln_read::{MemorySource, ReadAt};
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +22,8 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
     };
     let (old, mut patch) = (source("lz4.erofs"), Vec::new());
     let options = MakeOptions { portable: false, spool_dir: std::env::temp_dir() };
-    make(&old, &source("zstd.erofs"), &mut patch, &options, &AtomicBool::new(false)).expect("good images");
+    let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
+    make(&old, &source("zstd.erofs"), &mut patch, &options, &control).expect("good images");
     let (header, streams) = unseal(&patch).expect("a good patch");
     Base { old, header, streams }
 });
@@ -45,5 +48,5 @@ pub fn patch(data: &[u8]) {
         // What is long is cut short: a copy may be written again and again.
         if end > 64 << 20 { Err(DeltaError::Interrupted) } else { Ok(()) }
     };
-    let _ = patch.apply(old.clone(), &mut sink, &AtomicBool::new(false));
+    let _ = patch.with_threads(Threads::ONE).apply(old.clone(), &mut sink, &AtomicBool::new(false));
 }

@@ -1,11 +1,12 @@
 //! `kiln delta`
 
+use crate::console::progress::{Meter, ShownArgs};
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::process::signals::Signals;
-use kiln_builder::{AtomicFile, Existing};
+use kiln_builder::{AtomicFile, Control, Existing, Progress};
 use kiln_delta::{DeltaError, Made, MakeOptions};
 use kiln_read::{FileSource, ReadAt};
 use serde::Serialize;
@@ -54,6 +55,9 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
 
+    #[command(flatten)]
+    progress: ShownArgs,
+
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -81,7 +85,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (old, new) = (open(&args.old)?, open(&args.new)?);
     let options = MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()) };
     let make = |out: &mut dyn Write| {
-        let made = kiln_delta::make(&old, &new, out, &options, signals.stop());
+        let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
+        let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
+        let control = Control { stop: signals.stop(), progress: &progress };
+        let made = kiln_delta::make(&old, &new, out, &options, &control);
+        drop(meter);
         made.map_err(|error| failure(error, &signals, &args.old, Some(&args.new), &args.patch))
     };
     let made = if to_stdout {

@@ -122,6 +122,11 @@ impl<R: Read> BodyReader<R> {
         Ok(())
     }
 
+    /// Byte in the patch up to which it was read.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
     /// An error about the control stream.
     pub(crate) fn defect(&self, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
         PatchDefect { record: "block that ends", at: self.at, field, value, reason }

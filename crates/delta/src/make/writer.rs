@@ -62,11 +62,13 @@ impl<'a> Maker<'a> {
         Ok(Self { old, new, stored, neighbours, prover, group, stop })
     }
 
-    pub(crate) fn run(mut self) -> Result<Written, DeltaError> {
+    /// Describe all of the new image. `told` learns how many bytes are done.
+    pub(crate) fn run(mut self, told: &dyn Fn(u64)) -> Result<Written, DeltaError> {
         let spans: &'a [Span] = &self.new.map.spans;
         let (mut at, mut idx) = (0, 0);
         while idx < spans.len() {
             check_stop(self.stop)?;
+            told(at);
             self.gap(at..spans[idx].pa)?;
             let count = spans[idx..].windows(2).take_while(|pair| follows(&pair[0], &pair[1])).count() + 1;
             let run = &spans[idx..idx + count];
@@ -75,6 +77,7 @@ impl<'a> Maker<'a> {
             idx += count;
         }
         self.gap(at..self.new.map.len)?;
+        told(self.new.map.len);
         let forms = self.prover.map_or_else(Vec::new, |prover| prover.forms);
         let (texts, made) = self.group.finish()?;
         Ok(Written { texts, forms, made })

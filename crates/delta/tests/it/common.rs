@@ -1,7 +1,7 @@
 //! Two versions of a tree, and patches between images of them.
 
 use kiln_builder::tree::{Kind, NodeId, Tree};
-use kiln_builder::{BuildOptions, Preset};
+use kiln_builder::{BuildOptions, Control, Preset, Progress};
 use kiln_delta::{Applied, DeltaError, Made, MakeOptions, Patch};
 use kiln_read::{MemorySource, ReadAt};
 use kiln_tests::image::build;
@@ -86,7 +86,15 @@ pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {
 pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
     let options = MakeOptions { portable, spool_dir: std::env::temp_dir() };
     let (mut patch, stop) = (Vec::new(), AtomicBool::new(false));
-    let made = kiln_delta::make(&source(old), &source(new), &mut patch, &options, &stop).unwrap();
+    let told = std::sync::Mutex::new((0, 0));
+    let progress = |now: Progress| {
+        let mut told = told.lock().unwrap();
+        assert!(told.0 <= now.done_bytes && now.done_bytes <= now.total_bytes, "progress goes forward");
+        *told = (now.done_bytes, now.total_bytes);
+    };
+    let control = Control { stop: &stop, progress: &progress };
+    let made = kiln_delta::make(&source(old), &source(new), &mut patch, &options, &control).unwrap();
+    assert_eq!(*told.lock().unwrap(), (2 * new.len() as u64, 2 * new.len() as u64));
     assert_eq!(made.patch_len, patch.len() as u64);
     (patch, made)
 }

@@ -1,7 +1,7 @@
 //! A patch applied over the old image: cut short at every write, and with writes lost that were not synced.
 
 use crate::common::{files, image, make, next, preset};
-use kiln_builder::Preset;
+use kiln_builder::{Control, Preset};
 use kiln_delta::in_place::{self, InPlace, Resize, Target};
 use kiln_delta::{DeltaError, Patch};
 use kiln_tests::disk::Disk;
@@ -21,7 +21,8 @@ fn case(grows: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 fn run(patch: &[u8], device: &Arc<Disk>, journal: &Disk, resize: Resize) -> Result<InPlace, DeltaError> {
     let len = device.now().len() as u64;
     let target = Target { device: device.clone(), len, resize };
-    in_place::apply(Patch::open(patch)?, &target, journal, &AtomicBool::new(false))
+    let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
+    in_place::apply(Patch::open(patch)?, &target, journal, &control)
 }
 
 /// Cut the power behind each write and sync, and once more while the run after that completes.
@@ -86,6 +87,10 @@ fn what_is_done_is_seen() {
     let left = Arc::new(AtomicU64::new(u64::MAX));
     let (device, journal) = (Disk::new(old, &left), Disk::new(Vec::new(), &left));
     assert!(matches!(run(&patch, &device, &journal, Resize::ToImage), Ok(InPlace::Applied(_))));
+    let changed_len = Patch::open(&patch[..]).unwrap().header().changed_len;
+    let heads_len = 4096 + 16 * (changed_len / 4096 + 1);
+    let journal_len = journal.now().len() as u64;
+    assert!((changed_len..changed_len + heads_len).contains(&journal_len), "{journal_len} of {changed_len}");
     assert!(matches!(run(&patch, &device, &journal, Resize::ToImage), Ok(InPlace::Resumed)));
     let journal = Disk::new(Vec::new(), &left);
     assert!(matches!(run(&patch, &device, &journal, Resize::ToImage), Ok(InPlace::WasThere)));

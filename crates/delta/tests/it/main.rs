@@ -3,4 +3,6 @@
 mod common;
 mod hostile;
 mod in_place;
+mod random_pairs;
+mod resumable;
 mod round_trip;

@@ -1,0 +1,113 @@
+//! Encoding text: what one thread does with steps.
+
+use kiln_builder::Refiller;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::apply::check_stop;
+use crate::apply::steps::{Action, Shape, Step, Text};
+use crate::error::{DeltaError, PatchDefect};
+use crate::format::header::Header;
+
+/// Encoders that are kept for the next text: each may take 100 MB.
+const READY_MAX: usize = 2;
+
+/// Bytes of the new image from `at` on.
+pub(super) struct Made {
+    pub at: u64,
+    pub bytes: Bytes,
+}
+
+/// Bytes, or where they are.
+pub(super) enum Bytes {
+    /// In the old image.
+    Old {
+        pos: u64,
+        len: u64,
+    },
+    Text(Text),
+    Encoded(Vec<u8>),
+}
+
+/// The encoders of one thread.
+pub(super) struct Encoders<'a> {
+    header: &'a Header,
+    /// Each made when it is first needed.
+    refillers: Vec<Option<Refiller>>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Encoders<'a> {
+    pub(super) fn new(header: &'a Header, stop: &'a AtomicBool) -> Self {
+        Self { header, refillers: header.encoders.iter().map(|_| None).collect(), stop }
+    }
+
+    /// Do a step.
+    pub(super) fn make(&mut self, step: Step) -> Result<Made, DeltaError> {
+        let Step { at, action } = step;
+        let bytes = match action {
+            Action::Old { pos, len } => Bytes::Old { pos, len },
+            Action::Text(text) => Bytes::Text(text),
+            Action::Encode { encoder, text, stored_len, shape, patch_at } => {
+                let defect = |field, value, reason| PatchDefect {
+                    record: "block that ends",
+                    at: patch_at,
+                    field,
+                    value,
+                    reason,
+                };
+                let unknown = || defect("encoder", encoder as u64, "no encoder of the header");
+                let stop = self.stop;
+                let refiller = self.refiller(encoder)?.ok_or_else(unknown)?;
+                let encoded = encode(refiller, text.bytes(), &Wanted { at, stored_len, shape }, stop)?;
+                check_stop(stop)?;
+                let other_len = || defect("stored_len", stored_len, "not the length of what encoding gives");
+                Bytes::Encoded(encoded.ok_or_else(other_len)?)
+            }
+        };
+        Ok(Made { at, bytes })
+    }
+
+    /// The encoder with this number, if there is one.
+    fn refiller(&mut self, encoder: usize) -> Result<Option<&mut Refiller>, DeltaError> {
+        let Some(one) = self.header.encoders.get(encoder) else { return Ok(None) };
+        if self.refillers[encoder].is_none() && self.refillers.iter().flatten().count() >= READY_MAX {
+            self.refillers.iter_mut().for_each(|refiller| *refiller = None);
+        }
+        Ok(Some(match &mut self.refillers[encoder] {
+            Some(refiller) => refiller,
+            none => none.insert(Refiller::new(one.form)?),
+        }))
+    }
+}
+
+/// What is wanted of encoding: bytes that lie at byte `at` of the image.
+struct Wanted {
+    at: u64,
+    stored_len: u64,
+    shape: Shape,
+}
+
+/// The first bytes of what encoding gives; none where it gives fewer than are wanted.
+fn encode(
+    refiller: &mut Refiller,
+    text: &[u8],
+    wanted: &Wanted,
+    stop: &AtomicBool,
+) -> Result<Option<Vec<u8>>, DeltaError> {
+    let Wanted { at, stored_len, shape } = *wanted;
+    match shape {
+        Shape::Unit(end) => {
+            let refilled = refiller.refill(text, end, at, &mut |bytes, _| {
+                !stop.load(Ordering::Relaxed) && (bytes.len() as u64) < stored_len
+            })?;
+            let mut bytes = refilled.bytes;
+            let is_enough = bytes.len() as u64 >= stored_len;
+            bytes.truncate(stored_len as usize);
+            Ok(is_enough.then_some(bytes))
+        }
+        Shape::Tail(room) => {
+            let encoded = refiller.encode(text, room as usize)?;
+            Ok(encoded.filter(|bytes| bytes.len() as u64 == stored_len))
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What a patch says, front to back, as steps: each makes some bytes of the new image, and none needs another one.
+
+use kiln_builder::RefillEnd;
+use kiln_parallel::ordered::Costed;
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::apply::check_stop;
+use crate::error::DeltaError;
+use crate::format::body::{Item, Piece};
+use crate::format::header::Header;
+use crate::format::reader::BodyReader;
+use crate::old_space::OldSpace;
+
+/// Bytes of memory that a step takes for itself, with what others keep about it.
+const STEP_LEN: u64 = 256;
+/// Buffers of text that are used again, at most.
+const BUFFERS_MAX: usize = 3;
+
+/// Makes the bytes of the new image from `at` on.
+pub(super) struct Step {
+    pub at: u64,
+    pub action: Action,
+}
+
+/// How bytes are made.
+pub(super) enum Action {
+    /// Copy bytes of the old image, which are in it.
+    Old { pos: u64, len: u64 },
+    /// Take text as it is.
+    Text(Text),
+    /// Encode text.
+    Encode { encoder: usize, text: Text, stored_len: u64, shape: Shape, patch_at: u64 },
+}
+
+/// What text is encoded as.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// Pclusters one behind the other.
+    Unit(RefillEnd),
+    /// One pcluster, which so many bytes are left for.
+    Tail(u64),
+}
+
+/// Text of one item, among that of its group.
+pub(super) struct Text {
+    group: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Text {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.group[self.range.clone()]
+    }
+}
+
+/// Reads a patch, and makes the text of its groups.
+pub(super) struct Steps<'a, R> {
+    header: &'a Header,
+    space: OldSpace,
+    body: BodyReader<R>,
+    /// Byte of the new image that is made next.
+    at: u64,
+    /// Bytes of the new image that are there already.
+    there: u64,
+    /// Of the group, the next one last.
+    items: Vec<Item>,
+    text: Arc<Vec<u8>>,
+    /// How much of the text earlier items of the group have taken.
+    text_at: usize,
+    buffers: Vec<Arc<Vec<u8>>>,
+    is_over: bool,
+    stop: &'a AtomicBool,
+}
+
+impl<R: Read> Iterator for Steps<'_, R> {
+    type Item = Costed<Result<Step, DeltaError>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.is_over = !matches!(step, Some(Ok(_)));
+        step.map(|step| {
+            let cost = match &step {
+                Ok(Step { action: Action::Text(text), .. }) => text.range.len() as u64,
+                Ok(Step { action: Action::Encode { text, stored_len, .. }, .. }) => {
+                    text.range.len() as u64 + stored_len
+                }
+                Ok(Step { action: Action::Old { .. }, .. }) | Err(_) => 0,
+            };
+            Costed { job: step, cost: cost + STEP_LEN }
+        })
+    }
+}
+
+impl<'a, R: Read> Steps<'a, R> {
+    /// The steps behind the first `there` bytes of the new image.
+    pub(super) fn new(
+        header: &'a Header,
+        space: OldSpace,
+        body: BodyReader<R>,
+        there: u64,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let (items, text, buffers) = (Vec::new(), Arc::default(), Vec::new());
+        Self { header, space, body, at: 0, there, items, text, text_at: 0, buffers, is_over: false, stop }
+    }
+
+    fn step(&mut self) -> Result<Option<Step>, DeltaError> {
+        loop {
+            check_stop(self.stop)?;
+            while let Some(item) = self.items.pop() {
+                let (at, text) = (self.at, self.text_at..self.text_at + item.text_len() as usize);
+                if item.len() > self.header.new_len - at {
+                    return Err(self.body.defect("item_len", item.len(), "more bytes than the new image has").into());
+                }
+                (self.at, self.text_at) = (at + item.len(), text.end);
+                if self.at > self.there {
+                    return Ok(Some(Step { at, action: self.action(item, text)? }));
+                }
+            }
+            self.body.group(&mut self.items)?;
+            if self.items.is_empty() {
+                return Ok(None);
+            }
+            let text_len = self.items.iter().map(Item::text_len).sum();
+            let len = self.items.iter().map(Item::len).fold(0, u64::saturating_add);
+            match self.at.saturating_add(len) <= self.there {
+                true => self.skip_text(text_len)?,
+                false => self.make_text(text_len)?,
+            }
+            self.items.reverse();
+            self.text_at = 0;
+        }
+    }
+
+    /// What makes an item whose text, if it has one, stands in this range.
+    fn action(&self, item: Item, text: Range<usize>) -> Result<Action, DeltaError> {
+        let text = Text { group: self.text.clone(), range: text };
+        let patch_at = self.body.at();
+        Ok(match item {
+            Item::Old { pos, len } => {
+                if pos.checked_add(len).is_none_or(|end| end > self.header.old_len) {
+                    return Err(self.body.defect("old_pos", pos, "behind the old image").into());
+                }
+                Action::Old { pos, len }
+            }
+            Item::Raw { .. } => Action::Text(text),
+            Item::Unit { encoder, stored_len, end, .. } => {
+                Action::Encode { encoder, text, stored_len, shape: Shape::Unit(end), patch_at }
+            }
+            Item::Tail { encoder, stored_len, room, .. } => {
+                Action::Encode { encoder, text, stored_len, shape: Shape::Tail(room), patch_at }
+            }
+        })
+    }
+
+    /// Make the next `len` bytes of text.
+    fn make_text(&mut self, len: u64) -> Result<(), DeltaError> {
+        let mut buffer = self.buffer();
+        // Nobody else has it.
+        if let Some(text) = Arc::get_mut(&mut buffer) {
+            text.resize(len as usize, 0);
+            let mut at = 0;
+            while at < text.len() {
+                let piece = self.body.piece(len - at as u64)?;
+                let (Piece::Literal { len } | Piece::Copy { len, .. } | Piece::Add { len, .. }) = piece;
+                let part = &mut text[at..][..len as usize];
+                match piece {
+                    Piece::Literal { .. } => self.body.literals(part)?,
+                    Piece::Copy { pos, .. } | Piece::Add { pos, .. } => {
+                        if !self.space.read(pos, part)? {
+                            return Err(self.body.defect("piece_pos", pos, "behind the file it is in").into());
+                        }
+                        if matches!(piece, Piece::Add { .. }) {
+                            self.body.add_differences(part)?;
+                        }
+                    }
+                }
+                at += part.len();
+            }
+        }
+        self.text = buffer;
+        Ok(())
+    }
+
+    /// A buffer that no step has any more.
+    fn buffer(&mut self) -> Arc<Vec<u8>> {
+        let before = std::mem::take(&mut self.text);
+        if self.buffers.len() < BUFFERS_MAX {
+            self.buffers.push(before);
+        }
+        let free = self.buffers.iter_mut().position(|buffer| Arc::get_mut(buffer).is_some());
+        free.map_or_else(Arc::default, |idx| self.buffers.swap_remove(idx))
+    }
+
+    /// Read what would make the next `len` bytes of text.
+    fn skip_text(&mut self, len: u64) -> Result<(), DeltaError> {
+        let (mut left, mut skipped) = (len, [0; 4096]);
+        while left > 0 {
+            let piece = self.body.piece(left)?;
+            let (Piece::Literal { len } | Piece::Copy { len, .. } | Piece::Add { len, .. }) = piece;
+            left -= len;
+            let mut part_len = len;
+            while part_len > 0 && !matches!(piece, Piece::Copy { .. }) {
+                let part = &mut skipped[..part_len.min(4096) as usize];
+                part_len -= part.len() as u64;
+                match piece {
+                    Piece::Literal { .. } => self.body.literals(part)?,
+                    _ => self.body.add_differences(part)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
