@@ -13,7 +13,7 @@ use kiln_read::{Image, ImageOptions, ReadAt};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::apply::encoders::{Bytes, Encoders, Made};
 use crate::apply::steps::Steps;
@@ -21,6 +21,7 @@ use crate::error::{DeltaError, Side};
 use crate::format::header::{HEADER_MAX_LEN, Header, MAGIC, VERSION};
 use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
+use crate::stop::check_stop;
 
 /// Cache for the old image's metadata, in bytes: what is decoded of its text is in the old space.
 const CACHE_LEN: u64 = 4 << 20;
@@ -261,10 +262,6 @@ pub(crate) fn used_digest(ranges: &[Range<u64>], old: &dyn ReadAt, stop: &Atomic
         }
     }
     Ok(*hasher.finalize().as_bytes())
-}
-
-pub(crate) fn check_stop(stop: &AtomicBool) -> Result<(), DeltaError> {
-    if stop.load(Ordering::Relaxed) { Err(DeltaError::Interrupted) } else { Ok(()) }
 }
 
 /// The new image in the making.

@@ -14,8 +14,9 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Front, Patch, Sink, check_stop};
+use crate::apply::{Applied, Front, Patch, Sink};
 use crate::error::{DeltaError, Side};
+use crate::stop::check_stop;
 
 /// What a journal begins with.
 const MAGIC: [u8; 8] = *b"\x8Akilnjrn";

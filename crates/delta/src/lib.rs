@@ -20,6 +20,7 @@ mod make;
 mod old_space;
 mod recorder;
 pub mod resumable;
+mod stop;
 
 pub use apply::{Applied, Patch, Sink};
 pub use error::{DeltaError, PatchDefect, Side};

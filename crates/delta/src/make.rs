@@ -19,13 +19,14 @@ use std::io::{BufReader, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Front, Patch, check_stop, used_digest};
+use crate::apply::{Front, Patch, used_digest};
 use crate::error::{DeltaError, Side};
 use crate::format::header::{EncoderUse, Header, MAGIC, VERSION};
 use crate::make::made::{Made, MakeOptions};
 use crate::make::map::ImageMap;
 use crate::make::writer::Maker;
 use crate::recorder::Recorder;
+use crate::stop::check_stop;
 
 /// Cache of each image's text, in bytes.
 const CACHE_LEN: u64 = 64 << 20;

@@ -21,10 +21,11 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Front, Patch, check_stop};
+use crate::apply::{Applied, Front, Patch};
 use crate::error::DeltaError;
 use crate::format::header::Header;
 use crate::in_place::{read_all, write_all};
+use crate::stop::check_stop;
 
 /// What a note begins with.
 const MAGIC: [u8; 8] = *b"\x8Akilnprt";

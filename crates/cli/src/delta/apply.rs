@@ -1,21 +1,18 @@
 //! `kiln apply`
 
+use super::applying::{Applying, PatchInput, file_failure};
 use super::make::{failure, open};
 use super::{in_place, new_image};
-use crate::console::progress::{Meter, ShownArgs};
-use crate::console::size::Human;
+use crate::console::progress::ShownArgs;
 use crate::exit::{Exit, Failure};
 use crate::pack::output::Destination;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln_builder::Existing;
-use kiln_delta::{Applied, DeltaError, Patch};
+use kiln_delta::{DeltaError, Patch};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-
-/// A patch, from a file or a pipe.
-pub(super) type PatchInput = Box<dyn Read + Send>;
 
 /// Make the new image of the old one and a patch
 ///
@@ -72,33 +69,6 @@ pub struct Args {
     progress: ShownArgs,
 }
 
-impl Args {
-    /// Whether nothing but errors is said.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.quiet
-    }
-
-    /// What shows how much of NEW is made.
-    pub(super) fn meter(&self) -> Meter {
-        if self.quiet { Meter::Nothing } else { self.progress.meter() }
-    }
-
-    /// What happens to NEW if it exists.
-    pub(super) fn existing(&self) -> Existing {
-        if self.force { Existing::Replace } else { Existing::Keep }
-    }
-
-    /// The path of the old image.
-    pub(super) fn old(&self) -> &Path {
-        &self.old
-    }
-
-    /// The journal, if the user names one.
-    pub(super) fn journal(&self) -> Option<&Path> {
-        self.journal.as_deref()
-    }
-}
-
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.journal.is_some() && !args.in_place {
         return Err(Failure::Usage("--journal is for --in-place".into()));
@@ -120,26 +90,18 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         error => Failure::Delta { path: args.patch.clone(), source: error },
     };
     let patch = Patch::open(input).map_err(of_patch)?.with_threads(args.threads.threads());
+    let Args { old, quiet, progress, .. } = args;
+    let applying = Applying { patch, old, quiet: *quiet, shown: progress, signals: &signals, of_patch: &of_patch };
     let Some(new) = &args.new else {
-        in_place::run(args, patch, &signals, &of_patch)?;
+        in_place::run(applying, args.journal.as_deref())?;
         return Ok(Exit::Done);
     };
-    let old = open(&args.old)?;
-    let making = new_image::Making { args, patch, old, signals: &signals, of_patch: &of_patch };
+    let existing = if args.force { Existing::Replace } else { Existing::Keep };
+    let making = new_image::Making { applying, source: open(&args.old)?, existing };
     match Destination::find(new)? {
         Destination::Stream(stream) => making.into_stream(&stream)?,
         Destination::BlockDevice(path) => making.onto_device(&path)?,
         Destination::File(path) => making.into_file(&path)?,
     }
     Ok(Exit::Done)
-}
-
-/// What applying has done, in words.
-pub(super) fn said(applied: &Applied) -> String {
-    let Applied { new_len, copied, encoded } = *applied;
-    format!("{}: {} copied, {} encoded", Human(new_len), Human(copied), Human(encoded))
-}
-
-pub(super) fn file_failure(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Failure {
-    move |source| Failure::File { path: path.to_owned(), action, source }
 }

@@ -1,13 +1,11 @@
 //! `kiln apply --in-place`
 
-use super::apply::{Args, PatchInput, file_failure, said};
+use super::applying::{Applying, file_failure, said};
 use super::room;
 use crate::console::report::note;
 use crate::exit::Failure;
-use crate::process::signals::Signals;
 use kiln_builder::{Control, Output, Progress};
 use kiln_delta::in_place::{self, InPlace, Resize, Target};
-use kiln_delta::{DeltaError, Patch};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -21,14 +19,11 @@ const DEVICE_JOURNAL_DIR: &str = "/var/tmp";
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Apply a patch over OLD.
-pub(super) fn run(
-    args: &Args,
-    patch: Patch<PatchInput>,
-    signals: &Signals,
-    of_patch: &dyn Fn(DeltaError) -> Failure,
-) -> Result<(), Failure> {
-    let (target, is_device) = open_target(args.old())?;
-    let path = args.journal().map_or_else(|| journal_path(args.old(), is_device), Path::to_owned);
+pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<(), Failure> {
+    let meter = applying.meter();
+    let Applying { patch, old, quiet, signals, of_patch, .. } = applying;
+    let (target, is_device) = open_target(old)?;
+    let path = journal.map_or_else(|| journal_path(old, is_device), Path::to_owned);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     // A link that someone else has put there is not followed.
@@ -41,7 +36,6 @@ pub(super) fn run(
         true => check_room(&path, &journal, &target, changed_len, new_len),
         false => Ok(()),
     };
-    let meter = args.meter();
     let result = result.and_then(|()| {
         let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
         let control = Control { stop: signals.stop(), progress: &progress };
@@ -55,11 +49,11 @@ pub(super) fn run(
         sync_dir_of(&path)?;
     }
     let done = result?;
-    if !args.is_quiet() {
+    if !quiet {
         match done {
             InPlace::Applied(applied) => note(format_args!("{}", said(&applied))),
-            InPlace::Resumed => note(format_args!("{}: completed from {}", args.old().display(), path.display())),
-            InPlace::WasThere => note(format_args!("{}: is the new image already", args.old().display())),
+            InPlace::Resumed => note(format_args!("{}: completed from {}", old.display(), path.display())),
+            InPlace::WasThere => note(format_args!("{}: is the new image already", old.display())),
         }
     }
     Ok(())

@@ -1,15 +1,14 @@
 //! Where `kiln apply` makes NEW: in a file, which a later run can go on with, through a pipe, or on a block device.
 
-use super::apply::{Args, PatchInput, file_failure, said};
+use super::applying::{Applying, file_failure, said};
 use super::room;
 use crate::console::progress::Meter;
 use crate::console::report::note;
 use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::pack::output::Stream;
-use crate::process::signals::Signals;
 use kiln_builder::{AtomicFile, Control, Existing, Place, Progress};
-use kiln_delta::{Applied, DeltaError, Patch, Sink, resumable};
+use kiln_delta::{Applied, DeltaError, Sink, resumable};
 use kiln_read::ReadAt;
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -21,23 +20,23 @@ const RESUMABLE_MIN_LEN: u64 = 2 * resumable::STEP_LEN;
 /// The front of a device is written last: until then, nothing there is taken for an image.
 const FRONT_LEN: usize = 4096;
 
-/// A patch that is about to be applied.
+/// A new image that is about to be made.
 pub(super) struct Making<'a> {
-    pub args: &'a Args,
-    pub patch: Patch<PatchInput>,
-    pub old: Arc<dyn ReadAt>,
-    pub signals: &'a Signals,
-    pub of_patch: &'a dyn Fn(DeltaError) -> Failure,
+    pub applying: Applying<'a>,
+    /// The old image.
+    pub source: Arc<dyn ReadAt>,
+    /// What happens to what is there.
+    pub existing: Existing,
 }
 
 impl Making<'_> {
     /// Make the file `path`.
     pub(super) fn into_file(self, path: &Path) -> Result<(), Failure> {
-        let (new_len, existing, is_quiet) = (self.patch.header().new_len, self.args.existing(), self.args.is_quiet());
+        let (new_len, is_quiet) = (self.applying.patch.header().new_len, self.applying.quiet);
         if new_len >= RESUMABLE_MIN_LEN {
             return self.into_resumable_file(path);
         }
-        let file = AtomicFile::create(path, existing)?;
+        let file = AtomicFile::create(path, self.existing)?;
         room::check(path, file.file(), new_len)?;
         let mut write = |off: u64, bytes: &[u8]| file.file().write_all_at(bytes, off).map_err(write_failed);
         let applied = self.apply(&mut write, is_quiet)?;
@@ -47,18 +46,19 @@ impl Making<'_> {
     }
 
     fn into_resumable_file(self, path: &Path) -> Result<(), Failure> {
-        let Self { args, patch, old, signals, of_patch } = self;
+        let Self { applying, source, existing } = self;
+        let meter = applying.meter();
+        let Applying { patch, quiet, signals, of_patch, .. } = applying;
         let header = patch.header().clone();
-        let file = AtomicFile::resume(path, args.existing())?;
+        let file = AtomicFile::resume(path, existing)?;
         let metadata = file.file().metadata().map_err(file_failure(path, "look at"))?;
         let has_more = metadata.len() > 0;
         // Blocks that it has need not be found once more.
         let needed = header.new_len.saturating_sub(metadata.blocks().saturating_mul(512));
-        let meter = args.meter();
         let result = room::check(path, file.file(), needed).and_then(|()| {
             let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
             let control = Control { stop: signals.stop(), progress: &progress };
-            resumable::apply(patch, old, &file, resumable::STEP_LEN, &control).map_err(of_patch)
+            resumable::apply(patch, source, &file, resumable::STEP_LEN, &control).map_err(of_patch)
         });
         drop(meter);
         let resumed = match result {
@@ -68,7 +68,7 @@ impl Making<'_> {
             Err(failure) => {
                 let kept_len = resumable::kept_len(&header, &file).unwrap_or(0);
                 let kept = if kept_len > 0 { file.keep() } else { None };
-                if let Some(kept) = kept.filter(|_| !args.is_quiet()) {
+                if let Some(kept) = kept.filter(|_| !quiet) {
                     let (kept_len, kept) = (Human(kept_len), kept.display());
                     note(format_args!(
                         "{kept_len} are kept in {kept}: the same command goes on from there; or remove it"
@@ -78,20 +78,20 @@ impl Making<'_> {
             }
         };
         file.commit()?;
-        if !args.is_quiet() && has_more {
+        if !quiet && has_more {
             let (path, there) = (path.display(), Human(resumed.there));
             match resumed.there {
                 0 => note(format_args!("{path}: begun anew: what an earlier run had left was of no use")),
                 _ => note(format_args!("{path}: went on behind the first {there}, which an earlier run had left")),
             }
         }
-        tell(&resumed.applied, args.is_quiet());
+        tell(&resumed.applied, quiet);
         Ok(())
     }
 
     /// Write the new image front to back. Only the exit code tells that it is right.
     pub(super) fn into_stream(self, stream: &Stream) -> Result<(), Failure> {
-        let is_quiet = self.args.is_quiet() || stream.is_stderr();
+        let is_quiet = self.applying.quiet || stream.is_stderr();
         let applied = self.apply(&mut |_, bytes| (&*stream).write_all(bytes).map_err(write_failed), is_quiet)?;
         stream.sync()?;
         tell(&applied, is_quiet);
@@ -100,25 +100,25 @@ impl Making<'_> {
 
     /// Write the new image over a block device.
     pub(super) fn onto_device(self, path: &Path) -> Result<(), Failure> {
-        if self.args.existing() == Existing::Keep {
+        if self.existing == Existing::Keep {
             return Err(Failure::Exists { path: path.to_owned() });
         }
         let failed = |action| file_failure(path, action);
         let device_of =
             |path: &Path| std::fs::metadata(path).map(|found| (found.file_type().is_block_device(), found.rdev()));
-        if device_of(path).ok() == device_of(self.args.old()).ok() {
+        if device_of(path).ok() == device_of(self.applying.old).ok() {
             let path = path.display();
             return Err(Failure::Usage(format!("{path}: OLD and NEW are one device: use --in-place")));
         }
         let place = Place::device(path)?;
         let mut file = place.file();
         let (len, new_len) =
-            (file.seek(SeekFrom::End(0)).map_err(failed("find the end of"))?, self.patch.header().new_len);
+            (file.seek(SeekFrom::End(0)).map_err(failed("find the end of"))?, self.applying.patch.header().new_len);
         if len < new_len {
             let what = format!("the image has {new_len} bytes, the device {len}");
             return Err(failed("write")(Error::new(ErrorKind::StorageFull, what)));
         }
-        let (mut front, is_quiet) = (vec![0; FRONT_LEN.min(new_len as usize)], self.args.is_quiet());
+        let (mut front, is_quiet) = (vec![0; FRONT_LEN.min(new_len as usize)], self.applying.quiet);
         let applied = self.apply(
             &mut |off: u64, bytes: &[u8]| {
                 if off == 0 {
@@ -139,15 +139,16 @@ impl Making<'_> {
     }
 
     fn apply(self, write: &mut Sink<'_>, is_quiet: bool) -> Result<Applied, Failure> {
-        let Self { args, patch, old, signals, of_patch } = self;
+        let Self { applying, source, .. } = self;
+        let meter = if is_quiet { Meter::Nothing } else { applying.meter() };
+        let Applying { patch, signals, of_patch, .. } = applying;
         let new_len = patch.header().new_len;
-        let meter = if is_quiet { Meter::Nothing } else { args.meter() };
         let mut sink = |off: u64, bytes: &[u8]| {
             write(off, bytes)?;
             meter.set(off + bytes.len() as u64, new_len);
             Ok(())
         };
-        patch.apply(old, &mut sink, signals.stop()).map_err(of_patch)
+        patch.apply(source, &mut sink, signals.stop()).map_err(of_patch)
     }
 }
 

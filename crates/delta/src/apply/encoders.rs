@@ -3,10 +3,10 @@
 use kiln_builder::Refiller;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::apply::check_stop;
 use crate::apply::steps::{Action, Shape, Step, Text};
 use crate::error::{DeltaError, PatchDefect};
 use crate::format::header::Header;
+use crate::stop::check_stop;
 
 /// Encoders that are kept for the next text: each may take 100 MB.
 const READY_MAX: usize = 2;

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::check_stop;
 use crate::error::DeltaError;
 use crate::format::body::{Item, Piece};
 use crate::format::header::Header;
 use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
+use crate::stop::check_stop;
 
 /// Bytes of memory that a step takes for itself, with what others keep about it.
 const STEP_LEN: u64 = 256;

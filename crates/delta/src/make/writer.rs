@@ -6,7 +6,6 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::check_stop;
 use crate::error::{DeltaError, Side as ErrorSide};
 use crate::format::body::{Item, RAW_MAX_LEN};
 use crate::format::header::TextFile;
@@ -18,6 +17,7 @@ use crate::make::neighbours::Neighbours;
 use crate::make::prover::{Proof, Prover};
 use crate::make::region::OldText;
 use crate::make::stored::StoredIndex;
+use crate::stop::check_stop;
 
 /// One of the images.
 #[derive(Clone, Copy)]

@@ -1,0 +1,43 @@
+//! What all ways to apply a patch share.
+
+use crate::console::progress::{Meter, ShownArgs};
+use crate::console::size::Human;
+use crate::exit::Failure;
+use crate::process::signals::Signals;
+use kiln_delta::{Applied, DeltaError, Patch};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// A patch, from a file or a pipe.
+pub(super) type PatchInput = Box<dyn Read + Send>;
+
+/// A patch that is about to be applied.
+pub(super) struct Applying<'a> {
+    pub patch: Patch<PatchInput>,
+    /// The path of the old image.
+    pub old: &'a Path,
+    /// Say nothing but errors.
+    pub quiet: bool,
+    /// Whether progress is shown.
+    pub shown: &'a ShownArgs,
+    pub signals: &'a Signals,
+    /// What the user is told of an error.
+    pub of_patch: &'a dyn Fn(DeltaError) -> Failure,
+}
+
+impl Applying<'_> {
+    /// What shows how much of the new image is made.
+    pub(super) fn meter(&self) -> Meter {
+        if self.quiet { Meter::Nothing } else { self.shown.meter() }
+    }
+}
+
+/// What applying has done, in words.
+pub(super) fn said(applied: &Applied) -> String {
+    let Applied { new_len, copied, encoded } = *applied;
+    format!("{}: {} copied, {} encoded", Human(new_len), Human(copied), Human(encoded))
+}
+
+pub(super) fn file_failure(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |source| Failure::File { path: path.to_owned(), action, source }
+}
