@@ -40,8 +40,17 @@ impl Packing<'_, '_> {
             for piece in &resolved.extents {
                 let unit = units[piece.unit];
                 let partial = piece.llen < unit.llen && unit.kind != HeadKind::Plain;
-                found.push((target, ZExtent { la, llen: piece.llen, partial, ..unit }));
+                let extent = ZExtent { la, llen: piece.llen, partial, ..unit };
                 la += u64::from(piece.llen);
+                match self.repeats(target, &extent, found.last()) {
+                    true => late.push(PackJob {
+                        stream: target,
+                        range: extent.la..la,
+                        task: Task::Segment,
+                        ends_stream: false,
+                    }),
+                    false => found.push((target, extent)),
+                }
             }
             late.extend(resolved.late.map(|range| PackJob {
                 stream: target,
@@ -57,6 +66,29 @@ impl Packing<'_, '_> {
             self.extents_mut(target).list.push(extent);
         }
         Ok(late)
+    }
+
+    /// Whether a plain encoded extent lies beside one of the same bytes, of which `last` is the reference before it, if there is one. Linux 6.18 gives EIO
+    /// where a page has the end of the one and the beginning of the other, unless both begin at the same byte of a page.
+    fn repeats(&self, stream: TextSource, extent: &ZExtent, last: Option<&(TextSource, ZExtent)>) -> bool {
+        if !self.encoded || extent.kind != HeadKind::Plain {
+            return false;
+        }
+        let stored = match stream {
+            TextSource::Fragments => &self.fragments.list[..],
+            TextSource::File(file) => match &self.stored[file as usize] {
+                Stored::Compressed(extents) => &extents.list[..],
+                _ => &[],
+            },
+        };
+        let at = stored.partition_point(|one| one.la < extent.la);
+        let last = last.filter(|(of, _)| *of == stream).map(|(_, one)| one);
+        let before = at.checked_sub(1).map(|at| &stored[at]);
+        let touches = |one: &ZExtent| {
+            let [one, other] = [one, extent].map(|one| one.la..one.la + u64::from(one.llen));
+            one.end == other.start || other.end == one.start
+        };
+        [last, before, stored.get(at)].into_iter().flatten().any(|one| one.pa == extent.pa && touches(one))
     }
 
     fn unit(&self, extent: &ZExtent) -> Unit {
