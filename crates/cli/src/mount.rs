@@ -156,9 +156,11 @@ pub enum ModesArg {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = args.preload.as_deref().map(lists::hot_or_plain_file).transpose()?;
-    args.image.require_devices()?;
     let options = MountOptions::of(&args.options);
     let via = via(args, &options)?;
+    if via != Some(Via::Fuse) {
+        args.image.require_devices()?;
+    }
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }

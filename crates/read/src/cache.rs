@@ -6,6 +6,7 @@ pub(crate) mod byte_cache;
 pub(crate) mod fork_local;
 pub(crate) mod pinned;
 mod readahead;
+pub(crate) mod staged;
 mod start_sums;
 pub(crate) mod state;
 mod stride;

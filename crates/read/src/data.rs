@@ -11,6 +11,7 @@ mod decode;
 mod fetch;
 pub(crate) mod file;
 mod gather;
+mod hot_extents;
 pub(crate) mod owned;
 pub(crate) mod pieces;
 pub(crate) mod pin;

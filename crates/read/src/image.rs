@@ -6,8 +6,8 @@ use crate::error::ReadError;
 use crate::metadata::generations;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
-use crate::metadata::superblock::{HEAD_LEN, has_composefs_header, read_compr_cfgs, read_head, verify_checksum};
-use crate::options::ImageOptions;
+use crate::metadata::superblock::{has_composefs_header, read_compr_cfgs, read_front, verify_checksum};
+use crate::options::{ImageOptions, Opening};
 use crate::options::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
 use crate::source::offset::OffsetSource;
@@ -102,14 +102,15 @@ impl Image {
             None => primary,
         };
         let mut all = Devices::primary(primary, counters.clone())?;
-        let head = read_head(&all, HEAD_LEN)?;
-        let sb = Superblock::decode(&head)?;
+        let front = read_front(&all)?;
+        let head = &front[SUPERBLOCK_OFF as usize..];
+        let sb = Superblock::decode(head)?;
         if options.verify_checksum {
-            verify_checksum(&all, &sb, &head)?;
+            verify_checksum(&all, &sb, head)?;
         }
-        let cfgs = read_compr_cfgs(&all, &sb, &head)?;
+        let cfgs = read_compr_cfgs(&all, &sb, head)?;
         all.add_extra(&sb, devices)?;
-        let is_composefs = has_composefs_header(&all)?;
+        let is_composefs = has_composefs_header(&front);
         let limits = DecodeLimits::from(&cfgs);
         let (packed_nid, metabox_nid) = (sb.packed_nid, sb.metabox_nid);
         let core = Core {
@@ -128,6 +129,9 @@ impl Image {
         };
         // The packed inode first, then the metabox, whose data may be fragments, then long prefixes, which may lie in both.
         let image = Image { core: Arc::new(core), fetch: Fetch::Allowed };
+        if options.opening == Opening::HotList {
+            image.core.state().begin_warming();
+        }
         let packed = packed_nid.map(|nid| image.special_inode(nid, "packed_nid")).transpose()?;
         let image = image.with(|core| core.packed = packed)?;
         let metabox = metabox_nid.map(|nid| image.special_inode(nid, "metabox_nid")).transpose()?;
@@ -141,6 +145,9 @@ impl Image {
         if !root.is_dir() {
             let (record, nid) = ("erofs_super_block", root.nid.0);
             return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
+        }
+        if options.opening == Opening::HotList {
+            image.core.state().end_warming();
         }
         Ok(image)
     }

@@ -25,8 +25,21 @@ pub struct ImageOptions {
     pub offset: u64,
     /// Which of the trees of an image that was updated in place is read, see [`generations`](crate::generations); `None`: the last one.
     pub generation: Option<u32>,
+    /// What is read first.
+    pub opening: Opening,
     /// How the image reads beyond what it is asked for.
     pub policy: ReadPolicy,
+}
+
+/// What is read first of an image, which decides how much of its metadata is fetched when it is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Opening {
+    /// Nobody knows: each inode that is needed is fetched alone.
+    #[default]
+    Any,
+    /// A hot list, by [`Image::load_ahead`](crate::Image::load_ahead) or [`Image::pin_ahead`](crate::Image::pin_ahead): metadata is fetched in runs
+    /// of up to 1 MiB, which the list needs soon.
+    HotList,
 }
 
 impl Default for ImageOptions {
@@ -37,6 +50,7 @@ impl Default for ImageOptions {
             verify_checksum: true,
             offset: 0,
             generation: None,
+            opening: Opening::Any,
             policy: ReadPolicy::default(),
         }
     }
@@ -61,6 +75,11 @@ impl ImageOptions {
     /// The same options for an older tree of an image that was updated in place.
     pub fn with_generation(self, generation: Option<u32>) -> Self {
         Self { generation, ..self }
+    }
+
+    /// The same options for an image of which this is read first.
+    pub fn with_opening(self, opening: Opening) -> Self {
+        Self { opening, ..self }
     }
 
     /// The same options with this policy.

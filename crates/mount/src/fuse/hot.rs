@@ -5,7 +5,7 @@
 
 use crate::{Preload, preload};
 use kiln_read::hotlist::HotList;
-use kiln_read::{Image, Pinned, Threads};
+use kiln_read::{Image, Threads};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,9 +51,17 @@ impl Drop for HotThread {
 
 fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
     let threads = Threads::at_least_one(THREADS);
+    if hot.pin_bytes == 0 && hot.preload_bytes == 0 {
+        return;
+    }
+    // Until the end, stored bytes of the list are in memory, and metadata is fetched in long runs.
+    let ahead = match hot.pin_bytes {
+        0 => image.load_ahead(&hot.list, threads, stop),
+        pin_bytes => image.pin_ahead(&hot.list, pin_bytes, threads, stop),
+    };
     if hot.pin_bytes > 0 {
-        let Pinned { left_out, failed, .. } = image.pin(&hot.list, hot.pin_bytes, threads, stop);
-        for (path, error) in failed {
+        let left_out = ahead.loaded.left_out;
+        for (path, error) in &ahead.loaded.failed {
             log::warn!(target: NOTES, "{}: not pinned: {error}", path.escape_ascii());
         }
         if left_out > 0 {
@@ -61,10 +69,6 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
         }
     }
     if hot.preload_bytes > 0 {
-        if hot.pin_bytes == 0 {
-            // What is missing is told below.
-            let _ = image.load_ahead(&hot.list, threads, stop);
-        }
         match preload(dir, &hot.list, Preload::Exactly, hot.preload_bytes, stop) {
             Ok(done) => {
                 for (path, error) in done.failed {

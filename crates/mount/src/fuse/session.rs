@@ -18,7 +18,7 @@ use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
-use kiln_read::{ImageOptions, ImageSources, Latency, ReadPolicy};
+use kiln_read::{ImageOptions, ImageSources, Latency, Opening, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::io;
@@ -42,7 +42,7 @@ const THREADS_MAX: usize = 256;
 /// files until they are closed or the process ends.
 ///
 /// # Errors
-/// The image cannot be opened; `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
+/// The image cannot be opened, or an extra device of it is missing; `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
 /// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
 pub fn serve(
     sources: ImageSources,
@@ -51,7 +51,8 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
-    let image = sources.open(&open_options(options)).map_err(|error| MountError::Image { source: Box::new(error) })?;
+    let image = sources.open(&open_options(options)).and_then(|image| image.require_devices().map(|()| image));
+    let image = image.map_err(|error| MountError::Image { source: Box::new(error) })?;
     let dir = mount_source::mount_point(dir)?;
     let device = attach::attach(&dir, options)?;
     let mut mount = Mount { dir, identity: None };
@@ -139,7 +140,8 @@ pub fn serve(
 /// not slow.
 fn open_options(options: &FuseOptions) -> ImageOptions {
     let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
-    ImageOptions::default().with_cache_bytes(options.cache_bytes).with_policy(policy)
+    let opening = if options.hot.is_some() { Opening::HotList } else { Opening::Any };
+    ImageOptions::default().with_cache_bytes(options.cache_bytes).with_policy(policy).with_opening(opening)
 }
 
 fn config(options: &FuseOptions) -> Config {

@@ -5,6 +5,7 @@ use super::admission::AccessHistory;
 use super::byte_cache::{ByteCache, SharedBytes};
 use super::pinned::PinnedExtents;
 use super::readahead::ReadaheadStreams;
+use super::staged::{StagedChunks, StagedLists};
 use super::start_sums::StartSums;
 use super::stride::Strides;
 use super::workspaces::{Buffers, Workspaces};
@@ -14,6 +15,7 @@ use crate::options::read_policy::DecodeMemory;
 use kiln_codec::DecodeLimits;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Metadata takes at most one part in this many of the cache.
 const METADATA_SHARE: u64 = 2;
@@ -22,6 +24,8 @@ const METADATA_MIN: u64 = 256 << 10;
 /// The part of the metadata cache for windows that were wanted once. A batch of files looks up all inodes first, then all maps, then
 /// contents beside inodes: its windows must stay until then.
 const METADATA_RECENT_SHARE: f64 = 0.5;
+/// Stored bytes of lists take at most one part in this many of the cache.
+const STAGED_SHARE: u64 = 4;
 /// In how many steps the cache of decoded data shrinks while metadata grows.
 const STEPS: u64 = 64;
 
@@ -36,6 +40,8 @@ pub(crate) struct ImageState {
     pub decoded: ByteCache<EncodedExtent>,
     /// Decoded extents that stay.
     pub pinned: PinnedExtents,
+    /// Stored bytes of lists that are loaded at the moment. The cache of decoded data is as much smaller.
+    staged: StagedLists,
     /// Accesses to parts of encoded extents.
     pub access_history: AccessHistory,
     pub access_patterns: AccessPatterns,
@@ -47,6 +53,8 @@ pub(crate) struct ImageState {
     pub sources: Buffers,
     /// A buffer for windows that are fetched together.
     pub window_source: Buffers,
+    /// Held by the thread that fetches a long run of metadata.
+    pub long_run: Mutex<()>,
     /// How many threads look up what a list names.
     warming: AtomicU32,
     cache_bytes: u64,
@@ -70,6 +78,7 @@ impl ImageState {
             ),
             decoded: ByteCache::new(cache_bytes, EXTENT_MAX_LEN as u64, 64 << 10),
             pinned: PinnedExtents::default(),
+            staged: StagedLists::default(),
             access_history: AccessHistory::new(cache_bytes),
             access_patterns: AccessPatterns::new(),
             readahead: ReadaheadStreams::default(),
@@ -78,6 +87,7 @@ impl ImageState {
             workspaces: Workspaces::new(limits, decoding_bytes),
             sources: Buffers::new(),
             window_source: Buffers::keeping(1),
+            long_run: Mutex::new(()),
             warming: AtomicU32::new(0),
             cache_bytes,
             metadata_loaded: AtomicU64::new(0),
@@ -91,13 +101,22 @@ impl ImageState {
 
     /// Have metadata fetched in long runs until the guard is dropped, as a list is looked up whose files lie in a few places.
     pub(crate) fn warm(&self) -> Warming<'_> {
-        self.warming.fetch_add(1, Ordering::Relaxed);
+        self.begin_warming();
         Warming(self)
+    }
+
+    /// [`ImageState::warm`] until [`ImageState::end_warming`].
+    pub(crate) fn begin_warming(&self) {
+        self.warming.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_warming(&self) {
+        self.warming.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether metadata is to be fetched in long runs.
     pub(crate) fn is_warming(&self) -> bool {
-        self.warming.load(Ordering::Relaxed) > 0
+        self.warming.load(Ordering::Relaxed) > 0 || !self.staged.is_empty()
     }
 
     /// A decoded extent, pinned or cached.
@@ -112,8 +131,38 @@ impl ImageState {
         let taken = (before + len as u64).min(share);
         let step = (self.cache_bytes / STEPS).max(1);
         if taken / step > before / step {
-            self.decoded.set_capacity(self.cache_bytes - taken);
+            self.resize_decoded();
         }
+    }
+
+    /// Leave the cache of decoded data what metadata and stored bytes of lists do not take: a quarter at least, as much as the largest
+    /// values.
+    fn resize_decoded(&self) {
+        let metadata = self.metadata_loaded.load(Ordering::Relaxed).min(self.cache_bytes / METADATA_SHARE);
+        let staged = self.staged.len().min(self.staged_max());
+        self.decoded.set_capacity(self.cache_bytes - metadata - staged);
+    }
+
+    /// Stored bytes of lists.
+    pub(crate) fn staged(&self) -> &StagedLists {
+        &self.staged
+    }
+
+    /// Most bytes of them.
+    pub(crate) fn staged_max(&self) -> u64 {
+        self.cache_bytes / STAGED_SHARE
+    }
+
+    /// Serve reads from these chunks until they are removed.
+    pub(crate) fn add_staged(&self, list: Arc<StagedChunks>) {
+        self.staged.add(list);
+        self.resize_decoded();
+    }
+
+    /// Forget these chunks.
+    pub(crate) fn remove_staged(&self, list: &Arc<StagedChunks>) {
+        self.staged.remove(list);
+        self.resize_decoded();
     }
 }
 
@@ -122,6 +171,6 @@ pub(crate) struct Warming<'a>(&'a ImageState);
 
 impl Drop for Warming<'_> {
     fn drop(&mut self) {
-        self.0.warming.fetch_sub(1, Ordering::Relaxed);
+        self.0.end_warming();
     }
 }

@@ -62,10 +62,18 @@ impl Image {
         if ranges.len() > 1 {
             ranges.sort_unstable_by_key(|range| (range.device, range.off));
         }
+        ranges.retain_mut(|range| !self.read_staged(range.device, range.buf, range.off));
         for range in &ranges {
             self.step_readahead(range.device, range.off, range.buf.len() as u64);
         }
         self.core.devices.fetch(ranges)
+    }
+
+    /// Fill `buf` from byte `pa` of a device on, which must have been checked, if these bytes belong to a list that is
+    /// [loaded](Image::load_ahead) at the moment.
+    pub(crate) fn read_staged(&self, device: u16, buf: &mut [u8], pa: u64) -> bool {
+        let staged = self.core.state().staged();
+        !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.core.devices.read(device, buf, pa))
     }
 
     /// Most bytes of pclusters that one read fetches at once, unless one pcluster alone is longer.

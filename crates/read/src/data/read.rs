@@ -125,6 +125,9 @@ impl Image {
     fn read_raw(&self, record: &'static str, device: u16, pa: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         let devices = &self.core.devices;
         devices.check_range(record, device, pa, buf.len() as u64)?;
+        if self.read_staged(device, buf, pa) {
+            return Ok(());
+        }
         self.step_readahead(device, pa, buf.len() as u64);
         devices.read(device, buf, pa)
     }

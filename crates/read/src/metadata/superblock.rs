@@ -6,22 +6,28 @@ use kiln_format::Compat;
 use kiln_format::composefs::RawComposefsHeader;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromBytes;
 
-/// Bytes from the superblock's start on that hold it and its configuration records in all likelihood.
-pub(crate) const HEAD_LEN: u64 = 3072;
+/// Bytes of an image that hold its superblock and the configuration records behind it in all likelihood.
+const FRONT_LEN: u64 = 4096;
 /// Most bytes that they can take: 128 + 16 * 255, and four records.
 const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
 
-/// At most `len` bytes from the superblock on.
-pub(crate) fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
+/// The front of an image, with a byte of the superblock at least: all that every image is asked for first, in one fetch.
+pub(crate) fn read_front(devices: &Devices) -> Result<Vec<u8>, ReadError> {
     let have = devices.primary_len();
     if have <= SUPERBLOCK_OFF {
         let (record, reason) = ("erofs_super_block", "not an EROFS image: shorter than a superblock");
         return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "length of the image", have, reason));
     }
-    let len = (have - SUPERBLOCK_OFF).min(len);
-    let mut head = vec![0; len as usize];
+    let mut front = vec![0; have.min(FRONT_LEN) as usize];
+    devices.read(0, &mut front, 0)?;
+    Ok(front)
+}
+
+/// At most `len` bytes from the superblock on, of an image that is longer.
+fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
+    let mut head = vec![0; devices.primary_len().saturating_sub(SUPERBLOCK_OFF).min(len) as usize];
     devices.read(0, &mut head, SUPERBLOCK_OFF)?;
     Ok(head)
 }
@@ -60,9 +66,7 @@ pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -
     }
 }
 
-/// Whether the image on the primary device has the header of composefs. The superblock behind it has been read.
-pub(crate) fn has_composefs_header(devices: &Devices) -> Result<bool, ReadError> {
-    let mut header = RawComposefsHeader::new_zeroed();
-    devices.read(0, header.as_mut_bytes(), 0)?;
-    Ok(header.is_valid())
+/// Whether the front of an image has the header of composefs.
+pub(crate) fn has_composefs_header(front: &[u8]) -> bool {
+    RawComposefsHeader::read_from_prefix(front).is_ok_and(|(header, _)| header.is_valid())
 }

@@ -148,7 +148,7 @@ impl Devices {
     }
 
     /// Length of a device in bytes; 0 for one that is not there.
-    pub(super) fn len(&self, device: u16) -> u64 {
+    pub(crate) fn len(&self, device: u16) -> u64 {
         self.list.get(usize::from(device)).map_or(0, |d| d.len)
     }
 

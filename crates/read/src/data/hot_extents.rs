@@ -1,0 +1,270 @@
+//! Which extents hold the ranges of a hot list, and in which order they are fetched and decoded.
+//!
+//! The list decides what is chosen: its extents are taken in its order, each once, as long as they have room. They are fetched and decoded
+//! in windows of the list's order, and within a window in stored order: what lies together is fetched together.
+
+use super::pieces::{PCLUSTER, PackedMap};
+use super::read::readable;
+use crate::cache::pinned::PINNED_COST;
+use crate::cache::staged::{ChunkKey, StagedChunks};
+use crate::error::ReadError;
+use crate::image::Image;
+use crate::map::extent::ExtentKind;
+use crate::map::inode_map::Map;
+use crate::map::pcluster::{EncodedExtent, Pcluster};
+use crate::metadata::inode::Inode;
+use crate::source::read_at::FETCH_MAX_LEN;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of a file that are looked up between two looks at `stop`.
+const STEP_LEN: u64 = 16 << 20;
+/// Extents, steps and names that are looked up at most: a hostile file of an exabyte takes no more time than that.
+const LOOKUPS_MAX: usize = 1 << 20;
+/// Stored bytes between two pclusters that are fetched with them: that takes less time than a request to a disk.
+pub(super) const GAP_MAX_LEN: u64 = 64 << 10;
+/// Stored bytes of a window.
+const WINDOW_LEN: u64 = 8 << 20;
+/// How many chunks are fetched before the first batch is decoded: two windows.
+const CHUNKS_AHEAD: usize = 2 * WINDOW_LEN as usize / FETCH_MAX_LEN;
+
+/// Where decoded extents stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Beside the cache, for as long as the image is open.
+    Pinned,
+    /// In the cache.
+    Cached,
+}
+
+/// An extent to decode, and which entry of the list wants it first.
+pub(super) type Chosen = (EncodedExtent, usize);
+
+/// Stored bytes of a device.
+type StoredRange = (u16, Range<u64>);
+
+/// What a thread does at once for a list.
+pub(super) enum Task {
+    /// Fetch a chunk.
+    Fetch(ChunkKey),
+    /// Decode these extents.
+    Decode(Vec<Chosen>),
+}
+
+/// Chooses extents in the order of a list.
+pub(super) struct Chooser<'a> {
+    image: &'a Image,
+    pub(super) keep: Keep,
+    pub(super) stop: &'a AtomicBool,
+    /// Bytes of memory that may be taken.
+    left: u64,
+    lookups: usize,
+    seen: HashSet<EncodedExtent>,
+    pub(super) chosen: Vec<Chosen>,
+    /// Stored bytes of all that is chosen, and of what is stored as it is.
+    pub(super) stored: Vec<StoredRange>,
+}
+
+impl<'a> Chooser<'a> {
+    /// One that chooses `left` bytes at most.
+    pub(super) fn new(image: &'a Image, keep: Keep, left: u64, stop: &'a AtomicBool) -> Self {
+        Self { image, keep, stop, left, lookups: 0, seen: HashSet::new(), chosen: Vec::new(), stored: Vec::new() }
+    }
+
+    /// Whether an extent is where it is to stay.
+    fn is_kept(&self, encoded: &EncodedExtent) -> bool {
+        let state = self.image.core.state();
+        match self.keep {
+            Keep::Pinned => state.pinned.get(encoded).is_some(),
+            Keep::Cached => state.decoded(encoded).is_some() || !state.fits_cache(encoded),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.lookups >= LOOKUPS_MAX
+    }
+
+    /// Add the extents of bytes `wanted` of a file, which entry `idx` wants. Returns how many bytes were left out.
+    pub(super) fn add(
+        &mut self,
+        idx: usize,
+        inode: &Inode,
+        wanted: Range<u64>,
+        packed: &mut PackedMap<'a>,
+    ) -> Result<u64, ReadError> {
+        readable(inode, 0, 0)?;
+        let (mut off, end) = (wanted.start, wanted.end.min(inode.meta.size));
+        let mut map = Map::open(self.image, inode)?;
+        let mut left_out = 0_u64;
+        while off < end && !self.is_over() {
+            let stop = end.min(off.saturating_add(STEP_LEN));
+            self.lookups += 1;
+            self.image.each_piece(&mut map, packed, off..stop, &mut |extent, part| {
+                self.lookups += 1;
+                match extent.kind {
+                    ExtentKind::Encoded { .. } => {}
+                    ExtentKind::Raw { device, pa } => {
+                        return self.add_stored(device, pa.saturating_add(part.start - extent.la), part.end - part.start);
+                    }
+                    ExtentKind::Plain { device, pa, plen, inline: None, .. } => {
+                        return self.add_stored(device, pa, plen.into());
+                    }
+                    _ => return Ok(()),
+                }
+                let encoded = EncodedExtent::of(extent)?;
+                let cost = u64::from(encoded.llen) + PINNED_COST;
+                if !self.seen.insert(encoded) || self.is_kept(&encoded) {
+                    return Ok(());
+                }
+                match self.left.checked_sub(cost) {
+                    Some(left) => {
+                        self.left = left;
+                        self.chosen.push((encoded, idx));
+                        if encoded.pcluster.inline.is_none() {
+                            let Pcluster { device, pa, plen, .. } = encoded.pcluster;
+                            // What is wrong with its place is told when it is decoded.
+                            let _ = self.add_stored(device, pa, plen.into());
+                        }
+                    }
+                    None => left_out = left_out.saturating_add(encoded.llen.into()),
+                }
+                Ok(())
+            })?;
+            off = stop;
+        }
+        Ok(left_out)
+    }
+}
+
+impl Chooser<'_> {
+    /// Stage stored bytes, unless their source has them in memory.
+    fn add_stored(&mut self, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
+        let devices = &self.image.core.devices;
+        devices.check_range(PCLUSTER, device, pa, len)?;
+        let is_long = len > FETCH_MAX_LEN as u64;
+        if len > 0 && (is_long || !devices.is_in_memory(device, pa, len as usize)) {
+            self.stored.push((device, pa..pa + len));
+        }
+        Ok(())
+    }
+
+    /// Read the names of a directory, which brings them into the cache.
+    pub(super) fn list(&mut self, dir: &Inode) -> Result<(), ReadError> {
+        for name in self.image.entries(dir) {
+            name?;
+            self.lookups += 1;
+            if self.is_over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The chunks that hold all of `stored`, at most `len_max` bytes. A long run is filled up to whole chunks: what follows it are, in an image
+/// that was laid out by the list, the other parts of the same files, which the kernel reads with what is mapped.
+pub(super) fn chunks(image: &Image, stored: &[StoredRange], len_max: u64) -> StagedChunks {
+    let mut chunks = StagedChunks::default();
+    let mut rest = stored;
+    while !rest.is_empty() {
+        let (mut count, mut len) = (0, 0);
+        while count < rest.len() && len < WINDOW_LEN {
+            len += rest[count].1.end - rest[count].1.start;
+            count += 1;
+        }
+        let (window, behind) = rest.split_at(count);
+        let mut window = window.to_vec();
+        window.sort_unstable_by_key(|(device, range)| (*device, range.start));
+        let mut runs: Vec<StoredRange> = Vec::new();
+        for (device, range) in window {
+            match runs.last_mut() {
+                Some((of, run)) if *of == device && range.start <= run.end.saturating_add(GAP_MAX_LEN) => {
+                    run.end = run.end.max(range.end);
+                }
+                _ => runs.push((device, range)),
+            }
+        }
+        let chunk_len = FETCH_MAX_LEN as u64;
+        for (device, run) in runs {
+            let len = run.end - run.start;
+            let filled = if len > chunk_len { len.next_multiple_of(chunk_len) } else { len };
+            let end = run.start.saturating_add(filled).min(image.core.devices.len(device));
+            chunks.add(device, run.start..end, chunk_len, len_max);
+        }
+        rest = behind;
+    }
+    chunks
+}
+
+/// What the threads do, in this order: chunks are fetched some way ahead of what is decoded.
+pub(super) fn tasks(chunks: &StagedChunks, chosen: Vec<Chosen>) -> Vec<Task> {
+    let mut fetches = chunks.keys().iter().map(|key| Task::Fetch(*key));
+    let mut tasks: Vec<_> = fetches.by_ref().take(CHUNKS_AHEAD).collect();
+    for batch in batches(chosen) {
+        tasks.push(Task::Decode(batch));
+        tasks.extend(fetches.next());
+    }
+    tasks.extend(fetches);
+    tasks
+}
+
+/// Stored bytes between two pclusters, if they are fetched with both.
+fn gap((before, _): &Chosen, (behind, _): &Chosen) -> Option<u64> {
+    let (before, behind) = (&before.pcluster, &behind.pcluster);
+    let gap = behind.pa.checked_sub(before.pa.saturating_add(before.plen.into()))?;
+    (before.device == behind.device && gap <= GAP_MAX_LEN).then_some(gap)
+}
+
+/// Extents in windows of their order, and each window in stored order, cut into what is fetched at once.
+fn batches(chosen: Vec<Chosen>) -> Vec<Vec<Chosen>> {
+    let plen = |(encoded, _): &Chosen| u64::from(encoded.pcluster.plen);
+    let mut batches = Vec::new();
+    let mut rest = &chosen[..];
+    while !rest.is_empty() {
+        let (mut count, mut len) = (0, 0);
+        while count < rest.len() && len < WINDOW_LEN {
+            len += plen(&rest[count]);
+            count += 1;
+        }
+        let (window, behind) = rest.split_at(count);
+        let mut window = window.to_vec();
+        window.sort_unstable_by_key(|(encoded, _)| (encoded.pcluster.device, encoded.pcluster.pa));
+        let (mut batch, mut batch_len) = (Vec::new(), 0);
+        for chosen in window {
+            let gap = batch.last().and_then(|last| gap(last, &chosen)).unwrap_or(0);
+            if !batch.is_empty() && batch_len + gap + plen(&chosen) > FETCH_MAX_LEN as u64 {
+                batches.push(std::mem::take(&mut batch));
+                batch_len = 0;
+            }
+            batch_len += gap + plen(&chosen);
+            batch.push(chosen);
+        }
+        batches.push(batch);
+        rest = behind;
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_format::Algorithm;
+
+    #[test]
+    fn windows_are_read_in_stored_order() {
+        let extent = |pa: u64| {
+            let pcluster = Pcluster { device: 0, inline: None, pa, plen: 512 << 10 };
+            (EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: 1 << 20 }, 0)
+        };
+        // Two windows: 16 pclusters have 8 MiB.
+        let chosen: Vec<_> = (0..20).rev().map(|at| extent(at << 20)).collect();
+        let pas: Vec<Vec<u64>> = batches(chosen)
+            .iter()
+            .map(|batch| batch.iter().map(|(encoded, _)| encoded.pcluster.pa >> 20).collect())
+            .collect();
+        assert_eq!(pas.len(), 10);
+        assert_eq!((&pas[0], &pas[7], &pas[8], &pas[9]), (&vec![4, 5], &vec![18, 19], &vec![0, 1], &vec![2, 3]));
+        assert!(batches(Vec::new()).is_empty());
+    }
+}
