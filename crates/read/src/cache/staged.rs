@@ -17,6 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 /// Fills a buffer from a byte of a device on.
 pub(crate) type FetchFn<'a> = dyn Fn(u16, &mut [u8], u64) -> Result<(), ReadError> + 'a;
 
+/// A page of memory, in bytes, or a part of one.
+const ALIGNMENT: usize = 4096;
+
 /// The place of a chunk: its device, and its first byte there.
 pub(crate) type ChunkKey = (u16, u64);
 
@@ -24,8 +27,6 @@ pub(crate) type ChunkKey = (u16, u64);
 #[derive(Default)]
 pub(crate) struct StagedChunks {
     chunks: BTreeMap<ChunkKey, Chunk>,
-    /// In the order in which they were added.
-    order: Vec<ChunkKey>,
     len: u64,
 }
 
@@ -39,13 +40,13 @@ enum Progress {
     /// Nobody fetches it yet.
     Wanted,
     InFlight,
-    Fetched(Arc<Vec<u8>>),
+    Fetched(Arc<AlignedBytes>),
     GivenUp,
 }
 
 impl StagedChunks {
-    /// Add a run of a device, in chunks of at most `chunk_len` bytes, as far as it is in none yet and all chunks have at most `len_max` bytes.
-    pub(crate) fn add(&mut self, device: u16, run: Range<u64>, chunk_len: u64, len_max: u64) {
+    /// Add a run of a device, in chunks of at most `chunk_len` bytes, as far as it is in none yet.
+    pub(crate) fn add(&mut self, device: u16, run: Range<u64>, chunk_len: u64) {
         let mut start = run.start;
         while start < run.end {
             if let Some(end) = self.end_of_chunk_over(device, start) {
@@ -54,13 +55,9 @@ impl StagedChunks {
             }
             let next = self.chunks.range((device, start)..).next().filter(|((of, _), _)| *of == device);
             let end = next.map_or(run.end, |((_, at), _)| run.end.min(*at)).min(start.saturating_add(chunk_len));
-            if self.len.saturating_add(end - start) > len_max {
-                return;
-            }
             let chunk =
                 Chunk { len: (end - start) as usize, progress: Mutex::new(Progress::Wanted), changed: Condvar::new() };
             self.chunks.insert((device, start), chunk);
-            self.order.push((device, start));
             self.len += end - start;
             start = end;
         }
@@ -71,9 +68,15 @@ impl StagedChunks {
         self.len
     }
 
-    /// The chunks in the order in which they were added.
-    pub(crate) fn keys(&self) -> &[ChunkKey] {
-        &self.order
+    /// The chunks in stored order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ChunkKey> {
+        self.chunks.keys().copied()
+    }
+
+    /// The chunk that has a byte of a device.
+    pub(crate) fn key_over(&self, device: u16, off: u64) -> Option<ChunkKey> {
+        self.end_of_chunk_over(device, off)?;
+        self.chunks.range(..=(device, off)).next_back().map(|(key, _)| *key)
     }
 
     /// Fetch a chunk, unless that was begun before.
@@ -103,7 +106,7 @@ impl StagedChunks {
         while at < end {
             let Some((&key, chunk)) = self.chunks.range(..=(device, at)).next_back() else { return false };
             let Some(bytes) = chunk.bytes(key, fetch) else { return false };
-            let Some(found) = bytes.get((at - key.1) as usize..).filter(|found| !found.is_empty()) else {
+            let Some(found) = bytes.all().get((at - key.1) as usize..).filter(|found| !found.is_empty()) else {
                 return false;
             };
             let (part, rest) = buf.split_at_mut(found.len().min(buf.len()));
@@ -125,7 +128,7 @@ impl Chunk {
     }
 
     /// Its bytes, fetched here if nobody has begun to; `None` if it was given up.
-    fn bytes(&self, key: ChunkKey, fetch: &FetchFn<'_>) -> Option<Arc<Vec<u8>>> {
+    fn bytes(&self, key: ChunkKey, fetch: &FetchFn<'_>) -> Option<Arc<AlignedBytes>> {
         if let Some(claim) = self.claim() {
             claim.fetch(key, fetch);
         }
@@ -140,6 +143,32 @@ impl Chunk {
     }
 }
 
+/// Bytes that begin with a page of memory. Sources that bypass the page cache take requests of so many pages, and bytes that begin
+/// within one have one more: a chunk would take two requests.
+struct AlignedBytes {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// So many zeros.
+    fn new(len: usize) -> Self {
+        let bytes = vec![0; len + ALIGNMENT];
+        // Where the alignment cannot be told, there is none.
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { bytes, start, len }
+    }
+
+    fn all(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
 /// The right and the duty to fetch a chunk. Dropped without success, after a panic too, it gives the chunk up.
 struct ChunkClaim<'a> {
     chunk: &'a Chunk,
@@ -148,8 +177,8 @@ struct ChunkClaim<'a> {
 
 impl ChunkClaim<'_> {
     fn fetch(mut self, (device, start): ChunkKey, fetch: &FetchFn<'_>) {
-        let mut bytes = vec![0; self.chunk.len];
-        if fetch(device, &mut bytes, start).is_ok() {
+        let mut bytes = AlignedBytes::new(self.chunk.len);
+        if fetch(device, bytes.all_mut(), start).is_ok() {
             self.outcome = Progress::Fetched(Arc::new(bytes));
         }
     }
@@ -217,28 +246,40 @@ mod tests {
         (off..).zip(buf).for_each(|(at, out)| *out = byte(device, at));
     }
 
-    fn chunks(runs: &[(u16, Range<u64>)], len_max: u64) -> StagedChunks {
+    fn chunks(runs: &[(u16, Range<u64>)]) -> StagedChunks {
         let mut chunks = StagedChunks::default();
-        runs.iter().for_each(|(device, run)| chunks.add(*device, run.clone(), 100, len_max));
+        runs.iter().for_each(|(device, run)| chunks.add(*device, run.clone(), 100));
         chunks
     }
 
     #[test]
     fn runs_are_cut_and_overlap_nowhere() {
         let runs = [(0, 50..270), (1, 50..60), (0, 0..300), (0, 100..200), (0, 1000..1100)];
-        let all = chunks(&runs, u64::MAX);
-        let lens: Vec<_> = all.keys().iter().map(|key| (*key, all.chunks[key].len)).collect();
+        let all = chunks(&runs);
+        let lens: Vec<_> = all.keys().map(|key| (key, all.chunks[&key].len)).collect();
         let expected =
-            [(0, 50, 100), (0, 150, 100), (0, 250, 20), (1, 50, 10), (0, 0, 50), (0, 270, 30), (0, 1000, 100)];
+            [(0, 0, 50), (0, 50, 100), (0, 150, 100), (0, 250, 20), (0, 270, 30), (0, 1000, 100), (1, 50, 10)];
         assert_eq!(lens, expected.map(|(device, start, len)| ((device, start), len)));
         assert_eq!(all.len(), 410);
-        assert_eq!(chunks(&runs, 205).keys(), [(0, 50), (0, 150)]);
+        let keys =
+            [(0, 49), (0, 149), (0, 300), (0, 1099), (1, 49), (1, 59)].map(|(device, off)| all.key_over(device, off));
+        assert_eq!(keys, [Some((0, 0)), Some((0, 50)), None, Some((0, 1000)), None, Some((1, 50))]);
+    }
+
+    #[test]
+    fn bytes_begin_with_a_page() {
+        for len in [0, 1, 4096, 1 << 20] {
+            let mut bytes = AlignedBytes::new(len);
+            assert_eq!((bytes.all().len(), bytes.all().as_ptr().align_offset(ALIGNMENT)), (len, 0));
+            bytes.all_mut().fill(7);
+            assert!(bytes.all().iter().all(|&byte| byte == 7));
+        }
     }
 
     #[test]
     fn reads_are_served_where_chunks_have_all_of_them() {
         let lists = StagedLists::default();
-        let list = Arc::new(chunks(&[(0, 50..270), (1, 0..10)], u64::MAX));
+        let list = Arc::new(chunks(&[(0, 50..270), (1, 0..10)]));
         lists.add(Arc::clone(&list));
         let fetches = AtomicUsize::new(0);
         let fetch = |device: u16, buf: &mut [u8], off: u64| {
@@ -246,9 +287,14 @@ mod tests {
             fill(device, buf, off);
             Ok(())
         };
-        for (device, range, is_there) in
-            [(0, 60..70, true), (0, 50..270, true), (0, 49..51, false), (0, 269..271, false), (1, 9..10, true), (2, 0..1, false)]
-        {
+        for (device, range, is_there) in [
+            (0, 60..70, true),
+            (0, 50..270, true),
+            (0, 49..51, false),
+            (0, 269..271, false),
+            (1, 9..10, true),
+            (2, 0..1, false),
+        ] {
             let mut buf = vec![0; (range.end - range.start) as usize];
             assert_eq!(lists.read(device, &mut buf, range.start, &fetch), is_there, "{device} {range:?}");
             assert!(!is_there || range.clone().zip(&buf).all(|(at, &found)| found == byte(device, at)), "{range:?}");
@@ -262,7 +308,7 @@ mod tests {
     #[test]
     fn one_fetch_serves_all_and_one_that_fails_is_given_up() {
         for fails in [false, true] {
-            let list = chunks(&[(0, 0..100)], u64::MAX);
+            let list = chunks(&[(0, 0..100)]);
             let fetches = AtomicUsize::new(0);
             let fetch = |device: u16, buf: &mut [u8], off: u64| {
                 fetches.fetch_add(1, Ordering::Relaxed);
@@ -281,8 +327,10 @@ mod tests {
 
     #[test]
     fn a_fetch_that_panics_leaves_nobody_waiting() {
-        let list = chunks(&[(0, 0..100)], u64::MAX);
-        assert!(catch_unwind(AssertUnwindSafe(|| list.fetch((0, 0), &|_, _, _| panic!("a source that panics")))).is_err());
+        let list = chunks(&[(0, 0..100)]);
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| list.fetch((0, 0), &|_, _, _| panic!("a source that panics")))).is_err()
+        );
         assert!(!list.read(0, &mut [0; 40], 7, &|_, _, _| unreachable!()));
     }
 }

@@ -64,12 +64,24 @@ pub(super) struct Chooser<'a> {
     pub(super) chosen: Vec<Chosen>,
     /// Stored bytes of all that is chosen, and of what is stored as it is.
     pub(super) stored: Vec<StoredRange>,
+    /// The same, to find out what was added before: device, first byte, length.
+    staged: HashSet<(u16, u64, u64)>,
 }
 
 impl<'a> Chooser<'a> {
     /// One that chooses `left` bytes at most.
     pub(super) fn new(image: &'a Image, keep: Keep, left: u64, stop: &'a AtomicBool) -> Self {
-        Self { image, keep, stop, left, lookups: 0, seen: HashSet::new(), chosen: Vec::new(), stored: Vec::new() }
+        Self {
+            image,
+            keep,
+            stop,
+            left,
+            lookups: 0,
+            seen: HashSet::new(),
+            chosen: Vec::new(),
+            stored: Vec::new(),
+            staged: HashSet::new(),
+        }
     }
 
     /// Whether an extent is where it is to stay.
@@ -105,7 +117,11 @@ impl<'a> Chooser<'a> {
                 match extent.kind {
                     ExtentKind::Encoded { .. } => {}
                     ExtentKind::Raw { device, pa } => {
-                        return self.add_stored(device, pa.saturating_add(part.start - extent.la), part.end - part.start);
+                        return self.add_stored(
+                            device,
+                            pa.saturating_add(part.start - extent.la),
+                            part.end - part.start,
+                        );
                     }
                     ExtentKind::Plain { device, pa, plen, inline: None, .. } => {
                         return self.add_stored(device, pa, plen.into());
@@ -143,7 +159,8 @@ impl Chooser<'_> {
         let devices = &self.image.core.devices;
         devices.check_range(PCLUSTER, device, pa, len)?;
         let is_long = len > FETCH_MAX_LEN as u64;
-        if len > 0 && (is_long || !devices.is_in_memory(device, pa, len as usize)) {
+        let is_new = self.staged.insert((device, pa, len));
+        if len > 0 && is_new && (is_long || !devices.is_in_memory(device, pa, len as usize)) {
             self.stored.push((device, pa..pa + len));
         }
         Ok(())
@@ -162,44 +179,55 @@ impl Chooser<'_> {
     }
 }
 
-/// The chunks that hold all of `stored`, at most `len_max` bytes. A long run is filled up to whole chunks: what follows it are, in an image
-/// that was laid out by the list, the other parts of the same files, which the kernel reads with what is mapped.
-pub(super) fn chunks(image: &Image, stored: &[StoredRange], len_max: u64) -> StagedChunks {
-    let mut chunks = StagedChunks::default();
-    let mut rest = stored;
-    while !rest.is_empty() {
-        let (mut count, mut len) = (0, 0);
-        while count < rest.len() && len < WINDOW_LEN {
-            len += rest[count].1.end - rest[count].1.start;
-            count += 1;
-        }
-        let (window, behind) = rest.split_at(count);
-        let mut window = window.to_vec();
-        window.sort_unstable_by_key(|(device, range)| (*device, range.start));
-        let mut runs: Vec<StoredRange> = Vec::new();
-        for (device, range) in window {
-            match runs.last_mut() {
-                Some((of, run)) if *of == device && range.start <= run.end.saturating_add(GAP_MAX_LEN) => {
-                    run.end = run.end.max(range.end);
-                }
-                _ => runs.push((device, range)),
-            }
-        }
-        let chunk_len = FETCH_MAX_LEN as u64;
-        for (device, run) in runs {
-            let len = run.end - run.start;
-            let filled = if len > chunk_len { len.next_multiple_of(chunk_len) } else { len };
-            let end = run.start.saturating_add(filled).min(image.core.devices.len(device));
-            chunks.add(device, run.start..end, chunk_len, len_max);
-        }
-        rest = behind;
+/// The chunks that hold all of `stored`, and those of them that the list needs first, in its order. Of a list with more than `len_max` bytes
+/// they hold the front.
+///
+/// A long run is filled up to whole chunks, as a request costs the same then: what follows it are, in an image that was laid out by the list,
+/// the other parts of the same files, which the kernel reads around what is mapped.
+pub(super) fn chunks(image: &Image, stored: &[StoredRange], len_max: u64) -> (StagedChunks, Vec<ChunkKey>) {
+    let (mut chunks, chunk_len) = (StagedChunks::default(), FETCH_MAX_LEN as u64);
+    for (device, run) in runs(stored, len_max) {
+        let len = run.end - run.start;
+        let filled = if len > chunk_len { len.next_multiple_of(chunk_len) } else { len };
+        // What lies between ranges may be more than they are themselves.
+        let end = run.start.saturating_add(filled.min(len_max.saturating_sub(chunks.len())));
+        let end = end.min(image.core.devices.len(device));
+        chunks.add(device, run.start..end, chunk_len);
     }
-    chunks
+    let mut seen = HashSet::new();
+    let starts = stored.iter().filter_map(|(device, range)| chunks.key_over(*device, range.start));
+    let mut order: Vec<_> = starts.filter(|key| seen.insert(*key)).collect();
+    // Those where no range begins.
+    order.extend(chunks.keys().filter(|key| seen.insert(*key)));
+    (chunks, order)
+}
+
+/// The front of `stored`, of `len_max` bytes at most, in stored order: what overlaps, and what lies between ranges that are near each other, is
+/// one run.
+fn runs(stored: &[StoredRange], len_max: u64) -> Vec<StoredRange> {
+    let mut left = len_max;
+    let fits = |(_, range): &&StoredRange| {
+        let rest = left.checked_sub(range.end - range.start);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let mut front: Vec<StoredRange> = stored.iter().take_while(fits).cloned().collect();
+    front.sort_unstable_by_key(|(device, range)| (*device, range.start));
+    let mut runs: Vec<StoredRange> = Vec::new();
+    for (device, range) in front {
+        match runs.last_mut() {
+            Some((of, run)) if *of == device && range.start <= run.end.saturating_add(GAP_MAX_LEN) => {
+                run.end = run.end.max(range.end);
+            }
+            _ => runs.push((device, range)),
+        }
+    }
+    runs
 }
 
 /// What the threads do, in this order: chunks are fetched some way ahead of what is decoded.
-pub(super) fn tasks(chunks: &StagedChunks, chosen: Vec<Chosen>) -> Vec<Task> {
-    let mut fetches = chunks.keys().iter().map(|key| Task::Fetch(*key));
+pub(super) fn tasks(chunks: Vec<ChunkKey>, chosen: Vec<Chosen>) -> Vec<Task> {
+    let mut fetches = chunks.into_iter().map(Task::Fetch);
     let mut tasks: Vec<_> = fetches.by_ref().take(CHUNKS_AHEAD).collect();
     for batch in batches(chosen) {
         tasks.push(Task::Decode(batch));
@@ -250,6 +278,38 @@ fn batches(chosen: Vec<Chosen>) -> Vec<Vec<Chosen>> {
 mod tests {
     use super::*;
     use kiln_format::Algorithm;
+
+    #[test]
+    fn what_lies_together_is_one_run_and_the_front_of_the_list_comes_first() {
+        let near = 1000 + GAP_MAX_LEN;
+        let stored = [
+            (0, 500..1000),
+            (1, 0..500),
+            (0, near..near + 500),
+            (0, 700..1000),
+            (0, near + GAP_MAX_LEN + 501..near + GAP_MAX_LEN + 601),
+        ];
+        let all = [(0, 500..near + 500), stored[4].clone(), (1, 0..500)];
+        assert_eq!(runs(&stored, u64::MAX), all);
+        assert_eq!(runs(&stored, 1000), [(0, 500..1000), (1, 0..500)]);
+        assert_eq!(runs(&stored, 999), [(0, 500..1000)]);
+        assert!(runs(&stored, 0).is_empty());
+    }
+
+    #[test]
+    fn chunks_are_fetched_ahead_of_what_is_decoded() {
+        let pcluster = |pa| Pcluster { device: 0, inline: None, pa, plen: 1 << 20 };
+        let extent = |pa| {
+            (EncodedExtent { pcluster: pcluster(pa), algorithm: Algorithm::Zstd, partial: false, llen: 1 << 20 }, 0)
+        };
+        let order = |chunks: u64, extents: u64| -> String {
+            let keys = (0..chunks).map(|at| (0, at << 20)).collect();
+            let name = |task| if matches!(task, Task::Fetch(_)) { 'f' } else { 'd' };
+            tasks(keys, (0..extents).map(|at| extent(at << 20)).collect()).into_iter().map(name).collect()
+        };
+        assert_eq!((order(2, 1), order(0, 2)), ("ffd".into(), "dd".into()));
+        assert_eq!(order(20, 3), format!("{}dfdfdff", "f".repeat(16)));
+    }
 
     #[test]
     fn windows_are_read_in_stored_order() {

@@ -104,13 +104,14 @@ impl Image {
         let mut pinned = Pinned::default();
         let chooser = self.look_up_listed(list, chooser, &mut pinned);
         let state = self.core.state();
-        let chunks = Arc::new(chunks(self, &chooser.stored, state.staged_max().saturating_sub(state.staged().len())));
+        let (chunks, order) = chunks(self, &chooser.stored, state.staged_max().saturating_sub(state.staged().len()));
+        let chunks = Arc::new(chunks);
         state.add_staged(Arc::clone(&chunks));
         let mut ahead = Ahead { loaded: pinned, image: self.clone(), chunks };
         drop(warming);
         let (done, failed) = (Mutex::new((0, 0)), Mutex::new(Vec::new()));
         let chunks = &ahead.chunks;
-        unordered::run(threads, tasks(chunks, chooser.chosen), || {
+        unordered::run(threads, tasks(order, chooser.chosen), || {
             let (done, failed) = (&done, &failed);
             move |task: Task| {
                 if stop.load(Ordering::Relaxed) {

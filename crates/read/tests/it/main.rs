@@ -10,6 +10,7 @@ mod generations;
 mod golden;
 mod handmade;
 mod hostile;
+mod load_ahead;
 mod map;
 mod pin;
 mod robust;

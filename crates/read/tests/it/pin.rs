@@ -98,7 +98,8 @@ fn what_is_loaded_ahead_is_found_in_the_cache() {
     let image = Image::open_path(&named("zstd").path(), &[], &ImageOptions::default()).unwrap();
     let text = image.resolve(b"big/text", FollowLast::Follow).unwrap();
     let whole = list(&[(0, text.size(), "big/text"), (0, 1, "gone")]);
-    let loaded = image.load_ahead(&whole, Threads::at_least_one(2), &AtomicBool::new(false));
+    let ahead = image.load_ahead(&whole, Threads::at_least_one(2), &AtomicBool::new(false));
+    let loaded = &ahead.loaded;
     assert!(loaded.extents > 0 && loaded.bytes >= text.size() * 9 / 10 && loaded.failed.len() == 1, "{loaded:?}");
     assert_eq!(image.stats().pinned_bytes, 0);
     let before = (cost(&image), image.stats().fetches);
@@ -107,7 +108,7 @@ fn what_is_loaded_ahead_is_found_in_the_cache() {
         image.read_at(&text, part, off).unwrap();
     });
     assert_eq!((cost(&image), image.stats().fetches), before);
-    assert_eq!(image.load_ahead(&whole, Threads::ONE, &AtomicBool::new(false)).extents, 0);
+    assert_eq!(image.load_ahead(&whole, Threads::ONE, &AtomicBool::new(false)).loaded.extents, 0);
     // From there, it is pinned without being decoded again.
     let pinned = pin(&image, &whole, u64::MAX);
     assert_eq!((pinned.extents, pinned.bytes, cost(&image)), (loaded.extents, loaded.bytes, before.0));
