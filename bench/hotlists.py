@@ -207,15 +207,15 @@ def pin_case(scene: Scene, runs: int, results: List[Dict[str, Any]]) -> None:
         image.read_bytes()
         taken: Dict[str, List[float]] = {"unpinned": [], "--pin": []}
         pinned = 0
-        for _ in range(runs):
-            with serving(scene, image):
-                replay(scene, [])  # the interpreter that replays is in memory
-                taken["unpinned"].extend(replay(scene, [scene.start_list]))
-            with serving(scene, image, preload("--pin", PIN)(scene)):
-                settle(scene)
-                forget(scene)
-                pinned = stats(scene)["pinned_bytes"]
-                taken["--pin"].extend(replay(scene, [scene.start_list]))
+        for run in range(runs):
+            for who in lib.rotated(list(taken), run):
+                with serving(scene, image, preload("--pin", PIN)(scene) if who == "--pin" else ()):
+                    replay(scene, [])  # the interpreter that replays is in memory
+                    if who == "--pin":
+                        settle(scene)
+                        forget(scene)
+                        pinned = stats(scene)["pinned_bytes"]
+                    taken[who].extend(replay(scene, [scene.start_list]))
         image.unlink()
         base = lib.median(taken["unpinned"])
         for who, seconds in taken.items():

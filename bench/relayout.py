@@ -160,6 +160,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tree", type=Path, help="a tree")
     parser.add_argument("--list", type=Path, help="a hot list of the tree; the default is a seeded stand-in for one")
+    parser.add_argument("--rounds", type=lib.positive, default=1, help="rounds of replays, each in another order; medians are told")
     parser.add_argument("--delay", type=int, action="append", help="microseconds a read, several times; default 1000 and 10000")
     parser.add_argument("--options", default="", help="of kiln pack, for all images")
     parser.add_argument("--tmp", type=Path, help="directory for images, not on a tmpfs")
@@ -180,16 +181,21 @@ def main() -> int:
         lib.warm(tree)
         made, images = make_all(kiln, tree, hot, folder, arguments.options.split())
         (place := folder / "mount").mkdir()
+        contestants = [(name, server) for name in ("packed", "ordered pack", "relayout") for server in listed]
         for delay in arguments.delay or [1000, 10000]:
-            for name in ("packed", "ordered pack", "relayout"):
-                for server in listed:
+            taken: Dict[Tuple[str, str], List[Tuple[float, int, int]]] = {(name, server.name): [] for name, server in contestants}
+            for number in range(arguments.rounds):
+                for name, server in lib.rotated(contestants, number):
                     try:
                         with slow(program, images[name], folder / "slow", delay) as source:
-                            wall_s, requests, fetched = replay(server, source, place, ranges)
-                        replayed.append(Replayed(name, server.name, delay, requests, fetched, wall_s))
+                            taken[name, server.name].append(replay(server, source, place, ranges))
                     except (OSError, RuntimeError) as error:
                         problems.append(f"{name}, {server.name}: {error}")
                         lib.say(problems[-1])
+            for (name, who), runs in taken.items():
+                if runs:
+                    wall_s, requests, fetched = (lib.median(run[at] for run in runs) for at in range(3))
+                    replayed.append(Replayed(name, who, delay, int(requests), int(fetched), wall_s))
     wanted = sum(length for _, length, _ in ranges)
     lib.say(f"{len(ranges)} ranges of {len({name for _, _, name in ranges})} files, {lib.mb(wanted)} MB")
     pack = made[0]

@@ -10,10 +10,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 /// Threads that fetch and decode: more than processors, as each may wait for its source.
 const THREADS: usize = 8;
+
+/// How long the stored bytes of a list stay in memory behind the end of its preload: a program that starts also needs other parts of their
+/// extents, which the page cache does not have, and the cache has lost with what was consumed.
+const AFTERWARDS: Duration = Duration::from_secs(10);
 
 /// The target of lines of the log that are no errors: what a hot list has that is not in the image, for example.
 pub const NOTES: &str = "kiln_mount::notes";
@@ -32,20 +37,23 @@ pub struct Hot {
 /// The thread, which ends some time after this is dropped.
 pub(super) struct HotThread {
     stop: Arc<AtomicBool>,
+    thread: Thread,
 }
 
 impl HotThread {
     /// Begin with `hot`, an image that is mounted at `dir`, unless `stop` is set.
     pub(super) fn start(hot: Hot, image: Image, dir: PathBuf, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let until = Arc::clone(&stop);
-        thread::Builder::new().name("kiln-hot".into()).spawn(move || warm_up(&hot, &image, &dir, &until))?;
-        Ok(Self { stop })
+        let thread = thread::Builder::new().name("kiln-hot".into());
+        let thread = thread.spawn(move || warm_up(&hot, &image, &dir, &until))?.thread().clone();
+        Ok(Self { stop, thread })
     }
 }
 
 impl Drop for HotThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.thread.unpark();
     }
 }
 
@@ -54,7 +62,7 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
     if hot.pin_bytes == 0 && hot.preload_bytes == 0 {
         return;
     }
-    // Until the end, stored bytes of the list are in memory, and metadata is fetched in long runs.
+    // Until this is dropped, stored bytes of the list are in memory, and metadata is fetched in long runs.
     let ahead = match hot.pin_bytes {
         0 => image.load_ahead(&hot.list, threads, stop),
         pin_bytes => image.pin_ahead(&hot.list, pin_bytes, threads, stop),
@@ -82,4 +90,12 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
             Err(error) => log::warn!(target: NOTES, "{}: not preloaded: {error}", dir.display()),
         }
     }
+    let end = Instant::now() + AFTERWARDS;
+    while !stop.load(Ordering::Relaxed) {
+        match end.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => thread::park_timeout(left),
+            _ => break,
+        }
+    }
+    drop(ahead);
 }
