@@ -221,6 +221,12 @@ impl StagedLists {
         self.count.store(lists.len(), Ordering::Relaxed);
     }
 
+    /// Whether a chunk has this byte of a device.
+    pub(crate) fn has(&self, device: u16, off: u64) -> bool {
+        let lists = || self.lists.read().unwrap_or_else(PoisonError::into_inner);
+        !self.is_empty() && lists().iter().any(|list| list.key_over(device, off).is_some())
+    }
+
     /// Fill `buf` from byte `off` of a device on, if chunks of one list have all of it, and could be fetched.
     pub(crate) fn read(&self, device: u16, buf: &mut [u8], off: u64, fetch: &FetchFn<'_>) -> bool {
         if self.is_empty() || buf.is_empty() {
@@ -301,6 +307,7 @@ mod tests {
         }
         assert_eq!(fetches.load(Ordering::Relaxed), 4, "each chunk once");
         assert!(!lists.read(0, &mut [0], u64::MAX, &fetch));
+        assert_eq!([49, 50, 269, 270].map(|off| lists.has(0, off)), [false, true, true, false]);
         lists.remove(&list);
         assert!(lists.is_empty() && !lists.read(0, &mut [0], 60, &fetch));
     }

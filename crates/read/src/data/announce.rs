@@ -76,7 +76,7 @@ impl Image {
         ranges.sort_unstable();
         let (mut announced, mut run) = (0, None::<(u16, u64, u64)>);
         let mut announce = |(device, start, end): (u16, u64, u64)| {
-            self.core.devices.will_need(device, start, end - start);
+            self.will_need(device, start, end - start);
             announced += end - start;
         };
         for (device, start, end) in ranges {
@@ -137,11 +137,9 @@ impl Image {
             let extent = map.extent_at(off)?;
             let end = (off + len).min(extent.end()) - extent.la;
             match extent.kind {
-                ExtentKind::Raw { device, pa } => {
-                    core.devices.will_need(device, pa.saturating_add(off - extent.la), len)
-                }
+                ExtentKind::Raw { device, pa } => self.will_need(device, pa.saturating_add(off - extent.la), len),
                 ExtentKind::Encoded { device, pa, inline: None, .. } => {
-                    core.devices.will_need(device, pa, EncodedExtent::of(&extent)?.fetched_for(end as usize));
+                    self.will_need(device, pa, EncodedExtent::of(&extent)?.fetched_for(end as usize));
                 }
                 _ => {}
             }
@@ -156,8 +154,7 @@ impl Image {
         if policy.prefetch == SourcePrefetch::Off || policy.readahead == Readahead::System {
             return Ok(());
         }
-        let announce =
-            |(device, run): (u16, Range<u64>)| self.core.devices.will_need(device, run.start, run.end - run.start);
+        let announce = |(device, run): (u16, Range<u64>)| self.will_need(device, run.start, run.end - run.start);
         let (mut off, mut run, mut len) = (range.start, None::<(u16, Range<u64>)>, 0);
         while off < range.end && len < REST_LEN {
             let extent = map.extent_at(off)?;

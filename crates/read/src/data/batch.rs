@@ -89,7 +89,7 @@ impl Image {
     fn announce_run(&self, run: Option<(u16, Range<u64>)>, left: u64) -> u64 {
         let Some((device, bytes)) = run.filter(|_| left > 0) else { return left };
         let len = (bytes.end - bytes.start).min(left);
-        self.core.devices.will_need(device, bytes.start, len);
+        self.will_need(device, bytes.start, len);
         left - len
     }
 }

@@ -76,6 +76,14 @@ impl Image {
         !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.core.devices.read(device, buf, pa))
     }
 
+    /// Tell a device that these bytes will be read soon, unless they are those of a list that is [loaded](Image::load_ahead) at the moment: the
+    /// device would fetch them once more.
+    pub(super) fn will_need(&self, device: u16, pa: u64, len: u64) {
+        if !self.core.state().staged().has(device, pa) {
+            self.core.devices.will_need(device, pa, len);
+        }
+    }
+
     /// Most bytes of pclusters that one read fetches at once, unless one pcluster alone is longer.
     pub(super) fn fetch_max_len(&self) -> usize {
         match self.core.policy.readahead {
@@ -90,7 +98,7 @@ impl Image {
             return;
         }
         if let Some(soon) = self.core.state().readahead.step(device, pa, len) {
-            self.core.devices.will_need(device, soon.start, soon.end - soon.start);
+            self.will_need(device, soon.start, soon.end - soon.start);
         }
     }
 }

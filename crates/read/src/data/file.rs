@@ -108,7 +108,7 @@ impl Image {
                 _ => None,
             };
             if let Some((device, pa, len)) = stored {
-                self.core.devices.will_need(device, pa, len);
+                self.will_need(device, pa, len);
                 announced += len;
             }
             off = stop;
