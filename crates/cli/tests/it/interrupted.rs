@@ -30,7 +30,7 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
 }
 
 /// The command, which heeds signals: whoever runs the tests may ignore them, as jobs in the background do, and kiln would, too.
-fn signalled(args: &[&str]) -> Command {
+pub fn signalled(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_kiln")]).args(args).stderr(Stdio::piped());
     command

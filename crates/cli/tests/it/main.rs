@@ -28,6 +28,7 @@ mod read;
 mod record;
 mod reference;
 mod relayout;
+mod repeats;
 mod select;
 mod server;
 mod shuffle;

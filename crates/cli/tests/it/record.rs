@@ -1,6 +1,7 @@
 //! `kiln record`, and what is made of its lists.
 
-use crate::common::{Scratch, fails, json, kiln, run, skip, stderr, stdout, text};
+use crate::common::{Scratch, fails, json, run, skip, stderr, stdout, text};
+use crate::interrupted::signalled;
 use crate::mount::{Place, as_nobody, foreground, has_fuse};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, Signal, kill_process};
@@ -170,8 +171,8 @@ fn it_ends_as_the_command_does() {
     // A signal to us is one to the command, and the list is there. In a group of its own it is not in a terminal's foreground.
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let line = "trap 'cat $1/b >/dev/null; exit 5' INT TERM HUP; cat $1/a >/dev/null; echo ready; while :; do sleep 0.01; done";
-        let mut command = kiln();
-        command.args(["record", "--force", "-o", &scene.list, &scene.dir, "--", "sh", "-c", line, "sh", &scene.dir]);
+        let record = ["record", "--force", "-o", &scene.list, &scene.dir, "--", "sh", "-c", line, "sh", &scene.dir];
+        let mut command = signalled(&record);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
