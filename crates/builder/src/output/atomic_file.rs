@@ -335,7 +335,7 @@ fn open_kept(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
             Err(Errno::WOULDBLOCK) => {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is making it"));
             }
-            // File systems without locks are used by one process at a time, it is hoped.
+            // On a file system without locks nothing tells whether another process is making it.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -180,18 +180,20 @@ mod tests {
     #[test]
     fn differences_are_known_to_the_byte_and_those_near_one_another_are_one() {
         let one = vec![0_u8; 40_000];
-        for (changed, expected) in [
-            (vec![], vec![]),
-            (vec![0], vec![0..1]),
-            (vec![39_999], vec![39_999..40_000]),
-            (vec![4095, 4096], vec![4095..4097]),
-            (vec![10, 4100, 8000], vec![10..8001]),
-            (vec![10, 20_000, 20_005, 30_000], vec![10..11, 20_000..20_006, 30_000..30_001]),
-        ] {
+        let cases: [(&[usize], &[[u64; 2]]); 6] = [
+            (&[], &[]),
+            (&[0], &[[0, 1]]),
+            (&[39_999], &[[39_999, 40_000]]),
+            (&[4095, 4096], &[[4095, 4097]]),
+            (&[10, 4100, 8000], &[[10, 8001]]),
+            (&[10, 20_000, 20_005, 30_000], &[[10, 11], [20_000, 20_006], [30_000, 30_001]]),
+        ];
+        for (changed, expected) in cases {
             let mut two = one.clone();
-            changed.iter().for_each(|&at: &usize| two[at] = 1);
+            changed.iter().for_each(|&at| two[at] = 1);
             let mut found = Vec::new();
             differing(&one, &two).for_each(|range| push(&mut found, range));
+            let found: Vec<_> = found.into_iter().map(|range| [range.start, range.end]).collect();
             assert_eq!(found, expected, "{changed:?}");
         }
     }
