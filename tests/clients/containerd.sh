@@ -90,6 +90,10 @@ address = "$case_dir/socket.ttrpc"
 path = "$case_dir/opt"
 [plugins."io.containerd.service.v1.diff-service"]
 default = ["erofs", "walking"]
+# Snapshots that no container has yet are not to be collected while they are looked at.
+[plugins."io.containerd.gc.v1.scheduler"]
+startup_delay = "1h"
+schedule_delay = "1h"
 [plugins."io.containerd.transfer.v1.local"]
 unpack_config = [{platform = "linux", snapshotter = "erofs", differ = "erofs"}]
 [plugins."io.containerd.differ.v1.erofs"]
