@@ -178,7 +178,10 @@ impl<'a> Rules<'a> {
                 let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());
                 let ends_inline = extents.inline.is_none_or(|inline| self.has_room(inline.plen, file));
                 let ends = extents.fragment.map(|(la, _)| la).or(extents.inline.map(|inline| inline.la));
-                ends_packed && ends_inline && self.allow_extents(extents, ends)
+                let covered = extents.list.last().map_or(0, KeptExtent::end);
+                // An index has no holes, but one that is damaged may end too early.
+                let is_whole = self.options.encoded_extents || covered >= ends.unwrap_or(file.len);
+                ends_packed && ends_inline && is_whole && self.allow_extents(extents, ends)
             }
             Kept::Fragment { .. } => self.packs(),
         }
