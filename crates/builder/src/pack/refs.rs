@@ -32,8 +32,8 @@ impl Packing<'_, '_> {
                 return Err(wrong());
             }
             let lengths = units.iter().map(|unit| self.unit(unit));
-            let range = one.target.off..one.target.off + one.len;
-            let base = la - range.start;
+            // Where it lies in the inode: behind what the packed inode of a base has, lclusters begin elsewhere than in the stream.
+            let range = la..la + one.len;
             let resolved = split_points::resolve_ref(range, parts.ends_stream(one), lengths, parts.rules);
             let resolved = resolved.ok_or_else(wrong)?;
             let mut la = la;
@@ -54,7 +54,7 @@ impl Packing<'_, '_> {
             }
             late.extend(resolved.late.map(|range| PackJob {
                 stream: target,
-                range: base + range.start..base + range.end,
+                range,
                 task: Task::Segment,
                 ends_stream: parts.ends_stream(one),
             }));
