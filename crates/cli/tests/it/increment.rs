@@ -3,6 +3,7 @@
 use crate::common::readers::has_tree;
 use crate::common::trees::{OLD, edit, make, set_time, write};
 use crate::common::{Scratch, fails, golden, json, number, run, stderr, stdout, text};
+use kiln_tests::rng::Rng;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -177,6 +178,34 @@ fn a_file_is_compared_with_the_file_whose_parts_it_takes_over() {
     stdout(&["pack", "--quiet", "-z", "zstd", "-C", "65536", "--base", &old, &src, &new]);
     stdout(&["diff", &new, &src]);
     assert!(stdout(&["cat", &new, "/name-0"]) == changed(&[600_000]));
+}
+
+/// What is new lies behind the packed inode of the base, which may end anywhere in a block.
+#[test]
+fn new_packed_files_share_text_behind_those_of_the_base() {
+    let mut kept = 0;
+    for seed in 0..12 {
+        let scratch = Scratch::new();
+        let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
+        let path = Path::new(&src);
+        fs::create_dir(path).unwrap();
+        write(path.join("kept"), text(seed, 160_000 + 700 * seed as usize), OLD);
+        write(path.join("late"), b"late", OLD + 9000);
+        set_time(path, OLD + 9900);
+        let options = ["--fragments", "all", "-z", "zstd", "-C", "4096"];
+        stdout(&[&["pack", "--quiet", &src, &old], &options[..]].concat());
+        let mut shared = vec![0; 40_000];
+        Rng::new(seed).fill(&mut shared);
+        for at in 0..8 {
+            let around = [50_000 + 700 * at, 50_000 + 300 * at].map(|len| text(seed * 100 + at as u64, len));
+            let bytes = [&around[0], &shared[..20_000 + 1777 * at], &around[1]].concat();
+            write(path.join(format!("new-{at}")), bytes, OLD + 9901);
+        }
+        let command = [&["pack", "--quiet", "--json", "--base", &old, &src, &new], &options[..]].concat();
+        kept += number(&json(&stdout(&command)), "kept_files");
+        has_tree(&new, &src);
+    }
+    assert!(kept > 0);
 }
 
 #[test]
