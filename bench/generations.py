@@ -142,7 +142,7 @@ def bars(kiln: packers.Packer, tree: Path, folder: Path, arguments: argparse.Nam
     rounds, share = arguments.rounds, arguments.share
     old, new, fresh = (folder / f"{name}.erofs" for name in ("old", "new", "fresh"))
     pack = [str(kiln.path), "pack", "-q", "--force", *arguments.options]
-    make_old = [*pack, str(tree), str(old)] if arguments.mkfs is None else [*mkfs_command(arguments.mkfs), str(old), str(tree)]
+    make_old = [*pack, str(tree), str(old)] if arguments.mkfs is None else [*packers.mkfs_command(arguments.mkfs), str(old), str(tree)]
     subprocess.run(make_old, check=True, stdout=subprocess.DEVNULL)
     copy = ["sh", "-c", f"find '{tree}' -ls && cp '{old}' '{new}' && sync '{new}'"]
     increment = [*pack, "--base", str(old), str(tree), str(new)]
@@ -167,14 +167,6 @@ def bars(kiln: packers.Packer, tree: Path, folder: Path, arguments: argparse.Nam
                  f"wall {ours['wall_s']:.2f} of {theirs['wall_s']:.2f} s, {shares['wall_s']:.3f} (bar {WALL_BAR}); "
                  f"size {shares['image_bytes']:.4f} (bar {SIZE_BAR})")
     return lines
-
-
-def mkfs_command(options: str) -> List[str]:
-    """mkfs.erofs with these options."""
-    mkfs = packers.find_packers(("mkfs.erofs",)).get("mkfs.erofs")
-    if mkfs is None:
-        raise SystemExit("mkfs.erofs is needed")
-    return [str(mkfs.path), "--quiet", *options.split()]
 
 
 def row(repository: Repository) -> List[str]:

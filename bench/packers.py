@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
+import lib
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -61,6 +63,15 @@ def find_packers(names: Sequence[str] = BUILDERS) -> Dict[str, Packer]:
     places.update({name: (peer_path(PEERS[name][0], name), PEERS[name][1]) for name in names if name in PEERS})
     found = {name: open_packer(name, path, flag) for name, (path, flag) in places.items()}
     return {name: packer for name, packer in found.items() if packer is not None}
+
+
+def mkfs_command(options: str) -> List[str]:
+    """mkfs.erofs with these options, in front of an image and a tree."""
+    mkfs = find_packers(("mkfs.erofs",)).get("mkfs.erofs")
+    if mkfs is None:
+        lib.say("nothing to do: mkfs.erofs is needed: set PEERS")
+        raise SystemExit(2)
+    return [str(mkfs.path), "--quiet", *options.split()]
 
 
 def missing_packers(found: Dict[str, Packer], names: Sequence[str] = BUILDERS) -> List[str]:

@@ -175,13 +175,7 @@ def main() -> int:
     if not kiln:
         lib.say("nothing to do: kiln is needed")
         return 2
-    mkfs = None
-    if arguments.mkfs is not None:
-        peer = packers.find_packers(("mkfs.erofs",)).get("mkfs.erofs")
-        if not peer:
-            lib.say("nothing to do: mkfs.erofs is needed")
-            return 2
-        mkfs = [str(peer.path), "--quiet", *arguments.mkfs.split()]
+    mkfs = None if arguments.mkfs is None else packers.mkfs_command(arguments.mkfs)
     found: List[Update] = []
     for preset in arguments.preset or ["balanced"]:
         with lib.scratch(arguments.tmp) as folder:

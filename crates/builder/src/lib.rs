@@ -50,7 +50,7 @@ pub use output::memory::MemoryOutput;
 pub use output::place::Place;
 pub use output::spool::{CopyError, Spool};
 pub use output::unfinished::remove_unfinished;
-pub use output::{Behind, Blob, Out, Output};
+pub use output::{Behind, Blob, Out, Output, read_exact_at, write_all_at};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use summary::{CompressionUse, Summary};
 pub use tree::Tree;

@@ -7,6 +7,7 @@
 pub(crate) mod atomic_file;
 pub(crate) mod commit;
 pub(crate) mod error;
+mod kept_file;
 pub(crate) mod memory;
 pub(crate) mod place;
 pub(crate) mod spool;
@@ -77,7 +78,7 @@ impl Output for File {
 ///
 /// # Errors
 /// Those of the output, and one that takes nothing more.
-pub(crate) fn write_all_at(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+pub fn write_all_at(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write_at(bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -93,7 +94,7 @@ pub(crate) fn write_all_at(output: &dyn Output, mut bytes: &[u8], mut offset: u6
 ///
 /// # Errors
 /// Those of the output, and its end.
-pub(crate) fn read_exact_at(output: &dyn Output, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+pub fn read_exact_at(output: &dyn Output, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {
         match output.read_at(buf, offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

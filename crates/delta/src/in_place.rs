@@ -8,7 +8,7 @@
 //!
 //! A journal with a head is replayed from its beginning however often the second step was cut short; one without a head is begun anew.
 
-use kiln_builder::{Control, Output, Progress};
+use kiln_builder::{Control, Output, Progress, read_exact_at, write_all_at};
 use kiln_read::{RangeMut, ReadAt};
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn replay<D: Output>(head: &Head, journal: &dyn Output, target: &Target<D>) -> R
         if off.checked_add(bytes.len() as u64).is_none_or(|end| end > head.new_len) {
             return Err(DeltaError::Journal { what: format!("writes behind the new image, at {off}") });
         }
-        write_all(&*target.device, bytes, off).map_err(DeltaError::write("write the new image"))
+        write_all_at(&*target.device, bytes, off).map_err(DeltaError::write("write the new image"))
     })?;
     let failed = DeltaError::write("sync the new image");
     if target.resize == Resize::ToImage {
@@ -237,7 +237,7 @@ impl Records<'_> {
         record.extend((self.pending.len() as u64).to_le_bytes());
         record.append(&mut self.pending);
         self.hasher.update(&record);
-        write_all(self.journal, &record, self.at).map_err(write_failed)?;
+        write_all_at(self.journal, &record, self.at).map_err(write_failed)?;
         self.at += record.len() as u64;
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Head {
         bytes.extend(self.records_len.to_le_bytes());
         bytes.extend(self.records_digest);
         bytes.extend(&blake3::hash(&bytes).as_bytes()[..8]);
-        write_all(journal, &bytes, 0).and_then(|()| journal.sync()).map_err(write_failed)
+        write_all_at(journal, &bytes, 0).and_then(|()| journal.sync()).map_err(write_failed)
     }
 
     /// Refuse records that are not those of the head.
@@ -333,29 +333,12 @@ fn read_failed(source: io::Error) -> DeltaError {
     DeltaError::Write { action: "read the journal", source }
 }
 
-pub(crate) fn write_all(output: &dyn Output, mut bytes: &[u8], mut off: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match output.write_at(bytes, off) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(len) => (bytes, off) = (&bytes[len..], off + len as u64),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Fill `buf` from `off` on. Whether there were so many bytes.
-pub(crate) fn read_all(output: &dyn Output, mut buf: &mut [u8], mut off: u64) -> io::Result<bool> {
-    while !buf.is_empty() {
-        match output.read_at(buf, off) {
-            Ok(0) => return Ok(false),
-            Ok(len) => (buf, off) = (&mut buf[len..], off + len as u64),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+pub(crate) fn read_all(output: &dyn Output, buf: &mut [u8], off: u64) -> io::Result<bool> {
+    match read_exact_at(output, buf, off) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| true),
     }
-    Ok(true)
 }
 
 /// The target as a source.
@@ -370,10 +353,7 @@ impl<D: Output + Send + Sync> ReadAt for DeviceSource<D> {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-        match read_all(&*self.device, buf, off)? {
-            true => Ok(()),
-            false => Err(ErrorKind::UnexpectedEof.into()),
-        }
+        read_exact_at(&*self.device, buf, off)
     }
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {

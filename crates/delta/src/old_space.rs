@@ -9,6 +9,7 @@ use crate::format::header::TextFile;
 
 /// The longest extent that is kept decoded, in bytes: the longest that kernels decode.
 const KEPT_MAX_LEN: u64 = 12 << 20;
+
 /// The old space of a patch.
 pub(crate) struct OldSpace {
     source: Arc<dyn ReadAt>,

@@ -15,7 +15,7 @@
 //! There is room for two notes, in sectors of 512 bytes, from the first multiple of 4096 behind the new image on: they are written in turns, so that
 //! one that is torn leaves the other.
 
-use kiln_builder::{Control, Output, Progress};
+use kiln_builder::{Control, Output, Progress, write_all_at};
 use kiln_read::ReadAt;
 use std::io::Read;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use crate::apply::{Applied, Front, Patch};
 use crate::error::DeltaError;
 use crate::format::header::Header;
-use crate::in_place::{read_all, write_all};
+use crate::in_place::read_all;
 use crate::stop::check_stop;
 
 /// What a note begins with.
@@ -72,13 +72,13 @@ pub fn apply<R: Read + Send>(
     }
     let (there, mut noted) = (front.len, front.len);
     let mut sink = |off: u64, bytes: &[u8], hasher: &blake3::Hasher| {
-        write_all(partial, bytes, off).map_err(write_failed)?;
+        write_all_at(partial, bytes, off).map_err(write_failed)?;
         let len = off + bytes.len() as u64;
         (control.progress)(Progress { done_bytes: len, total_bytes: image.len });
         if len - noted >= step_len && len < image.len {
             partial.sync().map_err(write_failed)?;
             let note = image.note(len, hasher.finalize().as_bytes());
-            write_all(partial, &note, image.slot_off(slot)).map_err(write_failed)?;
+            write_all_at(partial, &note, image.slot_off(slot)).map_err(write_failed)?;
             (noted, slot) = (len, (slot + 1) % SLOTS);
         }
         Ok(())

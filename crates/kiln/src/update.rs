@@ -13,7 +13,7 @@ pub use error::UpdateError;
 pub use file::{TargetExtent, UpdateTarget, UpdatedFile};
 
 use kiln_builder::tree::Tree;
-use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary};
+use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary, write_all_at};
 use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MAX_LEN, NUMBER_MAX, RECORD_LEN};
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
 use kiln_read::{Generation, Image, ImageOptions, ReadAt, Superblock, generations};
@@ -167,7 +167,7 @@ impl<'a> Update<'a> {
             let record_end = self.end() + RECORD_LEN as u64;
             let end = (record_end + END_LEN as u64).next_multiple_of(block_len).max(start);
             let bytes = GenerationEnd { number: new, position: self.end(), end }.encode();
-            file::write_all(self.target.output, &bytes, end - END_LEN as u64)
+            write_all_at(self.target.output, &bytes, end - END_LEN as u64)
                 .and_then(|()| self.target.output.set_len(end))
                 .map_err(|source| failed(io_error("write the image")(source)))?;
             // All else is as it was.
@@ -216,9 +216,7 @@ impl<'a> Update<'a> {
         let start = position + bytes.len() as u64;
         let append = || -> Result<_, Error> {
             // What is behind the image begins with this from now on: remains are known as such.
-            file::write_all(output, &bytes, position)
-                .and_then(|()| output.sync())
-                .map_err(failed("write the image"))?;
+            write_all_at(output, &bytes, position).and_then(|()| output.sync()).map_err(failed("write the image"))?;
             let (done, head, end) = write(start, number)?;
             output.sync().map_err(failed("sync the image"))?;
             Ok((done, head.sector(&last.head, &self.target.source).map_err(failed("read the image"))?, end))
@@ -233,7 +231,7 @@ impl<'a> Update<'a> {
                 return Err(error);
             }
         };
-        let written = file::write_all(output, &sector, SUPERBLOCK_OFF).and_then(|()| output.sync());
+        let written = write_all_at(output, &sector, SUPERBLOCK_OFF).and_then(|()| output.sync());
         written.map_err(failed("write the superblock"))?;
         Ok((done, Added { number, appended_bytes: end - position }))
     }

@@ -4,7 +4,7 @@
 //! complete. File systems without nameless files get a hidden temporary one, removed on every way out but SIGKILL. A file that a later run
 //! shall go on with has a hidden name that the run finds again.
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::output::Output;
 use crate::output::commit::{Durability, Unpublished, commit};
 use crate::output::error::OutputError;
-use crate::output::unfinished;
+use crate::output::{kept_file, unfinished};
 
 /// What happens to a file that has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,21 +50,14 @@ impl AtomicFile {
     /// A path that names no file; with [`Existing::Keep`] a file that exists, with [`Existing::Replace`] one that is not
     /// regular; errors of the system.
     pub fn create(path: &Path, existing: Existing) -> Result<Self, OutputError> {
-        let fail = |action| move |errno: Errno| OutputError::file(path, action, errno.into());
-        let Some(name) = path.file_name() else {
-            return Err(OutputError::NotAName { path: path.to_owned() });
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(parent(path), flags, Mode::empty()).map_err(fail("open its directory"))?;
-        let replaced = check_existing(&dir, name, path, existing)?;
-        // What replaces a file is as secret as that from the beginning, in case it needs a hidden name.
-        let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 }); // less the umask
-        let (file, temporary) = create_in(&dir, name, mode).map_err(fail("create"))?;
-        if let Some(temporary) = &temporary {
-            let noted = unfinished::note(&dir, temporary);
-            noted.map_err(|source| OutputError::file(path, "create", source))?;
-        }
-        Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
+        Self::begin(path, existing, |dir, name, mode| {
+            let failed = |source| OutputError::file(path, "create", source);
+            let (file, temporary) = create_in(dir, name, mode).map_err(|errno| failed(errno.into()))?;
+            if let Some(temporary) = &temporary {
+                unfinished::note(dir, temporary).map_err(failed)?;
+            }
+            Ok((file, temporary))
+        })
     }
 
     /// Start the file that shall be called `path`, or go on with what an earlier run has left of it ([`AtomicFile::keep`], or a crash): it lies under
@@ -73,28 +66,32 @@ impl AtomicFile {
     /// # Errors
     /// As [`AtomicFile::create`]; what is under the hidden name and is no file of this user; another process that is making it.
     pub fn resume(path: &Path, existing: Existing) -> Result<Self, OutputError> {
-        let fail = |action| move |errno: Errno| OutputError::file(path, action, errno.into());
+        Self::begin(path, existing, |dir, name, mode| {
+            let failed = |source| OutputError::file(path, "go on with the unfinished file beside it", source);
+            let temporary = kept_file::name_of(name);
+            let file = kept_file::open(dir, &temporary, mode).map_err(failed)?;
+            Ok((file, Some(temporary)))
+        })
+    }
+
+    /// Start the file that shall be called `path`. `open` gives the file that is written, with the name in that directory and the mode that it
+    /// shall have, and its hidden name, if it has one.
+    fn begin(
+        path: &Path,
+        existing: Existing,
+        open: impl FnOnce(&OwnedFd, &OsStr, Mode) -> Result<(File, Option<OsString>), OutputError>,
+    ) -> Result<Self, OutputError> {
         let Some(name) = path.file_name() else {
             return Err(OutputError::NotAName { path: path.to_owned() });
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(parent(path), flags, Mode::empty()).map_err(fail("open its directory"))?;
+        let dir = rustix::fs::open(parent(path), flags, Mode::empty());
+        let dir = dir.map_err(|errno| OutputError::file(path, "open its directory", errno.into()))?;
         let replaced = check_existing(&dir, name, path, existing)?;
+        // What replaces a file is as secret as that from the beginning, in case it needs a hidden name.
         let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 }); // less the umask
-        let temporary = kept_name(name);
-        let file = open_kept(&dir, &temporary, mode).map_err(|source| {
-            let action = "go on with the unfinished file beside it";
-            OutputError::file(path, action, source)
-        })?;
-        Ok(Self {
-            path: path.to_owned(),
-            dir,
-            name: name.to_owned(),
-            file,
-            existing,
-            replaced,
-            temporary: Some(temporary),
-        })
+        let (file, temporary) = open(&dir, name, mode)?;
+        Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
     }
 
     /// Leave what there is for [`AtomicFile::resume`]. Where it lies; none for a file without a hidden name, which goes.
@@ -309,43 +306,6 @@ fn with_temporary_name<T>(name: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno
         }
     }
     Err(Errno::EXIST)
-}
-
-/// The hidden name of a file in the making that a later run shall find.
-fn kept_name(name: &OsStr) -> OsString {
-    let mut kept = OsString::from(".");
-    // Names have 255 bytes; of a long one the front will do.
-    kept.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(230)]));
-    kept.push(".kiln-unfinished");
-    kept
-}
-
-/// Open or create the file `name`, for this process alone.
-fn open_kept(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    loop {
-        let file = File::from(rustix::fs::openat(dir, name, flags, mode)?);
-        let stat = rustix::fs::fstat(&file)?;
-        let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
-        if !is_file || stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_nlink > 1 {
-            let what = format!("{} is no file of this user alone: remove it", name.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is making it"));
-            }
-            // On a file system without locks nothing tells whether another process is making it.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        // Another process may have completed or removed it in between.
-        match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) => return Ok(file),
-            Ok(_) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }
 
 /// Give a nameless file a name. By descriptor alone this needs a capability; through `/proc` it does not.

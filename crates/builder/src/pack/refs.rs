@@ -20,13 +20,7 @@ impl Packing<'_, '_> {
         for one in &parts.plan.refs {
             let wrong = || BuildError::Internal(format!("{one:?} has no units"));
             let ((stream, at), (target, la)) = (parts.locate(one.source), parts.locate(one.target));
-            let units = match stream {
-                TextSource::Fragments => &self.fragments.list,
-                TextSource::File(file) => match &self.stored[file as usize] {
-                    Stored::Compressed(extents) => &extents.list,
-                    _ => return Err(wrong()),
-                },
-            };
+            let units = self.stored_extents(stream).ok_or_else(wrong)?;
             let units = &units[units.partition_point(|unit| unit.la < at)..];
             if units.first().is_none_or(|unit| unit.la != at) {
                 return Err(wrong());
@@ -74,13 +68,7 @@ impl Packing<'_, '_> {
         if !self.encoded || extent.kind != HeadKind::Plain {
             return false;
         }
-        let stored = match stream {
-            TextSource::Fragments => &self.fragments.list[..],
-            TextSource::File(file) => match &self.stored[file as usize] {
-                Stored::Compressed(extents) => &extents.list[..],
-                _ => &[],
-            },
-        };
+        let stored = self.stored_extents(stream).unwrap_or_default();
         let at = stored.partition_point(|one| one.la < extent.la);
         let last = last.filter(|(of, _)| *of == stream).map(|(_, one)| one);
         let before = at.checked_sub(1).map(|at| &stored[at]);
@@ -89,6 +77,17 @@ impl Packing<'_, '_> {
             one.end == other.start || other.end == one.start
         };
         [last, before, stored.get(at)].into_iter().flatten().any(|one| one.pa == extent.pa && touches(one))
+    }
+
+    /// The extents of a stream as far as it is stored, in order; none of a file that is not compressed.
+    fn stored_extents(&self, stream: TextSource) -> Option<&[ZExtent]> {
+        match stream {
+            TextSource::Fragments => Some(&self.fragments.list),
+            TextSource::File(file) => match &self.stored[file as usize] {
+                Stored::Compressed(extents) => Some(&extents.list),
+                _ => None,
+            },
+        }
     }
 
     fn unit(&self, extent: &ZExtent) -> Unit {

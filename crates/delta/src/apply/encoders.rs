@@ -4,8 +4,9 @@ use kiln_builder::Refiller;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::apply::steps::{Action, Shape, Step, Text};
-use crate::error::{DeltaError, PatchDefect};
+use crate::error::DeltaError;
 use crate::format::header::Header;
+use crate::format::reader::block_defect;
 use crate::stop::check_stop;
 
 /// Encoders that are kept for the next text: each may take 100 MB.
@@ -48,13 +49,7 @@ impl<'a> Encoders<'a> {
             Action::Old { pos, len } => Bytes::Old { pos, len },
             Action::Text(text) => Bytes::Text(text),
             Action::Encode { encoder, text, stored_len, shape, patch_at } => {
-                let defect = |field, value, reason| PatchDefect {
-                    record: "block that ends",
-                    at: patch_at,
-                    field,
-                    value,
-                    reason,
-                };
+                let defect = |field, value, reason| block_defect(patch_at, field, value, reason);
                 let unknown = || defect("encoder", encoder as u64, "no encoder of the header");
                 let stop = self.stop;
                 let refiller = self.refiller(encoder)?.ok_or_else(unknown)?;

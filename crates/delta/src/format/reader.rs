@@ -21,6 +21,11 @@ pub(crate) struct BodyReader<R> {
     piece_end: u64,
 }
 
+/// An error about what a block of the patch says, which ends at byte `at`.
+pub(crate) fn block_defect(at: u64, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
+    PatchDefect { record: "block that ends", at, field, value, reason }
+}
+
 impl<R: Read> BodyReader<R> {
     /// A body that begins at byte `at` of its patch.
     pub(crate) fn new(input: R, at: u64) -> Result<Self, DeltaError> {
@@ -129,7 +134,7 @@ impl<R: Read> BodyReader<R> {
 
     /// An error about the control stream.
     pub(crate) fn defect(&self, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
-        PatchDefect { record: "block that ends", at: self.at, field, value, reason }
+        block_defect(self.at, field, value, reason)
     }
 
     fn block(&mut self) -> Result<bool, DeltaError> {

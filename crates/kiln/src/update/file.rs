@@ -105,16 +105,3 @@ impl Output for UpdatedFile {
         self.file.sync_all()
     }
 }
-
-/// Write all of `bytes` at `offset`.
-pub(super) fn write_all(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match output.write_at(bytes, offset) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(len) => (bytes, offset) = (&bytes[len..], offset + len as u64),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
