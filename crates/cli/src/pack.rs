@@ -17,7 +17,7 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
-pub use base::TrustArg;
+pub use base::{TrustArg, check_stamps, tell_unused_stamps, write_stamps};
 pub use by_path::list_order;
 pub use job::{Job, source_date_epoch};
 pub use label::Label;
@@ -33,7 +33,7 @@ use crate::pack::output::{Destination, Stream};
 use crate::pack::target::Target;
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
-use base::{BaseArgs, write_stamps};
+use base::BaseArgs;
 use by_path::ByPathArgs;
 use kiln::{PackRequest, Unmatched};
 use kiln_builder::{
@@ -309,6 +309,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let job = Job { request, image, signals: &signals };
     // The system takes back the memory of a tree and of what is told of it sooner than they are freed file by file.
     let scan = ManuallyDrop::new(job.scan(&options)?);
+    if stamp_file.is_some() {
+        check_stamps(&scan)?;
+    }
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
     let hot_files = hot.apply((&scan.tree, &by_path.order), &|_| None, &mut options, |error| job.failure(error))?;

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use kiln_builder::{AtomicFile, Existing};
 use kiln_source::image::erofs::BaseImage;
 use kiln_source::merge::{IncrementBase, Stamps, Trust};
-use kiln_source::{Scan, SourceError};
+use kiln_source::{FileStamps, Scan, SourceError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -50,10 +50,7 @@ impl BaseArgs {
         let Some(path) = &self.base else { return Ok(None) };
         let trust = self.base_trust.into();
         let base = IncrementBase::open(path, trust).map_err(of_base)?;
-        let stamps = Stamps::path(path);
-        if trust == Trust::Times && base.stamps.is_none() && stamps.exists() {
-            note(format_args!("{}: not of {}: not used", stamps.display(), path.display()));
-        }
+        tell_unused_stamps(&base);
         Ok(Some(base))
     }
 
@@ -67,11 +64,24 @@ impl BaseArgs {
     }
 }
 
+/// Say that there are stamps beside the base, but not of it.
+pub fn tell_unused_stamps(base: &IncrementBase) {
+    let (image, stamps) = (base.image.path(), Stamps::path(base.image.path()));
+    if base.trust == Trust::Times && base.stamps.is_none() && stamps.exists() {
+        note(format_args!("{}: not of {}: not used", stamps.display(), image.display()));
+    }
+}
+
+/// Refuse `--stamp` for what has no stamps.
+pub fn check_stamps(scan: &Scan) -> Result<&FileStamps, Failure> {
+    let nothing = || Failure::Usage("--stamp: only the files of one directory have stamps".into());
+    scan.stamps.as_ref().ok_or_else(nothing)
+}
+
 /// Write the stamps of all that is in the image, which is complete.
 pub fn write_stamps(path: &Path, image: &Path, scan: &Scan, existing: Existing) -> Result<(), Failure> {
+    let stamps = check_stamps(scan)?;
     let image = BaseImage::open(image).map_err(of_base)?;
-    let nothing = || Failure::Usage("--stamp: only the files of one directory have stamps".into());
-    let stamps = scan.stamps.as_ref().ok_or_else(nothing)?;
     let file = AtomicFile::create(path, existing)?;
     let mut out = BufWriter::new(file.file());
     let failed = |source| Failure::File { path: path.to_owned(), action: "write", source };

@@ -11,17 +11,20 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
-use crate::pack::{SpoolMaxArg, TreeArgs, TrustArg, open_source, parse_kind, source_date_epoch};
+use crate::pack::{
+    SpoolMaxArg, TreeArgs, TrustArg, check_stamps, open_source, parse_kind, source_date_epoch, tell_unused_stamps,
+    write_stamps,
+};
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, PhaseClock, Progress};
+use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Existing, PhaseClock, Progress};
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
 use kiln_source::dir::FileId;
-use kiln_source::merge::{EditedImage, IncrementBase};
+use kiln_source::merge::{EditedImage, IncrementBase, Stamps};
 use kiln_source::{Source, SourceKind, SourceOptions};
 use std::ffi::OsString;
 use std::io;
@@ -73,6 +76,11 @@ pub struct Args {
     /// How it is told that a file of SRC has not changed
     #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
     base_trust: TrustArg,
+
+    /// Write IMAGE.stamp, too: with it, the next update by SRC sees any change of a file, even one that has kept its size and time. Where it is there
+    /// and of IMAGE, it is used and written anew without this option
+    #[arg(long, conflicts_with_all = ["add", "remove", "replace"])]
+    stamp: bool,
 
     /// Store what is new by this preset; the default is to store it as IMAGE stores what it has
     #[arg(long, value_enum)]
@@ -146,16 +154,19 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     // The image is what is written, whatever leads to it.
     let written = [FileId::of(file.file()).ok(), FileId::of_written(io::stdout()), FileId::of_written(io::stderr())];
     let outputs: Vec<FileId> = written.into_iter().flatten().collect();
-    let base = IncrementBase { image: update.base().clone(), trust: args.base_trust.into(), stamps: None };
+    let base = base(args, &update).map_err(fail)?;
     let request = PackRequest {
         source: &*source,
-        base: args.src.as_ref().map(|_| &base),
+        base: base.as_ref(),
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
         stop: signals.stop(),
     };
     let scan = request.scan(&options).map_err(fail)?;
+    if args.stamp {
+        check_stamps(&scan)?;
+    }
     started.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
@@ -165,6 +176,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     drop(meter);
     let (mut summary, _, added) = built.map_err(fail)?;
     summary.phases.splice(0..0, started.phases());
+    let had_stamps = base.is_some_and(|base| base.stamps.is_some());
+    if args.stamp || had_stamps && scan.stamps.is_some() {
+        write_stamps(&Stamps::path(&args.image), &args.image, &scan, Existing::Replace)?;
+    }
     let src = args.src.as_deref().unwrap_or(&args.image);
     let report = Report { image: &args.image, src, scan: &scan, summary: &summary, added };
     let exit = report.tell_skipped();
@@ -180,6 +195,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {
     let behind = if args.force { BehindImage::Anything } else { BehindImage::OwnRemains };
     Update::begin(file.target()?, behind)
+}
+
+/// The image as the base of what SRC makes of it; what edits do not name is of the image itself.
+fn base(args: &Args, update: &Update<'_>) -> Result<Option<IncrementBase>, Error> {
+    if args.src.is_none() {
+        return Ok(None);
+    }
+    let base = IncrementBase::of(update.base().clone(), args.base_trust.into())?;
+    tell_unused_stamps(&base);
+    Ok(Some(base))
 }
 
 /// What the image is to be.

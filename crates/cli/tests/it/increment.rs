@@ -1,14 +1,12 @@
 //! `kiln pack --base`: increments, which take over stored data of an older image.
 
 use crate::common::readers::has_tree;
-use crate::common::trees::{OLD, edit, make, set_time, write};
+use crate::common::trees::{OLD, edit, make, set_time, settle, write};
 use crate::common::{Scratch, fails, golden, json, number, run, stderr, stdout, text};
 use kiln_tests::rng::Rng;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Make an increment and see that it has the tree, whoever reads it. What the command says of it.
 fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Value {
@@ -217,10 +215,7 @@ fn stamps_tell_what_times_do_not() {
     // What was changed only now has no stamp.
     stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
     assert_eq!(fs::read_to_string(&stamps).unwrap().lines().count(), 1);
-    let changed = fs::symlink_metadata(path.join("late")).unwrap().ctime();
-    while SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed as u64 + 3) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    settle(&path.join("late"));
     stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
     let text_of_stamps = fs::read_to_string(&stamps).unwrap();
     assert_eq!(text_of_stamps.lines().count(), 4, "{text_of_stamps}");

@@ -4,7 +4,7 @@ mod devices;
 mod mounted;
 
 use crate::common::readers::{has_tree, tree_of};
-use crate::common::trees::{OLD, edit, files, make, write};
+use crate::common::trees::{OLD, edit, files, make, settle, write};
 use crate::common::{Scratch, fails, golden, json, kiln, number, run, skip, stderr, stdout, text};
 use kiln_read::{Image, ImageOptions};
 use kiln_tests::rng::Rng;
@@ -252,6 +252,45 @@ fn edits_are_made() {
     fails(&["update", &image, &src, "--remove", "/large"], 2, "--remove");
     fails(&["update", &image], 2, "");
     assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn stamps_tell_what_times_do_not_and_are_kept_up_to_date() {
+    let (scratch, src, image) = small();
+    let (large, stamps) = (Path::new(&src).join("large"), format!("{image}.stamp"));
+    settle(&large);
+    let told = |options: &[&str]| {
+        let told = json(&stdout(&[&["update", "--quiet", "--json", &image, &src][..], options].concat()));
+        stdout(&["diff", &image, &src]);
+        number(&told, "kept_files")
+    };
+    assert_eq!(told(&["--stamp"]), 2);
+    let first = fs::read_to_string(&stamps).unwrap();
+    assert_eq!(first.lines().count(), 3, "{first}");
+    // Neither size nor time has changed.
+    write(&large, text(11, 500_000), OLD);
+    assert_eq!(told(&[]), 1);
+    settle(&large);
+    assert_eq!(told(&[]), 2, "it is compared, as it had no stamp");
+    assert_eq!(fs::read_to_string(&stamps).unwrap().lines().count(), 3);
+    // Stamps of what the image was before are of no use, and damaged ones are refused.
+    stdout(&["update", "--quiet", &image, "--remove", "/small"]);
+    let output = run(&["update", "--quiet", &image, &src]);
+    assert!(output.status.success() && stderr(&output).contains("image.erofs.stamp: not of "), "{}", stderr(&output));
+    assert_eq!(told(&["--stamp"]), 2);
+    let line = fs::read_to_string(&stamps).unwrap().lines().next().unwrap().to_owned();
+    fs::write(&stamps, format!("{line}\nno stamp\n")).unwrap();
+    let before = fs::read(&image).unwrap();
+    fails(&["update", &image, &src], 1, "image.erofs.stamp, line 2: stamp `no stamp`");
+    let archive = scratch.path("src.tar");
+    stdout(&["export", "--quiet", &image, &archive]);
+    fails(
+        &["update", "--stamp", "--base-trust", "content", &image, &archive],
+        2,
+        "--stamp: only the files of one directory",
+    );
+    fails(&["update", "--stamp", &image, "--remove", "/large"], 2, "--remove");
+    assert!(fs::read(&image).unwrap() == before, "nothing is written by what is refused");
 }
 
 #[test]

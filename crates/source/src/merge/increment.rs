@@ -34,12 +34,19 @@ impl IncrementBase {
     /// # Errors
     /// As [`BaseImage::open`]; stamps that cannot be read.
     pub fn open(path: &Path, trust: Trust) -> Result<Self, SourceError> {
-        let image = BaseImage::open(path)?;
+        Self::of(Arc::new(BaseImage::open(path)?), trust)
+    }
+
+    /// This image, and the stamps beside it as [`IncrementBase::open`] has them.
+    ///
+    /// # Errors
+    /// Stamps that cannot be read.
+    pub fn of(image: Arc<BaseImage>, trust: Trust) -> Result<Self, SourceError> {
         let stamps = match trust {
-            Trust::Times => Stamps::open(&Stamps::path(path), image.identity())?,
+            Trust::Times => Stamps::open(&Stamps::path(image.path()), image.identity())?,
             Trust::Contents => None,
         };
-        Ok(Self { image: Arc::new(image), trust, stamps })
+        Ok(Self { image, trust, stamps })
     }
 }
 

@@ -3,9 +3,9 @@
 use super::{Scratch, text};
 use kiln_tests::generator;
 use std::fs::{self, File, FileTimes, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 at which what is old was changed.
 pub const OLD: u64 = 1_600_000_000;
@@ -13,6 +13,14 @@ pub const OLD: u64 = 1_600_000_000;
 pub fn set_time(path: &Path, secs: u64) {
     let time = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(secs));
     File::open(path).unwrap().set_times(time).unwrap();
+}
+
+/// Wait until a file has been as it is for so long that it gets a stamp.
+pub fn settle(path: &Path) {
+    let changed = fs::symlink_metadata(path).unwrap().ctime();
+    while SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed as u64 + 3) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {

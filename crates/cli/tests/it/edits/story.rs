@@ -45,6 +45,8 @@ struct Updated {
     image: String,
     /// The tree of each generation.
     trees: Vec<Snapshot>,
+    /// There are stamps of it beside it.
+    has_stamps: bool,
 }
 
 impl Story {
@@ -101,7 +103,7 @@ impl Story {
             fails(&["update", &image, self.src()], 1, "compressed metadata");
             return None;
         }
-        Some(Updated { image, trees: vec![tree] })
+        Some(Updated { image, trees: vec![tree], has_stamps: false })
     }
 
     fn src(&self) -> &str {
@@ -153,10 +155,14 @@ impl Story {
 
     /// Make the updated image what the tree is.
     fn update(&mut self) {
-        let by_content = self.times_lie || self.one_in(5);
-        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        let (by_content, with_stamps) = (self.one_in(5), self.one_in(3));
+        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
+        let by_content = by_content || self.times_lie && !*has_stamps;
         let trust = if by_content { "content" } else { "times" };
-        stdout(&["update", "--quiet", "--base-trust", trust, image, self.src.to_str().unwrap()]);
+        let stamp: &[&str] = if with_stamps { &["--stamp"] } else { &[] };
+        let args = ["update", "--quiet", "--base-trust", trust, image, self.src.to_str().unwrap()];
+        stdout(&[&args, stamp].concat());
+        *has_stamps = with_stamps || *has_stamps && !by_content;
         trees.push(of_dir(&self.src).unwrap());
         has_snapshot(image, &trees[trees.len() - 1], &format!("update {}", trees.len() - 1));
     }
@@ -187,7 +193,8 @@ impl Story {
             model::replace(&self.src, &path, file.as_ref()).unwrap();
             args.extend(["--replace".into(), OsString::from_vec([b"/", &path[..], b"=", file.as_bytes()].concat())]);
         }
-        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
+        *has_stamps = false;
         args.push(OsString::from(&*image));
         stdout(&args);
         trees.push(of_dir(&self.src).unwrap());
@@ -196,7 +203,8 @@ impl Story {
 
     /// Show an older tree of the updated image; the next update comes back from there.
     fn roll_back(&mut self) {
-        let Some(Updated { image, trees }) = &mut self.updated else { return };
+        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
+        *has_stamps = false;
         let number = self.rng.below(trees.len() as u64 - 1) as usize;
         stdout(&["rollback", "--quiet", "--to", &number.to_string(), image]);
         trees.push(trees[number].clone());
@@ -205,7 +213,7 @@ impl Story {
 
     /// See that so many generations have the trees that they had, or all.
     fn see_generations(&mut self, count: usize) {
-        let Some(Updated { image, trees }) = &self.updated else { return };
+        let Some(Updated { image, trees, .. }) = &self.updated else { return };
         let mut numbers: Vec<usize> = (0..trees.len()).collect();
         self.rng.shuffle(&mut numbers);
         for number in numbers.into_iter().take(count) {
