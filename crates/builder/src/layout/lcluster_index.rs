@@ -198,6 +198,12 @@ pub(crate) fn encode(
     extents: &[ZExtent],
     out: &mut Vec<u8>,
 ) -> Result<(), BuildError> {
+    if let Some(run) = runs(shape, extents).find(|run| !run.has_room(shape)) {
+        return Err(BuildError::Internal(format!(
+            "{:?} has no room in the index of a file of {} bytes",
+            run.extent, shape.len
+        )));
+    }
     out.resize(out.len().next_multiple_of(8), 0);
     let mut advise = shape.advise();
     let (mut fragment_off, mut idata_len) = (0, 0);
@@ -230,6 +236,11 @@ pub(crate) fn encode(
 
 /// The entries of the index: one for each lcluster.
 fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster> {
+    runs(shape, extents).flat_map(move |run| run.lclusters(shape))
+}
+
+/// The lclusters of all extents.
+fn runs(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = LclusterRun> {
     let bits = shape.block_bits.bits();
     let count = shape.lclusters();
     let mut rest = extents.iter().peekable();
@@ -240,35 +251,56 @@ fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcl
         // Behind the last extent stands an end marker, if the file ends inside an lcluster where nothing starts.
         let marker = last && shape.block_bits.within(shape.len) != 0 && head + 1 < count;
         let next = if !last { extent.end() >> bits } else { count - u64::from(marker) };
-        Some(run(extent, head, next, shape).chain(marker.then_some(Lcluster::Head {
+        Some(LclusterRun { extent, head, next, marker })
+    })
+}
+
+/// The lclusters of an extent.
+struct LclusterRun {
+    extent: ZExtent,
+    /// Where it begins.
+    head: u64,
+    /// Where the next one begins, or the end marker.
+    next: u64,
+    /// An end marker follows.
+    marker: bool,
+}
+
+impl LclusterRun {
+    /// Whether there is one for its head, and one for the count of its blocks if it has several.
+    fn has_room(&self, shape: IndexShape) -> bool {
+        let is_big = self.extent.plen >> shape.block_bits.bits() > 1;
+        self.next > self.head + u64::from(is_big) && (shape.big || !is_big)
+    }
+
+    /// The head, the nonheads behind it and the end marker.
+    fn lclusters(self, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
+        let Self { extent, head, next, marker } = self;
+        let blkaddr = match shape.end {
+            MapEnd::Fragment(off) if shape.is_full() && extent.end() == shape.len => off >> 32,
+            _ => extent.pa >> shape.block_bits.bits(),
+        };
+        let first = Lcluster::Head {
+            kind: extent.kind,
+            clusterofs: shape.block_bits.within(extent.la) as u32,
+            blkaddr: Blkaddr(blkaddr),
+            partial: extent.partial,
+        };
+        // An inline pcluster and a fragment have no blocks, but the entry must have a count.
+        let blocks = (extent.plen >> shape.block_bits.bits()).max(1);
+        let nonheads = (head + 1..next).map(move |lcn| Lcluster::Nonhead {
+            back: (lcn - head).min(u64::from(u32::MAX)) as u32,
+            forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
+            cblkcnt: (shape.big && lcn == head + 1).then_some(blocks),
+        });
+        let marker = marker.then_some(Lcluster::Head {
             kind: HeadKind::Plain,
             clusterofs: shape.block_bits.within(shape.len) as u32,
             blkaddr: Blkaddr(0),
             partial: false,
-        })))
-    })
-    .flatten()
-}
-
-/// The head at lcluster `head` and the nonheads up to `next`.
-fn run(extent: ZExtent, head: u64, next: u64, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
-    let blkaddr = match shape.end {
-        MapEnd::Fragment(off) if shape.is_full() && extent.end() == shape.len => off >> 32,
-        _ => extent.pa >> shape.block_bits.bits(),
-    };
-    let first = Lcluster::Head {
-        kind: extent.kind,
-        clusterofs: shape.block_bits.within(extent.la) as u32,
-        blkaddr: Blkaddr(blkaddr),
-        partial: extent.partial,
-    };
-    // An inline pcluster and a fragment have no blocks, but the entry must have a count.
-    let blocks = (extent.plen >> shape.block_bits.bits()).max(1);
-    std::iter::once(first).chain((head + 1..next).map(move |lcn| Lcluster::Nonhead {
-        back: (lcn - head).min(u64::from(u32::MAX)) as u32,
-        forward: (next - lcn).min(u64::from(u32::MAX)) as u32,
-        cblkcnt: (shape.big && lcn == head + 1).then_some(blocks),
-    }))
+        });
+        std::iter::once(first).chain(nonheads).chain(marker)
+    }
 }
 
 #[cfg(test)]

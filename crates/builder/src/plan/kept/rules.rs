@@ -99,9 +99,10 @@ impl<'a> Rules<'a> {
         let is_big = list.iter().any(|extent| u64::from(extent.plen) > block_len);
         let nexts = list.iter().skip(1).map(|extent| Some(extent.la)).chain([end]);
         let has_room = |(extent, next): (&KeptExtent, Option<u64>)| {
-            // What lies behind the end of a file is in its last lcluster.
-            let next = next.unwrap_or_else(|| extent.end().next_multiple_of(block_len));
-            let lclusters = if u64::from(extent.plen) > block_len { 2 } else { 1 };
+            let is_big = u64::from(extent.plen) > block_len;
+            // The last one of a file may be alone in an lcluster; where it is not, the end marker has one.
+            let lclusters = if is_big { 2 } else { u64::from(next.is_some()) };
+            let next = next.unwrap_or(extent.end());
             next >> self.block_bits.bits() >= (extent.la >> self.block_bits.bits()) + lclusters
         };
         // What is damaged may begin anywhere: nothing is added to that.
@@ -240,8 +241,10 @@ mod tests {
             (&[extent(0, 8000), big(8000, 5849), extent(13_849, 9000)], None, true),
             (&[extent(0, 8200), big(8200, 5849), extent(14_049, 9000)], None, false),
             (&[extent(0, 8200), big(8200, 4000)], None, false),
-            (&[extent(0, 8200), big(8200, 5000)], None, true),
-            (&[extent(0, 8200), big(8200, 5000)], Some(13_200), false),
+            (&[extent(0, 8200), big(8200, 5000)], None, false),
+            (&[extent(0, 8200), big(8200, 8184)], None, true),
+            (&[extent(0, 8200), big(8200, 8184)], Some(16_384), true),
+            (&[extent(0, 8200), big(8200, 8183)], Some(16_383), false),
         ] {
             assert_eq!(rules.fits_index(list, end), fits, "{list:?} {end:?}");
         }
