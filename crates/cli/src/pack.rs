@@ -19,7 +19,7 @@ pub mod vmdk;
 
 pub use base::{TrustArg, check_stamps, tell_unused_stamps, write_stamps};
 pub use by_path::list_order;
-pub use job::{Job, source_date_epoch};
+pub use job::{Job, failure, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{SpoolMaxArg, open_source, parse_kind};
@@ -35,7 +35,7 @@ use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use base::BaseArgs;
 use by_path::ByPathArgs;
-use kiln::{PackRequest, Unmatched};
+use kiln::{PackRequest, Unmatched, store_hot};
 use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Existing, Fragments, MetadataChoice, PhaseClock, Preset, Progress,
     Reasons, SMALL_FILE_LEN,
@@ -314,7 +314,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
-    let hot_files = hot.apply((&scan.tree, &by_path.order), &|_| None, &mut options, |error| job.failure(error))?;
+    let hot_as = hot.choice(&by_path.order)?;
+    let hot_files = store_hot(&scan.tree, hot_as, &|_| None, &mut options).map_err(|error| job.failure(error))?;
     target.refer_to(scan.tree.devices(), options.block_bits)?;
     before.finish("scan");
     let meter = args.progress.meter();
@@ -337,7 +338,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         hot.tell(&hot_files);
     }
     let src = args.sources.only_source(&operands);
-    let report = Report { src, image: &name, scan: &scan, order: &by_path.order, summary: &summary };
+    let (skipped, outputs, order) = (&scan.skipped, &scan.outputs, &by_path.order);
+    let report = Report { src, image: &name, skipped, outputs, order, summary: &summary };
     finish(args, &report, &reasons, quiet)
 }
 
@@ -422,7 +424,7 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
 
 /// Say what is not in the image as it is in the source.
 fn tell_skipped(report: &Report<'_>) -> Exit {
-    let (unreadable, skipped, changed) = (&report.scan.skipped, &report.summary.skipped, &report.summary.changed);
+    let (unreadable, skipped, changed) = (&report.skipped, &report.summary.skipped, &report.summary.changed);
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));

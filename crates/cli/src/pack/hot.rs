@@ -4,8 +4,6 @@ use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::Failure;
 use kiln::{HotAs, HotFiles};
-use kiln_builder::tree::NodeId;
-use kiln_builder::{BuildOptions, Tree};
 use kiln_source::filter::DataOrder;
 
 #[derive(clap::Args)]
@@ -21,23 +19,17 @@ pub struct HotArgs {
 }
 
 impl HotArgs {
-    /// Choose how files that come first are stored, and say what became of the budget.
+    /// How files that come first in `order` are stored, and the budget.
     ///
     /// # Errors
-    /// An order that is no list; files that cannot be read.
-    pub fn apply(
-        &self,
-        (tree, order): (&Tree, &DataOrder),
-        stored_len: &dyn Fn(NodeId) -> Option<u64>,
-        options: &mut BuildOptions,
-        of_error: impl FnOnce(kiln::Error) -> Failure,
-    ) -> Result<HotFiles, Failure> {
+    /// An order that is no list.
+    pub fn choice(&self, order: &DataOrder) -> Result<(HotAs, u64), Failure> {
         if self.hot_as != HotAs::Same && !matches!(order, DataOrder::List(_)) {
             return Err(Failure::Usage(
                 "--hot-as: --order must be a list: of a random order no file comes first".into(),
             ));
         }
-        kiln::store_hot(tree, (self.hot_as, self.hot_budget), stored_len, options).map_err(of_error)
+        Ok((self.hot_as, self.hot_budget))
     }
 
     /// Say what became of the budget.

@@ -42,14 +42,21 @@ impl Job<'_> {
 
     /// What ended a step.
     pub fn failure(&self, error: Error) -> Failure {
-        match (error, self.signals.caught()) {
-            (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
-            (Error::Policy(error), _) => Failure::Policy(error),
-            (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
-            (Error::Build(source), _) => Failure::Build { image: self.image.to_owned(), source },
-            // The steps of a request have no others.
-            (error, _) => Failure::Usage(error.to_string()),
-        }
+        failure(error, self.signals, self.image)
+    }
+}
+
+/// What ended a step on the way to the image `image`, with the names that the user knows.
+pub fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
+    match (error, signals.caught()) {
+        (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
+        (Error::Policy(error), _) => Failure::Policy(error),
+        (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
+        (Error::Build(source), _) => Failure::Build { image: image.to_owned(), source },
+        (Error::Read { image, source }, _) => Failure::of_image(&image, 0, DEVICE_OPTION, source),
+        (Error::Update { image, source }, _) => Failure::Update { image, source },
+        // The steps have no others.
+        (error, _) => Failure::Usage(error.to_string()),
     }
 }
 

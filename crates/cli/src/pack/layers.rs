@@ -82,7 +82,8 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
         if !args.dry_run {
             file.commit()?;
         }
-        let report = Report { src: layer.path(), image: path, scan: &scan, order: &by_path.order, summary: &summary };
+        let (skipped, outputs, order) = (&scan.skipped, &scan.outputs, &by_path.order);
+        let report = Report { src: layer.path(), image: path, skipped, outputs, order, summary: &summary };
         if tell_skipped(&report) == Exit::Skipped {
             exit = Exit::Skipped;
         }

@@ -4,8 +4,8 @@ use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
+use kiln_source::Unreadable;
 use kiln_source::filter::DataOrder;
-use kiln_source::{Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,8 +21,10 @@ pub struct Report<'a> {
     pub src: &'a Path,
     /// What the user calls the image.
     pub image: &'a Path,
-    /// What was found.
-    pub scan: &'a Scan,
+    /// What could not be read of it.
+    pub skipped: &'a [Unreadable],
+    /// What was left out of it, for it is being written.
+    pub outputs: &'a [Vec<u8>],
     /// In which order its data was stored.
     pub order: &'a DataOrder,
     /// What became of it.
@@ -64,7 +66,7 @@ impl Report<'_> {
             };
             note(format_args!("data lies in random order, of seed {seed}{inline}; names are sorted"));
         }
-        let outputs: Vec<_> = self.scan.outputs.iter().map(|path| text::escape(path)).collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|path| text::escape(path)).collect();
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
         }
@@ -221,9 +223,9 @@ pub struct PhaseJson {
 
 impl PackJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { src, image, scan, order, summary } = *report;
+        let Report { src, image, skipped, outputs, order, summary } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
-        let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
+        let scanned = skipped.iter().map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
         Self {
             path: path.lossy(),
@@ -265,7 +267,7 @@ impl PackJson {
             oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
             oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
-            outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
+            outputs: outputs.iter().map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
         }

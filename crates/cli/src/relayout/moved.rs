@@ -4,19 +4,15 @@ use super::CommonArgs;
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::image::DEVICE_OPTION;
 use crate::pack::hot::HotArgs;
 use crate::pack::output::{Destination, Stream};
 use crate::pack::target::Target;
-use crate::pack::{Job, PackJson, Report, tell_unmatched};
+use crate::pack::{PackJson, Report, failure, tell_unmatched};
 use crate::process::signals::Signals;
-use kiln::{PackRequest, Unmatched};
-use kiln_builder::{BuildOptions, Existing, PhaseClock, Progress, Summary};
-use kiln_source::filter::{DataOrder, Filter, Policy};
-use kiln_source::image::erofs::{BaseImage, ImageSource, Relayout};
-use kiln_source::{Scan, ScanOptions};
+use kiln::{HotAs, Relaid, RelayoutRequest, Unmatched};
+use kiln_builder::{Existing, PhaseClock, Progress, Summary};
+use kiln_source::filter::{DataOrder, PathOrder};
 use std::path::Path;
-use std::sync::Arc;
 use uuid::Uuid;
 
 /// What is to be made of an image.
@@ -45,59 +41,36 @@ impl Moved<'_> {
         let existing = if *force { Existing::Replace } else { Existing::Keep };
         let target = Target::create(destination, existing, 0, spool.as_deref())?;
         let outputs = target.ids();
-        let base = BaseImage::open(self.image).map_err(|error| Failure::of_source(error, None, DEVICE_OPTION))?;
-        let base = Arc::new(base);
-        let before = PhaseClock::start();
-        let scan_options =
-            ScanOptions { threads: threads.threads(), outputs: &outputs, ..ScanOptions::new(signals.stop()) };
-        let relayout = Relayout::of(&base, &scan_options);
-        let mut relayout = relayout.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;
-        let source = ImageSource::new(base.image().clone(), self.image);
-        let (filter, policy) = (Filter::default(), Policy::default());
-        let request = PackRequest {
-            source: &source,
-            base: None,
-            filter: &filter,
-            policy: &policy,
+        let hot_as = self.hot.map_or(Ok((HotAs::Same, 0)), |hot| hot.choice(self.order))?;
+        let nothing = PathOrder::default();
+        let order = if let DataOrder::List(list) = self.order { list } else { &nothing };
+        let request = RelayoutRequest {
+            image: self.image,
+            order,
+            hot_as,
+            uuid: uuid.map(Uuid::into_bytes),
+            threads: threads.threads(),
             outputs: &outputs,
+            scratch_dir: target.scratch_dir(),
             stop: signals.stop(),
         };
-        let job = Job { request, image: self.out, signals: &signals };
-        let (order, paths) = self.order.of(relayout.tree());
-        let mut options = BuildOptions {
-            threads: threads.threads(),
-            uuid: uuid.map(Uuid::into_bytes),
-            scratch_dir: target.scratch_dir().to_owned(),
-            order,
-            hot: self.order.hot_zone(relayout.tree()),
-            ..relayout.options().clone()
-        };
-        relayout.gather(&options.hot);
-        let mut hot_files = None;
-        if let Some(hot) = self.hot {
-            let stored_len = |node| relayout.stored_len(node);
-            let tree = relayout.tree();
-            let found = hot.apply((tree, self.order), &stored_len, &mut options, |error| job.failure(error))?;
-            found.nodes.iter().for_each(|node| relayout.store_anew(*node));
-            hot_files = Some((hot, found));
-        }
-        let scan = Scan::from(relayout.into_tree());
-        before.finish("scan");
         let meter = progress_args.meter();
         let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-        let built = job.build(&scan.tree, target.out(), &options, &progress);
+        let built = request.build(target.out(), &progress);
         drop(meter);
-        let (mut summary, _) = built.map_err(|failure| target.failure(failure))?;
+        let built = built.map_err(|error| target.failure(failure(error, &signals, self.out)));
+        let Relaid { mut summary, unmatched, hot_files, old_len } = built?;
         let after = PhaseClock::start();
         target.commit(&summary, &signals)?;
         after.finish("sync");
-        summary.phases = [before.phases(), summary.phases, after.phases()].concat();
-        let report = Report { src: self.image, image: &name, scan: &scan, order: self.order, summary: &summary };
+        summary.phases.extend(after.phases());
+        let (src, order) = (self.image, self.order);
+        let report = Report { src, image: &name, skipped: &[], outputs: &[], order, summary: &summary };
         if !quiet {
-            tell_unmatched(&Unmatched { paths, hints: Vec::new() });
-            tell(&report, base.image().source_len());
-            if let Some((hot, found)) = &hot_files {
-                hot.tell(found);
+            tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
+            tell(&report, old_len);
+            if let Some(hot) = self.hot {
+                hot.tell(&hot_files);
             }
         }
         if *json {

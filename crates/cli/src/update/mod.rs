@@ -8,19 +8,18 @@ use crate::console::progress::ProgressArgs;
 use crate::console::report::print_document;
 use crate::console::size;
 use crate::exit::{Exit, Failure};
-use crate::image::DEVICE_OPTION;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    SpoolMaxArg, TreeArgs, TrustArg, check_stamps, open_source, parse_kind, source_date_epoch, tell_unused_stamps,
-    write_stamps,
+    SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind, source_date_epoch,
+    tell_unused_stamps, write_stamps,
 };
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Existing, PhaseClock, Progress};
+use kiln_builder::{BuildOptions, Choices, Compression, Control, Existing, PhaseClock, Progress};
 use kiln_format::KernelVersion;
 use kiln_read::Escaped;
 use kiln_source::dir::FileId;
@@ -306,17 +305,4 @@ fn label(args: &Args) -> String {
     let replaced = args.replace.iter().map(|(path, _)| format!("--replace {}", Escaped(path.as_bytes())));
     let words: Vec<_> = src.chain(removed).chain(added).chain(replaced).collect();
     format!("update {}", words.join(" "))
-}
-
-/// A failure with the names that the user knows.
-fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
-    match (error, signals.caught()) {
-        (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
-        (Error::Policy(error), _) => Failure::Policy(error),
-        (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
-        (Error::Build(source), _) => Failure::Build { image: image.to_owned(), source },
-        (Error::Read { image, source }, _) => Failure::of_image(&image, 0, DEVICE_OPTION, source),
-        (Error::Update { image, source }, _) => Failure::Update { image, source },
-        (error, _) => Failure::Usage(error.to_string()),
-    }
 }
