@@ -9,6 +9,37 @@
 //! ```
 //!
 //! [`build`] runs them all. The same tree and options give the same bytes, whatever the number of threads.
+//!
+//! # Inside
+//!
+//! Each value has a folder. Beside the values stands a ledger (`context/ledger`), where phases post what they leave out and what has changed.
+//!
+//! * **Tree** (`tree/`) knows nothing of EROFS; `tree::Builder` makes it, in the same order from every source. Contents are handles that any thread
+//!   can open, more than once; a file that changes between scan and read is an error that names it.
+//! * **Inodes** (`inodes/`): what each inode needs before data is read: compact or extended form, xattr set, room for a tail. Digests of contents
+//!   that become attributes (`digest`) are made before.
+//! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read
+//!   nor stored; nor is what is taken over from an older image (`kept`, `pack::kept`), whose packed inode becomes the front of the new one: an
+//!   increment takes over some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in the image).
+//!   `hot` is what of it comes first. Of changed files, `former` compares the text of each extent. `analysis` reads each file once, on all cores;
+//!   decisions are taken in walk order, so that the number of threads does not show. A digest only nominates; bytes decide. `fragments` orders small
+//!   files for the packed inode: by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several methods on samples,
+//!   within a budget of modelled CPU time.
+//! * **Deduplication** (`plan/dedupe/`): content-defined chunks (`chunker`) nominate equal text, `matching` extends matches to the byte,
+//!   `split_points` cuts stored text where references begin. `revalidation` hashes again what several files share, as it is stored: a file that
+//!   changed between the two passes is an error even if no timestamp tells.
+//! * **Pack** (`pack/`): a `PackJob` is what one worker compresses front to back, at most 4 MiB of text (8 MiB for pclusters above 64 KiB): a
+//!   constant of the options. `ordered` (crate `parallel`) hands out jobs within a budget of bytes and returns results in order to the one thread
+//!   that writes (`append`). Workers never write.
+//! * **Layout** (`layout/`): places of inodes and directories, measured before they are written. Small inodes fill gaps that larger ones left.
+//! * **Write** (`write/`): directories and inodes that are compressed (`special_inodes`), the metadata zone front to back, the superblock last. What
+//!   an inode takes is compared with what was measured.
+//! * **Changed files**: with `keep_going`, a file that is no longer what was scanned is stored as it is and shares nothing. If others were to share
+//!   text that is gone, the build begins again with that file apart.
+//! * `explain` answers from the values of a finished build why a file is stored as it is. `estimate` builds a small tree into memory. Of a larger one
+//!   it makes plan and layout for real, of lengths that a sample has shown (`synthetic`); only packing is sampled, in strata (`frame`): the text that
+//!   is drawn of each is a tree of its own (`sample_tree`), built by the phases above into memory (`sample`), with intervals from the sample itself
+//!   (`interval`). No phase knows of estimates.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,23 @@
 //! * [`Patch::apply`] writes NEW elsewhere, [`resumable::apply`] so that a later run goes on where one has ended, [`in_place::apply`] over OLD.
 //!
 //! A patch is untrusted input: each of its bytes may cause an error and nothing else. The format is described in `docs/delta-format.md`.
+//!
+//! # Inside
+//!
+//! ```text
+//!  make/                                                              format/                 apply, resumable, in_place
+//!  map ──► stored ──► prover ──► neighbours ──► group, matcher  ──►   items, pieces    ──►  old_space ──► Refiller ──► new image
+//!  spans   equal      encoders   what may       like parts            in three streams      text          encoded
+//!          bytes      found      resemble it    of the text           of zstd                             again
+//! ```
+//!
+//! * `kiln_builder::Refiller` fills pclusters as a build does: what one worker fills is a function of text, form and end. `make::prover` finds out
+//!   which form gives the new image's bytes again, and where a build has cut the text; nothing is encoded again that was not proved.
+//! * Applying is a sequence of steps that do not need each other (`apply::steps`): one thread at a time reads the patch and makes text, `ordered`
+//!   (crate `parallel`) encodes on several, one writes. `old_space` keeps decoded extents itself: pieces are parts of them, and the cache of an image
+//!   admits an extent when it is wanted twice.
+//! * `resumable` makes a file whose front and notes say, after a crash, where to go on. `in_place` writes what changes to a journal first: a crash
+//!   leaves the old image, or a journal that is complete.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,13 @@
 //! At every moment the image is the old one or the new one. What is appended lies behind all that the old one has, and is synced before the sector
 //! of the superblock is written, which names the new metadata. Disks write a sector as a whole, and nothing else of the old image is written to; so
 //! whoever has it mounted keeps the old tree.
+//!
+//! # Inside
+//!
+//! An update is a build of a tree whose base is the image itself: `Taking::InPlace` leaves kept extents where they are, and `Out::behind` says that
+//! data and metadata begin behind the old image. `builder::build_behind` writes nothing else and returns the head (superblock and configuration
+//! records), which the update writes last. `format::generation` has the records by which `read::metadata::generations` finds older trees;
+//! `source::merge::EditedImage` is an image with edits as a source.
 
 pub(crate) mod error;
 mod file;

@@ -52,6 +52,35 @@
 //!
 //! Each folder is a layer: `source` (bytes of devices), `metadata`, `map` (from offsets in files to extents), `cache` (state between
 //! reads), `data` (contents), `tree` (names); `file`, `check`, `explain` and `usage` stand on these.
+//!
+//! * **Fetches**: a read over several extents looks all of them up first, then one call for each device fetches what is not in memory (`gather`,
+//!   `ReadAt::read_ranges`), at most 1 MiB of encoded pclusters at once (64 KiB of a local file where the system reads ahead); then it is decoded. So
+//!   does each batch, whose extents its plan has found, of `read_many` and `read_many_into` (`batch_worker`). A thread that has claimed an extent for
+//!   the cache looks nothing up, and waits for no other claim: no circle of waiting can occur.
+//! * **map** answers "which extent holds this byte" from the index entries that it needs, and remembers nothing.
+//! * **data** decodes whole extents straight into the caller's buffer. Of extents of which a part is wanted, it caches those that admission
+//!   (`cache::admission`) accepts: their front is wanted, they are wanted for the second time, or their file is read at random
+//!   (`cache::access_pattern`). One decode is in flight for each pcluster. `view` gives cached and mapped bytes without a copy, `owned` the same in
+//!   memory that outlives the image; `batch` reads many ranges in the order of their `position`, `batch_into` into buffers of the caller.
+//! * **tree** lists names one by one (`entries`, `walk`), or a whole tree in flat columns (`scan`), bounded by the image's length.
+//! * **metadata** is read where a source lends it (`metadata::reader`); else it is cached by windows of one block. A missing window is read alone
+//!   where files are read at random, and together with its neighbours, up to 1 MiB, where many of these are cached already: so a walk over all inodes
+//!   takes few reads. Metadata and decoded data share one budget of bytes. Tails are not cached for themselves.
+//! * **cache** belongs to a process (`fork_local`): a forked child begins with empty caches, as it cannot wait for threads that it does not have.
+//! * Decodes under way share a budget of memory (`cache::workspaces`): an LZMA dictionary and its extent take up to 20 MiB. A thread that waits for
+//!   its turn holds no workspace, and a thread that holds one waits for nothing.
+//! * **hotlist** is the text of hot lists, which ranges a program reads: here, as builder's sources, mounts and the command all read it. `data::pin`
+//!   decodes the extents that one names into a map beside the cache (`cache::pinned`), which every read asks first, and which nothing evicts. While a
+//!   list is loaded, its stored bytes are chunks (`cache::staged`): who needs a byte of one fetches all of it, or waits for who does, and a thread
+//!   that fetches a chunk waits for its source alone. `data::hot_extents` chooses.
+//! * Every size in an image is checked against a real limit before anything is allocated. `check` calls corrupt what the kernel does not read as it
+//!   was meant, and nothing else. `explain` and `usage` say what reading a file costs and where bytes go.
+//!
+//! `ReadPolicy` has a part for each property of the sources and of the consumer, and each part is asked where its job is done: which layer reads
+//! ahead, how long decoded extents stay, whether sources are told what follows, how much memory decodes take, whether latency is known (`TimedSource`
+//! notes it). `ReadPolicy::for_page_cache` is for a kernel above us, which has a page cache and reads ahead within files: the image then turns off
+//! the readahead of the system below it, reads ahead across files where they are read in stored order (`cache::readahead`), and drops an extent from
+//! the cache once all of it was consumed. `ImageSources` opens paths as the policy wants them, for `Image::open_path` and for a mount.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
 #![warn(unreachable_pub)]
 

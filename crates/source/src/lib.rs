@@ -7,6 +7,20 @@
 //!
 //! [`Tree`]: kiln_builder::tree::Tree
 //! [`Builder`]: kiln_builder::tree::Builder
+//!
+//! # Inside
+//!
+//! * `input/` finds out what is at a path: its first bytes, plain and decompressed (`candidate`), by which a `SourceKind` recognises it. Formats that
+//!   are read at any position (`image/`, zip) get a `ReadAt`; formats that are read front to back (tar, cpio) get a `Tape`, which keeps what cannot
+//!   be read twice in a nameless file.
+//! * `archive/members` is what all archives share: the tree in the making, errors with their offsets, the limit of memory. `archive/left_out` decides
+//!   for every kind of source whether damage ends a scan.
+//! * `merge` lays trees over each other, and `oci` does so with the layers of an image; `merge::Draft` is a tree that a program makes of bytes, files
+//!   and sources, `merge::EditedImage` an image with edits.
+//! * Contents stay where they are: in the archive (`stored`), in the image, or decoded once (`archive/decoded`). Of an archive or image to which the
+//!   new image shall only refer, they say where on that device they lie (`Contents::placed`); `merge` numbers the devices of all its trees.
+//! * `merge::increment` is a tree over an older image of it, `image::erofs::Relayout` an image as the base of itself, with options that `survey`
+//!   finds in it.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 
