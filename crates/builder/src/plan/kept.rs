@@ -1,6 +1,7 @@
 //! Files that the base stores already: which of them are taken over as they are stored, and what of its packed inode.
 
 mod list;
+mod packed;
 pub(super) mod rules;
 
 use kiln_format::BlockBits;
@@ -15,7 +16,9 @@ use crate::plan::file::{FilePlan, Storage};
 use crate::plan::former::{self, Candidate, FORMER_MIN_LEN, Patched};
 use crate::plan::kept::list::KeptList;
 use crate::plan::kept::rules::Rules;
-use crate::tree::{Base, Kept, KeptExtent};
+use crate::tree::{Base, Kept};
+
+pub(crate) use packed::KeptPacked;
 
 /// Files that a thread looks up at a time.
 const LOOKED_UP: usize = 256;
@@ -35,34 +38,6 @@ pub(crate) struct KeptFiles {
 
 /// What is to be stored of files of which only parts are taken over.
 pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
-
-/// What is taken over of the packed inode of a base: the front of that of the new image.
-#[derive(Default)]
-pub(crate) struct KeptPacked {
-    /// Its extents, one behind the other as they will be, each with the byte of the base's packed inode where it began.
-    pub extents: Vec<(u64, KeptExtent)>,
-}
-
-impl KeptPacked {
-    /// Bytes of plain text.
-    pub(crate) fn len(&self) -> u64 {
-        self.extents.last().map_or(0, |(_, extent)| extent.end())
-    }
-
-    /// Where byte `off` of the base's packed inode will be.
-    pub(crate) fn moved(&self, off: u64) -> Option<u64> {
-        let behind = self.extents.partition_point(|(was, _)| *was <= off);
-        let (was, extent) = self.extents.get(behind.checked_sub(1)?)?;
-        (off - was < u64::from(extent.llen)).then(|| extent.la + (off - was))
-    }
-
-    /// The extents that hold `len` bytes of the base's packed inode from `off` on.
-    pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &KeptExtent> {
-        let first = self.extents.partition_point(|(was, extent)| was + u64::from(extent.llen) <= off);
-        let behind = off.saturating_add(len);
-        self.extents[first..].iter().take_while(move |(was, _)| *was < behind).map(|(_, extent)| extent)
-    }
-}
 
 /// Decide which of `files` are taken over from the base of the tree, if it has one, and of which some parts are. Returns the files, how these are stored,
 /// and what is not taken over of the latter.
@@ -144,31 +119,4 @@ fn patch(
 
 fn is_candidate(file: &FilePlan) -> bool {
     file.len > 0 && !matches!(file.storage, Storage::Placed { .. } | Storage::LeftOut | Storage::Empty)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn extent(la: u64, llen: u32) -> KeptExtent {
-        KeptExtent { la, llen, pa: 4096 + la, plen: 4096, plain: false, partial: false }
-    }
-
-    #[test]
-    fn bytes_of_what_stays_move_to_the_front() {
-        let extents = vec![(10_000, extent(0, 5000)), (30_000, extent(5000, 100))];
-        let packed = KeptPacked { extents };
-        assert_eq!(packed.len(), 5100);
-        for (off, moved) in [
-            (9999, None),
-            (10_000, Some(0)),
-            (14_999, Some(4999)),
-            (15_000, None),
-            (30_000, Some(5000)),
-            (30_100, None),
-        ] {
-            assert_eq!(packed.moved(off), moved, "{off}");
-        }
-        assert_eq!((KeptPacked::default().len(), KeptPacked::default().moved(0)), (0, None));
-    }
 }

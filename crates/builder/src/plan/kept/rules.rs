@@ -9,8 +9,8 @@ use std::ops::Range;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::FilePlan;
-use crate::plan::kept::KeptPacked;
 use crate::plan::kept::list::KeptList;
+use crate::plan::kept::packed::KeptPacked;
 use crate::tree::{BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.

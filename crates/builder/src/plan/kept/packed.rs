@@ -1,0 +1,58 @@
+//! What is taken over of the packed inode of a base.
+
+use crate::tree::KeptExtent;
+
+/// What is taken over of the packed inode of a base: the front of that of the new image.
+#[derive(Default)]
+pub(crate) struct KeptPacked {
+    /// Its extents, one behind the other as they will be, each with the byte of the base's packed inode where it began.
+    pub extents: Vec<(u64, KeptExtent)>,
+}
+
+impl KeptPacked {
+    /// Bytes of plain text.
+    pub(crate) fn len(&self) -> u64 {
+        self.extents.last().map_or(0, |(_, extent)| extent.end())
+    }
+
+    /// Where byte `off` of the base's packed inode will be.
+    pub(crate) fn moved(&self, off: u64) -> Option<u64> {
+        let behind = self.extents.partition_point(|(was, _)| *was <= off);
+        let (was, extent) = self.extents.get(behind.checked_sub(1)?)?;
+        (off - was < u64::from(extent.llen)).then(|| extent.la + (off - was))
+    }
+
+    /// The extents that hold `len` bytes of the base's packed inode from `off` on.
+    pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &KeptExtent> {
+        let first = self.extents.partition_point(|(was, extent)| was + u64::from(extent.llen) <= off);
+        let behind = off.saturating_add(len);
+        self.extents[first..].iter().take_while(move |(was, _)| *was < behind).map(|(_, extent)| extent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(la: u64, llen: u32) -> KeptExtent {
+        KeptExtent { la, llen, pa: 4096 + la, plen: 4096, plain: false, partial: false }
+    }
+
+    #[test]
+    fn bytes_of_what_stays_move_to_the_front() {
+        let extents = vec![(10_000, extent(0, 5000)), (30_000, extent(5000, 100))];
+        let packed = KeptPacked { extents };
+        assert_eq!(packed.len(), 5100);
+        for (off, moved) in [
+            (9999, None),
+            (10_000, Some(0)),
+            (14_999, Some(4999)),
+            (15_000, None),
+            (30_000, Some(5000)),
+            (30_100, None),
+        ] {
+            assert_eq!(packed.moved(off), moved, "{off}");
+        }
+        assert_eq!((KeptPacked::default().len(), KeptPacked::default().moved(0)), (0, None));
+    }
+}
