@@ -233,6 +233,7 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
 /// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
 fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Exit, Failure> {
     kiln_mount::return_freed_memory();
+    kiln_mount::load_program();
     let mut ready = if args.in_background { Some(Ready::detach()?) } else { None };
     let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
     log::start(log_target(args)?, notes, &args.image.image);

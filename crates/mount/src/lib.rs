@@ -19,7 +19,7 @@
 //! * **Metrics** have one form, the text of Prometheus, which an ioctl on the root of the mount fetches (`ask`): no socket has to be found.
 //! * **Recordings**: the server keeps reads in a bounded ring while a client fetches them by ioctls, and prefetches nothing meanwhile. It knows
 //!   inodes and no paths; the client finds names at the end, by a walk through the mount.
-//! * The server's process tells glibc to keep one heap and to return what is freed (`heap`).
+//! * The server's process tells glibc to keep one heap and to return what is freed (`heap`), and maps all of its own code (`program`).
 #![deny(unsafe_code)]
 #![warn(unreachable_pub)]
 
@@ -31,6 +31,7 @@ mod heap;
 pub mod kernel;
 mod mount_source;
 mod preload;
+mod program;
 mod record;
 mod table;
 mod unmount;
@@ -40,5 +41,6 @@ pub use error::MountError;
 pub use heap::return_freed_memory;
 pub use mount_source::check_free;
 pub use preload::{Preload, Preloaded, default_preload, preload};
+pub use program::load_program;
 pub use record::{Granularity, Recorded, Recording};
 pub use unmount::unmount;

@@ -67,6 +67,7 @@ const UNSAFE: &[&str] = &[
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
     "mount/src/kernel/loop_device.rs",
+    "mount/src/program.rs",
     "python/src/arguments/buffer.rs",
     "python/src/image.rs",
     "python/src/index/stored.rs",

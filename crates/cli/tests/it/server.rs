@@ -63,6 +63,43 @@ fn decodes_of_long_extents_share_memory() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Bytes of the code of a process's program: those that are mapped, and those that are in memory.
+fn code(pid: u32) -> (u64, u64) {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let (mut is_code, mut sums) = (false, (0, 0));
+    for line in smaps.lines() {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let kib = || words[1].parse::<u64>().unwrap();
+        match words[0] {
+            "Size:" if is_code => sums.0 += kib() << 10,
+            "Rss:" if is_code => sums.1 += kib() << 10,
+            range if range.contains('-') => is_code = words[1] == "r-xp" && line.ends_with(program.to_str().unwrap()),
+            _ => {}
+        }
+    }
+    sums
+}
+
+/// What a server needs of its program for the first time must not be read from the disk while somebody waits for a file: a disk with a
+/// long readahead gave more bytes of the program than of the image.
+#[test]
+fn a_server_has_its_program_in_memory() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    let _place = Place(&dir);
+    let (mut child, _) = foreground(&[&golden("zstd.erofs"), &dir]);
+    let (mapped, resident) = code(child.id());
+    assert!(mapped > 1 << 20, "{mapped}");
+    assert_eq!(resident, mapped);
+    stdout(&["umount", &dir]);
+    assert!(child.wait().unwrap().success());
+}
+
 /// Context switches of all threads of a process so far, and how many threads it has.
 fn switches(pid: u32) -> (u64, usize) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();

@@ -3,7 +3,7 @@
 //! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read metadata. A missing window is fetched
 //! alone, so that a few files of many cost only the blocks that hold their metadata.
 //!
-//! * If many windows around a missing one are cached, the missing ones among them are fetched with it. The readahead doubles with the
+//! * If many windows around a missing one are cached, the missing ones among them are fetched with it. The readahead grows with the
 //!   dense part: listing a tree takes few large reads, a few files of many take small ones, and if most of the metadata is wanted in
 //!   the end, in whatever order, it takes fewer reads than windows.
 //! * While a hot list is loaded, a missing window is fetched as a part of [`WARM_LEN`] bytes, as the files of a program lie in a few places, and
@@ -33,7 +33,11 @@ const DENSE_FAR: u64 = 2;
 /// How many windows on each side are close. If fewer of them are not dense, that may be chance, so larger distances are tried, unless
 /// none of the nearer half is cached: of windows that are read at random, that is so for most.
 const CLOSE: u64 = 8;
-/// Most bytes that are fetched on each side of a missing window, and the part of the cache that this may be.
+/// The readahead beyond what is close is one part in this many of the dense part. Where data lies between inodes, as mkfs.erofs puts it,
+/// a dense part says little about what follows: a walk of such an image fetched 1.37 of the bytes that it wanted when the readahead was
+/// as long as the dense part, and 1.24 now (432 MB in 24,000 files).
+const DENSE_SHARE: u64 = 4;
+/// Most bytes that are fetched on each side of a missing window, and the part of the cache that the dense part may be.
 const REACH_MAX: u64 = 512 << 10;
 const CACHE_SHARE: u64 = 8;
 /// Bytes that are fetched at once while a hot list is loaded, and how many of them lie before the missing window at most.
@@ -136,7 +140,7 @@ impl Image {
             let end = (idx + 1..count.min(start + len)).take_while(|idx| !is_kept(idx)).last().unwrap_or(idx) + 1;
             return start..end;
         }
-        let (most, mut reach, mut kept, mut checked, mut distance) = (most(REACH_MAX), 0, 0, 0, 1);
+        let (most, mut reach, mut kept, mut checked, mut distance) = (most(REACH_MAX * DENSE_SHARE), 0, 0, 0, 1);
         while distance <= most {
             let before = idx.saturating_sub(distance)..idx.saturating_sub(checked);
             let behind = idx + checked..count.min(idx + distance);
@@ -149,6 +153,7 @@ impl Image {
             }
             (checked, distance) = (distance, distance * 2);
         }
+        let reach = (reach / DENSE_SHARE).max(reach.min(CLOSE));
         let start = (idx.saturating_sub(reach)..idx).rev().take_while(|idx| !is_kept(idx)).last().unwrap_or(idx);
         let end = (idx + 1..count.min(idx + reach)).take_while(|idx| !is_kept(idx)).last().unwrap_or(idx) + 1;
         start..end

@@ -12,6 +12,7 @@ mod handmade;
 mod hostile;
 mod load_ahead;
 mod map;
+mod metadata_readahead;
 mod pin;
 mod robust;
 mod spaces;
