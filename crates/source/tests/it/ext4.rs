@@ -315,3 +315,19 @@ fn damage_is_an_error_or_another_tree_but_no_panic() {
         }
     }
 }
+
+/// A file that mke2fs takes from a directory: its inode says that contents are in it, and there are none.
+#[test]
+fn a_file_that_is_one_hole_may_be_in_its_inode() {
+    let dir = TempDir::new("ext4").unwrap();
+    let root = dir.join("root");
+    fs::create_dir(&root).unwrap();
+    for (name, len) in [("hole", 1 << 20), ("short", 40), ("inode", 100)] {
+        File::create(root.join(name)).unwrap().set_len(len).unwrap();
+    }
+    let image = mkfs(&dir, "-t ext4 -O inline_data", 32, Some(&root));
+    let tree = tree(&image);
+    assert_same(&by_kernel(&dir, &image), &of_tree(&tree).unwrap(), "holes");
+    let hole = tree.find([&b"hole"[..]]).unwrap();
+    assert_eq!(tree.open(hole).unwrap().next_data(0).unwrap(), None, "a hole");
+}

@@ -66,15 +66,16 @@ impl Runs<'_> {
     }
 }
 
-/// Contents in the inode, and in an attribute of it.
+/// Contents in the inode, and in an attribute of it. Where that is empty, all behind the inode is a hole; so is the front, if it is zeros.
 fn inline(runs: &mut Runs<'_>, volume: &Volume, inode: &Inode) -> io::Result<()> {
     let front = inode.len.min(INLINE_LEN);
-    if front > 0 {
+    let rest = inode.len - front;
+    let (pa, len) = if rest > 0 { inline_rest(inode)? } else { (0, 0) };
+    let is_cut = rest > 0 && len == 0;
+    if front > 0 && !(is_cut && volume.read(inode.i_block_off(), front as usize)?.iter().all(|&byte| byte == 0)) {
         runs.runs.push(Run { la: 0, pa: inode.i_block_off(), len: front });
     }
-    let rest = inode.len - front;
-    if rest > 0 {
-        let (pa, len) = inline_rest(inode)?;
+    if rest > 0 && !is_cut {
         if rest > len {
             return Err(invalid(format!("{} bytes in an inode, and {len} behind them", inode.len)));
         }
