@@ -1,6 +1,7 @@
 //! Why a build failed, sorted by the party that must act: the user, the machine's owner, or we.
 
 use kiln_codec::CodecError;
+use kiln_format::dirent::PATH_MAX_LEN;
 use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
@@ -209,6 +210,9 @@ pub enum InputProblem {
     /// Sizes.
     #[error("file of {0} bytes: the format ends at 2^63")]
     FileLen(u64),
+    /// Paths, of which errors have the front.
+    #[error("a path of {0} bytes begins so: readers of images follow paths of {PATH_MAX_LEN} bytes at most")]
+    PathLen(usize),
 }
 
 impl BuildError {

@@ -2,6 +2,7 @@
 
 pub(crate) mod digest;
 pub(crate) mod epoch;
+mod paths;
 pub(crate) mod xattr;
 
 use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
@@ -57,9 +58,11 @@ impl Inodes {
     /// Look at every node. `digests` are attributes of contents.
     ///
     /// # Errors
-    /// The first node that the format cannot represent, unless such nodes are to be skipped.
+    /// A path that readers would not follow; the first node that the format cannot represent, unless such
+    /// nodes are to be skipped.
     pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
         let Context { tree, options, ledger, .. } = context;
+        paths::check(tree)?;
         let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
         let mut is_left_out = vec![false; tree.len()];

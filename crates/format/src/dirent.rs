@@ -8,6 +8,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const DIRENT_LEN: usize = 12;
 /// Longest name in bytes.
 pub const NAME_MAX_LEN: usize = 255;
+/// Longest path in bytes, with a slash between names and none in front. The format has no limit; but deeper trees are
+/// not for programs, and hostile ones would cost readers their depth squared.
+pub const PATH_MAX_LEN: usize = 64 << 10;
 
 const RECORD: &str = "erofs_dirent";
 

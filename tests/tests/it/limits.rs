@@ -4,6 +4,7 @@ use kiln_builder::tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, T
 use kiln_builder::{BuildError, BuildOptions, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
+use kiln_format::dirent::PATH_MAX_LEN;
 use kiln_format::inode::{Form, Rdev};
 use kiln_read::{DigestCheck, FollowLast, Image, Threads};
 use kiln_tests::data::Texture;
@@ -491,5 +492,33 @@ fn holes_do_not_need_a_newer_kernel_than_was_chosen() {
         let (_, summary) = image_of(&tree, &options);
         assert!(summary.oldest_kernel.unwrap() <= kernel);
         assert_eq!(summary.hole_bytes, hole_bytes);
+    }
+}
+
+/// What readers do not follow is not built.
+#[test]
+fn paths_end_where_readers_do() {
+    // Directories below each other whose names make up a path of so many bytes.
+    let tree_of = |len: usize| {
+        let mut mem = MemTree::default();
+        let (mut dir, mut left) = (ROOT, len);
+        while left > 0 {
+            let name = vec![b'd'; left.min(254)];
+            dir = mem.add(dir, &name, Kind::Directory(Box::default()));
+            // A slash follows, unless nothing does.
+            left = (left - name.len()).saturating_sub(1);
+        }
+        mem.finish().unwrap()
+    };
+    image_of(&tree_of(PATH_MAX_LEN), &BuildOptions::default());
+    for keep_going in [false, true] {
+        let options = BuildOptions { keep_going, ..BuildOptions::default() };
+        match build(&tree_of(PATH_MAX_LEN + 1), &options).unwrap_err() {
+            BuildError::Input { path, reason } => {
+                assert_eq!(path, [b'd'; 64], "its front");
+                assert!(reason.to_string().starts_with("a path of 65537 bytes"), "{reason}");
+            }
+            error => panic!("{error}"),
+        }
     }
 }

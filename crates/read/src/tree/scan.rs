@@ -6,14 +6,13 @@
 
 use super::dir::{DirReader, is_dot};
 use super::file_table::FileTable;
-use super::walk::PATH_MAX_LEN;
 use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::inode_table::InodeReader;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::Nid;
-use kiln_format::dirent::Dirent;
+use kiln_format::dirent::{Dirent, PATH_MAX_LEN};
 use kiln_format::inode::FileType;
 use kiln_parallel::locks::{into_inner, lock};
 use kiln_parallel::{Threads, unordered};

@@ -5,10 +5,8 @@ use crate::error::ReadError;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use kiln_format::Nid;
+use kiln_format::dirent::PATH_MAX_LEN;
 use std::collections::HashSet;
-
-/// Longest path in bytes: deeper trees are not for programs, and hostile ones would cost their depth squared.
-pub(crate) const PATH_MAX_LEN: usize = 64 << 10;
 
 /// An inode with the path that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -66,7 +66,8 @@ impl Runs<'_> {
     }
 }
 
-/// Contents in the inode, and in an attribute of it. Where that is empty, all behind the inode is a hole; so is the front, if it is zeros.
+/// Contents in the inode, and in an attribute of it. Where that is empty, all behind the inode is a hole; so is the
+/// front, if it is zeros.
 fn inline(runs: &mut Runs<'_>, volume: &Volume, inode: &Inode) -> io::Result<()> {
     let front = inode.len.min(INLINE_LEN);
     let rest = inode.len - front;

@@ -1,0 +1,32 @@
+//! That readers can follow all paths.
+
+use kiln_format::dirent::PATH_MAX_LEN;
+
+use crate::error::{BuildError, InputProblem};
+use crate::tree::{Kind, NodeId, Tree};
+
+/// Bytes of a path that is too long that an error has.
+const FRONT_LEN: usize = 64;
+
+/// Refuse `tree` if it has a path that readers of images do not follow: it would be an image of which a part is out of
+/// reach.
+///
+/// # Errors
+/// A path that is too long, by its front.
+pub(super) fn check(tree: &Tree) -> Result<(), BuildError> {
+    let mut stack = vec![(NodeId::ROOT, 0)];
+    while let Some((dir, dir_len)) = stack.pop() {
+        for entry in tree.entries(dir) {
+            let len = dir_len + usize::from(dir_len > 0) + entry.name.len();
+            if len > PATH_MAX_LEN {
+                let mut path = [&*tree.path(dir), b"/", entry.name].concat();
+                path.truncate(FRONT_LEN);
+                return Err(BuildError::Input { path, reason: InputProblem::PathLen(len) });
+            }
+            if matches!(tree.node(entry.node).kind, Kind::Directory(_)) {
+                stack.push((entry.node, len));
+            }
+        }
+    }
+    Ok(())
+}
