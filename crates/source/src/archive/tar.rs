@@ -12,9 +12,12 @@ mod encoding;
 mod header;
 mod member;
 mod number;
+mod options;
+mod path;
 mod pax;
 mod scan;
 pub(crate) mod source;
 mod sparse;
 
-pub use source::{TarData, TarIndex, TarOptions, TarSource};
+pub use options::{DotDot, TarData, TarOptions};
+pub use source::{TarIndex, TarSource};

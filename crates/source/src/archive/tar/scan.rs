@@ -5,6 +5,8 @@ use std::io;
 
 use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};
 use super::member::{Member, What};
+use super::options::{DotDot, TarData, TarOptions};
+use super::path::without_steps_up;
 use super::pax::{Extended, Scope};
 use super::sparse::{self, MapText, SparseMap};
 use crate::archive::members::Members;
@@ -19,12 +21,12 @@ const EXTENDED_MAX_LEN: u64 = 32 << 20;
 /// The longest extended header for all files, of which each member has a copy.
 const GLOBAL_MAX_LEN: u64 = 1 << 16;
 
-/// Put all members of the archive in `tape` in `members`. With `omits_data` it has none but their headers.
+/// Put all members of the archive in `tape` in `members`.
 ///
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
-pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, omits_data: bool) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, omits_data, global: Extended::default(), found: None };
+pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, options: TarOptions) -> Result<(), SourceError> {
+    let mut scan = Scan { tape, members, options, global: Extended::default(), found: None };
     let mut is_archive = false;
     // Two records of zeros end an archive, but others may follow behind (`cat a.tar b.tar`), and some programs leave them out.
     loop {
@@ -45,8 +47,7 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, omits_data: bool)
 struct Scan<'s, 'a> {
     tape: &'s mut Tape,
     members: &'s mut Members<'a>,
-    /// No data lie between the headers.
-    omits_data: bool,
+    options: TarOptions,
     /// What is said of all members from here on.
     global: Extended,
     /// The next header behind a damaged place, if it was looked for.
@@ -208,7 +209,12 @@ impl Scan<'_, '_> {
         let (offset, what) = (member.offset, member.what());
         let data = self.data(&member, what);
         let Some(file) = self.members.survive(&member.path, data)? else { return Ok(()) };
-        let (path, target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
+        let (mut path, mut target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
+        if self.options.dot_dot == DotDot::Up {
+            path = without_steps_up(&path).into_owned();
+            // Where a symbolic link leads is known to those who follow it.
+            target = if what == What::HardLink { without_steps_up(&target).into_owned() } else { target };
+        }
         let kind = match what {
             What::Nothing => return Ok(()),
             What::HardLink => return self.members.hard_link(offset, &path, &target),
@@ -233,9 +239,11 @@ impl Scan<'_, '_> {
     fn data(&mut self, member: &Member<'_>, what: What) -> Result<Result<Kind, String>, SourceError> {
         let size = member.stored_len(what).map_err(|reason| self.members.malformed(member.offset, reason))?;
         match what {
-            What::File | What::OldSparseFile if self.omits_data => self.omitted_file(member, size).map(Ok),
+            What::File | What::OldSparseFile if self.options.data == TarData::Omitted => {
+                self.omitted_file(member, size).map(Ok)
+            }
             What::File | What::OldSparseFile => self.file(member, size),
-            _ if self.omits_data => Ok(Ok(Kind::Fifo)),
+            _ if self.options.data == TarData::Omitted => Ok(Ok(Kind::Fifo)),
             _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo)),
         }
     }

@@ -1,6 +1,6 @@
 //! A tar archive as a source.
 
-use kiln_builder::tree::{Device, Implied};
+use kiln_builder::tree::Device;
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::header::{RECORD_LEN, is_header};
+use super::options::{TarData, TarOptions};
 use super::scan::scan;
 use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
@@ -44,38 +45,13 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
     }
 }
 
-/// How an archive becomes a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TarOptions {
-    /// Metadata of the root and of directories that are no members.
-    pub implied: Implied,
-    /// Where the data of members are.
-    pub data: TarData,
-}
-
-/// Where the data of members are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TarData {
-    /// In the archive, from which images get them.
-    #[default]
-    Stored,
-    /// In the archive, to which images refer as to a device. A file that does not lie there in whole records, as some sparse files, is stored
-    /// in the image.
-    Placed,
-    /// Nowhere: one header follows the other. Files are as long as their headers say, and all hole.
-    Omitted,
-}
-
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
     let options = match candidate.options().reference {
         true => TarOptions { data: TarData::Placed, ..TarOptions::default() },
         false => TarOptions::default(),
     };
-    if options.data == TarData::Placed && candidate.compression().is_some() {
-        let reason = "an image can refer to an archive only if that is not compressed";
-        return Err(SourceError::Options { path: candidate.path().to_owned(), reason });
-    }
-    TarSource::of(candidate, options)
+    let source = TarSource::of(candidate, options)?;
+    if options.data == TarData::Placed { source.to_refer_to() } else { Ok(source) }
 }
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
@@ -117,6 +93,19 @@ impl TarSource {
         Ok(Self { path, is_file, options, compression, tape: Mutex::new(Some(candidate.into_tape()?)) })
     }
 
+    /// The same archive as a device to which images refer.
+    ///
+    /// # Errors
+    /// It is compressed.
+    pub(crate) fn to_refer_to(self) -> Result<Self, SourceError> {
+        let Self { options, compression, .. } = self;
+        if compression.is_some() {
+            let reason = "an image can refer to an archive only if that is not compressed";
+            return Err(SourceError::Options { path: self.path, reason });
+        }
+        Ok(Self { options: TarOptions { data: TarData::Placed, ..options }, ..self })
+    }
+
     /// How the archive is compressed, if it is.
     pub fn compression(&self) -> Option<StreamFormat> {
         self.compression
@@ -138,7 +127,7 @@ impl TarSource {
         let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, self.options.implied);
-        scan(&mut tape, &mut members, self.options.data == TarData::Omitted)?;
+        scan(&mut tape, &mut members, self.options)?;
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);

@@ -1,0 +1,37 @@
+//! How archives are read.
+
+use kiln_builder::tree::Implied;
+
+/// How an archive becomes a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TarOptions {
+    /// Metadata of the root and of directories that are no members.
+    pub implied: Implied,
+    /// Where the data of members are.
+    pub data: TarData,
+    /// What `..` in the path of a member is.
+    pub dot_dot: DotDot,
+}
+
+/// What `..` in the path of a member, or in the target of a hard link, is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DotDot {
+    /// Refused, as by GNU tar.
+    #[default]
+    Refused,
+    /// One step up, as for containerd: `a/../b` is `b`, whatever `a` is. A path that leads out of the root is refused.
+    Up,
+}
+
+/// Where the data of members are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TarData {
+    /// In the archive, from which images get them.
+    #[default]
+    Stored,
+    /// In the archive, to which images refer as to a device. A file that does not lie there in whole records, as some
+    /// sparse files, is stored in the image.
+    Placed,
+    /// Nowhere: one header follows the other. Files are as long as their headers say, and all hole.
+    Omitted,
+}
