@@ -5,6 +5,7 @@ mod draft;
 mod draft_source;
 mod edited;
 mod increment;
+pub(crate) mod lost_links;
 pub(crate) mod overlay;
 mod same_paths;
 mod versions;
@@ -101,19 +102,22 @@ impl Source for Merged {
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let mut builder = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
-        let (mut contents, mut skipped, mut outputs) = (MergedContents::default(), Vec::new(), Vec::new());
+        let mut contents = MergedContents::default();
+        let (mut skipped, mut notes, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for part in &self.parts {
             let scan = self.scan_part(part, options)?;
             skipped.extend(scan.skipped);
+            notes.extend(scan.notes);
             outputs.extend(scan.outputs.iter().map(|path| part.path(path)));
             let lost = SourceError::tree(part.source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
             let mut overlay = Overlay { builder: &mut builder, whiteouts: self.whiteouts, first_content };
-            overlay.put(&scan.tree, &part.at).map_err(&lost)?;
+            let links = overlay.put(&scan.tree, &part.at).map_err(&lost)?;
+            notes.extend(links.notes(part.source.path()));
             contents.add(first_content, scan.tree, &part.at);
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
-        Ok(Scanned::Everything(Scan { skipped, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Everything(Scan { skipped, notes, outputs, ..Scan::from(tree) }))
     }
 }

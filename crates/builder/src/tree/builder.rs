@@ -329,7 +329,8 @@ impl Builder {
         id
     }
 
-    fn lookup(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+    /// What the entry `name` of the directory `dir` names.
+    pub fn lookup(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let names = self.names.get_or_insert_with(|| NameIndex::of(&self.nodes));
         find_in(&self.nodes, names, dir, name)
     }

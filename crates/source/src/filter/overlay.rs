@@ -48,8 +48,9 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
             match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
                 (OPAQUE, _) => put_mark(builder.xattrs_mut(dir), OPAQUE_XATTR, b"y"),
                 (name, _) if name.starts_with(OWN_PREFIX) => {}
-                // The lower directory is gone, and this one is new, even if only paths imply it.
-                (_, Some(node)) if is_dir(builder, node) => put_mark(builder.meta_mut(node).1, OPAQUE_XATTR, b"y"),
+                // What is in the lower directory is gone. One that only paths imply says no more of itself than any
+                // other.
+                (_, Some(node)) if is_dir(builder, node) => put_mark(builder.xattrs_mut(node), OPAQUE_XATTR, b"y"),
                 (_, Some(_)) => {}
                 (name, None) => {
                     // A mark may be one of many names of a node, so the node itself is left alone.

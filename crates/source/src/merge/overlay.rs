@@ -4,6 +4,7 @@ use kiln_builder::tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree
 use std::collections::HashMap;
 
 use super::Whiteouts;
+use super::lost_links::LostLinks;
 use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT, is_opaque};
 use crate::filter::xattrs::set;
 
@@ -16,11 +17,12 @@ pub(crate) struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
-    /// Put `tree` over what lies at `at`.
+    /// Put `tree` over what lies at `at`. Which symbolic links become directories.
     ///
     /// # Errors
     /// A path that no tree can have, or one that leads through a file; more files than a tree can have.
-    pub(crate) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<(), TreeError> {
+    pub(crate) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<LostLinks, TreeError> {
+        let mut lost = LostLinks::default();
         let root = if at.is_empty() { NodeId::ROOT } else { self.root(tree, at)? };
         // Nodes with several names, by their numbers in the tree.
         let mut linked: HashMap<NodeId, NodeId> = HashMap::new();
@@ -33,7 +35,15 @@ impl Overlay<'_> {
                     Kind::CharDevice(WHITEOUT) if self.whiteouts == Whiteouts::Apply => {
                         self.builder.remove_in(to, name)?;
                     }
-                    Kind::Directory(_) => stack.push((id, self.builder.dir_in(to, name)?)),
+                    Kind::Directory(_) => {
+                        let there = self.builder.lookup(to, name);
+                        if there.is_some_and(|there| matches!(self.builder.nodes()[there.idx()].kind, Kind::Symlink(_)))
+                        {
+                            let path = tree.path(id);
+                            lost.look(self.builder, &if at.is_empty() { path } else { [at, b"/", &path].concat() });
+                        }
+                        stack.push((id, self.builder.dir_in(to, name)?));
+                    }
                     _ => match linked.get(&id) {
                         Some(&known) => self.builder.link_in(to, name, known)?,
                         None => {
@@ -46,7 +56,7 @@ impl Overlay<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(lost)
     }
 
     /// The directory at `at`.

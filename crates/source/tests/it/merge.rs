@@ -172,3 +172,55 @@ fn sources_lie_below_directories_of_their_own() {
         assert!(error.starts_with(other.to_str().unwrap()) && error.ends_with(problem), "{error}");
     }
 }
+
+/// A layer with only `lib/foo` over one whose `lib` is a link hides what the link led to.
+#[test]
+fn links_to_directories_that_become_directories_are_told() {
+    let dir = TempDir::new("merge").unwrap();
+    let [lower, upper] = ["lower", "upper"].map(|name| dir.join(name));
+    fs::create_dir_all(lower.join("usr/lib")).unwrap();
+    fs::create_dir_all(lower.join("inner")).unwrap();
+    for (name, target) in [
+        ("lib", "usr/lib"),
+        ("inner/lib", "../lib"),
+        ("absolute", "/lib"),
+        ("file", "usr/lib/f"),
+        ("lost", "nowhere"),
+        ("loop", "loop"),
+        ("same", "usr"),
+    ] {
+        std::os::unix::fs::symlink(target, lower.join(name)).unwrap();
+    }
+    fs::write(lower.join("usr/lib/f"), "x").unwrap();
+    for name in ["lib", "inner/lib", "absolute", "file", "lost", "loop", "inner", "new"] {
+        fs::create_dir_all(upper.join(name)).unwrap();
+    }
+    let told = |at: &str| {
+        let parts = vec![part(&lower, at), part(&upper, at)];
+        let scan = Merged::new(parts, Whiteouts::Apply).scan(&ScanOptions::new(&GOING)).unwrap();
+        let links = scan.notes.iter().map(|note| {
+            assert_eq!(note.path, upper);
+            note.text.split(", and becomes").next().unwrap().to_owned()
+        });
+        let mut links: Vec<String> = links.collect();
+        links.sort();
+        links
+    };
+    let expected = |at: &str, absolute: bool| {
+        let line = |name: &str, target: &str| format!("{at}{name} was a symbolic link to the directory {target}");
+        let mut lines = vec![line("inner/lib", "../lib"), line("lib", "usr/lib")];
+        lines.extend(absolute.then(|| line("absolute", "/lib")));
+        lines.sort();
+        lines
+    };
+    assert_eq!(told(""), expected("", true));
+    // What an absolute link leads to is elsewhere then.
+    assert_eq!(told("at/some/place"), expected("at/some/place/", false));
+    for number in 0..30 {
+        std::os::unix::fs::symlink("usr", lower.join(format!("l{number}"))).unwrap();
+        fs::create_dir(upper.join(format!("l{number}"))).unwrap();
+    }
+    let lines = told("");
+    assert_eq!(lines.len(), 11, "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("further symbolic links")), "{lines:?}");
+}

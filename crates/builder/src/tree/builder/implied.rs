@@ -7,8 +7,8 @@ use crate::tree::Metadata;
 pub enum Implied {
     /// The same for all.
     Same(Metadata),
-    /// The root has these. Others inherit the owners and the mtime of the directory that they are in when they are implied, and have the
-    /// permissions 0755, with write permission for the group and for others where that directory has it.
+    /// The root has these. Others belong to root, have the permissions 0755, and inherit the mtime of the directory
+    /// that they are in when they are implied.
     Inherited(Metadata),
 }
 
@@ -23,7 +23,7 @@ impl Implied {
     pub(super) fn below(self, parent: Metadata) -> Metadata {
         match self {
             Implied::Same(meta) => meta,
-            Implied::Inherited(_) => Metadata { permissions: 0o755 | parent.permissions & 0o022, ..parent },
+            Implied::Inherited(_) => Metadata { permissions: 0o755, uid: 0, gid: 0, ..parent },
         }
     }
 }

@@ -223,8 +223,22 @@ fn marks_of_layers_become_those_of_overlayfs() {
     }
 }
 
+/// As containerd unpacks layers.
 #[test]
-fn implied_directories_inherit() {
+fn steps_up_stay_within_the_root() {
+    let place = Place::new();
+    for (to, code) in [("dir/../moved", 0), ("../moved", 1)] {
+        let archive = place.tar("up.tar", &["-P", &format!("--transform=s,^text$,{to},")], &["text"]);
+        let output = place.run(&["--tar=f", "--quiet", &place.image, &archive]);
+        assert_eq!(output.status.code(), Some(code), "{to}: {}", stderr(&output));
+        if code == 0 {
+            assert_eq!(place.entry("moved")["type"], "regular file");
+        }
+    }
+}
+
+#[test]
+fn implied_directories_are_those_of_root() {
     let place = Place::new();
     fs::create_dir_all(format!("{}/shared/a/b", place.src)).unwrap();
     fs::write(format!("{}/shared/a/b/file", place.src), "x").unwrap();
@@ -236,8 +250,8 @@ fn implied_directories_inherit() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for (path, mode, uid, mtime) in [
         ("shared", "0775", 7, 0),
-        ("shared/a", "0775", 7, 0),
-        ("shared/a/b", "0775", 7, 0),
+        ("shared/a", "0755", 0, 0),
+        ("shared/a/b", "0755", 0, 0),
         ("", "0755", 0, 5),
         ("dir", "0755", 0, 5),
     ] {

@@ -3,7 +3,7 @@
 use super::records::{Archive, header, patch, record};
 use super::{error_of, scan_bytes, scan_leaving_out};
 use kiln_builder::tree::{Implied, Kind, Metadata, Tree};
-use kiln_source::archive::tar::{TarOptions, TarSource};
+use kiln_source::archive::tar::{DotDot, TarOptions, TarSource};
 use kiln_source::{ScanOptions, Source, SourceOptions};
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
@@ -148,6 +148,31 @@ fn no_path_leads_out() {
     assert_eq!(error_of(&through.end()), "at byte 512: a/b: a is no directory");
 }
 
+/// As containerd takes them: what leads up stays within the root.
+#[test]
+fn steps_up_can_be_taken_within_the_root() {
+    let options = TarOptions { dot_dot: DotDot::Up, ..TarOptions::default() };
+    let scanned = |archive: Archive| {
+        let dir = TempDir::in_memory("tar").unwrap();
+        fs::write(dir.join("a.tar"), archive.end()).unwrap();
+        let source = TarSource::open(&dir.join("a.tar"), &SourceOptions::default(), options).unwrap();
+        source.scan(&ScanOptions::new(&crate::common::GOING)).map(|scan| scan.tree)
+    };
+    let archive = Archive::default().member("a/../etc/dd", b'0', b"x").member("./a/b/../../c/", b'5', b"");
+    let archive =
+        archive.link("c/link", b'1', "c/../etc/dd").link("symlink", b'2', "a/../..").member("b/..", b'5', b"");
+    let tree = scanned(archive).unwrap();
+    assert_eq!(paths(&tree), ["", "c", "c/link", "etc", "etc/dd", "symlink"]);
+    let snapshot = of_tree(&tree).unwrap();
+    assert_eq!((snapshot[&b"c/link"[..]].nlink, &*snapshot[&b"symlink"[..]].target), (2, &b"a/../.."[..]));
+    for path in ["../a", "a/../../b", "/..", "./../c"] {
+        for archive in [Archive::default().member(path, b'0', b"x"), Archive::default().link("l", b'1', path)] {
+            let error = scanned(archive).map(drop).unwrap_err().to_string();
+            assert!(error.ends_with("`..` has no meaning here"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn hard_links_lead_to_files() {
     let early = Archive::default().link("a", b'1', "b").link("c", b'1', "./a").member("b", b'0', b"data");
@@ -269,7 +294,7 @@ fn missing_parents_can_inherit() {
         TarSource::open(&dir.join("a.tar"), &SourceOptions::default(), TarOptions { implied, ..TarOptions::default() })
             .unwrap();
     let tree = source.scan(&ScanOptions::new(stop)).unwrap().tree;
-    let expected = Metadata { permissions: 0o775, uid: 7, gid: 8, mtime: 100, mtime_nsec: 0 };
+    let expected = Metadata { permissions: 0o755, uid: 0, gid: 0, mtime: 100, mtime_nsec: 0 };
     assert_eq!(tree.node(tree.find([&b"d"[..], b"e"]).unwrap()).meta, expected);
 }
 
