@@ -11,11 +11,13 @@ import io
 import json
 import lzma
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -76,12 +78,47 @@ def zip_archive(method):
     return out.getvalue()
 
 
-def oci():
+def oci(rootfs):
     layer = tar(tarfile.USTAR_FORMAT)
     digest = hashlib.sha256(layer).hexdigest()
-    config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]}}).encode()
+    config = {"architecture": "amd64", "os": "linux"}
+    if rootfs:
+        config["rootfs"] = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
+    config = json.dumps(config).encode()
     index = json.dumps([{"Config": "config.json", "RepoTags": ["small:latest"], "Layers": ["layer.tar"]}]).encode()
     return b"\0".join([index, config, layer])
+
+
+def gpt(labels):
+    """A disk of 40 sectors with these partitions, of two sectors each, and the backup of its table."""
+    sector, entries = 512, bytearray(4 * 128)
+    for number, label in enumerate(labels):
+        first = 10 + 2 * number
+        name = label.encode("utf-16-le").ljust(72, b"\0")
+        entries[128 * number:128 * (number + 1)] = bytes([number + 1]) * 32 + struct.pack("<QQQ", first, first + 1, 0) + name
+    last = 39
+
+    def header(own, other, table):
+        fields = struct.pack("<8sIIIIQQQQ16sQIII", b"EFI PART", 1 << 16, 92, 0, 0, own, other, 8, 30, bytes(16), table, 4, 128, zlib.crc32(entries))
+        return fields[:16] + struct.pack("<I", zlib.crc32(fields)) + fields[20:]
+    disk = bytearray(40 * sector)
+    for at, data in [(1, header(1, last, 2)), (2, entries), (last, header(last, 1, last - 1)), (last - 1, entries)]:
+        disk[at * sector:at * sector + len(data)] = data
+    disk[446:512] = mbr_entries([(0xEE, 1, last)])
+    return bytes(disk)
+
+
+def mbr_entries(entries):
+    table = b"".join(struct.pack("<B3xB3xII", 0, *entry) for entry in entries)
+    return table.ljust(64, b"\0") + b"\x55\xaa"
+
+
+def mbr():
+    """A disk with two partitions and an extended one, which holds two."""
+    disk = bytearray(40 * 512)
+    for at, entries in [(0, [(0x83, 1, 4), (0x0C, 5, 5), (0x05, 20, 20)]), (20, [(0x83, 1, 3), (0x05, 8, 8)]), (28, [(0x83, 1, 5)])]:
+        disk[at * 512 + 446:(at + 1) * 512] = mbr_entries(entries)
+    return bytes(disk)
 
 
 def lz4_frame():
@@ -120,7 +157,11 @@ def main():
     for kind in ["squashfs", "cramfs"]:
         for path in sorted((fixtures / kind).glob(f"*.{kind}")):
             put(root / kind, path.stem, path.read_bytes())
-    put(root / "oci", "docker", oci())
+    put(root / "oci", "docker", oci(True))
+    # Where nothing tells its digest, a layer that was changed is read.
+    put(root / "oci", "no-digests", oci(False))
+    for name, disk in [("gpt", gpt(["EFI", "root"])), ("mbr", mbr())]:
+        put(root / "partitions", name, disk)
     for target, texts in TEXTS.items():
         for name, text in texts.items():
             put(root / target, name, text)

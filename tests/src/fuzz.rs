@@ -10,6 +10,7 @@ mod image;
 mod input;
 mod lists;
 mod map;
+mod partitions;
 mod patch;
 mod records;
 mod sources;
@@ -19,7 +20,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All of them, under the names of their corpora.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 32] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -46,6 +47,7 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("device-table", sources::device_table),
     ("fs-config", sources::fs_config),
     ("compressed", sources::compressed),
+    ("partitions", partitions::partitions),
     ("patch", patch::patch),
     ("generation", generations::generation),
     ("updated-image", generations::updated_image),

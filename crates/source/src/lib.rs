@@ -12,9 +12,11 @@
 //!
 //! * `input/` finds out what is at a path: its first bytes, plain and decompressed (`candidate`), by which a `SourceKind` recognises it. Formats that
 //!   are read at any position (`image/`, zip) get a `ReadAt`; formats that are read front to back (tar, cpio) get a `Tape`, which keeps what cannot
-//!   be read twice in a nameless file.
+//!   be read twice in a nameless file. `disk` finds the partition of a disk in which a source is.
 //! * `archive/members` is what all archives share: the tree in the making, errors with their offsets, the limit of memory. `archive/left_out` decides
 //!   for every kind of source whether damage ends a scan.
+//! * A tar archive is opened by `oci`, which knows by its members whether it is one of images (`oci/archive`) or of
+//!   files: it is read once.
 //! * `merge` lays trees over each other, and `oci` does so with the layers of an image; `merge::Draft` is a tree that a program makes of bytes, files
 //!   and sources, `merge::EditedImage` an image with edits.
 //! * Contents stay where they are: in the archive (`stored`), in the image, or decoded once (`archive/decoded`). Of an archive or image to which the
@@ -26,6 +28,7 @@
 
 pub mod archive;
 pub mod dir;
+pub mod disk;
 mod error;
 pub mod filter;
 pub mod image;
@@ -48,5 +51,5 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{FileStamps, Scan, ScanOptions, Scanned, Source};
+pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};
 pub use stored::{Run, StoredFiles};

@@ -1,7 +1,11 @@
 //! What no kind of source recognises: what it seems to be, and what to do.
 
+use crate::disk::{partitions, tell};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
+
+/// How images for virtual machines are read.
+const ATTACH: &str = "attach it, as with qemu-nbd, and pack where its partitions are mounted";
 
 /// Where magic bytes lie, which, what they are of, and how to get a tree from it.
 const KNOWN: &[(usize, &[u8], &str, &str)] = &[
@@ -15,10 +19,28 @@ const KNOWN: &[(usize, &[u8], &str, &str)] = &[
     // The first page of LMDB has a header of 16 bytes; then magic number and version.
     (16, b"\xDE\xC0\xEF\xBE", "an LMDB environment", "it has keys and no files: export each value to a file first"),
     (0, b"SQLite format 3\0", "an SQLite database", "it has no files: export its contents first"),
-    (0, b"QFI\xFB", "a QCOW2 image", "attach it, as with qemu-nbd, and pack where its partitions are mounted"),
+    (0, b"xar!", "a xar archive", "unpack it first, as with bsdtar -xf"),
+    (
+        0,
+        b"PK\x07\x08",
+        "the first part of a ZIP archive that was split",
+        "join its parts first, as with zip -s 0 SPLIT.zip --out WHOLE.zip",
+    ),
+    (0, b"\x1F\x9D", "a file compressed by compress (.Z)", "decompress it first, as with gzip -dc"),
+    (0, b"\x89LZO\0\r\n\x1A\n", "a file compressed by lzop", "decompress it first, as with lzop -dc"),
+    (0, b"QFI\xFB", "a QCOW2 image", ATTACH),
+    (0, b"KDMV", "a VMDK image", ATTACH),
+    (0, b"vhdxfile", "a VHDX image", ATTACH),
+    (0, b"conectix", "a VHD image", ATTACH),
+    (64, b"\x7F\x10\xDA\xBE", "a VDI image", ATTACH),
     (0, b"\x3A\xFF\x26\xED", "an Android sparse image", "make it a plain image first, as with simg2img"),
-    (510, b"\x55\xAA", "a disk with a boot sector", "attach it, as with losetup -P, and pack one of its partitions"),
 ];
+
+/// Where a boot sector ends, and how.
+const BOOT_SECTOR_END: (usize, &[u8]) = (510, b"\x55\xAA");
+
+/// What programs begin with, behind which a ZIP archive may lie.
+const PROGRAMS: &[(&[u8], &str)] = &[(b"#!", "a script"), (b"MZ", "a program for Windows"), (b"\x7FELF", "a program")];
 
 /// That it is no source.
 pub(crate) fn refusal(candidate: &Candidate<'_>) -> SourceError {
@@ -28,8 +50,24 @@ pub(crate) fn refusal(candidate: &Candidate<'_>) -> SourceError {
         (None, Some(compression)) => {
             format!("compressed by {}, and what it holds is no archive that kiln knows", compression.name())
         }
-        (None, None) if candidate.head().is_empty() => "the file is empty".into(),
-        (None, None) => "neither a directory, nor an archive or image that kiln knows".into(),
+        (None, None) => plain_reason(candidate),
     };
     SourceError::Unknown { path: candidate.path().to_owned(), reason }
+}
+
+/// What it seems to be that has no magic bytes of its own, and is not compressed.
+fn plain_reason(candidate: &Candidate<'_>) -> String {
+    if let Some(partitions) = candidate.bytes().and_then(|disk| partitions(disk).ok()?) {
+        return format!("this is a disk: choose one of its partitions by --partition: {}", tell(&partitions));
+    }
+    let (at, end) = BOOT_SECTOR_END;
+    if candidate.holds(at, end) {
+        return "this is a disk with a boot sector: attach it, as with losetup -P, and pack one of its partitions"
+            .into();
+    }
+    match PROGRAMS.iter().find(|(front, _)| candidate.holds(0, front)) {
+        Some((_, what)) => format!("this is {what}, and no ZIP archive is behind it, which a file would show"),
+        None if candidate.head().is_empty() => "the file is empty".into(),
+        None => "neither a directory, nor an archive or image that kiln knows".into(),
+    }
 }

@@ -5,8 +5,9 @@ use crate::console::size;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
+use kiln_source::disk::PartitionChoice;
 use kiln_source::merge::{Merged, Part, Whiteouts};
-use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_layout};
+use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions, SpoolLimit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,11 @@ pub struct SourceArgs {
     /// The platform that is meant, where an image of a container is there for several
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
+
+    /// The partition that is meant of SRC, which is a disk or an image of one, with a GPT or an MBR: its number, as
+    /// Linux counts, or its label
+    #[arg(long, value_name = "N|LABEL")]
+    partition: Option<PartitionChoice>,
 
     /// What the contents of SRC lie below, which is an mtree manifest
     #[arg(long, value_name = "DIR")]
@@ -143,6 +149,9 @@ impl SourceArgs {
         if parts.len() > 1 && !self.device.is_empty() {
             return Err(Failure::Usage(format!("{DEVICE_OPTION}: of several sources it is not clear which has it")));
         }
+        if parts.len() > 1 && self.partition.is_some() {
+            return Err(Failure::Usage("--partition: of several sources it is not clear which has it".into()));
+        }
         if parts.len() > 1 && self.root.is_some() {
             return Err(Failure::Usage("--root: of several sources it is not clear which has it".into()));
         }
@@ -191,17 +200,19 @@ impl SourceArgs {
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (spool_limit, reference) = (self.spool_max.limit(), self.reference);
-        SourceOptions { devices, offset: 0, image, spool_dir, spool_limit, root_dir, reference, stop }
+        let partition = self.partition.clone();
+        SourceOptions { devices, offset: 0, partition, image, spool_dir, spool_limit, root_dir, reference, stop }
     }
 
     /// Say so if a directory is most likely not meant as one.
     fn notice_layout(&self, path: &Path) {
-        if self.from.is_none() && looks_like_layout(path) {
-            note(format_args!(
-                "{}: packed as a directory; for the image in this OCI layout, use --from oci",
-                path.display()
-            ));
-        }
+        let what = match path {
+            _ if self.from.is_some() => return,
+            path if looks_like_layout(path) => "OCI layout",
+            path if looks_like_dir_transport(path) => "directory of skopeo",
+            _ => return,
+        };
+        note(format_args!("{}: packed as a directory; for the image in this {what}, use --from oci", path.display()));
     }
 
     /// The source, if there is only one: paths in it need not be told with it.

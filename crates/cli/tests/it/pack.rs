@@ -543,6 +543,15 @@ fn a_file_that_is_no_source_is_told_what_to_do() {
         (&iso[..], "this is an ISO 9660 image: mount it, and pack where it is mounted"),
         (b"!<arch>\n", "this is an ar archive or a Debian package: unpack it first, as with ar x"),
         (b"\x89HDF\r\n\x1A\n", "this is an HDF5 file: it has no files: export its datasets to files first"),
+        (b"\x1F\x9D\x90", "this is a file compressed by compress (.Z): decompress it first, as with gzip -dc"),
+        (b"\x89LZO\0\r\n\x1A\n", "this is a file compressed by lzop: decompress it first"),
+        (b"xar!", "this is a xar archive: unpack it first, as with bsdtar -xf"),
+        (
+            b"PK\x07\x08PK\x03\x04",
+            "this is the first part of a ZIP archive that was split: join its parts first, as with zip -s 0",
+        ),
+        (b"#!/bin/sh\n", "this is a script, and no ZIP archive is behind it"),
+        (b"vhdxfile", "this is a VHDX image: attach it"),
         (b"\x1F\x8B\x08", "compressed by gzip, and what it holds is no archive that kiln knows"),
         (b"text", "neither a directory, nor an archive or image that kiln knows"),
         (b"", "the file is empty"),
@@ -552,6 +561,34 @@ fn a_file_that_is_no_source_is_told_what_to_do() {
         fails(&["pack", "--estimate", &src], 2, words);
     }
     assert_eq!(scratch.names(), ["file"]);
+}
+
+#[test]
+fn a_partition_of_a_disk_is_packed() {
+    let scratch = Scratch::new();
+    let (root, image, disk) = (tree(&scratch), scratch.path("image"), scratch.path("disk"));
+    let archive = stdout(&["convert", "--to", "tar", &root, "-"]);
+    // A master boot record whose second partition has the archive.
+    let mut bytes = vec![0; 512 * 8 + archive.len()];
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes[446 + 16 + 4] = 0x83;
+    bytes[446 + 16 + 8] = 8;
+    bytes[446 + 16 + 12..446 + 32].copy_from_slice(&(archive.len() as u32 / 512).to_le_bytes());
+    bytes[512 * 8..].copy_from_slice(&archive);
+    fs::write(&disk, bytes).unwrap();
+    stdout(&["pack", "--quiet", "--partition", "2", &disk, &image]);
+    let differences = run(&["diff", "--ignore", "mtime", &root, &image]);
+    assert_eq!(differences.stdout, b"", "{}", String::from_utf8_lossy(&differences.stdout));
+    let listed = format!("2 ({} bytes at byte 4096)", archive.len());
+    let none = scratch.path("none");
+    fails(
+        &["pack", &disk, &none],
+        2,
+        &format!("this is a disk: choose one of its partitions by --partition: {listed}"),
+    );
+    fails(&["pack", "--partition", "1", &disk, &none], 1, &format!("--partition 1: the disk has {listed}"));
+    fails(&["pack", "--partition", "2", &disk, &disk, "-o", &none], 2, "--partition: of several sources");
+    fails(&["pack", "--partition", "0", &disk, &none], 2, "use the number of a partition, from 1 on, or its label");
 }
 
 #[test]

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::part::PartSource;
 use super::reader::Reader;
 use super::spool::{SpoolLimit, SpoolPlace};
 use super::stream::Stream;
 use super::stream_format::StreamFormat;
 use super::tape::{Tape, read_full};
+use crate::disk::{self, PartitionChoice};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
 
@@ -29,6 +31,8 @@ pub struct SourceOptions {
     pub devices: Vec<PathBuf>,
     /// Where an archive or an image begins in its file, in bytes.
     pub offset: u64,
+    /// The partition in which it is, of a disk that begins at that byte.
+    pub partition: Option<PartitionChoice>,
     /// Which image of a container is meant, where there are several.
     pub image: ImageChoice,
     /// Where streams are kept, which cannot be read twice; else where spools are, see
@@ -87,7 +91,12 @@ impl<'a> Candidate<'a> {
     pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
         let (found, head) = find(path, options).map_err(unreadable)?;
-        Ok(Self::of_found(path, options, found, head))
+        let whole = Self::of_found(path, options, found, head);
+        let Some(partition) = &options.partition else { return Ok(whole) };
+        let is_compressed = whole.compression().is_some();
+        let disk = if is_compressed { whole.into_plain_bytes()? } else { whole.into_bytes()? };
+        let range = disk::find(&*disk, partition).map_err(unreadable)?;
+        Self::of_bytes(path, options, Arc::new(PartSource::new(disk, range)))
     }
 
     fn of_found(path: &'a Path, options: &'a SourceOptions, mut found: Found, head: Vec<u8>) -> Self {
@@ -165,6 +174,14 @@ impl<'a> Candidate<'a> {
     /// Whether its bytes from `at` on, counted from [`SourceOptions::offset`], are `magic`. They lie within the first 40 KiB.
     pub fn holds(&self, at: usize, magic: &[u8]) -> bool {
         self.head.get(at..).is_some_and(|rest| rest.starts_with(magic))
+    }
+
+    /// Its bytes as they are; `None`: a directory, or a stream, of which only the head is known.
+    pub(crate) fn bytes(&self) -> Option<&dyn ReadAt> {
+        match &self.found {
+            Found::File(bytes) | Found::Bytes(bytes) => Some(&**bytes),
+            Found::Directory | Found::Stream(_) => None,
+        }
     }
 
     /// Its first 40 KiB, or all.

@@ -4,6 +4,7 @@ mod archive;
 mod common;
 mod cpio;
 mod cramfs;
+mod disk;
 mod door;
 mod draft;
 mod erofs;

@@ -1,0 +1,98 @@
+//! The partition table of a master boot record: four entries, of which one can be an extended partition with a chain
+//! of others.
+
+use kiln_read::ReadAt;
+use std::io;
+use std::ops::Range;
+
+use super::{Partition, SECTOR_LENS, invalid, read, u32_at};
+
+const SECTOR_LEN: u64 = SECTOR_LENS[0];
+/// Where the entries begin, and what each takes, in bytes.
+const ENTRIES_OFF: usize = 446;
+const ENTRY_LEN: usize = 16;
+const SIGNATURE: [u8; 2] = [0x55, 0xAA];
+/// Partitions that hold others.
+const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
+/// What a disk with a GPT has in the place of partitions.
+const PROTECTIVE: u8 = 0xEE;
+/// Number of the first partition in an extended one.
+const FIRST_LOGICAL: u32 = 5;
+/// Most links of a chain. Linux has 256 partitions on a disk.
+const LINKS_MAX: usize = 256;
+
+/// An entry that is used.
+struct Entry {
+    kind: u8,
+    /// First sector, counted from where the entry's own table says.
+    start: u32,
+    sectors: u32,
+}
+
+impl Entry {
+    /// Where it lies, in bytes, if it counts from the sector `base`.
+    fn range(&self, base: u64) -> Range<u64> {
+        // Both are far from 2^64: sectors have 32 bits, and a base is a sum of two of them.
+        let start = base + u64::from(self.start);
+        start * SECTOR_LEN..(start + u64::from(self.sectors)) * SECTOR_LEN
+    }
+}
+
+/// The partitions of `disk`; `None`: it has no such table.
+///
+/// # Errors
+/// Errors of the disk; a chain of partitions that is damaged; a table that only says that there is a GPT.
+pub(super) fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
+    // The boot sectors of filesystems end with the same two bytes.
+    let Some(entries) = entries(disk, 0)? else { return Ok(None) };
+    if entries.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    if entries.iter().flatten().any(|entry| entry.kind == PROTECTIVE) {
+        return Err(invalid("its MBR says that it has a GPT, and neither that nor its backup is there".into()));
+    }
+    let mut partitions = Vec::new();
+    for (entry, number) in entries.iter().zip(1..) {
+        let Some(entry) = entry.as_ref().filter(|entry| !EXTENDED.contains(&entry.kind)) else { continue };
+        partitions.push(Partition { number, label: String::new(), range: entry.range(0) });
+    }
+    for entry in entries.iter().flatten().filter(|entry| EXTENDED.contains(&entry.kind)) {
+        logical(disk, entry.start.into(), &mut partitions)?;
+    }
+    Ok(Some(partitions))
+}
+
+/// Add the partitions in the extended one that begins with the sector `first`.
+fn logical(disk: &dyn ReadAt, first: u64, partitions: &mut Vec<Partition>) -> io::Result<()> {
+    let mut at = first;
+    for _ in 0..LINKS_MAX {
+        let off = at * SECTOR_LEN;
+        let Some(entries) = entries(disk, off)? else {
+            return Err(invalid(format!("no table of an extended partition at byte {off}")));
+        };
+        for entry in entries.iter().flatten().filter(|entry| !EXTENDED.contains(&entry.kind)) {
+            let before = partitions.iter().filter(|partition| partition.number >= FIRST_LOGICAL).count() as u32;
+            partitions.push(Partition { number: FIRST_LOGICAL + before, label: String::new(), range: entry.range(at) });
+        }
+        match entries.iter().flatten().find(|entry| EXTENDED.contains(&entry.kind)) {
+            Some(next) => at = first + u64::from(next.start),
+            None => return Ok(()),
+        }
+    }
+    Err(invalid(format!("an extended partition is a chain of more than {LINKS_MAX} tables")))
+}
+
+/// The entries of the table in the sector at byte `off`, `None` in the place of those that are not used; `None`: no
+/// table is there.
+fn entries(disk: &dyn ReadAt, off: u64) -> io::Result<Option<[Option<Entry>; 4]>> {
+    let Some(sector) = read::<{ SECTOR_LEN as usize }>(disk, off)? else { return Ok(None) };
+    let entry = |at: usize| &sector[ENTRIES_OFF + at * ENTRY_LEN..][..ENTRY_LEN];
+    // A partition is active or it is not.
+    if !sector.ends_with(&SIGNATURE) || (0..4).any(|at| entry(at)[0] & 0x7F != 0) {
+        return Ok(None);
+    }
+    Ok(Some(std::array::from_fn(|at| {
+        let (kind, start, sectors) = (entry(at)[4], u32_at(entry(at), 8), u32_at(entry(at), 12));
+        (kind != 0 && sectors != 0).then_some(Entry { kind, start, sectors })
+    })))
+}
