@@ -4,7 +4,9 @@
 //! that nothing refers to.
 
 use kiln_builder::{AtomicFile, Existing, OutputError};
-use kiln_source::oci::records::{Annotations, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME};
+use kiln_source::oci::records::{
+    Annotations, CONTAINERD_NAME, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME,
+};
 use kiln_source::oci::{Platform, looks_like_layout};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +24,8 @@ pub const EROFS_FEATURE: &str = "erofs";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Annotations of an entry that name an image, that by which entries of one name are known first.
+const NAMES: [&str; 2] = [REF_NAME, CONTAINERD_NAME];
 /// Annotation of what attests something about an image, with the digest of that.
 const REFERENCE_DIGEST: &str = "vnd.docker.reference.digest";
 /// The longest index, in bytes. Larger ones are not read as sources, either.
@@ -125,14 +129,18 @@ impl LayoutDir {
     /// Add an image whose layers are there: several are the same image for several platforms, which an index holds together. The digest of
     /// its manifest or of that index.
     ///
-    /// `tag` is its name in the layout, which has one image for each platform: one of the same name and platform loses its place, and so
-    /// does one that does not tell its platform.
+    /// `namings` are its names in the layout, as the annotations of an entry for each, see [`naming`]. A name has one
+    /// image for each platform: one of the same name and platform loses its place, and so does one that does not tell
+    /// its platform.
     ///
     /// # Errors
     /// An index that is none; errors of the system.
-    pub fn add_image(&self, platforms: Vec<NewImage>, tag: Option<&str>) -> Result<String, Error> {
-        let entries = platforms.into_iter().map(|image| self.add_manifest(image)).collect::<Result<_, _>>()?;
-        self.list(entries, tag)
+    pub fn add_image(&self, platforms: Vec<NewImage>, namings: &[Annotations]) -> Result<String, Error> {
+        let entries = platforms.into_iter().map(|image| self.add_manifest(image)).collect::<Result<Vec<_>, _>>()?;
+        let Some((first, others)) = namings.split_first() else { return self.list(entries, &Annotations::new()) };
+        let digest = self.list(entries.clone(), first)?;
+        others.iter().try_for_each(|naming| self.list(entries.clone(), naming).map(drop))?;
+        Ok(digest)
     }
 
     /// Add a manifest and its configuration as blobs. Its entry in an index.
@@ -148,7 +156,7 @@ impl LayoutDir {
     }
 
     /// Add an image to the index of the layout. What that says beyond it stays. The digest that is listed.
-    fn list(&self, new: Vec<Value>, tag: Option<&str>) -> Result<String, Error> {
+    fn list(&self, new: Vec<Value>, naming: &Annotations) -> Result<String, Error> {
         let path = self.path.join(INDEX_FILE);
         let fail = |action| {
             let path = path.clone();
@@ -165,14 +173,18 @@ impl LayoutDir {
             Err(error) => return Err(fail("read")(error)),
         };
         let entries = self.manifests(&mut index, INDEX_FILE)?;
-        let (same, mut others): (Vec<Value>, Vec<Value>) = std::mem::take(entries)
-            .into_iter()
-            .partition(|entry| tag.is_some() && entry["annotations"][REF_NAME].as_str() == tag);
+        let (same, mut others): (Vec<Value>, Vec<Value>) = std::mem::take(entries).into_iter().partition(|entry| {
+            NAMES
+                .iter()
+                .find_map(|key| naming.get_key_value(*key))
+                .is_some_and(|(key, name)| entry["annotations"][key] == **name)
+        });
         let mut entry = self.together(same, new)?;
         let digest = entry["digest"].as_str().unwrap_or_default().to_owned();
-        match tag {
-            Some(tag) => entry["annotations"][REF_NAME] = tag.into(),
-            None => others.retain(|other| other["annotations"][REF_NAME].is_string() || other["digest"] != *digest),
+        naming.iter().for_each(|(key, name)| entry["annotations"][key] = name.as_str().into());
+        if naming.is_empty() {
+            let is_named = |other: &Value| NAMES.iter().any(|key| other["annotations"][key].is_string());
+            others.retain(|other| is_named(other) || other["digest"] != *digest);
         }
         others.push(entry);
         *entries = others;
@@ -191,7 +203,7 @@ impl LayoutDir {
             } else {
                 // The name belongs to the entry for all platforms.
                 if let Some(annotations) = entry["annotations"].as_object_mut() {
-                    annotations.remove(REF_NAME);
+                    NAMES.iter().for_each(|key| drop(annotations.remove(*key)));
                 }
                 manifests.push(entry);
             }
@@ -241,6 +253,11 @@ impl LayoutDir {
     fn no_index(&self, name: &str, reason: &str) -> Error {
         Error::NotALayout { path: self.path.clone(), reason: format!("{name}: {reason}") }
     }
+}
+
+/// The name `tag` as the annotations of an entry.
+pub fn naming(tag: &str) -> Annotations {
+    Annotations::from([(REF_NAME.to_owned(), tag.to_owned())])
 }
 
 /// An index that lists nothing.

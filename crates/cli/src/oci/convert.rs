@@ -5,7 +5,7 @@ use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln::oci::{NewImage, host_platform, with_layers};
+use kiln::oci::{NewImage, host_platform, naming, with_layers};
 use kiln_source::oci::{ImageChoice, OciImage, OciSource, Opened, Platform};
 use kiln_source::{ScanOptions, SourceError, SourceOptions};
 use std::io::ErrorKind;
@@ -13,13 +13,14 @@ use std::path::PathBuf;
 
 /// Make the layers of an image EROFS images
 ///
-/// Each layer of the image in LAYOUT becomes one in LAYOUTDIR, which is made, or the image is added to it. How to run the image, its
-/// history and its annotations stay. Marks for what a layer takes away are those of overlayfs. An image for several platforms stays one.
+/// Each layer of the image in LAYOUT becomes one in LAYOUTDIR, which is made, or the image is added to it. How to run
+/// the image, its history, its annotations and its names stay; --tag gives it another name. Marks for what a layer
+/// takes away are those of overlayfs. An image for several platforms stays one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kiln oci convert --tag app:1.2 layout/ converted/
-  kiln oci convert --image app:1.2 --platform linux/arm64 layout/ converted/
+  kiln oci convert layout/ converted/
+  kiln oci convert --image app:1.2 --platform linux/arm64 --tag app:arm64 layout/ converted/
   docker save debian | kiln oci convert --media-type containerd - converted/")]
 pub struct Args {
     /// A layout: a directory or an archive; - is standard input
@@ -69,7 +70,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
         converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform });
     }
-    let digest = layout.add_image(converted, args.layer.tag.as_deref()).map_err(failure)?;
+    // All platforms of an image have its names.
+    let own = || images.first().map(|image| image.listed.namings.clone()).unwrap_or_default();
+    let namings = args.layer.tag.as_deref().map_or_else(own, |tag| vec![naming(tag)]);
+    let digest = layout.add_image(converted, &namings).map_err(failure)?;
     missing.iter().for_each(|missing| note(format_args!("left out: {missing}")));
     if !args.layer.progress.quiet {
         note(format_args!("{}: {digest}", args.out.display()));

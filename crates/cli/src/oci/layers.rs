@@ -19,7 +19,8 @@ use std::path::Path;
 /// How layers are made.
 #[derive(clap::Args)]
 pub struct LayerArgs {
-    /// The image's name in LAYOUTDIR, which has one image for each platform: one that is there already is no longer listed
+    /// The image's name in LAYOUTDIR, which has one image of a name for each platform: one that is there already is no
+    /// longer listed
     #[arg(long)]
     pub tag: Option<String>,
 

@@ -5,7 +5,7 @@ use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln::oci::{NewImage, host_platform, new_config, with_layers};
+use kiln::oci::{NewImage, host_platform, naming, new_config, with_layers};
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::oci::Platform;
 use kiln_source::oci::records::Annotations;
@@ -50,7 +50,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let platform = args.platform.clone().unwrap_or_else(host_platform);
     let config = with_layers(new_config(&platform), &layers).map_err(failure)?;
     let image = NewImage { config, layers, annotations: Annotations::new(), platform };
-    let digest = layout.add_image(vec![image], args.layer.tag.as_deref()).map_err(failure)?;
+    let digest = layout
+        .add_image(vec![image], &args.layer.tag.as_deref().map(naming).into_iter().collect::<Vec<_>>())
+        .map_err(failure)?;
     if !args.layer.progress.quiet {
         note(format_args!("{}: {digest}", layout_dir.display()));
     }

@@ -259,6 +259,44 @@ fn what_is_no_layout_is_not_added_to() {
 }
 
 #[test]
+fn converted_images_keep_their_names() {
+    let scratch = Scratch::new();
+    let layout = Layout::new(&scratch, "layout");
+    let manifest = two_layers(&scratch, &layout);
+    let (name, containerd) = ("org.opencontainers.image.ref.name", "io.containerd.image.name");
+    let mut first = tagged(manifest.clone(), "1");
+    first["annotations"][containerd] = "docker.io/b/l2:1".into();
+    layout.index(&[first.clone(), tagged(manifest, "latest")]);
+    let out = scratch.path("out");
+    let named = |out: &str| index(out).iter().map(|entry| entry["annotations"].clone()).collect::<Vec<_>>();
+    let kept = [first["annotations"].clone(), json!({ name: "latest" })];
+    // Again, each name has one image.
+    for _ in 0..2 {
+        stdout(&["oci", "convert", "--quiet", &layout.0, &out]);
+        assert_eq!(named(&out), kept);
+    }
+    stdout(&["oci", "convert", "--quiet", "--tag", "other", &layout.0, &out]);
+    assert_eq!(named(&out), [&kept[..], &[json!({ name: "other" })]].concat());
+    stdout(&["oci", "convert", "--quiet", "--image", "latest", &layout.0, &scratch.path("one")]);
+    assert_eq!(named(&scratch.path("one")), kept[1..]);
+    // What `docker save` writes has tags.
+    let layer = tar(&scratch, "saved", &[("a", "text")]);
+    let rootfs = json!({ "diff_ids": [format!("sha256:{}", hex(&layer))] });
+    let files = [
+        ("config.json", json!({ "os": "linux", "architecture": "arm64", "rootfs": rootfs })),
+        ("manifest.json", json!([{ "Config": "config.json", "RepoTags": ["b/l2:1", "b/l2:2"], "Layers": ["layer"] }])),
+    ];
+    let files: Vec<_> = files.iter().map(|(path, document)| (*path, document.to_string())).collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    tar(&scratch, "archive", &files);
+    fs::write(scratch.path("archive/layer"), layer).unwrap();
+    let (archive, saved) = (scratch.path("saved.tar"), scratch.path("from-docker"));
+    stdout(&["convert", "--to", "tar", &scratch.path("archive"), &archive]);
+    stdout(&["oci", "convert", "--quiet", &archive, &saved]);
+    assert_eq!(named(&saved), [json!({ name: "b/l2:1" }), json!({ name: "b/l2:2" })]);
+}
+
+#[test]
 fn layers_become_erofs_layers() {
     let scratch = Scratch::new();
     let layout = Layout::new(&scratch, "layout");

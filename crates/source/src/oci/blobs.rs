@@ -4,19 +4,19 @@ use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_read::{FileSource, ReadAt};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::records::Descriptor;
+use super::digest::Hasher;
+use super::records::{DOCKER_FILE, Descriptor, INDEX_FILE};
+use crate::archive::tar::source::TarIndex;
 use crate::dir::contents::open_beneath;
 use crate::error::{SourceError, Unreadable};
 use crate::input::part::PartSource;
-use crate::source::ScanOptions;
-use crate::stored::StoredFiles;
+use crate::source::{Scan, ScanOptions};
 
 /// The longest JSON document, in bytes. Registries take 4 MiB.
 const DOCUMENT_MAX_LEN: u64 = 8 << 20;
@@ -27,11 +27,21 @@ const PIECE_LEN: usize = 1 << 20;
 pub(super) struct Blobs {
     path: PathBuf,
     place: Place,
+    naming: Naming,
 }
 
 enum Place {
     Directory(OwnedFd),
-    Archive { tree: Tree, files: Arc<StoredFiles>, archive: Arc<dyn ReadAt> },
+    Archive(TarIndex),
+}
+
+/// Where blobs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// Below `blobs/`, or where a list says.
+    Layout,
+    /// Beside `manifest.json`, which is that of one image, by their digests: what skopeo calls `dir:`.
+    Flat,
 }
 
 impl Blobs {
@@ -43,12 +53,61 @@ impl Blobs {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, path, flags, Mode::empty());
         let dir = dir.map_err(|error| Unreadable { path: path.to_owned(), source: error.into() })?;
-        Ok(Self { path: path.to_owned(), place: Place::Directory(dir) })
+        Ok(Self::new(path, Place::Directory(dir)))
     }
 
     /// Those in the tar archive that errors call `path`.
-    pub(super) fn in_archive(path: &Path, tree: Tree, files: Arc<StoredFiles>, archive: Arc<dyn ReadAt>) -> Self {
-        Self { path: path.to_owned(), place: Place::Archive { tree, files, archive } }
+    pub(super) fn in_archive(path: &Path, index: TarIndex) -> Self {
+        Self::new(path, Place::Archive(index))
+    }
+
+    fn new(path: &Path, place: Place) -> Self {
+        let mut blobs = Self { path: path.to_owned(), place, naming: Naming::Layout };
+        if blobs.is_flat().unwrap_or(false) {
+            blobs.naming = Naming::Flat;
+        }
+        blobs
+    }
+
+    /// Whether `manifest.json` is no list of images, but the manifest of one.
+    fn is_flat(&self) -> Result<bool, SourceError> {
+        let is_layout = self.file(INDEX_FILE)?.is_some();
+        let Some(file) = self.file(DOCKER_FILE)?.filter(|_| !is_layout) else { return Ok(false) };
+        let unreadable = |source| Unreadable { path: self.path.join(DOCKER_FILE), source };
+        let mut head = [b' '; 64];
+        let len = file.len().map_err(unreadable)?.min(head.len() as u64) as usize;
+        file.read_exact_at(&mut head[..len], 0).map_err(unreadable)?;
+        Ok(head.trim_ascii_start().starts_with(b"{"))
+    }
+
+    /// Where blobs are.
+    pub(super) fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// Names in the root of an archive; of a directory, none.
+    pub(super) fn root_names(&self) -> impl Iterator<Item = &[u8]> {
+        let tree = match &self.place {
+            Place::Directory(_) => None,
+            Place::Archive(index) => Some(&index.scan.tree),
+        };
+        tree.into_iter().flat_map(|tree| tree.entries(NodeId::ROOT)).map(|entry| entry.name)
+    }
+
+    /// What was found in an archive beside files: what was left out, and what is to be known.
+    pub(super) fn scan(&self) -> Option<&Scan> {
+        match &self.place {
+            Place::Directory(_) => None,
+            Place::Archive(index) => Some(&index.scan),
+        }
+    }
+
+    /// All members of an archive as they are.
+    pub(super) fn into_scan(self) -> Option<Scan> {
+        match self.place {
+            Place::Directory(_) => None,
+            Place::Archive(index) => Some(index.scan),
+        }
     }
 
     /// What errors call the layout.
@@ -67,7 +126,7 @@ impl Blobs {
                     Err(error) => Err(unreadable(error).into()),
                 }
             }
-            Place::Archive { tree, files, archive } => {
+            Place::Archive(TarIndex { scan: Scan { tree, .. }, files, archive }) => {
                 let Some(id) = find(tree, name, 8) else { return Ok(None) };
                 let Kind::File { content, len, .. } = tree.node(id).kind else { return Ok(None) };
                 let range = match *files.runs(content) {
@@ -98,7 +157,13 @@ impl Blobs {
 
     /// The blob of a descriptor, whatever is in it.
     pub(super) fn unchecked(&self, descriptor: &Descriptor) -> Result<Arc<dyn ReadAt>, SourceError> {
-        self.required(&self.blob_name(descriptor)?)
+        let name = self.blob_name(descriptor)?;
+        match self.file(&name)? {
+            Some(file) => Ok(file),
+            // So skopeo calls the manifests of an image for several platforms.
+            None if self.naming == Naming::Flat => self.required(&format!("{name}.manifest.json")),
+            None => self.required(&name),
+        }
     }
 
     /// That a blob has the length and digest of its descriptor.
@@ -129,15 +194,15 @@ impl Blobs {
     ) -> Result<String, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.join(name), source };
         let len = file.len().map_err(unreadable)?;
-        let (mut hasher, mut off, mut piece) = (Sha256::new(), 0, vec![0; PIECE_LEN.min(len as usize)]);
+        let (mut hasher, mut off, mut piece) = (Hasher::sha256(), 0, vec![0; PIECE_LEN.min(len as usize)]);
         while off < len {
             options.check_stop()?;
             let part = &mut piece[..(len - off).min(PIECE_LEN as u64) as usize];
             file.read_exact_at(part, off).map_err(unreadable)?;
-            hasher.update(&*part);
+            hasher.update(part);
             off += part.len() as u64;
         }
-        Ok(hex_digest(hasher))
+        Ok(hasher.finish())
     }
 
     /// The JSON document of a descriptor.
@@ -184,7 +249,11 @@ impl Blobs {
             path: self.path.clone(),
             reason: format!("digest = {:?}: only sha256 is known", descriptor.digest),
         };
-        hex.map(|hex| format!("blobs/sha256/{hex}")).ok_or_else(refuse)
+        let hex = hex.ok_or_else(refuse)?;
+        Ok(match self.naming {
+            Naming::Layout => format!("blobs/sha256/{hex}"),
+            Naming::Flat => hex.to_owned(),
+        })
     }
 
     /// That the file `name` of the layout is not what it should be.
@@ -193,15 +262,9 @@ impl Blobs {
     }
 }
 
-/// A digest as descriptors have it.
-fn hex_digest(hasher: Sha256) -> String {
-    let hex = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("sha256:{hex}")
-}
-
 /// What is at a path of an archive; `docker save` makes links of layers that several images have.
 fn find(tree: &Tree, name: &str, links: u32) -> Option<NodeId> {
-    let id = tree.find(name.split('/').filter(|name| !name.is_empty()).map(str::as_bytes))?;
+    let id = tree.find(name.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::as_bytes))?;
     let Kind::Symlink(target) = &tree.node(id).kind else { return Some(id) };
     let (target, dir) = (str::from_utf8(target).ok()?, name.rsplit_once('/').map_or("", |(dir, _)| dir));
     let mut names: Vec<&str> = dir.split('/').filter(|name| !name.is_empty()).collect();

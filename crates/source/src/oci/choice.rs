@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::records::{ConfigPlatform, PlatformRecord};
+use super::records::{Annotations, ConfigRecord, PlatformRecord};
 
 /// Which image of several is meant. The default is the only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl From<&PlatformRecord> for Platform {
     }
 }
 
-impl From<ConfigPlatform> for Platform {
-    fn from(record: ConfigPlatform) -> Self {
+impl From<ConfigRecord> for Platform {
+    fn from(record: ConfigRecord) -> Self {
         Self { os: record.os, architecture: record.architecture, variant: record.variant }
     }
 }
@@ -72,6 +72,8 @@ impl From<ConfigPlatform> for Platform {
 pub struct Listed {
     /// Names and tags.
     pub names: Vec<String>,
+    /// The annotations that have these, of each entry that lists it; of `docker save`, as entries would have them.
+    pub namings: Vec<Annotations>,
     /// Digest of its manifest; of `docker save`, the path of its configuration.
     pub digest: String,
     /// What it runs on, if that is known.
@@ -79,6 +81,17 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// An image that entries with these annotations list.
+    pub(super) fn named(namings: Vec<Annotations>, digest: String, platform: Option<Platform>) -> Self {
+        Self { names: namings.iter().flat_map(Annotations::values).cloned().collect(), namings, digest, platform }
+    }
+
+    /// Take the names of another entry for the same image.
+    pub(super) fn add_names_of(&mut self, other: Self) {
+        self.names.extend(other.names);
+        self.namings.extend(other.namings);
+    }
+
     /// Whether it is what is asked for.
     pub fn is(&self, choice: &ImageChoice) -> bool {
         let is_named = choice.name.as_ref().is_none_or(|wanted| {
@@ -128,6 +141,7 @@ mod tests {
         let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
         let listed = Listed {
             names: vec!["docker.io/library/debian:12".into(), "localhost:5000/a/b:latest".into()],
+            namings: Vec::new(),
             digest: digest.clone(),
             platform: Some("linux/arm64/v8".parse().unwrap()),
         };

@@ -1,17 +1,18 @@
 //! One image of a layout: its manifest, and its layers.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::blobs::Blobs;
+use super::blobs::{Blobs, Naming};
 use super::choice::{ImageChoice, Listed, Platform};
 use super::layer_blob::{LayerBlob, LayerPlace};
 use super::records::{
-    Annotations, CONTAINERD_NAME, ConfigPlatform, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, LAYOUT_FILE,
-    Manifest, REF_NAME,
+    Annotations, CONTAINERD_NAME, ConfigRecord, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, Manifest,
+    REF_NAME,
 };
 use super::stack::Stack;
-use crate::error::{SourceError, Unreadable};
+use crate::error::SourceError;
 use crate::input::candidate::SourceOptions;
 use crate::source::{ScanOptions, Source};
 
@@ -50,25 +51,11 @@ pub(super) struct Entry {
 }
 
 enum EntryPlace {
+    /// A manifest to read.
     Manifest(Descriptor),
+    /// The manifest of what skopeo calls `dir:`.
+    Only(Box<Manifest>),
     Docker(DockerImage),
-}
-
-/// Whether the files of an archive are a layout, and not only called like those of one.
-///
-/// # Errors
-/// Files that cannot be read.
-pub(super) fn holds_images(blobs: &Blobs) -> Result<bool, SourceError> {
-    if blobs.file(LAYOUT_FILE)?.is_some() && blobs.file(INDEX_FILE)?.is_some() {
-        return Ok(true);
-    }
-    // Of what is called so, only `docker save` writes a list: manifests of web applications are objects.
-    let Some(file) = blobs.file(DOCKER_FILE)? else { return Ok(false) };
-    let unreadable = |source| Unreadable { path: blobs.path().join(DOCKER_FILE), source };
-    let mut head = [b' '; 64];
-    let len = file.len().map_err(unreadable)?.min(head.len() as u64) as usize;
-    file.read_exact_at(&mut head[..len], 0).map_err(unreadable)?;
-    Ok(head.trim_ascii_start().starts_with(b"["))
 }
 
 /// All images of a layout.
@@ -86,21 +73,40 @@ pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry
         let reason = format!("neither {INDEX_FILE} nor {DOCKER_FILE} is in it: no image of a container");
         return Err(SourceError::Unknown { path: blobs.path().to_owned(), reason });
     }
+    if blobs.naming() == Naming::Flat {
+        return list_flat(blobs, options);
+    }
     let (images, _) = blobs.json::<Vec<DockerImage>>(DOCKER_FILE)?;
     if images.len() > IMAGES_MAX {
         return Err(blobs.wrong(DOCKER_FILE, format!("it lists more than {IMAGES_MAX} images")));
     }
     let entry = |image: DockerImage| {
         options.check_stop()?;
-        let (names, digest) = (image.repo_tags.clone().unwrap_or_default(), image.config.clone());
-        let listed = Listed { names, digest, platform: docker_platform(blobs, &image) };
+        let naming = |tag| Annotations::from([(REF_NAME.to_owned(), tag)]);
+        let namings = image.repo_tags.clone().unwrap_or_default().into_iter().map(naming).collect();
+        let listed = Listed::named(namings, image.config.clone(), docker_platform(blobs, &image));
         Ok(Entry { listed, place: EntryPlace::Docker(image) })
     };
     images.into_iter().map(entry).collect()
 }
 
+/// The image of what skopeo calls `dir:`, or that image for all its platforms.
+fn list_flat(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, SourceError> {
+    let (document, _) = blobs.json::<serde_json::Value>(DOCKER_FILE)?;
+    let wrong = |error: serde_json::Error| blobs.wrong(DOCKER_FILE, error.to_string());
+    if document.get("manifests").is_some() {
+        let mut listing = Listing { blobs, options, index_count: 0, entries: Vec::new() };
+        listing.add(serde_json::from_value(document).map_err(wrong)?, &[], INDEX_DEPTH_MAX)?;
+        return Ok(listing.entries);
+    }
+    let manifest = serde_json::from_value(document).map_err(wrong)?;
+    let digest = blobs.digest(DOCKER_FILE, &*blobs.required(DOCKER_FILE)?, options)?;
+    let listed = Listed::named(Vec::new(), digest, None);
+    Ok(vec![Entry { listed, place: EntryPlace::Only(Box::new(manifest)) }])
+}
+
 fn docker_platform(blobs: &Blobs, image: &DockerImage) -> Option<Platform> {
-    blobs.json::<ConfigPlatform>(&image.config).ok().map(|(config, _)| config.into())
+    blobs.json::<ConfigRecord>(&image.config).ok().map(|(config, _)| config.into())
 }
 
 /// What was found so far in indexes.
@@ -112,8 +118,8 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Add what an index lists, whose own entry had these names, and in which indexes may lie `depth` deep.
-    fn add(&mut self, index: Index, names: &[String], depth: u32) -> Result<(), SourceError> {
+    /// Add what an index lists, whose own entries had these names, and in which indexes may lie `depth` deep.
+    fn add(&mut self, index: Index, namings: &[Annotations], depth: u32) -> Result<(), SourceError> {
         let wrong = |reason| Err(self.blobs.wrong(INDEX_FILE, reason));
         self.index_count += 1;
         if self.index_count > INDEXES_MAX {
@@ -124,20 +130,24 @@ impl Listing<'_> {
             if descriptor.annotations.contains_key(REFERENCE_TYPE) {
                 continue;
             }
-            let own = [CONTAINERD_NAME, REF_NAME].iter().filter_map(|key| descriptor.annotations.get(*key));
-            let own = own.filter(|name| name.len() <= NAME_MAX_LEN).cloned();
-            let names: Vec<String> = names.iter().cloned().chain(own).collect();
+            let is_name = |(key, name): &(&String, &String)| {
+                [CONTAINERD_NAME, REF_NAME].contains(&key.as_str()) && name.len() <= NAME_MAX_LEN
+            };
+            let own = descriptor.annotations.iter().filter(is_name);
+            let own: Annotations = own.map(|(key, name)| (key.clone(), name.clone())).collect();
+            let own = (!own.is_empty()).then_some(own);
+            let namings: Vec<Annotations> = namings.iter().cloned().chain(own).collect();
             if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
                 let Some(depth) = depth.checked_sub(1) else {
                     return wrong(format!("indexes lie in indexes more than {INDEX_DEPTH_MAX} deep"));
                 };
                 let (inner, _) = self.blobs.document::<Index>(&descriptor, self.options)?;
-                self.add(inner, &names, depth)?;
+                self.add(inner, &namings, depth)?;
             } else if self.entries.len() == IMAGES_MAX {
                 return wrong(format!("it lists more than {IMAGES_MAX} images"));
             } else {
                 let platform = descriptor.platform.as_ref().map(Platform::from);
-                let listed = Listed { names, digest: descriptor.digest.clone(), platform };
+                let listed = Listed::named(namings, descriptor.digest.clone(), platform);
                 self.entries.push(Entry { listed, place: EntryPlace::Manifest(descriptor) });
             }
         }
@@ -169,10 +179,17 @@ pub(super) fn choose(
         return refuse("no image is in it".to_owned());
     }
     let all = tell(entries.iter());
-    let mut chosen: Vec<Entry> = entries.into_iter().filter(|entry| entry.listed.is(choice)).collect();
     // Several names of one manifest are one image.
-    let mut digests = HashSet::new();
-    chosen.retain(|entry| digests.insert(entry.listed.digest.clone()));
+    let (mut chosen, mut places) = (Vec::<Entry>::new(), HashMap::<String, usize>::new());
+    for entry in entries.into_iter().filter(|entry| entry.listed.is(choice)) {
+        match places.entry(entry.listed.digest.clone()) {
+            Occupied(place) => chosen[*place.get()].listed.add_names_of(entry.listed),
+            Vacant(place) => {
+                place.insert(chosen.len());
+                chosen.push(entry);
+            }
+        }
+    }
     if let Meant::Platforms(platforms @ [_, ..]) = meant {
         let runs_on = |entry: &Entry, wanted: &Platform| entry.listed.runs_on(wanted);
         if let Some(missing) = platforms.iter().find(|wanted| !chosen.iter().any(|entry| runs_on(entry, wanted))) {
@@ -208,6 +225,43 @@ fn tell<'a>(entries: impl ExactSizeIterator<Item = &'a Entry>) -> String {
     told.join("; ")
 }
 
+/// The configuration, layers and annotations of a manifest, whose image is for what `listed` says, or the
+/// configuration if that does not.
+fn of_manifest(
+    manifest: Manifest,
+    listed: &mut Listed,
+    blobs: &Blobs,
+    options: &ScanOptions<'_>,
+) -> Result<(Vec<u8>, Vec<LayerBlob>, Annotations), SourceError> {
+    let (mut record, config) = blobs.document::<ConfigRecord>(&manifest.config, options)?;
+    let diff_ids = record.rootfs.take().and_then(|rootfs| rootfs.diff_ids);
+    if listed.platform.is_none() && !record.os.is_empty() {
+        listed.platform = Some(record.into());
+    }
+    Ok((config, layers_of(manifest.layers, diff_ids, listed, blobs)?, manifest.annotations))
+}
+
+/// The layers that a manifest names. What only tells about the one in front of it is none, but may be among those
+/// whose digests the configuration has.
+fn layers_of(
+    all: Vec<Descriptor>,
+    diff_ids: Option<Vec<String>>,
+    listed: &Listed,
+    blobs: &Blobs,
+) -> Result<Vec<LayerBlob>, SourceError> {
+    let is_layer = |layer: &Descriptor| !layer.media_type.starts_with(CHUNK_INDEX);
+    let diff_ids = diff_ids.map(|ids| match ids.len() == all.len() {
+        true => ids.into_iter().zip(&all).filter(|(_, layer)| is_layer(layer)).map(|(id, _)| id).collect(),
+        false => ids,
+    });
+    let layers = all.into_iter().filter(is_layer).map(|layer| LayerBlob::of_descriptor(layer, blobs));
+    let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
+    if let Some(diff_ids) = diff_ids {
+        LayerBlob::set_diff_ids(&mut layers, diff_ids, listed, blobs)?;
+    }
+    Ok(layers)
+}
+
 impl OciImage {
     /// The image that an entry lists.
     pub(super) fn open(entry: Entry, blobs: Arc<Blobs>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
@@ -215,17 +269,16 @@ impl OciImage {
         let (config, layers, annotations) = match place {
             EntryPlace::Manifest(descriptor) => {
                 let (manifest, _) = blobs.document::<Manifest>(&descriptor, options)?;
-                let (platform, config) = blobs.document::<ConfigPlatform>(&manifest.config, options)?;
-                if listed.platform.is_none() && !platform.os.is_empty() {
-                    listed.platform = Some(platform.into());
-                }
-                let layers = manifest.layers.into_iter().filter(|layer| !layer.media_type.starts_with(CHUNK_INDEX));
-                let layers: Result<Vec<_>, _> = layers.map(|layer| LayerBlob::of_descriptor(layer, &blobs)).collect();
-                (config, layers?, manifest.annotations)
+                of_manifest(manifest, &mut listed, &blobs, options)?
             }
+            EntryPlace::Only(manifest) => of_manifest(*manifest, &mut listed, &blobs, options)?,
             EntryPlace::Docker(image) => {
-                let (_, config) = blobs.json::<ConfigPlatform>(&image.config)?;
-                (config, image.layers.into_iter().map(LayerBlob::of_path).collect(), Annotations::new())
+                let (record, config) = blobs.json::<ConfigRecord>(&image.config)?;
+                let mut layers: Vec<_> = image.layers.into_iter().map(LayerBlob::of_path).collect();
+                if let Some(diff_ids) = record.rootfs.and_then(|rootfs| rootfs.diff_ids) {
+                    LayerBlob::set_diff_ids(&mut layers, diff_ids, &listed, &blobs)?;
+                }
+                (config, layers, Annotations::new())
             }
         };
         if layers.len() > LAYERS_MAX {

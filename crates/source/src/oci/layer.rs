@@ -1,21 +1,29 @@
 //! One layer of an image as a source.
 
 use kiln_builder::tree::Builder;
-use kiln_read::ReadAt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::archive::tar::source as tar;
+use crate::archive::tar::{DotDot, TarOptions, TarSource};
 use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::filter::overlay::{from_aufs, strip};
 use crate::image::erofs::source as erofs;
-use crate::input::candidate::{Candidate, SourceOptions};
+use crate::input::candidate::Candidate;
 use crate::kind::{SourceKind, open_candidate};
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
 /// What layers can be.
-const KINDS: &[SourceKind] = &[tar::KIND, erofs::KIND];
+const KINDS: &[SourceKind] = &[TAR, erofs::KIND];
+
+/// A tar archive as runtimes unpack it.
+const TAR: SourceKind = SourceKind {
+    open: |candidate| {
+        let options = TarOptions { dot_dot: DotDot::Up, ..TarOptions::default() };
+        Ok(Box::new(TarSource::of(candidate, options)?))
+    },
+    ..tar::KIND
+};
 
 /// A layer, whose marks for lower layers are those of overlayfs.
 pub(super) struct Layer {
@@ -26,6 +34,8 @@ pub(super) struct Layer {
     place: Place,
     /// That it has not the digest that it should have, where a scan keeps going nevertheless.
     damage: Option<Unreadable>,
+    /// What is to be known of its blob.
+    note: Option<Note>,
 }
 
 /// Where a layer lies.
@@ -38,24 +48,25 @@ pub(super) enum Place {
 }
 
 impl Layer {
-    /// The layer in `blob`, which errors call `path`.
-    pub(super) fn open(
-        path: PathBuf,
-        blob: Arc<dyn ReadAt>,
-        options: &SourceOptions,
-        place: Place,
-    ) -> Result<Self, SourceError> {
-        let (spool_dir, spool_limit) = (options.spool_dir.clone(), options.spool_limit.clone());
-        let options = SourceOptions { spool_dir, spool_limit, ..SourceOptions::default() };
-        let candidate = Candidate::of_bytes(&path, &options, blob)?;
-        let has_aufs_marks = (tar::KIND.is)(&candidate);
+    /// The layer in `candidate`.
+    ///
+    /// # Errors
+    /// What is neither a tar archive nor an EROFS image.
+    pub(super) fn open(candidate: Candidate<'_>, place: Place) -> Result<Self, SourceError> {
+        let path = candidate.path().to_owned();
+        let has_aufs_marks = (TAR.is)(&candidate);
         let inner = open_candidate(KINDS, candidate)?;
-        Ok(Self { path, inner, has_aufs_marks, place, damage: None })
+        Ok(Self { path, inner, has_aufs_marks, place, damage: None, note: None })
     }
 
     /// The same with what is wrong with its blob, where a scan keeps going nevertheless.
     pub(super) fn with_damage(self, damage: Option<Unreadable>) -> Self {
         Self { damage, ..self }
+    }
+
+    /// The same with what is to be known of its blob.
+    pub(super) fn with_note(self, note: Option<Note>) -> Self {
+        Self { note, ..self }
     }
 
     /// All that is in it.
@@ -64,9 +75,10 @@ impl Layer {
     /// As [`Source::read`].
     pub(super) fn read_all(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
-        let Scan { tree, mut skipped, outputs, .. } =
-            self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        let found = self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        let Scan { tree, mut skipped, mut notes, .. } = found;
         skipped.extend(self.damage.as_ref().map(Unreadable::again));
+        notes.extend(self.note.clone());
         let (mut builder, contents) = Builder::from_tree(tree);
         if self.has_aufs_marks {
             from_aufs(&mut builder).map_err(SourceError::tree(&self.path))?;
@@ -75,7 +87,7 @@ impl Layer {
             strip(&mut builder);
         }
         let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;
-        Ok(Scan { skipped, outputs, ..Scan::from(tree) })
+        Ok(Scan { tree, skipped, notes, ..found })
     }
 }
 

@@ -9,6 +9,10 @@ pub const LAYOUT_FILE: &str = "oci-layout";
 pub const INDEX_FILE: &str = "index.json";
 /// Name of the list of images of `docker save`.
 pub const DOCKER_FILE: &str = "manifest.json";
+/// Name of the file by which skopeo marks what it calls `dir:`.
+pub const VERSION_FILE: &str = "version";
+/// What that file begins with.
+pub const VERSION_FRONT: &[u8; 27] = b"Directory Transport Version";
 /// Annotation of an index that has an image's tag.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// Annotation in which containerd has an image's full name.
@@ -93,9 +97,10 @@ pub struct Manifest {
     pub annotations: Annotations,
 }
 
-/// What says which platform an image without an entry for it is for. The rest of a configuration is kept as it is.
+/// What matters here of a configuration, the rest of which is kept as it is: its platform, where no entry tells it,
+/// and the digests of layers.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct ConfigPlatform {
+pub struct ConfigRecord {
     /// `linux` as a rule.
     #[serde(default)]
     pub os: String,
@@ -105,6 +110,17 @@ pub struct ConfigPlatform {
     /// `v7`, `v8`, ...
     #[serde(default)]
     pub variant: Option<String>,
+    /// What the file system is made of. The configurations of artifacts have none.
+    #[serde(default)]
+    pub rootfs: Option<RootFs>,
+}
+
+/// What the file system of an image is made of.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct RootFs {
+    /// Digests of the layers, decompressed, the lowest first. Images of EROFS layers may have none.
+    #[serde(default)]
+    pub diff_ids: Option<Vec<String>>,
 }
 
 /// An image in the list of `docker save`.

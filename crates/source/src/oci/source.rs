@@ -1,51 +1,57 @@
 //! A layout as a source.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
+use super::archive::{Taken, is_named_like_images, taken};
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, Listed, Platform};
-use super::image::{Entry, Meant, OciImage, choose, holds_images, list};
-use super::records::{INDEX_FILE, LAYOUT_FILE};
-use crate::archive::tar::source::{TarIndex, TarOptions, TarSource, is_archive as is_tar};
-use crate::error::SourceError;
+use super::image::{Entry, Meant, OciImage, choose, list};
+use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION_FRONT};
+use crate::archive::tar::TarOptions;
+use crate::archive::tar::source::{TarSource, is_archive as is_tar};
+use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::merge::{Merged, Part, Whiteouts};
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
-/// Images of containers as a kind of source. A directory is one only if it is asked for: as a rule, a directory is meant as it is.
+/// Images of containers as a kind of source, and tar archives, of which the members tell whether they are images. A
+/// directory is one only if it is asked for: as a rule, a directory is meant as it is.
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "oci",
     title: "an image of a container",
-    is: |candidate| !candidate.is_dir() && is_archive(candidate.plain_head()),
-    open: |candidate| Ok(Box::new(OciSource::of(candidate)?)),
+    is: |candidate| !candidate.is_dir() && is_tar(candidate.plain_head()),
+    open: |candidate| {
+        let (refers, stop) =
+            (candidate.options().reference && !candidate.kind_is_given(), candidate.options().stop.clone());
+        let source = OciSource::of(candidate)?;
+        if refers { source.or_tar_to_refer_to(&stop.unwrap_or_default()) } else { Ok(Box::new(source)) }
+    },
 };
-
-/// Whether these are the first bytes of an archive whose first member is one that `docker save`, skopeo and others begin with.
-fn is_archive(head: &[u8]) -> bool {
-    let name = head.get(..100).and_then(|name| name.split(|&b| b == 0).next()).unwrap_or_default();
-    let name = name.strip_prefix(b"./").unwrap_or(name);
-    let first = name.split(|&b| b == b'/').next().unwrap_or_default();
-    let is_hex = |bytes: &[u8]| bytes.len() == 64 && bytes.iter().all(u8::is_ascii_hexdigit);
-    let is_document_or_layer = |name: &[u8]| {
-        let stem = name.strip_suffix(b".json").or(name.strip_suffix(b".tar"));
-        stem.is_some_and(is_hex)
-    };
-    let is_one = match first {
-        b"blobs" => name.starts_with(b"blobs/") && (name.len() == 6 || name.starts_with(b"blobs/sha256")),
-        b"index.json" | b"oci-layout" | b"manifest.json" | b"repositories" => true,
-        first => is_hex(first) || is_document_or_layer(first),
-    };
-    is_one && is_tar(head)
-}
 
 /// Whether the directory at `path` looks like an OCI layout.
 pub fn looks_like_layout(path: &Path) -> bool {
     path.join(LAYOUT_FILE).is_file() && path.join(INDEX_FILE).is_file()
+}
+
+/// Whether the directory at `path` looks like what skopeo calls `dir:`.
+pub fn looks_like_dir_transport(path: &Path) -> bool {
+    let version = || {
+        File::open(path.join(VERSION_FILE)).and_then(|mut file| {
+            let mut front = [0; VERSION_FRONT.len()];
+            file.read_exact(&mut front).map(|()| front)
+        })
+    };
+    path.join(VERSION_FILE).is_file()
+        && path.join(DOCKER_FILE).is_file()
+        && version().is_ok_and(|front| front == *VERSION_FRONT)
 }
 
 /// A layout: a directory or an archive. As a tree, it is what a container of its only or chosen image would see.
@@ -57,15 +63,24 @@ pub struct OciSource {
 
 enum Layout {
     Directory,
-    Archive { tar: Box<TarSource>, blobs: Mutex<Option<Arc<Blobs>>>, without_image: WithoutImage },
+    Archive { tar: Box<TarSource>, found: Mutex<Option<Found>>, wanted: Wanted },
 }
 
-/// What an archive is in which no image lies.
+/// The images of an archive, and what is to be known of it.
+struct Found {
+    blobs: Arc<Blobs>,
+    note: Option<Note>,
+}
+
+/// What is wanted of an archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WithoutImage {
-    Error,
-    /// An archive of files that are called like those of a layout.
-    Tar,
+enum Wanted {
+    /// Images.
+    Images,
+    /// One of its images, if it has some or looks as if it should.
+    Choice,
+    /// What it has: images, or files.
+    Anything,
 }
 
 /// An image that a layout lists.
@@ -90,28 +105,67 @@ impl OciSource {
         let layout = match candidate.is_dir() {
             true => Layout::Directory,
             false => {
-                let is_asked_for = candidate.kind_is_given() || options.image != ImageChoice::default();
-                let without_image = if is_asked_for { WithoutImage::Error } else { WithoutImage::Tar };
+                let wanted = match (candidate.kind_is_given(), options.image == ImageChoice::default()) {
+                    (true, _) => Wanted::Images,
+                    (false, true) => Wanted::Anything,
+                    (false, false) => Wanted::Choice,
+                };
                 let tar = Box::new(TarSource::of(candidate, TarOptions::default())?);
-                Layout::Archive { tar, blobs: Mutex::default(), without_image }
+                Layout::Archive { tar, found: Mutex::default(), wanted }
             }
         };
         Ok(Self { path, options, layout })
     }
 
     fn blobs(&self, options: &ScanOptions<'_>) -> Result<Arc<Blobs>, SourceError> {
-        let Layout::Archive { tar, blobs, .. } = &self.layout else {
+        let Layout::Archive { tar, found, .. } = &self.layout else {
             return Ok(Arc::new(Blobs::in_directory(&self.path)?));
         };
-        let mut known = blobs.lock();
-        if let Some(known) = &*known {
-            return Ok(Arc::clone(known));
+        let mut known = found.lock();
+        if let Some(Found { blobs, .. }) = &*known {
+            return Ok(Arc::clone(blobs));
         }
+        let blobs = Arc::new(self.index(tar, options)?);
+        *known = Some(Found { blobs: Arc::clone(&blobs), note: None });
+        Ok(blobs)
+    }
+
+    /// All members of an archive.
+    fn index(&self, tar: &TarSource, options: &ScanOptions<'_>) -> Result<Blobs, SourceError> {
         // A filter is about the files of the image, and not about those of the layout.
         let whole = ScanOptions { keep_going: options.keep_going, ..ScanOptions::new(options.stop) };
-        let TarIndex { scan, files, archive } = tar.index(&whole)?;
-        let found = Arc::new(Blobs::in_archive(&self.path, scan.tree, files, archive));
-        Ok(Arc::clone(known.insert(found)))
+        Ok(Blobs::in_archive(&self.path, tar.index(&whole)?))
+    }
+
+    /// The members of an archive, if it is taken for these; `None`: for images, or it is a directory.
+    fn files(&self, options: &ScanOptions<'_>) -> Result<Option<Scan>, SourceError> {
+        let Layout::Archive { tar, found, wanted } = &self.layout else { return Ok(None) };
+        if *wanted == Wanted::Images || found.lock().is_some() {
+            return Ok(None);
+        }
+        let blobs = self.index(tar, options)?;
+        let note = |text| Note { path: self.path.clone(), text };
+        let text = match taken(&blobs) {
+            Taken::Images(text) => text,
+            Taken::Files(text) if *wanted == Wanted::Choice && is_named_like_images(&blobs) => text,
+            Taken::Files(text) => {
+                let mut scan = blobs.into_scan();
+                scan.iter_mut().for_each(|scan| scan.notes.extend(text.clone().map(note)));
+                return Ok(scan);
+            }
+        };
+        *found.lock() = Some(Found { blobs: Arc::new(blobs), note: text.map(note) });
+        Ok(None)
+    }
+
+    /// This, or, if it is an archive of files, that as a device of an image.
+    fn or_tar_to_refer_to(self, stop: &AtomicBool) -> Result<Box<dyn Source>, SourceError> {
+        // What is damaged is told when it is read.
+        let options = ScanOptions { keep_going: true, ..ScanOptions::new(stop) };
+        match (self.files(&options)?, self.layout) {
+            (Some(_), Layout::Archive { tar, .. }) => Ok(Box::new(tar.to_refer_to()?)),
+            (_, layout) => Ok(Box::new(Self { path: self.path, options: self.options, layout })),
+        }
     }
 
     /// All images.
@@ -175,10 +229,8 @@ impl Source for OciSource {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        if let Layout::Archive { tar, without_image: WithoutImage::Tar, .. } = &self.layout
-            && !holds_images(&*self.blobs(options)?)?
-        {
-            return tar.read(options);
+        if let Some(files) = self.files(options)? {
+            return Ok(Scanned::Everything(files));
         }
         let image = self.image(options)?;
         let layer = |at| Ok(Part::new(image.lone_layer(at, &self.options, options)?, b""));
@@ -187,6 +239,15 @@ impl Source for OciSource {
             return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() });
         }
         // The filter is about what a container sees: a file that it leaves out hides what is below all the same.
-        Merged::new(parts, Whiteouts::Apply).read(&ScanOptions { filter: &Filter::default(), ..*options })
+        let merged = Merged::new(parts, Whiteouts::Apply);
+        let mut scan = merged.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        if let Layout::Archive { found, .. } = &self.layout
+            && let Some(Found { blobs, note }) = &*found.lock()
+        {
+            let of_archive = blobs.scan();
+            scan.skipped.extend(of_archive.iter().flat_map(|scan| &scan.skipped).map(Unreadable::again));
+            scan.notes.extend(of_archive.iter().flat_map(|scan| &scan.notes).chain(note).cloned());
+        }
+        Ok(Scanned::Everything(scan))
     }
 }

@@ -8,13 +8,18 @@ use std::sync::Arc;
 use super::blobs::Blobs;
 use super::layer::{Layer, Place};
 use super::layer_blob::{LayerBlob, LayerPlace};
+use super::plain::LayerDigest;
 use crate::archive::left_out::LeftOut;
 use crate::error::SourceError;
 use crate::filter::overlay::is_opaque;
-use crate::input::candidate::SourceOptions;
+use crate::input::candidate::{Candidate, SourceOptions};
 use crate::merge::Whiteouts;
+use crate::merge::lost_links::LostLinks;
 use crate::merge::overlay::{Overlay, with_marks};
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+
+/// What is to be known of a layer of `docker save` whose image has no `rootfs.diff_ids`.
+const UNKNOWN: &str = "nothing tells the digest of this layer: it is not compared";
 
 /// The layers of an image.
 #[derive(Clone)]
@@ -49,7 +54,8 @@ impl Stack {
     /// Layer `at` as it is by itself.
     ///
     /// # Errors
-    /// A blob that is missing, or has another digest unless the scan keeps going; what is neither a tar archive nor an EROFS image.
+    /// A blob that is missing; one that has another digest, or whose decompressed bytes have, unless the scan
+    /// keeps going; what is neither a tar archive nor an EROFS image.
     pub(super) fn layer(
         &self,
         at: usize,
@@ -59,17 +65,27 @@ impl Stack {
         let layer = &self.layers[at];
         let path = self.layer_path(layer);
         let mut left_out = LeftOut::new(&path, options);
-        let blob = match &layer.place {
+        // What is known of a blob that is damaged is no use for what is in it.
+        let (blob, diff_id, own) = match &layer.place {
             LayerPlace::Blob(descriptor) => {
                 let blob = self.blobs.unchecked(descriptor)?;
-                left_out.survive(b"", self.blobs.check(descriptor, &*blob, options))?;
-                blob
+                match left_out.survive(b"", self.blobs.check(descriptor, &*blob, options))? {
+                    Some(()) => (blob, layer.diff_id.as_deref(), Some(&*descriptor.digest)),
+                    None => (blob, None, None),
+                }
             }
-            LayerPlace::Path(path) => self.blobs.required(path)?,
+            LayerPlace::Path(path) => (self.blobs.required(path)?, layer.diff_id.as_deref(), None),
         };
-        let damage = left_out.into_list().pop();
+        let (spool_dir, spool_limit) = (source.spool_dir.clone(), source.spool_limit.clone());
+        let source = SourceOptions { spool_dir, spool_limit, ..SourceOptions::default() };
+        let mut candidate = Candidate::of_bytes(&path, &source, blob)?;
+        if let Some(diff_id) = diff_id {
+            candidate = LayerDigest { at, diff_id, blob: own }.compare(candidate, &mut left_out, options)?;
+        }
+        let is_unknown = layer.diff_id.is_none() && layer.descriptor().is_none();
+        let note = is_unknown.then(|| Note { path: path.clone(), text: UNKNOWN.into() });
         let place = if at == 0 { Place::Lowest } else { Place::Upper };
-        Ok(Layer::open(path, blob, source, place)?.with_damage(damage))
+        Ok(Layer::open(candidate, place)?.with_damage(left_out.into_list().pop()).with_note(note))
     }
 
     /// Layer `at` over those below it. It is cheapest to read layers in their order: those below are read again where they were not
@@ -90,7 +106,9 @@ impl Stack {
     /// What errors call a layer.
     fn layer_path(&self, layer: &LayerBlob) -> PathBuf {
         self.blobs.path().join(match &layer.place {
-            LayerPlace::Blob(descriptor) => descriptor.digest.replace("sha256:", "blobs/sha256/"),
+            LayerPlace::Blob(descriptor) => {
+                self.blobs.blob_name(descriptor).unwrap_or_else(|_| descriptor.digest.clone())
+            }
             LayerPlace::Path(path) => path.clone(),
         })
     }
@@ -120,12 +138,12 @@ impl Default for Lower {
 
 impl Lower {
     /// Put the next layer, which errors call `path`, over those that are there.
-    fn put(&mut self, tree: &Tree, path: &Path) -> Result<(), SourceError> {
+    fn put(&mut self, tree: &Tree, path: &Path) -> Result<LostLinks, SourceError> {
         // No contents are opened by this tree.
         let mut overlay = Overlay { builder: &mut self.builder, whiteouts: Whiteouts::Apply, first_content: 0 };
-        overlay.put(tree, b"").map_err(SourceError::tree(path))?;
+        let lost = overlay.put(tree, b"").map_err(SourceError::tree(path))?;
         self.count += 1;
-        Ok(())
+        Ok(lost)
     }
 
     /// Give the directories that `tree` only implies what the directories of their paths here have.
@@ -158,12 +176,13 @@ impl Source for StackedLayer {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let Scan { mut tree, skipped, outputs, .. } = self.layer.read_all(options)?;
+        let found = self.layer.read_all(options)?;
+        let Scan { mut tree, mut notes, .. } = found;
         let mut known = self.stack.lower.lock();
         let mut lower = self.stack.read_lower(self.at, known.take(), &self.options, options)?;
         lower.lend(&mut tree, self.path())?;
-        lower.put(&tree, self.path())?;
+        notes.extend(lower.put(&tree, self.path())?.notes(self.path()));
         *known = Some(lower);
-        Ok(Scanned::Everything(Scan { skipped, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Everything(Scan { tree, notes, ..found }))
     }
 }

@@ -1,5 +1,7 @@
 //! Images of containers as trees: layouts and archives that are made here, compared with a tar archive of what they should be.
 
+mod archives;
+mod digests;
 mod layouts;
 
 use crate::common::GOING;
@@ -388,4 +390,35 @@ fn compressed_images_are_sources() {
             assert!(open(&path, &SourceOptions::default()).is_err(), "{what}: a stream that ends early");
         }
     }
+}
+
+/// A layer that has only paths through a directory says nothing of the directory, also where it takes away what was in
+/// it.
+#[test]
+fn implied_directories_change_no_lower_ones() {
+    let mut tmp = header("tmp", b'5', 0);
+    patch(&mut tmp, 100, b"0001777\0");
+    let lower = Archive::default().raw(&tmp, b"").member("tmp/old", b'0', b"old").end();
+    let mark = |path: &str| Archive::default().member(path, b'0', b"").member("tmp/new", b'0', b"new").end();
+    for (what, upper, has_old) in [
+        ("a path", Archive::default().member("tmp/new", b'0', b"new").end(), true),
+        ("a whiteout", mark(".wh.tmp"), false),
+        ("an opaque directory", mark("tmp/.wh..wh..opq"), false),
+    ] {
+        let layout = layout_of(&[(TAR, lower.clone()), (TAR, upper)]);
+        let tree = chosen(&layout, None, None).unwrap();
+        let find = |path: &str| tree.find(path.split('/').map(str::as_bytes));
+        let meta = tree.node(find("tmp").unwrap()).meta;
+        assert_eq!((meta.permissions, meta.uid, meta.gid), (0o1777, 7, 8), "{what}");
+        assert_eq!((find("tmp/old").is_some(), find("tmp/new").is_some()), (has_old, true), "{what}");
+    }
+}
+
+/// As containerd takes it: what leads up stays within the root.
+#[test]
+fn steps_up_in_layers_stay_within_the_root() {
+    let layer = |path: &str| layout_of(&[(TAR, Archive::default().member(path, b'0', b"x").end())]);
+    let tree = chosen(&layer("a/../etc/dd"), None, None).unwrap();
+    assert!(tree.find([&b"etc"[..], b"dd"]).is_some() && tree.find([&b"a"[..]]).is_none());
+    assert!(error_of(&layer("a/../../etc/dd")).ends_with("`..` has no meaning here"));
 }

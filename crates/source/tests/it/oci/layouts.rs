@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// Media type of a layer that is a tar archive.
@@ -29,6 +29,22 @@ pub fn path_of(descriptor: &Value) -> String {
     descriptor["digest"].as_str().unwrap().replace("sha256:", "blobs/sha256/")
 }
 
+/// What a configuration calls the layer in the blob `bytes`.
+pub fn diff_id(bytes: &[u8]) -> String {
+    let mut plain = Vec::new();
+    match bytes {
+        [0x1F, 0x8B, ..] => drop(flate2::read::MultiGzDecoder::new(bytes).read_to_end(&mut plain).unwrap()),
+        [0x28, 0xB5, ..] => plain = zstd::decode_all(bytes).unwrap(),
+        _ => plain = bytes.to_vec(),
+    }
+    format!("sha256:{}", hex(&plain))
+}
+
+/// A configuration for linux on `arch`.
+pub fn config(arch: &str, diff_ids: &[String]) -> Value {
+    json!({ "os": "linux", "architecture": arch, "rootfs": { "type": "layers", "diff_ids": diff_ids } })
+}
+
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
@@ -50,8 +66,13 @@ impl Layout {
 
     /// The manifest of an image of these layers, for linux on `arch`.
     pub fn image(&mut self, arch: &str, layers: &[Value]) -> Value {
-        let config = json!({ "os": "linux", "architecture": arch, "rootfs": { "type": "layers", "diff_ids": [] } });
-        let config = self.document("application/vnd.oci.image.config.v1+json", &config);
+        let diff_ids: Vec<String> = layers.iter().map(|layer| diff_id(&self.0[&path_of(layer)])).collect();
+        self.image_of(layers, &config(arch, &diff_ids))
+    }
+
+    /// The manifest of an image of these layers, of this configuration.
+    pub fn image_of(&mut self, layers: &[Value], config: &Value) -> Value {
+        let config = self.document("application/vnd.oci.image.config.v1+json", config);
         let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers });
         self.document(MANIFEST, &manifest)
     }

@@ -1,0 +1,72 @@
+//! Digests as documents have them: an algorithm, a colon, and hexadecimal digits.
+
+use sha2::{Digest, Sha256, Sha512};
+
+/// What makes a digest of bytes.
+pub(super) enum Hasher {
+    Sha256(Box<Sha256>),
+    Sha512(Box<Sha512>),
+}
+
+impl Hasher {
+    /// SHA-256, by which blobs are named.
+    pub(super) fn sha256() -> Self {
+        Hasher::Sha256(Box::default())
+    }
+
+    /// What makes a digest to compare with `digest`; `None`: that is none, or of another algorithm.
+    pub(super) fn like(digest: &str) -> Option<Self> {
+        let (algorithm, digits) = digest.split_once(':')?;
+        let (hasher, digits_len) = match algorithm {
+            "sha256" => (Hasher::sha256(), 64),
+            "sha512" => (Hasher::Sha512(Box::default()), 128),
+            _ => return None,
+        };
+        let are_digits = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (digits.len() == digits_len && are_digits).then_some(hasher)
+    }
+
+    /// Take further bytes.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Hasher::Sha256(hasher) => hasher.update(bytes),
+            Hasher::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    /// The digest of all bytes.
+    pub(super) fn finish(self) -> String {
+        match self {
+            Hasher::Sha256(hasher) => text("sha256", &hasher.finalize()),
+            Hasher::Sha512(hasher) => text("sha512", &hasher.finalize()),
+        }
+    }
+}
+
+fn text(algorithm: &str, digest: &[u8]) -> String {
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{algorithm}:{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_made_like_others() {
+        let [short, long] =
+            ["sha256", "sha512"].map(|name| format!("{name}:{}", "0".repeat(if name == "sha256" { 64 } else { 128 })));
+        let of_abc = |like: &str| {
+            let mut hasher = Hasher::like(like).unwrap();
+            hasher.update(b"ab");
+            hasher.update(b"c");
+            hasher.finish()
+        };
+        // The examples of FIPS 180-2.
+        assert!(of_abc(&short).starts_with("sha256:ba7816bf8f01cfea"), "{}", of_abc(&short));
+        assert!(of_abc(&long).starts_with("sha512:ddaf35a193617aba"), "{}", of_abc(&long));
+        for wrong in ["", "sha256:", "sha384:00", &short[1..], &short[..70], &short.replace('0', "A"), &long[..71]] {
+            assert!(Hasher::like(wrong).is_none(), "{wrong}");
+        }
+    }
+}
