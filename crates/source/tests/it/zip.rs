@@ -214,7 +214,7 @@ fn metadata_come_from_modes_and_extra_fields() {
     let names: Vec<_> = found.keys().map(|name| name.escape_ascii().to_string()).collect();
     let expected = [
         "",
-        "bytes\\xff",
+        "bytes\\xc2\\xa0",
         "d",
         "d/fifo",
         "d/link",
@@ -301,6 +301,9 @@ fn bytes_in_front_and_pipes_are_no_hindrance() {
     let expected = of_tree(&scan(&zip_file(&dir, &zip)).unwrap().tree).unwrap();
     let with_front = [b"#!/bin/sh\nexec unzip\n".to_vec(), zip.clone()].concat();
     let path = zip_file(&dir, &with_front);
+    assert_same(&expected, &of_tree(&scan(&path).unwrap().tree).unwrap(), "behind a script");
+    let with_text = [b"text in front".to_vec(), zip.clone()].concat();
+    let path = zip_file(&dir, &with_text);
     assert!(matches!(scan(&path), Err(SourceError::Unknown { .. })));
     let kind = *kiln_source::KINDS.iter().find(|kind| kind.name == "zip").unwrap();
     let source = kiln_source::open_as(&[kind], &path, &SourceOptions::default()).unwrap();
@@ -424,4 +427,74 @@ z.close()
         }
     }
     assert_eq!(of_tree(&tree).unwrap()[&b"link"[..]].target, b"stored");
+}
+
+/// The names in a tree's root, and what is to be known.
+fn root_names(dir: &TempDir, entries: &[Entry]) -> (Vec<String>, Vec<String>) {
+    let Scan { tree, notes, .. } = scan(&zip_file(dir, &write_zip(entries))).unwrap();
+    let names =
+        tree.entries(kiln_builder::tree::NodeId::ROOT).iter().map(|entry| String::from_utf8_lossy(entry.name).into());
+    (names.collect(), notes.into_iter().map(|note| note.text).collect())
+}
+
+fn named(name: &[u8]) -> Entry {
+    Entry { name: name.to_vec(), ..entry("", 0o100644, b"") }
+}
+
+#[test]
+fn names_of_code_page_437_become_utf_8() {
+    let dir = TempDir::in_memory("zip").unwrap();
+    let unicode =
+        |raw: &[u8], name: &str| extra(0x7075, &[&[1][..], &crc(raw).to_le_bytes(), name.as_bytes()].concat());
+    let by_dos = Entry { made_by: 20, ..named(b"\x9Aber") };
+    let entries = [
+        named(b"caf\x82"),
+        by_dos,
+        Entry { flags: 1 << 11, ..named("flag\u{E9}".as_bytes()) },
+        Entry { central_extra: unicode(b"path\x82", "path\u{2603}"), ..named(b"path\x82") },
+        // As macOS writes them, without the flag.
+        named("utf\u{E9}".as_bytes()),
+        named(b"plain"),
+    ];
+    let (mut names, notes) = root_names(&dir, &entries);
+    names.sort();
+    let mut expected = ["caf\u{E9}", "\u{DC}ber", "flag\u{E9}", "path\u{2603}", "utf\u{E9}", "plain"];
+    expected.sort();
+    assert_eq!(names, expected);
+    assert!(notes.is_empty(), "{notes:?}");
+}
+
+#[test]
+fn backslashes_stay_and_are_told() {
+    let dir = TempDir::in_memory("zip").unwrap();
+    let (names, notes) = root_names(&dir, &[named(b"dir\\file"), named(b"dir\\other"), named(b"plain")]);
+    assert_eq!(names, ["dir\\file", "dir\\other", "plain"]);
+    assert!(
+        matches!(&*notes, [note] if note.starts_with("2 names have backslashes, dir\\\\file for one")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn archives_behind_programs_are_known_by_their_end() {
+    let dir = TempDir::in_memory("zip").unwrap();
+    let zip = write_zip(&[entry("__main__.py", 0o100644, b"print(1)"), entry("d/", 0o40755, b"")]);
+    for front in [&b"#!/usr/bin/env python3\n"[..], b"MZ\x90\0 and a program", b"\x7FELF\x02\x01\x01", b"PK00"] {
+        let tree = scan(&zip_file(&dir, &[front, &zip].concat())).unwrap().tree;
+        assert_eq!(contents(&tree, "__main__.py").unwrap(), b"print(1)");
+    }
+    let message = |bytes: &[u8]| scan(&zip_file(&dir, bytes)).map(drop).unwrap_err().to_string();
+    let script = message(b"#!/bin/sh\necho nothing behind\n");
+    assert!(script.contains("this is a script, and no ZIP archive is behind it"), "{script}");
+    // Parts of an archive that was split: the first one begins with a mark, the last one ends with the directory and
+    // its own number.
+    let first = message(&[b"PK\x07\x08", &zip[..40]].concat());
+    assert!(first.contains("the first part of a ZIP archive that was split: join"), "{first}");
+    let mut last = zip.clone();
+    let end = last.len() - 22;
+    last[end + 4] = 2;
+    for bytes in [&last[..], &last[20..]] {
+        let last = message(bytes);
+        assert!(last.contains("part 3 of a ZIP archive that was split: join"), "{last}");
+    }
 }

@@ -4,10 +4,12 @@ use kiln_builder::tree::Metadata;
 use kiln_format::inode::FileType;
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CreatorSystem, ZipFileHeaderRecord};
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
 use super::bytes::Archive;
+use super::cp437::to_utf8;
 use super::extra::{owners, owners_are_in_the_local_header, unicode_path};
 use super::method::Method;
 use crate::archive::decoded::Plain;
@@ -21,7 +23,7 @@ const LOCAL_FIELDS_MAX_LEN: usize = 2 * u16::MAX as usize;
 pub(super) struct Member {
     /// Where its record lies, in bytes.
     pub record_off: u64,
-    /// Its path, as it is.
+    /// Its path.
     pub name: Box<[u8]>,
     pub file_type: FileType,
     pub meta: Metadata,
@@ -40,11 +42,11 @@ pub(super) struct PackedData {
 }
 
 /// The path of the member of `record`.
-pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> &'a [u8] {
+pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> Cow<'a, [u8]> {
     let raw: &[u8] = record.file_path().as_bytes();
     match record.flags().is_utf8() {
-        true => raw,
-        false => unicode_path(record.extra_fields(), raw).unwrap_or(raw),
+        true => Cow::Borrowed(raw),
+        false => unicode_path(record.extra_fields(), raw).map_or_else(|| to_utf8(raw), Cow::Borrowed),
     }
 }
 
@@ -81,7 +83,7 @@ pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u
     let (mtime, mtime_nsec) = mtime(record);
     Ok(Member {
         record_off: record.central_directory_offset(),
-        name: name(record).into(),
+        name: name(record).into_owned().into(),
         file_type,
         meta: Metadata { permissions, uid, gid, mtime, mtime_nsec },
         header_off: record.local_header_offset(),

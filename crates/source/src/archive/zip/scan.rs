@@ -34,10 +34,18 @@ pub(super) fn scan(
     let len = bytes.0.len().map_err(|source| Unreadable { path: path.to_owned(), source })?;
     let list = without_overlaps(list(archive, len, &mut members)?, &mut members)?;
     let mut scanner = Scanner { members, bytes, files: Vec::new(), placed: Vec::new() };
+    let with_backslashes = |list: &[Member]| list.iter().filter(|member| member.name.contains(&b'\\')).count();
+    let (backslashes, first) = (with_backslashes(&list), list.iter().find(|member| member.name.contains(&b'\\')));
+    let first = first.map(|member| member.name.escape_ascii().to_string()).unwrap_or_default();
     for member in list {
         scanner.add(member)?;
     }
-    let Scanner { members, files, .. } = scanner;
+    let Scanner { mut members, files, .. } = scanner;
+    if backslashes > 0 {
+        members.note(format!(
+            "{backslashes} names have backslashes, {first} for one: these are part of the names, and separate none"
+        ));
+    }
     members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_place)))
 }
 
@@ -57,10 +65,10 @@ fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Me
         members.begin(off)?;
         match member(&record, archive, len) {
             Ok(member) => {
-                members.charge(name(&record), size_of::<Member>())?;
+                members.charge(&name(&record), size_of::<Member>())?;
                 list.push(member);
             }
-            Err(error) => members.leave_out(off, name(&record), error)?,
+            Err(error) => members.leave_out(off, &name(&record), error)?,
         }
     }
 }
