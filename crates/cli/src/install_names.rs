@@ -20,7 +20,7 @@ Examples:
   kiln install-names /usr/local/sbin
   kiln install-names --copy initramfs/sbin")]
 pub struct Args {
-    /// The directory of the names, which exists
+    /// The directory of the names, which is made if it is not there
     dir: PathBuf,
 
     /// Replace files of these names
@@ -40,6 +40,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
     let program = program.map_err(failed(Path::new("kiln"), "find this program"))?;
+    fs::create_dir_all(&args.dir).map_err(failed(&args.dir, "create the directory"))?;
     let dir = args.dir.canonicalize().map_err(failed(&args.dir, "find the directory"))?;
     let content = match args.copy {
         true => Content::Copy(program),

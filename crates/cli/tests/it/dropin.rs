@@ -122,7 +122,11 @@ fn names_are_installed_with_care() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
     stdout(&["install-names", "--force", &dir]);
     assert!(fs::symlink_metadata(format!("{dir}/erofsfuse")).unwrap().is_symlink());
-    fails(&["install-names", &scratch.path("missing")], 1, "missing");
+    // A directory that is not there is made.
+    let missing = scratch.path("missing/sbin");
+    stdout(&["install-names", &missing]);
+    assert_eq!(fs::read_dir(&missing).unwrap().count(), NAMES.len());
+    fails(&["install-names", &format!("{dir}/erofsfuse/sbin")], 1, "create the directory");
     // A link that leads elsewhere is somebody else's, too.
     fs::remove_file(format!("{dir}/erofsfuse")).unwrap();
     symlink("/bin/true", format!("{dir}/erofsfuse")).unwrap();
