@@ -48,5 +48,5 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{FileStamps, Scan, ScanOptions, Scanned, Source};
+pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};
 pub use stored::{Run, StoredFiles};

@@ -101,10 +101,12 @@ impl Source for Merged {
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let mut builder = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
-        let (mut contents, mut skipped, mut outputs) = (MergedContents::default(), Vec::new(), Vec::new());
+        let mut contents = MergedContents::default();
+        let (mut skipped, mut notes, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for part in &self.parts {
             let scan = self.scan_part(part, options)?;
             skipped.extend(scan.skipped);
+            notes.extend(scan.notes);
             outputs.extend(scan.outputs.iter().map(|path| part.path(path)));
             let lost = SourceError::tree(part.source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
@@ -114,6 +116,6 @@ impl Source for Merged {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
-        Ok(Scanned::Everything(Scan { skipped, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Everything(Scan { skipped, notes, outputs, ..Scan::from(tree) }))
     }
 }

@@ -3,7 +3,9 @@
 use kiln_builder::tree::{ContentId, Tree};
 use kiln_format::BlockBits;
 use kiln_parallel::Threads;
-use std::path::Path;
+use kiln_read::Escaped;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -55,10 +57,27 @@ pub struct Scan {
     pub tree: Tree,
     /// Entries left out, with `keep_going`.
     pub skipped: Vec<Unreadable>,
+    /// What else is to be known of the source.
+    pub notes: Vec<Note>,
     /// Paths of outputs that were met, relative to the root, sorted.
     pub outputs: Vec<Vec<u8>>,
     /// Stamps of regular files, where all of them are files of one directory.
     pub stamps: Option<FileStamps>,
+}
+
+/// Something to know of a source that is no damage: an archive without an end, for example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The source, or the part of it.
+    pub path: PathBuf,
+    /// What there is to know.
+    pub text: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", Escaped::path(&self.path), self.text)
+    }
 }
 
 /// What tells the regular files of a directory from what they were or will be.
@@ -80,7 +99,7 @@ impl FileStamps {
 
 impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
-        Self { tree, skipped: Vec::new(), outputs: Vec::new(), stamps: None }
+        Self { tree, skipped: Vec::new(), notes: Vec::new(), outputs: Vec::new(), stamps: None }
     }
 }
 
@@ -129,8 +148,8 @@ pub trait Source: Send + Sync {
 /// # Errors
 /// As [`Source::scan`].
 pub(crate) fn select_found(found: Scan, path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-    let Scan { tree, mut skipped, outputs, stamps } = found;
+    let Scan { tree, mut skipped, .. } = found;
     let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(path))?;
     skipped.extend(settle(errors, path, options.keep_going)?);
-    Ok(Scan { tree, skipped, outputs, stamps })
+    Ok(Scan { tree, skipped, ..found })
 }

@@ -12,7 +12,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::spool_error::{is_of_spool, spool_failed};
 use crate::input::stream::is_stopped;
 use crate::limit::MemoryLimit;
-use crate::source::{Scan, ScanOptions};
+use crate::source::{Note, Scan, ScanOptions};
 use crate::stored::{ArchiveDevice, Run, StoredFiles};
 
 /// Directories that a member's path implies take memory, too: about as much each.
@@ -29,6 +29,7 @@ pub(crate) struct Members<'a> {
     pub(crate) files: StoredFiles,
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
+    notes: Vec<Note>,
 }
 
 /// What is in an archive, and where it has the data.
@@ -43,7 +44,8 @@ impl<'a> Members<'a> {
     /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
-        Self { path, options, builder, files, memory, left_out: LeftOut::new(path, options) }
+        let (left_out, notes) = (LeftOut::new(path, options), Vec::new());
+        Self { path, options, builder, files, memory, left_out, notes }
     }
 
     /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
@@ -146,6 +148,11 @@ impl<'a> Members<'a> {
         self.left_out.add(b"", error)
     }
 
+    /// Say something of the archive that is no damage.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(Note { path: self.path.to_owned(), text: text.into() });
+    }
+
     fn settle<T>(&mut self, offset: u64, name: &[u8], done: Result<T, TreeError>) -> Result<Option<T>, SourceError> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -176,7 +183,7 @@ impl<'a> Members<'a> {
     /// # Errors
     /// As [`Members::finish`].
     pub(crate) fn finish_with(self, contents: Box<dyn Contents>) -> Result<Scan, SourceError> {
-        let (path, mut left_out, keep_going) = (self.path, self.left_out, self.options.keep_going);
+        let (path, mut left_out, notes, keep_going) = (self.path, self.left_out, self.notes, self.options.keep_going);
         let mut on_lost = |error: TreeError| match keep_going {
             true => {
                 let name = error.path.clone();
@@ -187,6 +194,6 @@ impl<'a> Members<'a> {
             false => Err(error),
         };
         let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(path))?;
-        Ok(Scan { skipped: left_out.into_list(), ..Scan::from(tree) })
+        Ok(Scan { skipped: left_out.into_list(), notes, ..Scan::from(tree) })
     }
 }

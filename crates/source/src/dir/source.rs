@@ -62,6 +62,6 @@ impl Source for DirSource {
         let contents = Box::new(DirContents { root: root_fd, stamps: stamps.all.clone() });
         let tree = failed.map_or_else(|| builder.finish(contents), Err).map_err(SourceError::tree(root))?;
         outputs.sort();
-        Ok(Scanned::Selected(Scan { tree, skipped, outputs, stamps: Some(stamps) }))
+        Ok(Scanned::Selected(Scan { skipped, outputs, stamps: Some(stamps), ..Scan::from(tree) }))
     }
 }

@@ -41,6 +41,9 @@ pub struct SourceOptions {
     /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
     /// stores what is there.
     pub reference: bool,
+    /// Read tar archives that lie one behind the other as one, see
+    /// [`TarOptions::concatenated`](crate::archive::tar::TarOptions::concatenated). It does not go for layers of containers.
+    pub concatenated: bool,
     /// Set by another thread, or a signal, it ends the wait for what a FIFO or another stream still has to say: with
     /// [`SourceError::Interrupted`]. `None`: one waits for ever.
     pub stop: Option<Arc<AtomicBool>>,

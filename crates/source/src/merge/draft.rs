@@ -15,7 +15,7 @@ use crate::dir::entry::What;
 use crate::error::{SourceError, Unreadable};
 use crate::filter::xattrs::set;
 use crate::input::candidate::SourceOptions;
-use crate::source::{Scan, ScanOptions, Source};
+use crate::source::{Note, Scan, ScanOptions, Source};
 use contents::{DraftContents, HostFiles, look_at};
 use spooled::SpooledFiles;
 
@@ -47,6 +47,7 @@ pub struct Draft {
     host: HostFiles,
     /// Paths at which contents were added whose files have got further names since, by the number of the contents.
     moved: HashMap<u32, Box<[u8]>>,
+    notes: Vec<Note>,
 }
 
 impl Draft {
@@ -59,6 +60,7 @@ impl Draft {
             spooled: SpooledFiles::new(options.spool_place()),
             host: HostFiles::default(),
             moved: HashMap::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -156,7 +158,8 @@ impl Draft {
         at: &[u8],
         options: &ScanOptions<'_>,
     ) -> Result<Vec<Unreadable>, SourceError> {
-        let Scan { tree, skipped, .. } = source.scan(options)?;
+        let Scan { tree, skipped, notes, .. } = source.scan(options)?;
+        self.notes.extend(notes);
         let at = without_empty_names(at);
         self.flush_host();
         self.flush_spooled();
@@ -172,6 +175,11 @@ impl Draft {
     /// What errors call it.
     pub fn name(&self) -> &Path {
         &self.name
+    }
+
+    /// What there is to know of the sources that were added, which is forgotten here.
+    pub(super) fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
     }
 
     /// The tree.

@@ -35,7 +35,8 @@ impl Source for DraftSource {
         options.check_stop()?;
         let reason = "its tree was taken before: a draft is read once";
         let taken = || SourceError::Options { path: self.name.clone(), reason };
-        let draft = self.draft.lock().take().ok_or_else(taken)?;
-        draft.finish().map(|tree| Scanned::Everything(Scan::from(tree)))
+        let mut draft = self.draft.lock().take().ok_or_else(taken)?;
+        let notes = draft.take_notes();
+        Ok(Scanned::Everything(Scan { notes, ..Scan::from(draft.finish()?) }))
     }
 }

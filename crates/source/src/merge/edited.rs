@@ -107,7 +107,7 @@ impl Source for EditedImage {
 
     /// The filter is about what is added.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let Scan { tree, mut skipped, .. } = self.base.scan(options)?;
+        let Scan { tree, mut skipped, mut notes, .. } = self.base.scan(options)?;
         let lost = SourceError::tree(self.path());
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
         let added = self.added.iter().map(|source| source.scan(options)).collect::<Result<Vec<_>, _>>()?;
@@ -130,6 +130,7 @@ impl Source for EditedImage {
         }
         for (source, scan) in self.added.iter().zip(added) {
             skipped.extend(scan.skipped);
+            notes.extend(scan.notes);
             outputs.extend(scan.outputs);
             let lost = SourceError::tree(source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
@@ -143,7 +144,7 @@ impl Source for EditedImage {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
-        Ok(Scanned::Selected(Scan { skipped, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Selected(Scan { skipped, notes, outputs, ..Scan::from(tree) }))
     }
 
     /// The image may be what is written: it is appended to.

@@ -15,7 +15,7 @@ use super::records::Descriptor;
 use crate::dir::contents::open_beneath;
 use crate::error::{SourceError, Unreadable};
 use crate::input::part::PartSource;
-use crate::source::ScanOptions;
+use crate::source::{Note, Scan, ScanOptions};
 use crate::stored::StoredFiles;
 
 /// The longest JSON document, in bytes. Registries take 4 MiB.
@@ -27,6 +27,7 @@ const PIECE_LEN: usize = 1 << 20;
 pub(super) struct Blobs {
     path: PathBuf,
     place: Place,
+    notes: Vec<Note>,
 }
 
 enum Place {
@@ -43,12 +44,18 @@ impl Blobs {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, path, flags, Mode::empty());
         let dir = dir.map_err(|error| Unreadable { path: path.to_owned(), source: error.into() })?;
-        Ok(Self { path: path.to_owned(), place: Place::Directory(dir) })
+        Ok(Self { path: path.to_owned(), place: Place::Directory(dir), notes: Vec::new() })
     }
 
     /// Those in the tar archive that errors call `path`.
-    pub(super) fn in_archive(path: &Path, tree: Tree, files: Arc<StoredFiles>, archive: Arc<dyn ReadAt>) -> Self {
-        Self { path: path.to_owned(), place: Place::Archive { tree, files, archive } }
+    pub(super) fn in_archive(path: &Path, scan: Scan, files: Arc<StoredFiles>, archive: Arc<dyn ReadAt>) -> Self {
+        let Scan { tree, notes, .. } = scan;
+        Self { path: path.to_owned(), place: Place::Archive { tree, files, archive }, notes }
+    }
+
+    /// What there is to know of the archive.
+    pub(super) fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// What errors call the layout.

@@ -64,8 +64,8 @@ impl Layer {
     /// As [`Source::read`].
     pub(super) fn read_all(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
-        let Scan { tree, mut skipped, outputs, .. } =
-            self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        let found = self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        let Scan { tree, mut skipped, .. } = found;
         skipped.extend(self.damage.as_ref().map(Unreadable::again));
         let (mut builder, contents) = Builder::from_tree(tree);
         if self.has_aufs_marks {
@@ -75,7 +75,7 @@ impl Layer {
             strip(&mut builder);
         }
         let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;
-        Ok(Scan { skipped, outputs, ..Scan::from(tree) })
+        Ok(Scan { tree, skipped, ..found })
     }
 }
 

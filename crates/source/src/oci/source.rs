@@ -92,7 +92,9 @@ impl OciSource {
             false => {
                 let is_asked_for = candidate.kind_is_given() || options.image != ImageChoice::default();
                 let without_image = if is_asked_for { WithoutImage::Error } else { WithoutImage::Tar };
-                let tar = Box::new(TarSource::of(candidate, TarOptions::default())?);
+                // Layers are read by themselves, and end at their marks whatever is asked for.
+                let concatenated = options.concatenated;
+                let tar = Box::new(TarSource::of(candidate, TarOptions { concatenated, ..TarOptions::default() })?);
                 Layout::Archive { tar, blobs: Mutex::default(), without_image }
             }
         };
@@ -110,7 +112,7 @@ impl OciSource {
         // A filter is about the files of the image, and not about those of the layout.
         let whole = ScanOptions { keep_going: options.keep_going, ..ScanOptions::new(options.stop) };
         let TarIndex { scan, files, archive } = tar.index(&whole)?;
-        let found = Arc::new(Blobs::in_archive(&self.path, scan.tree, files, archive));
+        let found = Arc::new(Blobs::in_archive(&self.path, scan, files, archive));
         Ok(Arc::clone(known.insert(found)))
     }
 
@@ -187,6 +189,9 @@ impl Source for OciSource {
             return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() });
         }
         // The filter is about what a container sees: a file that it leaves out hides what is below all the same.
-        Merged::new(parts, Whiteouts::Apply).read(&ScanOptions { filter: &Filter::default(), ..*options })
+        let merged = Merged::new(parts, Whiteouts::Apply);
+        let mut scan = merged.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        scan.notes.extend_from_slice(self.blobs(options)?.notes());
+        Ok(Scanned::Everything(scan))
     }
 }

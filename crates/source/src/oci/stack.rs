@@ -158,12 +158,13 @@ impl Source for StackedLayer {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let Scan { mut tree, skipped, outputs, .. } = self.layer.read_all(options)?;
+        let found = self.layer.read_all(options)?;
+        let Scan { mut tree, .. } = found;
         let mut known = self.stack.lower.lock();
         let mut lower = self.stack.read_lower(self.at, known.take(), &self.options, options)?;
         lower.lend(&mut tree, self.path())?;
         lower.put(&tree, self.path())?;
         *known = Some(lower);
-        Ok(Scanned::Everything(Scan { skipped, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Everything(Scan { tree, ..found }))
     }
 }

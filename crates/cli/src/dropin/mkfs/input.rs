@@ -195,7 +195,8 @@ fn open_images(paths: &[PathBuf], reference: bool) -> Result<Box<dyn Source>, So
 impl Tar {
     fn open<'a>(&self, kept: Option<&'a File>, signals: &Signals) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
-        let options = TarOptions { implied: Implied::Inherited(root), data: self.data };
+        let implied = Implied::Inherited(root);
+        let options = TarOptions { implied, data: self.data, ..TarOptions::default() };
         let place = SourceOptions { stop: Some(signals.stop().clone()), ..SourceOptions::default() };
         let tar = TarSource::open(&self.path, &place, options)
             .map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;

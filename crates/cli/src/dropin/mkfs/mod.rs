@@ -157,6 +157,9 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         kept.commit().map_err(Failure::from)?;
     }
     target.commit(&summary, &signals)?;
+    for note in &scan.notes {
+        request.log.warning(format_args!("{note}"));
+    }
     for path in &scan.outputs {
         let path = text::escape(path);
         request.log.warning(format_args!("{path} is left out, for it is what is being written"));

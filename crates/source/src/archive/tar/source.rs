@@ -51,6 +51,9 @@ pub struct TarOptions {
     pub implied: Implied,
     /// Where the data of members are.
     pub data: TarData,
+    /// Read on behind an end mark, for archives one behind the other (`cat a.tar b.tar`). Else an archive ends at its mark, as for other programs:
+    /// what lies behind it is told.
+    pub concatenated: bool,
 }
 
 /// Where the data of members are.
@@ -67,10 +70,9 @@ pub enum TarData {
 }
 
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
-    let options = match candidate.options().reference {
-        true => TarOptions { data: TarData::Placed, ..TarOptions::default() },
-        false => TarOptions::default(),
-    };
+    let &SourceOptions { reference, concatenated, .. } = candidate.options();
+    let data = if reference { TarData::Placed } else { TarData::Stored };
+    let options = TarOptions { data, concatenated, ..TarOptions::default() };
     if options.data == TarData::Placed && candidate.compression().is_some() {
         let reason = "an image can refer to an archive only if that is not compressed";
         return Err(SourceError::Options { path: candidate.path().to_owned(), reason });
@@ -138,7 +140,7 @@ impl TarSource {
         let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, self.options.implied);
-        scan(&mut tape, &mut members, self.options.data == TarData::Omitted)?;
+        scan(&mut tape, &mut members, self.options)?;
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
