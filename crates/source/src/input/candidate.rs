@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::layer::Layer;
 use super::reader::Reader;
 use super::spool::{SpoolLimit, SpoolPlace};
 use super::stream::Stream;
@@ -224,6 +225,20 @@ impl<'a> Candidate<'a> {
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
+    /// Its bytes front to back, as they are.
+    ///
+    /// # Errors
+    /// As [`Candidate::into_tape`].
+    pub(crate) fn into_raw_tape(self) -> Result<Tape, SourceError> {
+        let (path, found, head, place) = self.into_parts();
+        let tape = match found {
+            Found::File(bytes) | Found::Bytes(bytes) => Tape::in_place(bytes),
+            Found::Stream(stream) => Tape::kept(Box::new(io::Cursor::new(head).chain(stream)), place),
+            Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
+        };
+        tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
+    }
+
     /// Its bytes, decompressed, to be read at any position.
     ///
     /// # Errors
@@ -258,7 +273,8 @@ fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mu
     let mut plain = vec![0; HEAD_LEN];
     let mut len = 0;
     // Where it cannot be decoded further, what came before counts. Reading it all will tell.
-    if let Ok(mut decoder) = compression.decoder(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))) {
+    // What follows may be another segment of an initramfs, which decoders of all that follows would be an error to.
+    if let Ok(mut decoder) = Layer::plain(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))).decompressed(compression) {
         while len < plain.len() {
             match decoder.read(&mut plain[len..]) {
                 Ok(0) | Err(_) => break,
