@@ -9,9 +9,7 @@ use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
 
 use crate::pack::target::Target;
-use crate::pack::{
-    ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes,
-};
+use crate::pack::{ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -201,7 +199,7 @@ impl Args {
         let request = PackRequest { source: &*source, base: None, filter: &filter, policy: &policy, outputs, stop };
         let job = Job { request, image: wanted.image, signals };
         let scan = job.scan(&options)?;
-        tell_notes(&scan.notes);
+        tell_notes(&scan);
         job.build(&scan.tree, out, &options, progress).map(|(summary, _)| summary)
     }
 

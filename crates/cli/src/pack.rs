@@ -23,7 +23,7 @@ pub use job::{Job, failure, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{ConcatenatedArg, SpoolMaxArg, open_source, parse_kind};
-pub use summary::{InSource, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_notes};
+pub use summary::{InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_notes};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -424,8 +424,8 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
 /// Say what is not in the image as it is in the source.
 fn tell_skipped(report: &Report<'_>) -> Exit {
     let (scan, skipped, changed) = (report.scan, &report.summary.skipped, &report.summary.changed);
-    let (unreadable, notes) = scan.map_or((&[][..], &[][..]), |scan| (&scan.skipped, &scan.notes));
-    tell_notes(notes);
+    scan.into_iter().for_each(tell_notes);
+    let unreadable = scan.map_or(&[][..], |scan| &scan.skipped);
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));

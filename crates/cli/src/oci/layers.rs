@@ -65,7 +65,7 @@ impl LayerArgs {
         };
         let job = Job { request, image: blob.dir_path(), signals };
         let scan = job.scan(&options)?;
-        tell_notes(&scan.notes);
+        tell_notes(&scan);
         let meter = self.progress.meter();
         let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
         job.build(&scan.tree, Out::from(&blob), &options, &progress)?;

@@ -5,7 +5,7 @@ use crate::console::size::Human;
 use crate::console::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
 use kiln_source::filter::DataOrder;
-use kiln_source::{Note, Scan, Unreadable};
+use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -53,9 +53,43 @@ impl fmt::Display for InSource<'_> {
     }
 }
 
-/// Say what there is to know of the sources of an image.
-pub fn tell_notes(notes: &[Note]) {
-    notes.iter().for_each(|one| note(format_args!("note: {one}")));
+/// Say what there is to know of the sources of an image, and which attributes it has not.
+pub fn tell_notes(scan: &Scan) {
+    scan.notes.iter().for_each(|one| note(format_args!("note: {one}")));
+    if !scan.left_out_xattrs.is_empty() {
+        note(format_args!("note: {}", scan.left_out_xattrs));
+    }
+}
+
+/// Attributes of one name, or entries of ACLs, that are left out, for programs.
+#[derive(Serialize)]
+pub struct LeftOutXattrJson {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_b64: Option<String>,
+    /// Of an ACL: `user:NAME` or `group:NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<String>,
+    count: u64,
+    reason: &'static str,
+    /// One of the files.
+    #[serde(flatten)]
+    path: PathJson,
+}
+
+impl LeftOutXattrJson {
+    /// All of them.
+    pub fn list(all: &LeftOutXattrs) -> Vec<Self> {
+        let json = |LeftOutXattr { name, entry, count, path, reason }: &LeftOutXattr| Self {
+            name: Bytes(name).lossy(),
+            name_b64: Bytes(name).b64_if_lossy(),
+            entry: (!entry.is_empty()).then(|| Bytes(entry).lossy()),
+            count: *count,
+            reason,
+            path: PathJson::new(path),
+        };
+        all.iter().map(json).collect()
+    }
 }
 
 /// Something to know of a source, for programs.
@@ -69,9 +103,8 @@ pub struct NoteJson {
 impl NoteJson {
     /// All of them.
     pub fn list(notes: &[Note]) -> Vec<Self> {
-        let json = |Note { path, text }: &Note| {
-            Self { path: PathJson::new(path.as_os_str().as_bytes()), note: text.clone() }
-        };
+        let json =
+            |Note { path, text }: &Note| Self { path: PathJson::new(path.as_os_str().as_bytes()), note: text.clone() };
         notes.iter().map(json).collect()
     }
 }
@@ -222,6 +255,7 @@ pub struct PackJson {
     changed: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
+    left_out_xattrs: Vec<LeftOutXattrJson>,
 }
 
 #[derive(Serialize)]
@@ -294,6 +328,7 @@ impl PackJson {
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
             notes: scan.map_or_else(Vec::new, |scan| NoteJson::list(&scan.notes)),
+            left_out_xattrs: scan.map_or_else(Vec::new, |scan| LeftOutXattrJson::list(&scan.left_out_xattrs)),
         }
     }
 }

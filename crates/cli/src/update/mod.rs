@@ -11,8 +11,8 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    ConcatenatedArg, SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind, source_date_epoch,
-    tell_unused_stamps, write_stamps,
+    ConcatenatedArg, SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind,
+    source_date_epoch, tell_unused_stamps, write_stamps,
 };
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};

@@ -30,7 +30,7 @@ impl Compared {
         let options = ScanOptions { threads, ..ScanOptions::new(signals.stop()) };
         let scan = self.source.scan(&options);
         let scan = scan.map_err(|error| Failure::of_source(error, signals.caught(), self.device_option))?;
-        tell_notes(&scan.notes);
+        tell_notes(&scan);
         Ok(scan.tree)
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 
 use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};
 use super::member::{Member, What};
+use super::options::{TarData, TarOptions};
 use super::pax::{Extended, Scope};
-use super::source::{TarData, TarOptions};
 use super::sparse::{self, MapText, SparseMap};
 use crate::archive::members::Members;
 use crate::error::SourceError;
@@ -118,7 +118,8 @@ impl Scan<'_, '_> {
             if !is_zero && zeros == 1 && !self.options.concatenated {
                 // GNU tar, bsdtar and Python end there, mkfs.erofs reads on, Go refuses: to each it is another tree.
                 self.found = is_header(&record).then_some((offset, record));
-                let reason = "a record of zeros, and more behind it: two such records end an archive, and none is a member";
+                let reason =
+                    "a record of zeros, and more behind it: two such records end an archive, and none is a member";
                 return Err(self.members.malformed(offset - RECORD_LEN as u64, reason));
             }
             if !is_zero {
@@ -249,7 +250,7 @@ impl Scan<'_, '_> {
     fn extend(&mut self, header: &Header<'_>, extended: &mut Extended, scope: Scope) -> Result<(), SourceError> {
         let max_len = if scope == Scope::All { GLOBAL_MAX_LEN } else { EXTENDED_MAX_LEN };
         let (at, payload) = self.payload(header, max_len)?;
-        extended.add(&payload, scope).map_err(|(byte, reason)| self.members.malformed(at + byte as u64, reason))
+        extended.add(at, &payload, scope).map_err(|(byte, reason)| self.members.malformed(byte, reason))
     }
 
     fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>, SourceError> {
@@ -278,7 +279,8 @@ impl Scan<'_, '_> {
         let passed = self.tape.skip(len.wrapping_neg() % RECORD_LEN as u64);
         passed.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                let reason = format!("the archive ends in the middle of a record, behind the {len} bytes of data in it");
+                let reason =
+                    format!("the archive ends in the middle of a record, behind the {len} bytes of data in it");
                 self.members.malformed(at, reason)
             }
             _ => self.members.unreadable(at, &error),
@@ -306,7 +308,12 @@ impl Scan<'_, '_> {
             What::Fifo => Ok(Kind::Fifo),
         };
         match kind.and_then(|kind| member.into_node(kind)) {
-            Ok(node) => self.members.insert(offset, &path, node).map(drop),
+            Ok((node, problems)) => {
+                for (byte, reason) in problems {
+                    self.members.leave_out(byte, &path, io::Error::other(reason))?;
+                }
+                self.members.insert(offset, &path, node).map(drop)
+            }
             Err(reason) => self.members.leave_out(offset, &path, io::Error::other(reason)),
         }
     }

@@ -1,6 +1,6 @@
 //! A tar archive as a source.
 
-use kiln_builder::tree::{Device, Implied};
+use kiln_builder::tree::Device;
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use parking_lot::Mutex;
@@ -8,7 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::accounts;
 use super::header::{RECORD_LEN, is_header};
+use super::options::{TarData, TarOptions};
 use super::scan::scan;
 use crate::archive::members::{Archived, Members};
 use crate::error::{SourceError, Unreadable};
@@ -42,31 +44,6 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
         Some(record) => is_header(record),
         None => false,
     }
-}
-
-/// How an archive becomes a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TarOptions {
-    /// Metadata of the root and of directories that are no members.
-    pub implied: Implied,
-    /// Where the data of members are.
-    pub data: TarData,
-    /// Read on behind an end mark, for archives one behind the other (`cat a.tar b.tar`). Else an archive ends at its mark, as for other programs:
-    /// what lies behind it is told.
-    pub concatenated: bool,
-}
-
-/// Where the data of members are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TarData {
-    /// In the archive, from which images get them.
-    #[default]
-    Stored,
-    /// In the archive, to which images refer as to a device. A file that does not lie there in whole records, as some sparse files, is stored
-    /// in the image.
-    Placed,
-    /// Nowhere: one header follows the other. Files are as long as their headers say, and all hole.
-    Omitted,
 }
 
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
@@ -150,7 +127,10 @@ impl TarSource {
             TarData::Placed => on(Some(self.device(&*archive).map_err(unreadable)?)),
             TarData::Omitted => on(None),
         };
-        members.finish(archive, placed)
+        let mut archived = members.finish(archive, placed)?;
+        let Scan { tree, left_out_xattrs, .. } = &mut archived.found;
+        accounts::resolve(tree, left_out_xattrs);
+        Ok(archived)
     }
 
     fn device(&self, archive: &dyn ReadAt) -> io::Result<Device> {

@@ -4,7 +4,7 @@ use super::records::{Archive, header, patch, record};
 use super::{error_of, scan_bytes, scan_leaving_out};
 use kiln_builder::tree::{Implied, Kind, Metadata, Tree};
 use kiln_source::archive::tar::{TarOptions, TarSource};
-use kiln_source::{ScanOptions, Source, SourceOptions, open};
+use kiln_source::{Scan, ScanOptions, Source, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::of_tree;
@@ -62,6 +62,83 @@ fn attributes_may_hold_any_byte() {
     let archive = Archive::default().pax(&[("SCHILY.xattr.user.a", value), ("path", b"b")]);
     let snapshot = of_tree(&scan_bytes(&archive.member("a", b'0', b"").end()).unwrap()).unwrap();
     assert_eq!(snapshot[&b"b"[..]].xattrs[&b"user.a"[..]], value);
+}
+
+/// The scan of the archive `bytes`, going on behind damage.
+fn scan_going_on(bytes: &[u8]) -> Scan {
+    let dir = TempDir::in_memory("tar").unwrap();
+    fs::write(dir.join("a.tar"), bytes).unwrap();
+    let source = open(&dir.join("a.tar"), &SourceOptions::default()).unwrap();
+    source.scan(&ScanOptions { keep_going: true, ..ScanOptions::new(&crate::common::GOING) }).unwrap()
+}
+
+/// No file is left out for its attributes, but these are.
+#[test]
+fn damaged_attributes_cost_no_file() {
+    let ok: (&str, &[u8]) = ("SCHILY.xattr.user.ok", b"yes");
+    let path: (&str, &[u8]) = ("path", b"name-of-the-extended-header");
+    for (keyword, value, reason) in [
+        ("LIBARCHIVE.xattr.user.a", &b"*"[..], "at byte 5"),
+        ("SCHILY.xattr.", b"", "at byte 5"),
+        ("SCHILY.acl.access", b"user::rwx,users::r--", "at byte 0: name-of-the-extended-header: an ACL with"),
+        ("SCHILY.acl.default", b"user::rwx", "at byte 0: name-of-the-extended-header: an ACL without"),
+    ] {
+        let archive = Archive::default().pax(&[ok, (keyword, value), path]).member("short", b'0', b"data").end();
+        let error = error_of(&archive);
+        assert!(error.starts_with(reason), "{keyword}: {error}");
+        let scan = scan_going_on(&archive);
+        assert_eq!((paths(&scan.tree).len(), scan.skipped.len()), (2, 1), "{keyword}");
+        let snapshot = of_tree(&scan.tree).unwrap();
+        assert_eq!(snapshot[path.1].xattrs.len(), 1, "{keyword}");
+        assert_eq!(contents(&scan.tree, "name-of-the-extended-header"), b"data");
+    }
+}
+
+/// GNU tar writes names alone. The archive's own lists have their ids, wherever they stand and whatever leads to them.
+#[test]
+fn names_in_acls_are_looked_up_in_the_archive() {
+    const ACL: &[u8] = b"user::rw-,user:daemon:rw-,user:nobody-knows:r--,group::r--,group:adm:r-x,mask::rwx,other::---";
+    let file = |name: &str| Archive::default().pax(&[("SCHILY.acl.access", ACL)]).member(name, b'0', b"").0;
+    let passwd = b"root:x:0:0::/root:/bin/sh\n# comment\ndaemon:x:2001:1::\nodd:x:-1:\ndaemon:x:9:1::\n";
+    let lists = Archive::default().member("usr/etc/passwd", b'0', passwd).member("etc/group", b'0', b"adm:x:77:a,b");
+    let lists = lists.link("etc/passwd", b'2', "../usr/../usr/etc/passwd").0;
+    let hard = Archive::default().link("etc/passwd", b'1', "p").member("p", b'0', passwd);
+    let hard = hard.member("etc/group", b'0', b"adm:x:77:").0;
+    let (acl, other) = (file("f"), file("other"));
+    for parts in
+        [[&acl[..], &lists, &other], [&lists[..], &acl, &other], [&acl[..], &other, &lists], [&acl, &hard, &other]]
+    {
+        let scan = scan_going_on(&Archive(parts.concat()).end());
+        assert_eq!(scan.skipped.len(), 0);
+        let snapshot = of_tree(&scan.tree).unwrap();
+        for name in [&b"f"[..], b"other"] {
+            let xattrs = &snapshot[name].xattrs;
+            assert_eq!(xattrs.len(), 1);
+            let entries: Vec<[u8; 8]> = xattrs[kiln_format::acl::ACCESS][4..].as_chunks().0.to_vec();
+            let of_id =
+                |tag: u8, id: u32| entries.iter().find(|e| e[0] == tag && e[4..] == id.to_le_bytes()).map(|e| e[2]);
+            assert_eq!((of_id(2, 2001), of_id(8, 77), entries.len()), (Some(6), Some(5), 6));
+            assert_eq!(snapshot[name].permissions, 0o670);
+        }
+        let left_out: Vec<_> =
+            scan.left_out_xattrs.iter().map(|one| (&one.entry[..], one.count, &one.path[..])).collect();
+        assert_eq!(left_out, [(&b"user:nobody-knows"[..], 2, &b"f"[..])]);
+    }
+    // Without lists, or with what is none.
+    let circle = Archive::default().link("etc/passwd", b'2', "passwd").link("etc/group", b'2', "/nothing").0;
+    for parts in [&acl[..], &[&acl[..], &circle].concat()] {
+        let scan = scan_going_on(&Archive(parts.to_vec()).end());
+        let entries: Vec<_> = scan.left_out_xattrs.iter().map(|one| one.entry.escape_ascii().to_string()).collect();
+        assert_eq!(entries, ["group:adm", "user:daemon", "user:nobody-knows"]);
+        assert_eq!(of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs[kiln_format::acl::ACCESS].len(), 4 + 4 * 8);
+    }
+    // A later member of the same name has its own ACL, or none.
+    let scan = scan_going_on(&Archive([&acl[..], &Archive::default().member("f", b'0', b"").0].concat()).end());
+    assert!(scan.left_out_xattrs.is_empty() && of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs.is_empty());
+    // An attribute that says it all counts.
+    let both: [(&str, &[u8]); 2] = [("SCHILY.acl.access", ACL), ("SCHILY.xattr.system.posix_acl_access", b"raw")];
+    let scan = scan_going_on(&Archive::default().pax(&both).member("f", b'0', b"").end());
+    assert_eq!(of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs[kiln_format::acl::ACCESS], b"raw");
 }
 
 #[test]
@@ -276,11 +353,8 @@ fn an_archive_ends_at_its_end_mark() {
     for (front, behind) in [(&first, &second[..]), (&padded, &second), (&first, b"junk\n"), (&padded, &[7; 100_000])] {
         let whole = [front, behind].concat();
         let packed = zstd::encode_all(&whole[..], 1).unwrap();
-        let note = format!(
-            "{} bytes behind the end mark, from byte {} on, are no part of it",
-            behind.len(),
-            front.len()
-        );
+        let note =
+            format!("{} bytes behind the end mark, from byte {} on, are no part of it", behind.len(), front.len());
         for bytes in [&whole, &packed] {
             assert_eq!(scanned(bytes, false).unwrap(), (vec![String::new(), "a".into()], vec![note.clone()]));
         }
