@@ -58,8 +58,8 @@ impl Inodes {
     /// Look at every node. `digests` are attributes of contents.
     ///
     /// # Errors
-    /// A path that readers would not follow; the first node that the format cannot represent, unless such
-    /// nodes are to be skipped.
+    /// A path that readers would not follow; the first node that the format cannot represent, unless such nodes are to be skipped; attributes
+    /// that it cannot hold.
     pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
         let Context { tree, options, ledger, .. } = context;
         paths::check(tree)?;
@@ -68,16 +68,18 @@ impl Inodes {
         let mut is_left_out = vec![false; tree.len()];
         for id in tree.walk() {
             let node = tree.node(id);
-            match representable(&node.kind).and_then(|()| collector.add(node, digests.get(&id).map(|value| &**value))) {
-                Ok(set) => xattr_sets[id.idx()] = set,
-                Err(reason) => {
-                    let error = BuildError::Input { path: tree.path(id), reason };
-                    if !options.keep_going || matches!(node.kind, Kind::Directory(_)) {
-                        return Err(error);
-                    }
-                    ledger.leave_out(Skipped { path: tree.path(id), error });
+            let refuse = |reason| BuildError::Input { path: tree.path(id), reason };
+            match representable(&node.kind) {
+                // No file is left out for its attributes: whoever makes the tree decides about those.
+                Ok(()) => {
+                    let digest = digests.get(&id).map(|value| &**value);
+                    xattr_sets[id.idx()] = collector.add(node, digest).map_err(refuse)?;
+                }
+                Err(reason) if options.keep_going => {
+                    ledger.leave_out(Skipped { path: tree.path(id), error: refuse(reason) });
                     is_left_out[id.idx()] = true;
                 }
+                Err(reason) => return Err(refuse(reason)),
             }
         }
         let eligible = |id: NodeId| extended_because(tree, id).next().is_none();

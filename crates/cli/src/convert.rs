@@ -9,7 +9,7 @@ use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
 
 use crate::pack::target::Target;
-use crate::pack::{Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell};
+use crate::pack::{ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -67,6 +67,9 @@ pub struct Args {
     /// Where files without a name take room
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
+
+    #[command(flatten)]
+    concatenated: ConcatenatedArg,
 
     #[command(flatten)]
     spool_max: SpoolMaxArg,
@@ -189,13 +192,14 @@ impl Args {
         let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
         let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
         let (spool_dir, spool_limit) = (self.spool.clone(), self.spool_max.limit());
-        let stop = Some(signals.stop().clone());
-        let place = SourceOptions { spool_dir, spool_limit, stop, ..SourceOptions::default() };
+        let (stop, concatenated) = (Some(signals.stop().clone()), self.concatenated.concatenated);
+        let place = SourceOptions { spool_dir, spool_limit, concatenated, stop, ..SourceOptions::default() };
         let source = open_source(&self.src, self.from, &place, Some(signals))?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
         let request = PackRequest { source: &*source, base: None, filter: &filter, policy: &policy, outputs, stop };
         let job = Job { request, image: wanted.image, signals };
         let scan = job.scan(&options)?;
+        tell_notes(&scan);
         job.build(&scan.tree, out, &options, progress).map(|(summary, _)| summary)
     }
 

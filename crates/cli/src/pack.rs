@@ -22,8 +22,8 @@ pub use by_path::list_order;
 pub use job::{Job, failure, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
-pub use sources::{SpoolMaxArg, open_source, parse_kind};
-pub use summary::{InSource, PackJson, PhaseJson, Report, phases, tell};
+pub use sources::{ConcatenatedArg, SpoolMaxArg, open_source, parse_kind};
+pub use summary::{InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_notes};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -338,8 +338,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         hot.tell(&hot_files);
     }
     let src = args.sources.only_source(&operands);
-    let (skipped, outputs, order) = (&scan.skipped, &scan.outputs, &by_path.order);
-    let report = Report { src, image: &name, skipped, outputs, order, summary: &summary };
+    let report = Report { src, image: &name, scan: Some(&scan), order: &by_path.order, summary: &summary };
     finish(args, &report, &reasons, quiet)
 }
 
@@ -424,7 +423,9 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
 
 /// Say what is not in the image as it is in the source.
 fn tell_skipped(report: &Report<'_>) -> Exit {
-    let (unreadable, skipped, changed) = (&report.skipped, &report.summary.skipped, &report.summary.changed);
+    let (scan, skipped, changed) = (report.scan, &report.summary.skipped, &report.summary.changed);
+    scan.into_iter().for_each(tell_notes);
+    let unreadable = scan.map_or(&[][..], |scan| &scan.skipped);
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));

@@ -9,7 +9,7 @@ use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
 use kiln_source::merge::IncrementBase;
-use kiln_source::{Source, SourceOptions, Unreadable};
+use kiln_source::{LeftOutXattrs, Note, Scan, Source, SourceOptions, Unreadable};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,6 +65,10 @@ pub struct Packed {
     pub summary: Summary,
     /// Entries of the source that could not be read and were left out, see [`Packer::keep_going`].
     pub skipped: Vec<Unreadable>,
+    /// What else is to be known of the source: that an archive goes on behind its end mark, for example.
+    pub notes: Vec<Note>,
+    /// Extended attributes, and entries of ACLs, that EROFS cannot hold: they were left out.
+    pub left_out_xattrs: LeftOutXattrs,
     /// Hints and paths of the order that are about nothing in the source.
     pub unmatched: Unmatched,
 }
@@ -303,6 +307,7 @@ impl Packer {
         let progress = |progress| self.progress.iter().for_each(|tell| tell(progress));
         let (mut summary, _) = request.build(&scan.tree, out, &options, &progress)?;
         summary.phases.splice(0..0, clock.phases());
-        Ok(Packed { summary, skipped: scan.skipped, unmatched })
+        let Scan { skipped, notes, left_out_xattrs, .. } = scan;
+        Ok(Packed { summary, skipped, notes, left_out_xattrs, unmatched })
     }
 }

@@ -68,7 +68,9 @@ impl PackRequest<'_> {
             Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
             None => self.source.scan(&scan_options)?,
         };
-        Ok(Scan { tree: filter::apply(scan.tree, self.policy)?, ..scan })
+        let mut tree = filter::apply(scan.tree, self.policy)?;
+        let left_out_xattrs = filter::leave_out_unfit(&mut tree, &self.policy.xattrs, scan.left_out_xattrs)?;
+        Ok(Scan { tree, left_out_xattrs, ..scan })
     }
 
     /// Build the tree into `out`, and keep why each file is stored as it is.

@@ -19,7 +19,7 @@ from pathlib import Path
 import kilnfs
 import packing
 import pytest
-from kilnfs._pack import Estimate, estimate, pack
+from kilnfs._pack import Builder, Estimate, estimate, pack
 
 
 @pytest.fixture
@@ -75,6 +75,52 @@ def test_every_option_shows(source: Path, tmp_path: Path) -> None:
     assert made(order=["class-4/0059.txt", b"nothing", "nor/this"])
     result = pack(source, tmp_path / "image", order=["nothing", "nor/this"], hints={"*.nothing": "lz4"}, overwrite=True)
     assert result.warnings == ("order: nothing is at 'nothing', nor 1 more", "hints: nothing matches '*.nothing'")
+
+
+def tar_of(*members: tuple[str, bytes, dict[str, str]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data, headers in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(data), headers
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def test_an_archive_ends_at_its_end_mark(tmp_path: Path) -> None:
+    both = tar_of(("a", b"1", {})) + tar_of(("b", b"2", {}))
+    (tmp_path / "both.tar").write_bytes(both)
+    result = pack(tmp_path / "both.tar", tmp_path / "one")
+    assert result.files == 1 and "10240 bytes behind the end mark" in result.warnings[0]
+    result = pack(tmp_path / "both.tar", tmp_path / "two", concatenated=True)
+    assert result.files == 2 and result.warnings == ()
+    for concatenated in (False, True):
+        with Builder() as tree:
+            tree.from_tar(io.BytesIO(both), concatenated=concatenated)
+            tree.add_tree(tmp_path / "both.tar", "tree", concatenated=concatenated)
+            result = tree.write(tmp_path / "built", overwrite=True)
+        assert (result.files, len(result.warnings)) == ((4, 0) if concatenated else (2, 2))
+    (tmp_path / "both.tar").write_bytes(both[:9000])
+    assert pack(tmp_path / "both.tar", tmp_path / "one", overwrite=True).warnings == ()
+
+
+def test_attributes_that_erofs_cannot_hold_are_counted(tmp_path: Path) -> None:
+    acl = "user::rw-,user:tom:rw-,group::r--,mask::rw-,other::---"
+    mac = {"SCHILY.xattr.com.apple.provenance": "v", "SCHILY.xattr.user.kept": "1"}
+    archive = tar_of(("a", b"1", mac), ("b", b"2", mac), ("c", b"", {"SCHILY.acl.access": acl}))
+    (tmp_path / "mac.tar").write_bytes(archive)
+    result = pack(tmp_path / "mac.tar", tmp_path / "image")
+    counts = {"com.apple.provenance": 2, "system.posix_acl_access user:tom": 1}
+    assert result.left_out_xattrs == counts and len(result.warnings) == 1 and result.files == 3
+    assert pickle.loads(pickle.dumps(result)) == result
+    with pytest.raises(ValueError, match=r"a: extended attribute com\.apple\.provenance: .*leaves it out"):
+        pack(tmp_path / "mac.tar", tmp_path / "strict", strict_xattrs=True)
+    with Builder() as tree:
+        tree.add_tree(tmp_path / "mac.tar", "sub")
+        tree.add_bytes(b"", "own")
+        tree.setxattr("own", "com.apple.provenance", b"")
+        result = tree.write(tmp_path / "built")
+    assert result.left_out_xattrs == {**counts, "com.apple.provenance": 3}
 
 
 def test_duplicates_are_stored_once_unless_told(tmp_path: Path) -> None:

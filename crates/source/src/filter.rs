@@ -2,7 +2,8 @@
 //!
 //! A [`Filter`] decides about any source. Of a directory, what it leaves out is never looked at, and a subdirectory that is left
 //! out is never entered; of other sources, it is taken out of the finished tree. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
-//! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O.
+//! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O. [`leave_out_unfit`] comes last: what EROFS
+//! cannot hold is left out of the tree and counted, or an error.
 
 pub(crate) mod acl;
 pub(crate) mod chmod;
@@ -23,6 +24,7 @@ mod rules;
 pub(crate) mod select;
 pub(crate) mod selection;
 mod times;
+mod unfit;
 pub(crate) mod xattrs;
 
 pub use chmod::Chmod;
@@ -37,4 +39,5 @@ pub use regexes::Regexes;
 pub use rules::{Rule, Rules, lines};
 pub use selection::Filter;
 pub use times::Times;
+pub use unfit::leave_out_unfit;
 pub use xattrs::{NameGlobs, XattrPolicy, parse_xattr};

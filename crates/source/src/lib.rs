@@ -19,6 +19,8 @@
 //!   files: it is read once.
 //! * `merge` lays trees over each other, and `oci` does so with the layers of an image; `merge::Draft` is a tree that a program makes of bytes, files
 //!   and sources, `merge::EditedImage` an image with edits.
+//! * `left_out_xattrs` counts attributes that an image cannot hold: `filter::leave_out_unfit` decides about them for sources of every kind, and tar
+//!   archives add entries of ACLs whose names have no ids.
 //! * Contents stay where they are: in the archive (`stored`), in the image, or decoded once (`archive/decoded`). Of an archive or image to which the
 //!   new image shall only refer, they say where on that device they lie (`Contents::placed`); `merge` numbers the devices of all its trees.
 //! * `merge::increment` is a tree over an older image of it, `image::erofs::Relayout` an image as the base of itself, with options that `survey`
@@ -34,6 +36,7 @@ pub mod filter;
 pub mod image;
 mod input;
 mod kind;
+mod left_out_xattrs;
 mod limit;
 pub mod manifest;
 pub mod merge;
@@ -49,6 +52,7 @@ pub use input::spool::SpoolLimit;
 pub use input::stream_format::StreamFormat;
 pub use input::tape::Tape;
 pub use kind::SourceKind;
+pub use left_out_xattrs::{LeftOutXattr, LeftOutXattrs};
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
 pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};

@@ -21,6 +21,7 @@ use std::path::Path;
 
 use crate::error::SourceError;
 use crate::filter::Filter;
+use crate::left_out_xattrs::LeftOutXattrs;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
 use contents::MergedContents;
 use overlay::Overlay;
@@ -104,10 +105,12 @@ impl Source for Merged {
         let mut builder = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
         let mut contents = MergedContents::default();
         let (mut skipped, mut notes, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left_out_xattrs = LeftOutXattrs::default();
         for part in &self.parts {
             let scan = self.scan_part(part, options)?;
             skipped.extend(scan.skipped);
             notes.extend(scan.notes);
+            left_out_xattrs.extend(scan.left_out_xattrs, |path| part.path(path));
             outputs.extend(scan.outputs.iter().map(|path| part.path(path)));
             let lost = SourceError::tree(part.source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
@@ -118,6 +121,6 @@ impl Source for Merged {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
-        Ok(Scanned::Everything(Scan { skipped, notes, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Everything(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 }

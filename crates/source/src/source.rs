@@ -14,6 +14,7 @@ use crate::dir::file_id::FileId;
 use crate::error::{SourceError, Unreadable, settle};
 use crate::filter::select::select;
 use crate::filter::selection::Filter;
+use crate::left_out_xattrs::LeftOutXattrs;
 
 /// A file may change again without a new time of its last change, where the system's clock for these has not gone on. So of what was changed
 /// within so many seconds before it was looked at, times do not tell whether it is the same later.
@@ -59,6 +60,8 @@ pub struct Scan {
     pub skipped: Vec<Unreadable>,
     /// What else is to be known of the source.
     pub notes: Vec<Note>,
+    /// Entries of ACLs that no image can hold; see [`leave_out_unfit`](crate::filter::leave_out_unfit).
+    pub left_out_xattrs: LeftOutXattrs,
     /// Paths of outputs that were met, relative to the root, sorted.
     pub outputs: Vec<Vec<u8>>,
     /// Stamps of regular files, where all of them are files of one directory.
@@ -99,7 +102,8 @@ impl FileStamps {
 
 impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
-        Self { tree, skipped: Vec::new(), notes: Vec::new(), outputs: Vec::new(), stamps: None }
+        let (skipped, notes, outputs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tree, skipped, notes, left_out_xattrs: LeftOutXattrs::default(), outputs, stamps: None }
     }
 }
 

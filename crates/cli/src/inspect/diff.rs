@@ -9,10 +9,12 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
+use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use json::{ChangeJson, DiffJson};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
+use kiln_source::SourceOptions;
 use side::Compared;
 use std::ffi::OsString;
 use std::io::Write;
@@ -80,6 +82,9 @@ pub struct Args {
     offset_b: u64,
 
     #[command(flatten)]
+    concatenated: ConcatenatedArg,
+
+    #[command(flatten)]
     threads: ThreadsArgs,
 
     #[command(flatten)]
@@ -112,8 +117,12 @@ enum ContentsArg {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
-    let a = Compared::new(&args.a, &args.device_a, args.offset_a, "--device-a")?;
-    let b = Compared::new(&args.b, &args.device_b, args.offset_b, "--device-b")?;
+    let source = |devices: &[PathBuf], offset: u64| {
+        let concatenated = args.concatenated.concatenated;
+        SourceOptions { devices: devices.to_vec(), offset, concatenated, ..SourceOptions::default() }
+    };
+    let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a), "--device-a")?;
+    let b = Compared::new(&args.b, &source(&args.device_b, args.offset_b), "--device-b")?;
     let threads = args.threads.threads();
     let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
     let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };

@@ -4,7 +4,7 @@ use crate::console::progress::ProgressArgs;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::pack::preset::{PresetArg, refusal};
-use crate::pack::{Job, source_date_epoch};
+use crate::pack::{Job, source_date_epoch, tell_notes};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::oci::{LayerType, LayoutDir};
@@ -66,6 +66,7 @@ impl LayerArgs {
         };
         let job = Job { request, image: blob.dir_path(), signals };
         let scan = job.scan(&options)?;
+        tell_notes(&scan);
         let meter = self.progress.meter();
         let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
         job.build(&scan.tree, Out::from(&blob), &options, &progress)?;

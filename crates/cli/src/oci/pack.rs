@@ -4,6 +4,7 @@ use super::layers::{LayerArgs, failure, open_layout};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
+use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, naming, new_config, with_layers};
 use kiln_source::merge::{Merged, Part, Whiteouts};
@@ -36,6 +37,9 @@ pub struct Args {
     platform: Option<Platform>,
 
     #[command(flatten)]
+    concatenated: ConcatenatedArg,
+
+    #[command(flatten)]
     layer: LayerArgs,
 }
 
@@ -44,7 +48,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         return Err(Failure::Usage("name what to pack, and a layout".into()));
     };
     let signals = Signals::catch()?;
-    let source = open(sources, &signals)?;
+    let source = open(sources, args.concatenated.concatenated, &signals)?;
     let layout = open_layout(layout_dir)?;
     let layers = vec![args.layer.build(&*source, &layout, &signals)?];
     let platform = args.platform.clone().unwrap_or_else(host_platform);
@@ -59,11 +63,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn open(paths: &[PathBuf], signals: &Signals) -> Result<Box<dyn Source>, Failure> {
+fn open(paths: &[PathBuf], concatenated: bool, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input can be one source only".into()));
     }
-    let options = SourceOptions { stop: Some(signals.stop().clone()), ..SourceOptions::default() };
+    let options = SourceOptions { concatenated, stop: Some(signals.stop().clone()), ..SourceOptions::default() };
     let open = |path: &PathBuf| {
         kiln_source::open(path, &options).map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     };

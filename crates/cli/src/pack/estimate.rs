@@ -1,7 +1,7 @@
 //! `kiln pack --estimate`: what the presets would make of a directory.
 
 use super::sources::Operands;
-use super::summary::InSource;
+use super::summary::{InSource, LeftOutXattrJson, NoteJson, tell_notes};
 use super::{Args, Job, options};
 use crate::console::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::console::size::Human;
@@ -58,6 +58,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
         };
         rows.push((name(preset), outcome));
     }
+    tell_notes(&scan);
     for skipped in &scan.skipped {
         note(format_args!("skipped: {}", InSource::new(src, skipped)));
     }
@@ -66,7 +67,9 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
             let path = Bytes(source.path().as_os_str().as_bytes());
             let skipped = scan.skipped.iter().map(|one| InSource::new(src, one).json()).collect();
             let estimates = rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect();
-            print_document(&EstimateJson { path: path.lossy(), path_b64: path.b64_if_lossy(), estimates, skipped })?;
+            let (path, path_b64, notes) = (path.lossy(), path.b64_if_lossy(), NoteJson::list(&scan.notes));
+            let left_out_xattrs = LeftOutXattrJson::list(&scan.left_out_xattrs);
+            print_document(&EstimateJson { path, path_b64, estimates, skipped, notes, left_out_xattrs })?;
         }
         false => tell(&rows, args.progress.quiet)?,
     }
@@ -152,6 +155,8 @@ struct EstimateJson {
     path_b64: Option<String>,
     estimates: Vec<RowJson>,
     skipped: Vec<SkippedJson>,
+    notes: Vec<NoteJson>,
+    left_out_xattrs: Vec<LeftOutXattrJson>,
 }
 
 #[derive(Serialize)]

@@ -82,8 +82,8 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
         if !args.dry_run {
             file.commit()?;
         }
-        let (skipped, outputs, order) = (&scan.skipped, &scan.outputs, &by_path.order);
-        let report = Report { src: layer.path(), image: path, skipped, outputs, order, summary: &summary };
+        let (src, order) = (layer.path(), &by_path.order);
+        let report = Report { src, image: path, scan: Some(&scan), order, summary: &summary };
         if tell_skipped(&report) == Exit::Skipped {
             exit = Exit::Skipped;
         }

@@ -62,7 +62,19 @@ pub struct SourceArgs {
     device: Vec<PathBuf>,
 
     #[command(flatten)]
+    concatenated: ConcatenatedArg,
+
+    #[command(flatten)]
     spool_max: SpoolMaxArg,
+}
+
+/// How far tar archives are read.
+#[derive(clap::Args)]
+pub struct ConcatenatedArg {
+    /// Read tar archives that lie one behind the other (cat a.tar b.tar) as one. Without it an archive ends at its end mark, and a note tells
+    /// what lies behind. Layers of containers end there always
+    #[arg(long)]
+    pub concatenated: bool,
 }
 
 /// How much of sources is kept beside them.
@@ -200,8 +212,19 @@ impl SourceArgs {
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (spool_limit, reference) = (self.spool_max.limit(), self.reference);
-        let partition = self.partition.clone();
-        SourceOptions { devices, offset: 0, partition, image, spool_dir, spool_limit, root_dir, reference, stop }
+        let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
+        SourceOptions {
+            devices,
+            offset: 0,
+            partition,
+            image,
+            spool_dir,
+            spool_limit,
+            root_dir,
+            reference,
+            concatenated,
+            stop,
+        }
     }
 
     /// Say so if a directory is most likely not meant as one.

@@ -4,8 +4,8 @@ use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
-use kiln_source::Unreadable;
 use kiln_source::filter::DataOrder;
+use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,10 +21,8 @@ pub struct Report<'a> {
     pub src: &'a Path,
     /// What the user calls the image.
     pub image: &'a Path,
-    /// What could not be read of it.
-    pub skipped: &'a [Unreadable],
-    /// What was left out of it, for it is being written.
-    pub outputs: &'a [Vec<u8>],
+    /// What was found there; `None`: an image that was laid out anew.
+    pub scan: Option<&'a Scan>,
     /// In which order its data was stored.
     pub order: &'a DataOrder,
     /// What became of it.
@@ -55,6 +53,62 @@ impl fmt::Display for InSource<'_> {
     }
 }
 
+/// Say what there is to know of the sources of an image, and which attributes it has not.
+pub fn tell_notes(scan: &Scan) {
+    scan.notes.iter().for_each(|one| note(format_args!("note: {one}")));
+    if !scan.left_out_xattrs.is_empty() {
+        note(format_args!("note: {}", scan.left_out_xattrs));
+    }
+}
+
+/// Attributes of one name, or entries of ACLs, that are left out, for programs.
+#[derive(Serialize)]
+pub struct LeftOutXattrJson {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_b64: Option<String>,
+    /// Of an ACL: `user:NAME` or `group:NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<String>,
+    count: u64,
+    reason: &'static str,
+    /// One of the files.
+    #[serde(flatten)]
+    path: PathJson,
+}
+
+impl LeftOutXattrJson {
+    /// All of them.
+    pub fn list(all: &LeftOutXattrs) -> Vec<Self> {
+        let json = |LeftOutXattr { name, entry, count, path, reason }: &LeftOutXattr| Self {
+            name: Bytes(name).lossy(),
+            name_b64: Bytes(name).b64_if_lossy(),
+            entry: (!entry.is_empty()).then(|| Bytes(entry).lossy()),
+            count: *count,
+            reason,
+            path: PathJson::new(path),
+        };
+        all.iter().map(json).collect()
+    }
+}
+
+/// Something to know of a source, for programs.
+#[derive(Serialize)]
+pub struct NoteJson {
+    #[serde(flatten)]
+    path: PathJson,
+    note: String,
+}
+
+impl NoteJson {
+    /// All of them.
+    pub fn list(notes: &[Note]) -> Vec<Self> {
+        let json =
+            |Note { path, text }: &Note| Self { path: PathJson::new(path.as_os_str().as_bytes()), note: text.clone() };
+        notes.iter().map(json).collect()
+    }
+}
+
 impl Report<'_> {
     /// For people, on standard error.
     pub fn tell(&self) {
@@ -66,7 +120,8 @@ impl Report<'_> {
             };
             note(format_args!("data lies in random order, of seed {seed}{inline}; names are sorted"));
         }
-        let outputs: Vec<_> = self.outputs.iter().map(|path| text::escape(path)).collect();
+        let outputs = self.scan.iter().flat_map(|scan| &scan.outputs);
+        let outputs: Vec<_> = outputs.map(|path| text::escape(path)).collect();
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
         }
@@ -199,6 +254,8 @@ pub struct PackJson {
     outputs: Vec<PathJson>,
     changed: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
+    notes: Vec<NoteJson>,
+    left_out_xattrs: Vec<LeftOutXattrJson>,
 }
 
 #[derive(Serialize)]
@@ -223,9 +280,9 @@ pub struct PhaseJson {
 
 impl PackJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { src, image, skipped, outputs, order, summary } = *report;
+        let Report { src, image, scan, order, summary } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
-        let scanned = skipped.iter().map(|skipped| InSource::new(src, skipped).json());
+        let scanned = scan.iter().flat_map(|scan| &scan.skipped).map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
         Self {
             path: path.lossy(),
@@ -267,9 +324,11 @@ impl PackJson {
             oldest_kernel: summary.oldest_kernel.map(|kernel| kernel.to_string()),
             oldest_kernel_because: summary.oldest_kernel_because.map(|feature| feature.name()),
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
-            outputs: outputs.iter().map(|path| PathJson::new(path)).collect(),
+            outputs: scan.iter().flat_map(|scan| &scan.outputs).map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
+            notes: scan.map_or_else(Vec::new, |scan| NoteJson::list(&scan.notes)),
+            left_out_xattrs: scan.map_or_else(Vec::new, |scan| LeftOutXattrJson::list(&scan.left_out_xattrs)),
         }
     }
 }

@@ -92,6 +92,11 @@ pub struct TreeArgs {
     #[arg(long, value_name = "GLOB")]
     xattr_exclude: Vec<OsString>,
 
+    /// Fail where an extended attribute of SRC is one that EROFS cannot hold, as com.apple.*, or an entry of an ACL has a name without an id.
+    /// Without it such are left out, and counted in one line
+    #[arg(long)]
+    strict_xattrs: bool,
+
     /// Give everything this extended attribute; a VALUE 0x... is hexadecimal
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(xattr))]
     set_xattr: Vec<Xattr>,
@@ -191,7 +196,8 @@ impl TreeArgs {
             XattrsArg::None => globs("--xattrs", &["*".into()])?,
         };
         let include = (!self.xattr_include.is_empty()).then(|| globs("--xattr-include", &self.xattr_include));
-        Ok(XattrPolicy { include: include.transpose()?, exclude, set: self.set_xattr.clone() })
+        let (set, strict) = (self.set_xattr.clone(), self.strict_xattrs);
+        Ok(XattrPolicy { include: include.transpose()?, exclude, set, strict })
     }
 
     fn labels(&self) -> Result<Option<Labels>, Failure> {

@@ -65,7 +65,7 @@ impl Moved<'_> {
         after.finish("sync");
         summary.phases.extend(after.phases());
         let (src, order) = (self.image, self.order);
-        let report = Report { src, image: &name, skipped: &[], outputs: &[], order, summary: &summary };
+        let report = Report { src, image: &name, scan: None, order, summary: &summary };
         if !quiet {
             tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
             tell(&report, old_len);

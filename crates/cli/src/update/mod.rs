@@ -11,8 +11,8 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind, source_date_epoch,
-    tell_unused_stamps, write_stamps,
+    ConcatenatedArg, SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind,
+    source_date_epoch, tell_unused_stamps, write_stamps,
 };
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
@@ -109,6 +109,9 @@ pub struct Args {
     /// Where nameless files are made for what cannot be read twice
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
+
+    #[command(flatten)]
+    concatenated: ConcatenatedArg,
 
     #[command(flatten)]
     spool_max: SpoolMaxArg,
@@ -211,6 +214,7 @@ fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn
     let options = SourceOptions {
         spool_dir: Some(spool_dir(args.spool.as_deref())),
         spool_limit: args.spool_max.limit(),
+        concatenated: args.concatenated.concatenated,
         stop: Some(signals.stop().clone()),
         ..SourceOptions::default()
     };

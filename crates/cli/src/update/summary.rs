@@ -4,7 +4,7 @@ use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
-use crate::pack::{InSource, PhaseJson, phases};
+use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_notes};
 use kiln::update::Added;
 use kiln_builder::Summary;
 use kiln_source::Scan;
@@ -30,6 +30,7 @@ impl Report<'_> {
     /// Say what is not in the image as it is in the source.
     pub fn tell_skipped(&self) -> Exit {
         let (unreadable, Summary { skipped, changed, .. }) = (&self.scan.skipped, self.summary);
+        tell_notes(self.scan);
         unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(self.src, skipped))));
         skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
         changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
@@ -88,6 +89,8 @@ pub struct UpdateJson {
     outputs: Vec<PathJson>,
     changed: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
+    notes: Vec<NoteJson>,
+    left_out_xattrs: Vec<LeftOutXattrJson>,
 }
 
 impl UpdateJson {
@@ -115,6 +118,8 @@ impl UpdateJson {
             outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
+            notes: NoteJson::list(&scan.notes),
+            left_out_xattrs: LeftOutXattrJson::list(&scan.left_out_xattrs),
         }
     }
 }

@@ -186,6 +186,65 @@ fn deep_paths_are_no_end_of_the_stack() {
     assert!(!image.exists());
 }
 
+/// A PAX record with its length.
+fn record(text: &str) -> Vec<u8> {
+    let len = (text.len()..).find(|len| format!("{len} {text}\n").len() == *len).unwrap();
+    format!("{len} {text}\n").into_bytes()
+}
+
+/// A member with these records.
+fn extended(name: &str, flag: u8, records: &[&str]) -> Vec<u8> {
+    let payload: Vec<u8> = records.iter().flat_map(|text| record(text)).collect();
+    let mut bytes = header("pax", b'x', format!("{:011o}\0", payload.len()).as_bytes());
+    bytes.extend(payload);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes.extend(header(name, flag, b"00000000000\0"));
+    bytes
+}
+
+/// Each file names users of its own in its ACL, and the list of users claims to be of a TiB.
+#[test]
+fn names_in_acls_take_memory_by_the_name() {
+    const FILES: usize = 20_000;
+    let dir = TempDir::in_memory("accounts").unwrap();
+    let size =
+        ["GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.realsize=1099511627776", "GNU.sparse.name=etc/passwd"];
+    let mut bytes = extended("x", b'0', &size);
+    let at = bytes.len() - 512;
+    bytes.truncate(at);
+    bytes.extend(header("x", b'0', b"00000001000\0"));
+    bytes.extend(b"0\n");
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    for number in 0..FILES {
+        let acl = format!("SCHILY.acl.access=user::rw-,user:u{number}:r--,group::r--,mask::r--,other::---");
+        bytes.extend(extended(&format!("d/f{number}"), b'0', &[&acl, &format!("SCHILY.xattr.x{number}.y=1")]));
+    }
+    bytes.extend([0; 1024]);
+    let archive = write(&dir, "accounts.tar", &bytes);
+    let image = dir.join("accounts.erofs");
+    let args = ["pack", "--quiet", "--threads", "2", archive.to_str().unwrap(), image.to_str().unwrap()];
+    let output = run_limited(&args);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{:?}: {message}", output.status);
+    assert!(message.lines().count() == 1 && message.len() < 1000, "{} bytes", message.len());
+    assert!(message.contains(&format!("and {} other names", 2 * FILES - 8)), "{message}");
+}
+
+/// Compressed segments of an initramfs, each of nothing.
+#[test]
+fn many_segments_take_neither_memory_nor_stack() {
+    const EMPTY_GZIP: &[u8] = b"\x1F\x8B\x08\0\0\0\0\0\0\xFF\x03\0\0\0\0\0\0\0\0\0";
+    const EMPTY_ZSTD: &[u8] = b"\x28\xB5\x2F\xFD\0\x50\x01\0\0\0";
+    let dir = TempDir::in_memory("segments").unwrap();
+    let end = format!("070701{}{:08X}{:08X}TRAILER!!!\0\0\0\0", "0".repeat(88), 11, 0);
+    let bytes = [&[EMPTY_GZIP, EMPTY_ZSTD].concat().repeat(20_000)[..], end.as_bytes()].concat();
+    let (archive, image) = (write(&dir, "initrd", &bytes), dir.join("segments.erofs"));
+    let args =
+        ["pack", "--quiet", "--threads", "2", "--from", "cpio", archive.to_str().unwrap(), image.to_str().unwrap()];
+    let output = run_limited(&args);
+    assert_eq!(output.status.code(), Some(0), "{:?}: {}", output.status, stderr(&output));
+}
+
 /// Images whose counts claim billions.
 #[test]
 fn counts_that_lie_take_no_memory() {

@@ -1,5 +1,7 @@
 //! The tests of this crate, in one program, which links in a fraction of the time of many.
 
+mod archive_ends;
+mod attributes;
 mod common;
 mod convert;
 mod definitions;

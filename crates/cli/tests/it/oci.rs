@@ -76,6 +76,16 @@ fn two_layers(scratch: &Scratch, layout: &Layout) -> Value {
     layout.image(&config, &[layout.blob(TAR, &lower), layout.blob(TAR, &upper)])
 }
 
+/// The path of a layout of an image with one layer, which is this archive.
+pub fn layout_of(scratch: &Scratch, layer: &[u8]) -> String {
+    let layout = Layout::new(scratch, "layout-of-one");
+    let config = json!({ "os": "linux", "architecture": "amd64",
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(layer))] } });
+    let manifest = layout.image(&config, &[layout.blob(TAR, layer)]);
+    layout.index(&[manifest]);
+    layout.0
+}
+
 #[test]
 fn layouts_are_listed() {
     let scratch = Scratch::new();

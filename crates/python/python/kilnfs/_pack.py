@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -49,7 +49,11 @@ class PackResult:
     order: str
     """In which order data are stored: `"path"`, `"shuffle"` or `"list"`."""
     warnings: tuple[str, ...] = ()
-    """What is most likely a mistake: paths of the order and hints that are about nothing in the source."""
+    """What is most likely a mistake, or to be known of the source: paths of the order and hints that are about nothing
+    in it, bytes behind the end mark of a tar archive, attributes that were left out.
+    """
+    left_out_xattrs: dict[str, int] = field(default_factory=dict, hash=False)
+    """Extended attributes, and entries of ACLs, that EROFS cannot hold and that were left out: how many of each name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ def pack(
     hints: Hints | None = None,
     owner: tuple[int, int] | None = None,
     mtime: int | str | None = None,
+    strict_xattrs: bool = False,
+    concatenated: bool = False,
     dedupe: Literal["parts", "files", "off"] | None = None,
     threads: int | None = None,
     overwrite: bool = False,
@@ -113,6 +119,9 @@ def pack(
     * `exclude`: globs as in .gitignore. `hints`: how some files are compressed, `{"*.jpg": "none", "*.txt":
       "zstd,9:64k"}`.
     * `owner`: (uid, gid) of all. `mtime`: seconds since 1970 for all, or `"clamp:SECONDS"`: none is later.
+    * `strict_xattrs`: raise where an extended attribute is one that EROFS cannot hold (`com.apple.…`), or an entry of
+      an ACL has a name without an id. Else they are left out, and the result counts them.
+    * `concatenated`: read tar archives that lie one behind the other as one; else an archive ends at its end mark.
     * `dedupe`: `"files"` or `"parts"` of equal contents are stored once, or `"off"`.
     * `progress(done, total)`: bytes, called on this thread about 20 times a second; an exception in it ends the work,
       as Ctrl-C does.
@@ -131,7 +140,8 @@ def pack(
     """
     options = pack_options(
         preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
-        hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
+        hints=hints, owner=owner, mtime=mtime, strict_xattrs=strict_xattrs, concatenated=concatenated, dedupe=dedupe,
+        threads=threads, overwrite=overwrite, dry_run=dry_run,
     )  # fmt: skip
     return _result(_native.pack(_sources(source), os.fsencode(image), options, progress))
 
@@ -238,19 +248,19 @@ class Builder:
         """The file at `path` on this system, symbolic links followed, with its owner, mode, times and attributes."""
         self._native.add_file(os.fsencode(path), tree_path(at))
 
-    def add_tree(self, source: HostPath, at: TreePath = "/") -> None:
+    def add_tree(self, source: HostPath, at: TreePath = "/", *, concatenated: bool = False) -> None:
         """A directory, or any other source that `pack` takes, laid over what is below `at`."""
-        self._native.add_tree(os.fsencode(source), tree_path(at))
+        self._native.add_tree(os.fsencode(source), tree_path(at), concatenated)
 
-    def from_tar(self, fileobj: IO[bytes], at: TreePath = "/") -> None:
+    def from_tar(self, fileobj: IO[bytes], at: TreePath = "/", *, concatenated: bool = False) -> None:
         """A tar archive (compressed or not, or another archive) from an object with `read(size)`, laid over what is
-        below `at`.
+        below `at`. With `concatenated`, archives that lie one behind the other are read as one.
 
         It is read to its end, and kept in a nameless file until the image is written.
         """
         name = getattr(fileobj, "name", None)
         label = os.fsencode(name) if isinstance(name, (str, bytes)) else b"<archive>"
-        self._native.add_archive(fileobj, tree_path(at), label)
+        self._native.add_archive(fileobj, tree_path(at), label, concatenated)
 
     def mkdir(
         self, at: TreePath, *, mode: int = 0o755, mtime: float | None = None, owner: tuple[int, int] = (0, 0)
@@ -286,6 +296,7 @@ class Builder:
         hints: Hints | None = None,
         owner: tuple[int, int] | None = None,
         mtime: int | str | None = None,
+        strict_xattrs: bool = False,
         dedupe: Literal["parts", "files", "off"] | None = None,
         threads: int | None = None,
         overwrite: bool = False,
@@ -299,7 +310,8 @@ class Builder:
         """
         options = pack_options(
             preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
-            hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, threads=threads, overwrite=overwrite, dry_run=dry_run,
+            hints=hints, owner=owner, mtime=mtime, strict_xattrs=strict_xattrs, dedupe=dedupe, threads=threads,
+            overwrite=overwrite, dry_run=dry_run,
         )  # fmt: skip
         return _result(self._native.write(os.fsencode(image), options, progress))
 
@@ -317,6 +329,8 @@ def pack_options(
     hints: Hints | None = None,
     owner: tuple[int, int] | None = None,
     mtime: int | str | None = None,
+    strict_xattrs: bool = False,
+    concatenated: bool = False,
     dedupe: str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
@@ -356,6 +370,8 @@ def pack_options(
         "hints": [(tree_path(glob), "none" if way is None else way) for glob, way in ways],
         "owner": None if owner is None else (owner[0], owner[1]),
         "mtime": None if mtime is None else str(mtime),
+        "strict_xattrs": strict_xattrs,
+        "concatenated": concatenated,
         "dedupe": dedupe,
         "threads": threads,
         "overwrite": overwrite,
@@ -410,6 +426,7 @@ def _result(figures: dict[str, Any]) -> PackResult:
         min_kernel=figures["min_kernel"],
         order=figures["order"],
         warnings=tuple(figures["warnings"]),
+        left_out_xattrs=figures["left_out_xattrs"],
     )
 
 

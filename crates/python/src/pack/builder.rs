@@ -89,26 +89,33 @@ impl Builder {
     }
 
     /// Lay a source over what lies at `at`.
-    fn add_tree(&self, py: Python<'_>, source: Vec<u8>, at: &[u8]) -> PyResult<()> {
+    fn add_tree(&self, py: Python<'_>, source: Vec<u8>, at: &[u8], concatenated: bool) -> PyResult<()> {
         let (source, options) = (path(source), &self.options);
         let open = |stop: &Arc<AtomicBool>| {
-            let options = SourceOptions { stop: Some(Arc::clone(stop)), ..options.clone() };
+            let options = SourceOptions { concatenated, stop: Some(Arc::clone(stop)), ..options.clone() };
             kiln::source::open(&source, &options)
         };
         self.scan(py, at, open)
     }
 
     /// Lay an archive, which `read(size)` of a file object gives, over what lies at `at`.
-    fn add_archive(&self, py: Python<'_>, file: &Bound<'_, PyAny>, at: &[u8], name: Vec<u8>) -> PyResult<()> {
+    fn add_archive(
+        &self,
+        py: Python<'_>,
+        file: &Bound<'_, PyAny>,
+        at: &[u8],
+        name: Vec<u8>,
+        concatenated: bool,
+    ) -> PyResult<()> {
         self.with(py, |_| Ok(()))?;
-        let (name, options) = (path(name), &self.options);
+        let (name, options) = (path(name), SourceOptions { concatenated, ..self.options.clone() });
         let dir = options.spool_dir.clone().unwrap_or_else(Spool::default_dir);
         let spool = Spool::create(&dir).map_err(|error| to_py(py, error.into(), None))?.into_file();
         self.keep(py, file, &spool, &dir)?;
         self.scan(py, at, |_| {
             let unreadable = |source| kiln::source::Unreadable { path: name.clone(), source };
             let bytes: Arc<dyn ReadAt> = Arc::new(FileSource::from_file(spool).map_err(unreadable)?);
-            open_bytes(bytes, &name, options)
+            open_bytes(bytes, &name, &options)
         })
     }
 

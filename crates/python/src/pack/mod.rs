@@ -39,7 +39,7 @@ fn pack<'py>(
     let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
     let plan = options.plan(Arc::clone(&stop), &meter)?;
     let packed = interrupt::run(py, &stop, &mut meter.reporter(progress), || {
-        let source = kiln::open_sources(&sources, &stopped_by(&stop))?;
+        let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
         plan.packer.pack_source(&*source, &image)
     })?;
     let packed = packed.map_err(|error| to_py(py, error, Some(&image)))?;
@@ -59,7 +59,7 @@ fn estimate<'py>(
     let packer = options.plan(Arc::clone(&stop), &meter)?.packer;
     let kinds = presets.iter().map(|name| options::preset(name)).collect::<PyResult<Vec<Preset>>>()?;
     let estimates = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
-        let source = kiln::open_sources(&sources, &stopped_by(&stop))?;
+        let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
         packer.estimate(&*source, &kinds)
     })?;
     let estimates = estimates.map_err(|error| to_py(py, error, None))?;
@@ -67,8 +67,9 @@ fn estimate<'py>(
 }
 
 /// Options of sources whose streams are waited for until `stop` is set.
-fn stopped_by(stop: &Arc<AtomicBool>) -> SourceOptions {
-    SourceOptions { stop: Some(Arc::clone(stop)), ..SourceOptions::default() }
+fn source_options(options: &Options, stop: &Arc<AtomicBool>) -> SourceOptions {
+    let concatenated = options.concatenated;
+    SourceOptions { concatenated, stop: Some(Arc::clone(stop)), ..SourceOptions::default() }
 }
 
 fn parts(sources: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<SourceAt> {

@@ -3,7 +3,7 @@
 use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
 use kiln::source::filter::{
-    DataOrder, Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules,
+    DataOrder, Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules, XattrPolicy,
 };
 use kiln::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
@@ -35,6 +35,8 @@ pub(super) struct Options {
     hints: Vec<(Vec<u8>, String)>,
     owner: Option<(u32, u32)>,
     mtime: Option<String>,
+    strict_xattrs: bool,
+    pub(super) concatenated: bool,
     dedupe: Option<String>,
     threads: Option<usize>,
     overwrite: bool,
@@ -144,7 +146,8 @@ impl Options {
             }
             owner => owner.map(|(uid, gid)| (all(uid), all(gid))).unwrap_or_default(),
         };
-        Ok(Policy { times: times.transpose()?.unwrap_or_default(), uid, gid, ..Policy::default() })
+        let xattrs = XattrPolicy { strict: self.strict_xattrs, ..XattrPolicy::default() };
+        Ok(Policy { times: times.transpose()?.unwrap_or_default(), uid, gid, xattrs, ..Policy::default() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was packed, as dictionaries.
 
 use kiln::builder::{Estimate, Interval, Phase, Summary};
+use kiln::source::LeftOutXattr;
 use kiln::{Estimated, Packed};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -10,7 +11,7 @@ use crate::errors::text;
 
 /// What `PackResult` shows.
 pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyResult<Bound<'py, PyAny>> {
-    let Packed { summary, unmatched, .. } = packed;
+    let Packed { summary, unmatched, notes, left_out_xattrs, .. } = packed;
     let secs = |of: fn(&Phase) -> f64| summary.phases.iter().map(of).sum::<f64>();
     let dict = PyDict::new(py);
     let counts: &[(&str, u64)] = &[
@@ -42,6 +43,16 @@ pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyRe
             warnings.push(format!("{what} {}{more}", first.repr()?));
         }
     }
+    warnings.extend(notes.iter().map(ToString::to_string));
+    let counts = PyDict::new(py);
+    for LeftOutXattr { name, entry, count, .. } in left_out_xattrs.iter() {
+        let what = if entry.is_empty() { name.clone() } else { [&name[..], entry].join(&b' ') };
+        counts.set_item(text(py, &what)?, count)?;
+    }
+    if !left_out_xattrs.is_empty() {
+        warnings.push(left_out_xattrs.to_string());
+    }
+    dict.set_item("left_out_xattrs", counts)?;
     dict.set_item("warnings", warnings)?;
     Ok(dict.into_any())
 }

@@ -5,7 +5,7 @@
 //! with several.
 //!
 //! What counts is what `cpio(5)` of libarchive says of the formats newc, crc and odc, and the kernel's description of an initramfs
-//! (Documentation/driver-api/early-userspace/buffer-format.rst): archives one behind the other with zeros between them, the last of which may
+//! (Documentation/driver-api/early-userspace/buffer-format.rst): archives one behind the other with zeros between them, each of which may
 //! be compressed.
 
 mod header;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
+use crate::input::place::Place;
 use crate::input::spool_error::{is_of_spool, spool_failed};
 use crate::input::stream::is_stopped;
 use crate::limit::MemoryLimit;
@@ -30,6 +31,8 @@ pub(crate) struct Members<'a> {
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
     notes: Vec<Note>,
+    /// Where in the file offsets of the tape are.
+    pub(crate) place: Place,
 }
 
 /// What is in an archive, and where it has the data.
@@ -45,7 +48,7 @@ impl<'a> Members<'a> {
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
         let (left_out, notes) = (LeftOut::new(path, options), Vec::new());
-        Self { path, options, builder, files, memory, left_out, notes }
+        Self { path, options, builder, files, memory, left_out, notes, place: Place::default() }
     }
 
     /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
@@ -59,7 +62,8 @@ impl<'a> Members<'a> {
 
     /// That the archive is not what its format wants, at byte `offset`.
     pub(crate) fn malformed(&self, offset: u64, reason: impl Into<String>) -> SourceError {
-        SourceError::Malformed { path: self.path.to_owned(), offset, reason: reason.into() }
+        let (offset, there) = self.place.of(offset);
+        SourceError::Malformed { path: self.path.to_owned(), offset, reason: there + &reason.into() }
     }
 
     /// That reading at byte `offset` failed.

@@ -3,6 +3,7 @@
 use kiln_builder::tree::TreeError;
 use std::fmt::Display;
 
+use crate::left_out_xattrs::LeftOutXattr;
 use kiln_format::acl::IdKind;
 use kiln_read::hotlist::HotListError;
 
@@ -76,6 +77,13 @@ pub enum PolicyError {
         /// Name of the list, as the caller calls it.
         name: String,
     },
+    /// An attribute, or an entry of an ACL, that would have to be left out.
+    #[error(
+        "{}: {_0}: --xattr-exclude '{}' leaves it out, and so does the default, without --strict-xattrs",
+        lossy(&_0.path),
+        lossy(&_0.name)
+    )]
+    Xattr(Box<LeftOutXattr>),
     /// What has become of the tree is none: two files of one name, more than 2^32 files.
     #[error(transparent)]
     Tree(#[from] TreeError),

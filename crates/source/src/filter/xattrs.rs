@@ -17,6 +17,9 @@ pub struct XattrPolicy {
     /// These are added, or replace those of the same name. Attributes in `user.` go to regular files and directories only,
     /// since nothing else can have them on Linux.
     pub set: Vec<Xattr>,
+    /// Refuse attributes that EROFS cannot hold, and entries of ACLs whose names have no ids, instead of leaving them out and counting them, see
+    /// [`leave_out_unfit`](super::leave_out_unfit).
+    pub strict: bool,
 }
 
 /// Globs over full names of attributes; a slash is a character like any other.
@@ -47,12 +50,15 @@ impl NameGlobs {
 }
 
 impl XattrPolicy {
+    /// Whether attributes of this name stay.
+    pub(super) fn keeps(&self, name: &[u8]) -> bool {
+        let included = self.include.as_ref().is_none_or(|globs| globs.0.is_match(name));
+        included && !self.exclude.0.is_match(name)
+    }
+
     /// The attributes of a node that had `xattrs`.
     pub(super) fn apply(&self, xattrs: &mut Vec<Xattr>, kind: &Kind) {
-        xattrs.retain(|xattr| {
-            let included = self.include.as_ref().is_none_or(|globs| globs.0.is_match(&xattr.name));
-            included && !self.exclude.0.is_match(&xattr.name)
-        });
+        xattrs.retain(|xattr| self.keeps(&xattr.name));
         let has_user = matches!(kind, Kind::File { .. } | Kind::Directory(_));
         for xattr in &self.set {
             if has_user || !xattr.name.starts_with(b"user.") {
@@ -130,7 +136,7 @@ mod tests {
         let policy = |include: &[&str], exclude: &[&str]| XattrPolicy {
             include: (!include.is_empty()).then(|| globs(include)),
             exclude: globs(exclude),
-            set: Vec::new(),
+            ..XattrPolicy::default()
         };
         assert_eq!(names(&policy(&[], &[]), &Kind::Fifo).len(), 5);
         assert!(names(&policy(&[], &["*"]), &Kind::Fifo).is_empty());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::layer::Layer;
 use super::part::PartSource;
 use super::reader::Reader;
 use super::spool::{SpoolLimit, SpoolPlace};
@@ -45,6 +46,9 @@ pub struct SourceOptions {
     /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
     /// stores what is there.
     pub reference: bool,
+    /// Read tar archives that lie one behind the other as one, see
+    /// [`TarOptions::concatenated`](crate::archive::tar::TarOptions::concatenated). It does not go for layers of containers.
+    pub concatenated: bool,
     /// Set by another thread, or a signal, it ends the wait for what a FIFO or another stream still has to say: with
     /// [`SourceError::Interrupted`]. `None`: one waits for ever.
     pub stop: Option<Arc<AtomicBool>>,
@@ -238,6 +242,20 @@ impl<'a> Candidate<'a> {
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
+    /// Its bytes front to back, as they are.
+    ///
+    /// # Errors
+    /// As [`Candidate::into_tape`].
+    pub(crate) fn into_raw_tape(self) -> Result<Tape, SourceError> {
+        let (path, found, head, place) = self.into_parts();
+        let tape = match found {
+            Found::File(bytes) | Found::Bytes(bytes) => Tape::in_place(bytes),
+            Found::Stream(stream) => Tape::kept(Box::new(io::Cursor::new(head).chain(stream)), place),
+            Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
+        };
+        tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
+    }
+
     /// Its bytes, decompressed, to be read at any position.
     ///
     /// # Errors
@@ -272,7 +290,8 @@ fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mu
     let mut plain = vec![0; HEAD_LEN];
     let mut len = 0;
     // Where it cannot be decoded further, what came before counts. Reading it all will tell.
-    if let Ok(mut decoder) = compression.decoder(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))) {
+    // What follows may be another segment of an initramfs, which decoders of all that follows would be an error to.
+    if let Ok(mut decoder) = Layer::plain(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))).decompressed(compression) {
         while len < plain.len() {
             match decoder.read(&mut plain[len..]) {
                 Ok(0) | Err(_) => break,

@@ -20,9 +20,13 @@ const STORED: u32 = 1 << 31;
 /// What LZ4 frames hold.
 pub(super) struct Lz4Frames<R> {
     stream: R,
+    /// What follows the frames is not theirs.
+    is_followed: bool,
     frame: Option<Frame>,
     /// Read already, where it was found to end a legacy frame.
     next_magic: Option<u32>,
+    /// Read already, where it was found to begin what follows; there are no frames any more.
+    over: Option<Vec<u8>>,
     /// The end of what came before, for linked blocks, then the plain text of the last block.
     plain: Vec<u8>,
     /// What of `plain` was read already.
@@ -42,18 +46,51 @@ struct Frame {
 }
 
 impl<R: BufRead> Lz4Frames<R> {
+    /// All of `stream` is frames.
     pub(super) fn new(stream: R) -> Self {
-        Self { stream, frame: None, next_magic: None, plain: Vec::new(), read: 0, packed: Vec::new() }
+        let (frame, next_magic, over) = (None, None, None);
+        let (plain, read, packed) = (Vec::new(), 0, Vec::new());
+        Self { stream, is_followed: false, frame, next_magic, over, plain, read, packed }
     }
 
-    /// Decode the next block; `false` at the end of the stream.
+    /// Something else follows the frames in `stream`: what begins no frame.
+    pub(super) fn followed(stream: R) -> Self {
+        Self { is_followed: true, ..Self::new(stream) }
+    }
+
+    /// The stream, and bytes that were read of it and are those of what follows.
+    pub(super) fn into_inner(self) -> (R, Vec<u8>) {
+        (self.stream, self.over.unwrap_or_default())
+    }
+
+    /// The next number, if it is one of frames: of what follows them, `is_theirs` is false.
+    fn number(&mut self, is_theirs: impl Fn(u32) -> bool) -> io::Result<Option<u32>> {
+        if !self.is_followed {
+            return u32(&mut self.stream).map(Some);
+        }
+        let mut bytes = Vec::with_capacity(4);
+        self.stream.by_ref().take(4).read_to_end(&mut bytes)?;
+        let number = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).filter(|number| is_theirs(*number));
+        if number.is_none() {
+            (self.frame, self.over) = (None, Some(bytes));
+        }
+        Ok(number)
+    }
+
+    /// Decode the next block; `false` at the end of the frames.
     fn advance(&mut self) -> io::Result<bool> {
         loop {
+            if self.over.is_some() {
+                return Ok(false);
+            }
             let Some(frame) = &mut self.frame else {
                 let magic = match self.next_magic.take() {
                     Some(magic) => magic,
                     None if self.stream.fill_buf()?.is_empty() => return Ok(false),
-                    None => u32(&mut self.stream)?,
+                    None => match self.number(is_magic)? {
+                        Some(magic) => magic,
+                        None => continue,
+                    },
                 };
                 self.frame = header(magic, &mut self.stream)?;
                 self.plain.clear();
@@ -64,7 +101,18 @@ impl<R: BufRead> Lz4Frames<R> {
                 self.frame = None;
                 continue;
             }
-            let header = u32(&mut self.stream)?;
+            let header = match frame.is_legacy {
+                true => {
+                    let max_len = frame.packed_max_len();
+                    let is_theirs = |number| is_magic(number) || (1..=max_len).contains(&(number as usize));
+                    match self.number(is_theirs)? {
+                        Some(header) => header,
+                        None => continue,
+                    }
+                }
+                false => u32(&mut self.stream)?,
+            };
+            let Some(frame) = &mut self.frame else { continue };
             if frame.is_legacy && is_magic(header) {
                 (self.frame, self.next_magic) = (None, Some(header));
                 continue;

@@ -8,16 +8,22 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem;
 
+use super::layer::Layer;
 use super::spool::SpoolPlace;
 use super::stream_format::StreamFormat;
 
 /// Bytes that are read ahead, and that are copied to a spool at once.
 pub(super) const BUFFER_LEN: usize = 1 << 18;
+/// Bytes that are read ahead behind what was compressed.
+const PIECE_MIN_LEN: usize = 1 << 12;
 
 /// A stream and its spool.
 pub(super) struct Spooled {
-    stream: Box<dyn Read + Send>,
+    stream: Layer<'static>,
     is_at_end: bool,
+    has_failed: bool,
+    /// Bytes that are read at once: few behind what was compressed, as what follows may be compressed again, and is given back then.
+    piece_len: usize,
     spool: Spool,
     place: SpoolPlace,
     /// First `passed` bytes that go to the spool, then those that were read ahead, up to `filled`.
@@ -33,7 +39,9 @@ impl Spooled {
     /// A spool that cannot be made.
     pub(super) fn new(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
         let spool = place.create()?;
-        Ok(Self { stream, is_at_end: false, spool, place, buffer: vec![0; BUFFER_LEN], passed: 0, filled: 0 })
+        let (stream, buffer) = (Layer::plain(stream), vec![0; BUFFER_LEN]);
+        let (is_at_end, has_failed, piece_len) = (false, false, BUFFER_LEN);
+        Ok(Self { stream, is_at_end, has_failed, piece_len, spool, place, buffer, passed: 0, filled: 0 })
     }
 
     /// The bytes that come next, `len` of them or more: fewer only at the end. `len` is at most [`BUFFER_LEN`].
@@ -45,13 +53,15 @@ impl Spooled {
             if self.filled == BUFFER_LEN {
                 self.flush()?;
             }
-            match self.stream.read(&mut self.buffer[self.filled..]) {
+            let end = BUFFER_LEN.min(self.filled + self.piece_len);
+            self.piece_len = BUFFER_LEN.min(self.piece_len * 2);
+            match self.stream.read(&mut self.buffer[self.filled..end]) {
                 Ok(0) => self.is_at_end = true,
                 Ok(part) => self.filled += part,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // What comes behind an error of a decoder is anything.
-                    self.is_at_end = true;
+                    (self.is_at_end, self.has_failed) = (true, true);
                     return Err(stream_error(error));
                 }
             }
@@ -65,17 +75,34 @@ impl Spooled {
         self.passed += len;
     }
 
-    /// What comes next is compressed, and comes decompressed.
+    /// What comes next is compressed, and comes decompressed, as far as it is compressed in this way.
     ///
     /// # Errors
     /// A decoder that cannot be made; errors of the spool.
     pub(super) fn decompress(&mut self, compression: StreamFormat) -> io::Result<()> {
         self.flush()?;
-        let ahead = self.buffer[..self.filled].to_vec();
-        let rest = mem::replace(&mut self.stream, Box::new(io::empty()));
-        self.stream = compression.decoder(Box::new(io::Cursor::new(ahead).chain(rest)))?;
+        let mut outer = mem::replace(&mut self.stream, Layer::plain(Box::new(io::empty())));
+        outer.give_back(&self.buffer[..self.filled]);
+        self.stream = outer.decompressed(compression)?;
         (self.filled, self.is_at_end) = (0, false);
         Ok(())
+    }
+
+    /// Go on behind what was compressed, once all of it is passed. Returns at which byte of what it lies in; `None`: there is no such thing.
+    pub(super) fn leave(&mut self) -> Option<u64> {
+        if !self.is_at_end || self.has_failed || self.filled > self.passed {
+            return None;
+        }
+        match mem::replace(&mut self.stream, Layer::plain(Box::new(io::empty()))).into_outer() {
+            Ok((outer, passed)) => {
+                (self.stream, self.is_at_end, self.piece_len) = (outer, false, PIECE_MIN_LEN);
+                Some(passed)
+            }
+            Err(same) => {
+                self.stream = same;
+                None
+            }
+        }
     }
 
     /// The file with all that was passed.

@@ -1,6 +1,6 @@
 //! Compressed streams: gzip, xz, lzma, lzip, zstd, bzip2, LZ4 frames.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use super::lz4_frames::Lz4Frames;
 
@@ -67,25 +67,35 @@ impl StreamFormat {
     /// # Errors
     /// A decoder that cannot be made.
     pub fn decoder<'a>(self, stream: Box<dyn Read + Send + 'a>) -> io::Result<Box<dyn Read + Send + 'a>> {
-        use liblzma::stream::{CONCATENATED, Stream};
         let stream = BufReader::with_capacity(BUFFER_LEN, stream);
-        let lzma = |stream, decoder: Result<Stream, liblzma::stream::Error>| {
-            Ok::<_, io::Error>(Box::new(liblzma::bufread::XzDecoder::new_stream(stream, decoder?)))
-        };
         Ok(match self {
             StreamFormat::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
-            StreamFormat::Xz => lzma(stream, Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
-            StreamFormat::Lzma => lzma(stream, Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT))?,
-            StreamFormat::Lzip => lzma(stream, Stream::new_lzip_decoder(LZMA_MEMORY_LIMIT, CONCATENATED))?,
-            StreamFormat::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Box::new(decoder)
+            StreamFormat::Xz | StreamFormat::Lzma | StreamFormat::Lzip => {
+                let decoder = lzma_stream(self, liblzma::stream::CONCATENATED)?;
+                Box::new(liblzma::bufread::XzDecoder::new_stream(stream, decoder))
             }
+            StreamFormat::Zstd => Box::new(zstd_decoder(stream)?),
             StreamFormat::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stream)),
             StreamFormat::Lz4 => Box::new(Lz4Frames::new(stream)),
         })
     }
+}
+
+/// A decoder of xz, lzma or lzip. With the flag CONCATENATED it goes on with streams that follow.
+pub(super) fn lzma_stream(format: StreamFormat, flags: u32) -> io::Result<liblzma::stream::Stream> {
+    use liblzma::stream::Stream;
+    Ok(match format {
+        StreamFormat::Lzma => Stream::new_lzma_decoder(LZMA_MEMORY_LIMIT)?,
+        StreamFormat::Lzip => Stream::new_lzip_decoder(LZMA_MEMORY_LIMIT, flags)?,
+        _ => Stream::new_stream_decoder(LZMA_MEMORY_LIMIT, flags)?,
+    })
+}
+
+/// A decoder of zstd.
+pub(super) fn zstd_decoder<R: BufRead>(stream: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+    Ok(decoder)
 }
 
 /// Whether these are the 13 bytes of a header of the .lzma format: properties that `lzma_alone` decoders know, a dictionary of 2^n or

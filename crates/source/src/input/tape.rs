@@ -107,20 +107,31 @@ impl Tape {
         }
     }
 
-    /// All that follows is compressed, and is read decompressed. Offsets go on as if it had been stored so.
+    /// What follows is compressed, and is read decompressed, as far as it is compressed in this way. Offsets go on as if it had been stored so.
     ///
     /// # Errors
     /// A spool or a decoder that cannot be made.
     pub(crate) fn decompress_from_here(&mut self, compression: StreamFormat, place: &SpoolPlace) -> io::Result<()> {
-        match &mut self.medium {
-            Medium::InPlace { bytes, .. } => {
-                let packed = Reader::new(Arc::clone(bytes), self.offset)?;
-                let front = Front { bytes: Arc::clone(bytes), len: self.offset };
-                self.medium = Medium::kept(compression.decoder(Box::new(packed))?, place.clone(), Some(front))?;
-            }
-            Medium::Kept { stream, .. } => stream.decompress(compression)?,
+        if let Medium::InPlace { bytes, .. } = &mut self.medium {
+            let rest = Reader::new(Arc::clone(bytes), self.offset)?;
+            let front = Front { bytes: Arc::clone(bytes), len: self.offset };
+            self.medium = Medium::kept(Box::new(rest), place.clone(), Some(front))?;
         }
-        Ok(())
+        match &mut self.medium {
+            Medium::InPlace { .. } => Ok(()),
+            Medium::Kept { stream, .. } => stream.decompress(compression),
+        }
+    }
+
+    /// Go on behind what was compressed, once all of it is passed. Returns at which byte of the file, or of the compressed stream that it lies in;
+    /// `None`: nothing is left.
+    pub(crate) fn leave_compressed(&mut self) -> Option<u64> {
+        match &mut self.medium {
+            Medium::InPlace { .. } => None,
+            Medium::Kept { stream, front } => {
+                stream.leave().map(|passed| passed + front.as_ref().map_or(0, |front| front.len))
+            }
+        }
     }
 
     /// Read exactly `buf.len()` bytes.
@@ -252,7 +263,8 @@ mod tests {
     #[test]
     fn what_follows_is_decompressed() {
         let (front, plain) = (b"front of it".repeat(1000), b"plain ".repeat(100_000));
-        let packed = [&front[..], &zstd::encode_all(&plain[..], 1).unwrap()].concat();
+        let packed = [&front[..], &zstd::encode_all(&plain[..], 1).unwrap(), b"behind"].concat();
+        let packed_end = packed.len() as u64 - 6;
         let tapes = [
             Tape::in_place(Arc::new(MemorySource::new(packed.clone()))).unwrap(),
             Tape::kept(Box::new(io::Cursor::new(packed)), place()).unwrap(),
@@ -264,13 +276,17 @@ mod tests {
             assert_eq!(magic, *b"\x28\xB5\x2F\xFD");
             tape.decompress_from_here(StreamFormat::of(&magic).unwrap(), &place()).unwrap();
             assert_eq!((tape.peek(&mut magic).unwrap(), tape.offset()), (4, front.len() as u64));
+            assert_eq!(tape.leave_compressed(), None);
             assert!(tape.read_vec(plain.len() as u64).unwrap() == plain);
             assert_eq!(tape.peek(&mut magic).unwrap(), 0);
+            assert_eq!(tape.leave_compressed(), Some(packed_end));
+            assert_eq!(tape.read_vec(6).unwrap(), b"behind");
+            assert_eq!((tape.peek(&mut magic).unwrap(), tape.leave_compressed()), (0, None));
             let again = tape.finish().unwrap();
-            let mut all = vec![0; front.len() + plain.len()];
+            let mut all = vec![0; front.len() + plain.len() + 6];
             assert_eq!(again.len().unwrap(), all.len() as u64);
             again.read_exact_at(&mut all, 0).unwrap();
-            assert!(all == [&front[..], &plain].concat());
+            assert!(all == [&front[..], &plain, b"behind"].concat());
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::dir::entry::What;
 use crate::error::{SourceError, Unreadable};
 use crate::filter::xattrs::set;
 use crate::input::candidate::SourceOptions;
+use crate::left_out_xattrs::LeftOutXattrs;
 use crate::source::{Note, Scan, ScanOptions, Source};
 use contents::{DraftContents, HostFiles, look_at};
 use spooled::SpooledFiles;
@@ -48,6 +49,7 @@ pub struct Draft {
     /// Paths at which contents were added whose files have got further names since, by the number of the contents.
     moved: HashMap<u32, Box<[u8]>>,
     notes: Vec<Note>,
+    left_out_xattrs: LeftOutXattrs,
 }
 
 impl Draft {
@@ -61,6 +63,7 @@ impl Draft {
             host: HostFiles::default(),
             moved: HashMap::new(),
             notes: Vec::new(),
+            left_out_xattrs: LeftOutXattrs::default(),
         }
     }
 
@@ -158,9 +161,10 @@ impl Draft {
         at: &[u8],
         options: &ScanOptions<'_>,
     ) -> Result<Vec<Unreadable>, SourceError> {
-        let Scan { tree, skipped, notes, .. } = source.scan(options)?;
-        self.notes.extend(notes);
+        let Scan { tree, skipped, notes, left_out_xattrs, .. } = source.scan(options)?;
         let at = without_empty_names(at);
+        self.notes.extend(notes);
+        self.left_out_xattrs.extend(left_out_xattrs, |path| without_empty_names(&[&at, path].join(&b'/')));
         self.flush_host();
         self.flush_spooled();
         let lost = SourceError::tree(source.path());
@@ -177,21 +181,22 @@ impl Draft {
         &self.name
     }
 
-    /// What there is to know of the sources that were added, which is forgotten here.
-    pub(super) fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
-    }
-
     /// The tree.
     ///
     /// # Errors
     /// A nameless file that cannot be written; what is no tree.
-    pub fn finish(mut self) -> Result<Tree, SourceError> {
+    pub fn finish(self) -> Result<Tree, SourceError> {
+        self.finish_scan().map(|scan| scan.tree)
+    }
+
+    /// The tree, and what there is to know of the sources that were added.
+    pub(super) fn finish_scan(mut self) -> Result<Scan, SourceError> {
         self.flush_host();
         self.flush_spooled();
         self.spooled.write_out().map_err(|source| self.unreadable(source))?;
         let contents = DraftContents { base: self.contents, moved: self.moved };
-        self.builder.finish(Box::new(contents)).map_err(SourceError::tree(&self.name))
+        let tree = self.builder.finish(Box::new(contents)).map_err(SourceError::tree(&self.name))?;
+        Ok(Scan { notes: self.notes, left_out_xattrs: self.left_out_xattrs, ..Scan::from(tree) })
     }
 
     fn insert(&mut self, path: &[u8], node: Node) -> Result<(), SourceError> {

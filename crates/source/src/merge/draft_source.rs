@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::draft::Draft;
 use crate::error::SourceError;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Scanned, Source};
 
 /// A tree that a program makes, as a source. It is read once.
 pub struct DraftSource {
@@ -35,8 +35,7 @@ impl Source for DraftSource {
         options.check_stop()?;
         let reason = "its tree was taken before: a draft is read once";
         let taken = || SourceError::Options { path: self.name.clone(), reason };
-        let mut draft = self.draft.lock().take().ok_or_else(taken)?;
-        let notes = draft.take_notes();
-        Ok(Scanned::Everything(Scan { notes, ..Scan::from(draft.finish()?) }))
+        let draft = self.draft.lock().take().ok_or_else(taken)?;
+        draft.finish_scan().map(Scanned::Everything)
     }
 }

@@ -107,7 +107,7 @@ impl Source for EditedImage {
 
     /// The filter is about what is added.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let Scan { tree, mut skipped, mut notes, .. } = self.base.scan(options)?;
+        let Scan { tree, mut skipped, mut notes, mut left_out_xattrs, .. } = self.base.scan(options)?;
         let lost = SourceError::tree(self.path());
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
         let added = self.added.iter().map(|source| source.scan(options)).collect::<Result<Vec<_>, _>>()?;
@@ -131,6 +131,7 @@ impl Source for EditedImage {
         for (source, scan) in self.added.iter().zip(added) {
             skipped.extend(scan.skipped);
             notes.extend(scan.notes);
+            left_out_xattrs.extend(scan.left_out_xattrs, <[u8]>::to_vec);
             outputs.extend(scan.outputs);
             let lost = SourceError::tree(source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
@@ -144,7 +145,7 @@ impl Source for EditedImage {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
-        Ok(Scanned::Selected(Scan { skipped, notes, outputs, ..Scan::from(tree) }))
+        Ok(Scanned::Selected(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 
     /// The image may be what is written: it is appended to.

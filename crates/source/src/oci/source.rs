@@ -110,7 +110,9 @@ impl OciSource {
                     (false, true) => Wanted::Anything,
                     (false, false) => Wanted::Choice,
                 };
-                let tar = Box::new(TarSource::of(candidate, TarOptions::default())?);
+                // Layers are read by themselves, and end at their marks whatever is asked for.
+                let concatenated = options.concatenated;
+                let tar = Box::new(TarSource::of(candidate, TarOptions { concatenated, ..TarOptions::default() })?);
                 Layout::Archive { tar, found: Mutex::default(), wanted }
             }
         };

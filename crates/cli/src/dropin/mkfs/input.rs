@@ -196,7 +196,7 @@ impl Tar {
     fn open<'a>(&self, kept: Option<&'a File>, signals: &Signals) -> Result<Box<dyn Source + 'a>, Failure> {
         let root = Metadata { permissions: 0o755, mtime: self.built, ..Metadata::default() };
         let implied = Implied::Inherited(root);
-        let options = TarOptions { implied, data: self.data, dot_dot: DotDot::Up };
+        let options = TarOptions { implied, data: self.data, dot_dot: DotDot::Up, ..TarOptions::default() };
         let place = SourceOptions { stop: Some(signals.stop().clone()), ..SourceOptions::default() };
         let tar = TarSource::open(&self.path, &place, options)
             .map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;

@@ -157,6 +157,12 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         kept.commit().map_err(Failure::from)?;
     }
     target.commit(&summary, &signals)?;
+    for note in &scan.notes {
+        request.log.warning(format_args!("{note}"));
+    }
+    if !scan.left_out_xattrs.is_empty() {
+        request.log.warning(format_args!("{}", scan.left_out_xattrs));
+    }
     for path in &scan.outputs {
         let path = text::escape(path);
         request.log.warning(format_args!("{path} is left out, for it is what is being written"));

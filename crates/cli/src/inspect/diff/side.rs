@@ -1,12 +1,13 @@
 //! One side of a comparison.
 
 use crate::exit::Failure;
+use crate::pack::tell_notes;
 use crate::process::signals::Signals;
 use kiln_builder::Tree;
 use kiln_parallel::Threads;
 use kiln_source::{ScanOptions, Source, SourceOptions};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is compared.
 pub struct Compared {
@@ -17,9 +18,8 @@ pub struct Compared {
 
 impl Compared {
     /// What is at `path`. `device_option` is what names its extra devices.
-    pub fn new(path: &Path, devices: &[PathBuf], offset: u64, device_option: &'static str) -> Result<Self, Failure> {
-        let options = SourceOptions { devices: devices.to_vec(), offset, ..SourceOptions::default() };
-        match kiln_source::open(path, &options) {
+    pub fn new(path: &Path, options: &SourceOptions, device_option: &'static str) -> Result<Self, Failure> {
+        match kiln_source::open(path, options) {
             Ok(source) => Ok(Self { source, device_option }),
             Err(error) => Err(Failure::of_source(error, None, device_option)),
         }
@@ -29,7 +29,9 @@ impl Compared {
     pub fn scan(&self, threads: Threads, signals: &Signals) -> Result<Tree, Failure> {
         let options = ScanOptions { threads, ..ScanOptions::new(signals.stop()) };
         let scan = self.source.scan(&options);
-        scan.map(|scan| scan.tree).map_err(|error| Failure::of_source(error, signals.caught(), self.device_option))
+        let scan = scan.map_err(|error| Failure::of_source(error, signals.caught(), self.device_option))?;
+        tell_notes(&scan);
+        Ok(scan.tree)
     }
 }
 

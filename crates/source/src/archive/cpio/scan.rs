@@ -16,8 +16,10 @@ use crate::input::tape::Tape;
 const NAME_MAX_LEN: u64 = 64 << 10;
 /// Names the end of an archive.
 const TRAILER: &[u8] = b"TRAILER!!!";
-/// Bytes between archives, or of data, that are looked at together.
+/// Bytes of data that are looked at together.
 const PIECE_LEN: usize = 1 << 16;
+/// Bytes between archives that are looked at together.
+const ZEROS_LEN: usize = 1 << 12;
 /// No header is longer.
 const HEADER_MAX_LEN: usize = 128;
 /// What tells a compressed stream: its first bytes, of which the .lzma format needs most.
@@ -28,7 +30,7 @@ const HEAD_LEN: usize = 16;
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &SpoolPlace) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, spool_place, archive_off: 0, is_decompressed: false, links: Links::default() };
+    let mut scan = Scan { tape, members, spool_place, archive_off: 0, links: Links::default() };
     let (mut is_in_archive, mut is_first) = (false, true);
     loop {
         let step = if is_in_archive { scan.next_member() } else { scan.next_archive() };
@@ -38,10 +40,7 @@ pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &Spo
             Err(error) if is_first => return Err(error),
             Err(error) => {
                 scan.members.leave_out_part(error)?;
-                if !scan.find_header()? {
-                    return Ok(());
-                }
-                is_in_archive = true;
+                is_in_archive = scan.find_header()?;
             }
         }
     }
@@ -53,14 +52,12 @@ struct Scan<'s, 'a> {
     spool_place: &'s SpoolPlace,
     /// Where the archive begins.
     archive_off: u64,
-    /// Whether what comes now was compressed inside of the tape.
-    is_decompressed: bool,
     /// Inode numbers count in one archive only.
     links: Links,
 }
 
 impl Scan<'_, '_> {
-    /// Go on with the next member behind a damaged place; `false`: there is none.
+    /// Go on with the next member behind a damaged place; `false`: there is none before the end of what is compressed together, or of all.
     fn find_header(&mut self) -> Result<bool, SourceError> {
         let mut piece = vec![0; PIECE_LEN];
         loop {
@@ -87,33 +84,39 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Go to the next archive; `false`: there is none.
+    /// Go to the next archive, into what is compressed and out of it; `false`: there is none.
     fn next_archive(&mut self) -> Result<bool, SourceError> {
-        self.skip_zeros()?;
-        let offset = self.tape.offset();
-        let mut head = [0; HEAD_LEN];
-        let len = self.tape.peek(&mut head).map_err(|error| self.members.unreadable(offset, &error))?;
-        let head = &head[..len];
-        (self.archive_off, self.links) = (offset, Links::default());
-        if head.is_empty() && offset > 0 {
-            return Ok(false);
+        loop {
+            self.skip_zeros()?;
+            let offset = self.tape.offset();
+            let mut head = [0; HEAD_LEN];
+            let len = self.tape.peek(&mut head).map_err(|error| self.members.unreadable(offset, &error))?;
+            let head = &head[..len];
+            (self.archive_off, self.links) = (offset, Links::default());
+            if Format::of(head).is_some() {
+                return Ok(true);
+            }
+            if head.is_empty() {
+                match self.tape.leave_compressed() {
+                    Some(byte) => self.members.place.leave(offset, byte),
+                    None if offset > 0 => return Ok(false),
+                    None => return Err(self.members.malformed(offset, "there is no archive")),
+                }
+                continue;
+            }
+            let Some(compression) = StreamFormat::of(head).filter(|_| self.members.place.can_enter()) else {
+                let reason = format!("\"{}\" where an archive should begin", head.escape_ascii());
+                return Err(self.members.malformed(offset, reason));
+            };
+            let switched = self.tape.decompress_from_here(compression, self.spool_place);
+            switched.map_err(|error| self.members.unreadable(offset, &error))?;
+            self.members.place.enter(compression, offset);
         }
-        if Format::of(head).is_some() {
-            return Ok(true);
-        }
-        let Some(compression) = StreamFormat::of(head).filter(|_| !self.is_decompressed) else {
-            let reason = format!("\"{}\" where an archive should begin", head.escape_ascii());
-            return Err(self.members.malformed(offset, reason));
-        };
-        self.is_decompressed = true;
-        let switched = self.tape.decompress_from_here(compression, self.spool_place);
-        switched.map_err(|error| self.members.unreadable(offset, &error))?;
-        self.next_archive()
     }
 
     /// Pass the zeros between two archives.
     fn skip_zeros(&mut self) -> Result<(), SourceError> {
-        let mut piece = vec![0; PIECE_LEN];
+        let mut piece = [0; ZEROS_LEN];
         loop {
             let offset = self.tape.offset();
             self.members.begin(offset)?;
@@ -122,7 +125,7 @@ impl Scan<'_, '_> {
                 self.tape.skip(zeros as u64).map(|()| zeros)
             });
             match passed {
-                Ok(PIECE_LEN) => {}
+                Ok(ZEROS_LEN) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(self.members.unreadable(offset, &error)),
             }

@@ -36,7 +36,7 @@ fn open(candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
         return Err(SourceError::Unsupported { path, reason: reason.into() });
     }
     let spool_place = candidate.options().spool_place();
-    Ok(Box::new(CpioSource { path, spool_place, tape: Mutex::new(Some(candidate.into_tape()?)) }))
+    Ok(Box::new(CpioSource { path, spool_place, tape: Mutex::new(Some(candidate.into_raw_tape()?)) }))
 }
 
 /// A cpio archive, or several as in an initramfs.

@@ -1,8 +1,9 @@
 //! POSIX ACLs in the text form of `acl(5)`, as the kernel has them.
 //!
 //! Entries stand between commas or line feeds: `TYPE:NAME:PERMISSIONS`, with star's and libarchive's numeric id as a fourth field. GNU
-//! tar writes names alone where it knows them.
+//! tar writes names alone where it knows them: see `accounts` for their ids.
 
+use kiln_builder::tree::Xattr;
 use std::collections::BTreeMap;
 
 const VERSION: u32 = 2;
@@ -15,23 +16,72 @@ const OTHER: u16 = 0x20;
 /// The id of entries that name nobody.
 const UNDEFINED: u32 = u32::MAX;
 
+/// In front of the name of an attribute whose value is the text of an ACL, until its names have ids. No name in an archive has it.
+const MARK: &[u8] = b"\0";
+
 /// Names whose ids a header tells.
+#[derive(Default)]
 pub(super) struct Known<'a> {
     pub(super) user: (&'a [u8], u32),
     pub(super) group: (&'a [u8], u32),
 }
 
-/// An ACL: permissions by tag and id. The kernel wants this order.
+/// What an entry that has a name is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Account {
+    User,
+    Group,
+}
+
+impl Account {
+    /// What the text form calls it.
+    pub(super) fn keyword(self) -> &'static str {
+        match self {
+            Account::User => "user",
+            Account::Group => "group",
+        }
+    }
+
+    fn tag(self) -> u16 {
+        match self {
+            Account::User => USER,
+            Account::Group => GROUP,
+        }
+    }
+}
+
+/// An ACL.
 #[derive(Debug)]
-pub(super) struct Acl(BTreeMap<(u16, u32), u16>);
+pub(super) struct Acl {
+    /// Permissions by tag and id. The kernel wants this order.
+    entries: BTreeMap<(u16, u32), u16>,
+    /// Permissions of those whose ids are not known.
+    named: BTreeMap<(Account, Box<[u8]>), u16>,
+}
+
+/// What an entry is about.
+enum Who {
+    Id(u16, u32),
+    Name(Account, Box<[u8]>),
+}
+
+/// The name of an attribute without the mark of an ACL whose names have no ids yet.
+pub(super) fn without_mark(name: &[u8]) -> &[u8] {
+    name.strip_prefix(MARK).unwrap_or(name)
+}
+
+/// Whether an attribute is an ACL whose names have no ids yet.
+pub(super) fn has_mark(xattr: &Xattr) -> bool {
+    xattr.name.starts_with(MARK)
+}
 
 impl Acl {
     /// The ACL that `text` is.
     ///
     /// # Errors
-    /// What is no ACL; names whose ids are not known.
+    /// What is no ACL.
     pub(super) fn parse(text: &[u8], known: &Known<'_>) -> Result<Self, String> {
-        let mut entries = BTreeMap::new();
+        let (mut entries, mut named) = (BTreeMap::new(), BTreeMap::new());
         for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
             // What follows is a comment, the effective permissions for example.
             let entry = entry.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
@@ -39,46 +89,93 @@ impl Acl {
                 continue;
             }
             let wrong = |what: &str| format!("an ACL with \"{}\": {what}", entry.escape_ascii());
-            let (key, permissions) = parse_entry(entry, known).map_err(wrong)?;
-            if entries.insert(key, permissions).is_some() {
+            let (who, permissions) = parse_entry(entry, known).map_err(wrong)?;
+            let former = match who {
+                Who::Id(tag, id) => entries.insert((tag, id), permissions),
+                Who::Name(account, name) => named.insert((account, name), permissions),
+            };
+            if former.is_some() {
                 return Err(wrong("a second entry of this kind"));
             }
         }
         let has = |tag| entries.contains_key(&(tag, UNDEFINED));
-        let names_ids = entries.keys().any(|(_, id)| *id != UNDEFINED);
-        match [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) && (has(MASK) || !names_ids) {
-            true => Ok(Self(entries)),
+        let has_names = !named.is_empty() || entries.keys().any(|(_, id)| *id != UNDEFINED);
+        match [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) && (has(MASK) || !has_names) {
+            true => Ok(Self { entries, named }),
             false => Err(format!("an ACL without an entry that each must have: {}", text.escape_ascii())),
         }
     }
 
     /// Whether it says no more than permissions do: the kernel stores no such ACL of a file.
     pub(super) fn is_mode(&self) -> bool {
-        self.0.len() == 3
+        self.entries.len() + self.named.len() == 3
+    }
+
+    /// Give entries the ids that `id` tells. Those of which it tells none, or one that has an entry, are removed and returned.
+    pub(super) fn resolve(&mut self, id: impl Fn(Account, &[u8]) -> Option<u32>) -> Vec<(Account, Box<[u8]>)> {
+        let mut lost = Vec::new();
+        for ((account, name), permissions) in std::mem::take(&mut self.named) {
+            let key = id(account, &name).map(|id| (account.tag(), id)).filter(|key| !self.entries.contains_key(key));
+            match key {
+                Some(key) => drop(self.entries.insert(key, permissions)),
+                None => lost.push((account, name)),
+            }
+        }
+        lost
     }
 
     /// The lower 9 bits of the mode of a file with this ACL. Programs differ in what they write in the header: the group's permissions, or
     /// the mask, which is what a file system shows.
     pub(super) fn mode(&self) -> u16 {
-        let of = |tag| self.0.get(&(tag, UNDEFINED)).copied();
+        let of = |tag| self.entries.get(&(tag, UNDEFINED)).copied();
         let group = of(MASK).or(of(GROUP_OBJ)).unwrap_or(0);
         of(USER_OBJ).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
     }
 
-    /// The value of the attribute.
-    pub(super) fn to_xattr(&self) -> Vec<u8> {
+    /// The attribute `name`, or, as long as there are entries whose ids are not known, a stand-in for it: [`has_mark`] tells, and [`Acl::parse`]
+    /// reads its value.
+    pub(super) fn to_xattr(&self, name: &[u8]) -> Xattr {
+        if self.named.is_empty() {
+            return Xattr { name: name.into(), value: self.value().into() };
+        }
+        Xattr { name: [MARK, name].concat().into(), value: self.text().into() }
+    }
+
+    fn value(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
-        for ((tag, id), permissions) in &self.0 {
+        for ((tag, id), permissions) in &self.entries {
             value.extend(tag.to_le_bytes());
             value.extend(permissions.to_le_bytes());
             value.extend(id.to_le_bytes());
         }
         value
     }
+
+    fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut add = |keyword: &str, who: &[u8], permissions: &u16| {
+            text.extend_from_slice(keyword.as_bytes());
+            let bits = [(4, b'r'), (2, b'w'), (1, b'x')]
+                .map(|(bit, letter)| if permissions & bit > 0 { letter } else { b'-' });
+            [b":", who, b":", &bits, b","].iter().for_each(|part| text.extend_from_slice(part));
+        };
+        for ((tag, id), permissions) in &self.entries {
+            let keyword = match *tag {
+                USER_OBJ | USER => "user",
+                GROUP_OBJ | GROUP => "group",
+                MASK => "mask",
+                _ => "other",
+            };
+            let id = if *id == UNDEFINED { String::new() } else { id.to_string() };
+            add(keyword, id.as_bytes(), permissions);
+        }
+        self.named.iter().for_each(|((account, name), permissions)| add(account.keyword(), name, permissions));
+        text
+    }
 }
 
-/// Tag and id, and permissions.
-fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<((u16, u32), u16), &'static str> {
+/// What an entry is about, and its permissions.
+fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(Who, u16), &'static str> {
     let mut fields = entry.split(|&byte| byte == b':').map(<[u8]>::trim_ascii);
     let kind = fields.next().unwrap_or_default();
     let mut name = fields.next().ok_or("no permissions")?;
@@ -89,15 +186,15 @@ fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<((u16, u32), u16), &'s
     }
     let permissions = parse_permissions(permissions.ok_or("no permissions")?).ok_or("permissions that do not exist")?;
     let id = fields.next().unwrap_or_default();
-    let (own, named, known) = match kind {
-        b"user" | b"u" => (USER_OBJ, USER, known.user),
-        b"group" | b"g" => (GROUP_OBJ, GROUP, known.group),
-        b"mask" | b"m" if name.is_empty() => return Ok(((MASK, UNDEFINED), permissions)),
-        b"other" | b"o" if name.is_empty() => return Ok(((OTHER, UNDEFINED), permissions)),
+    let (own, account, known) = match kind {
+        b"user" | b"u" => (USER_OBJ, Account::User, known.user),
+        b"group" | b"g" => (GROUP_OBJ, Account::Group, known.group),
+        b"mask" | b"m" if name.is_empty() => return Ok((Who::Id(MASK, UNDEFINED), permissions)),
+        b"other" | b"o" if name.is_empty() => return Ok((Who::Id(OTHER, UNDEFINED), permissions)),
         _ => return Err("an unknown type"),
     };
     if name.is_empty() && id.is_empty() {
-        return Ok(((own, UNDEFINED), permissions));
+        return Ok((Who::Id(own, UNDEFINED), permissions));
     }
     let number = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok().filter(|id| *id != UNDEFINED);
     let by_name = match name {
@@ -105,8 +202,12 @@ fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<((u16, u32), u16), &'s
         name if name == known.0 => Some(known.1),
         name => number(name),
     };
-    let id = if id.is_empty() { by_name } else { number(id) };
-    Ok(((named, id.ok_or("a name without an id")?), permissions))
+    let who = match by_name {
+        _ if !id.is_empty() => Who::Id(account.tag(), number(id).ok_or("an id that is no number")?),
+        Some(id) => Who::Id(account.tag(), id),
+        None => Who::Name(account, name.into()),
+    };
+    Ok((who, permissions))
 }
 
 fn parse_permissions(text: &[u8]) -> Option<u16> {
@@ -127,7 +228,8 @@ mod tests {
 
     fn entries(text: &str) -> Vec<(u16, u32, u16)> {
         let acl = Acl::parse(text.as_bytes(), &KNOWN).unwrap();
-        acl.0.iter().map(|((tag, id), permissions)| (*tag, *id, *permissions)).collect()
+        assert!(acl.named.is_empty(), "{acl:?}");
+        acl.entries.iter().map(|((tag, id), permissions)| (*tag, *id, *permissions)).collect()
     }
 
     #[test]
@@ -147,9 +249,33 @@ mod tests {
         assert_eq!((entries(gnu), entries(star)), (expected.to_vec(), expected.to_vec()));
         let acl = Acl::parse(gnu.as_bytes(), &KNOWN).unwrap();
         assert_eq!((acl.mode(), acl.is_mode()), (0o774, false));
-        assert_eq!(acl.to_xattr()[..20], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 1, 0, 0, 0, 0, 0]);
+        let xattr = acl.to_xattr(b"a");
+        assert_eq!(xattr.value[..20], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 1, 0, 0, 0, 0, 0]);
+        assert!(!has_mark(&xattr) && without_mark(&xattr.name) == b"a");
         let acl = Acl::parse(b"user::rw-,group::r--,other::---", &KNOWN).unwrap();
         assert_eq!((acl.mode(), acl.is_mode()), (0o640, true));
+    }
+
+    #[test]
+    fn names_wait_for_their_ids() {
+        let text = b"user::rw-,user:tom:rw-,user:7:r--,user:ann:--x,group::r--,group:tom:r-x,mask::rwx,other::---";
+        let waiting = Acl::parse(text, &KNOWN).unwrap().to_xattr(b"a");
+        assert!(has_mark(&waiting) && without_mark(&waiting.name) == b"a");
+        let mut acl = Acl::parse(&waiting.value, &Known::default()).unwrap();
+        assert_eq!((acl.mode(), acl.is_mode()), (0o670, false));
+        let lost = acl.resolve(|account, name| match (account, name) {
+            (Account::User, b"tom") => Some(9),
+            // It has an entry.
+            (Account::User, b"ann") => Some(7),
+            _ => None,
+        });
+        assert_eq!(lost, [(Account::User, b"ann"[..].into()), (Account::Group, b"tom"[..].into())]);
+        let expected = "user::rw-,user:7:r--,user:9:rw-,group::r--,mask::rwx,other::---";
+        assert_eq!(acl.to_xattr(b"a"), Acl::parse(expected.as_bytes(), &KNOWN).unwrap().to_xattr(b"a"));
+        // What is left of an ACL without its names is one.
+        let mut acl = Acl::parse(b"user::rw-,user:tom:rw-,group::r--,mask::rw-,other::---", &KNOWN).unwrap();
+        assert_eq!(acl.resolve(|_, _| None).len(), 1);
+        assert_eq!(acl.to_xattr(b"a").value.len(), 4 + 4 * 8);
     }
 
     #[test]
@@ -161,8 +287,9 @@ mod tests {
             ("users::r--", "unknown type"),
             ("mask:x:r--", "unknown type"),
             ("user::r--,user::rw-", "a second entry"),
-            ("user::r--,user:tom:rw-,mask::r--", "a name without an id"),
-            ("user::r--,user:tom:rw-:-3,mask::r--", "a name without an id"),
+            ("user::r--,user:tom:rw-:-3,mask::r--", "an id that is no number"),
+            ("user::r--,user:tom:rw-,user:tom:r--,mask::r--", "a second entry"),
+            ("user::r--,user:tom:rw-", "must have"),
             ("user::r--,user:tom:rw-:3", "must have"),
             ("user:3:r--,mask::r--", "must have"),
         ] {

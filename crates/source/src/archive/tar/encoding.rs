@@ -1,21 +1,31 @@
-//! How libarchive writes attributes in its PAX records: the name with `%XX`, the value in base64.
+//! How names and values of attributes are written in PAX records: names with `%XX`, values of libarchive in base64.
 
-/// The bytes of a text with `%XX`. A percent sign that no digits follow stands for itself.
+/// The bytes of a name as libarchive writes it, in the records of others, too: any byte may be `%XX`. A percent sign that no digits follow stands
+/// for itself.
 pub(super) fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    decoded(text, |[high, low]| {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        Some((digit(high)? << 4 | digit(low)?) as u8)
+    })
+}
+
+/// The bytes of a name as GNU tar writes it: `=`, which ends a keyword, is `%3D`, and so the percent sign is `%25`. All else stands for itself.
+pub(super) fn keyword_decoded(text: &[u8]) -> Vec<u8> {
+    decoded(text, |digits| match &digits {
+        b"3D" => Some(b'='),
+        b"25" => Some(b'%'),
+        _ => None,
+    })
+}
+
+/// `text` with what `byte` says that two bytes behind a percent sign stand for.
+fn decoded(text: &[u8], byte: impl Fn([u8; 2]) -> Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high << 4 | low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
+    while let [first, after @ ..] = rest {
+        let escaped = after.first_chunk().filter(|_| *first == b'%').and_then(|digits| byte(*digits));
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
     }
     bytes
 }
@@ -78,6 +88,11 @@ mod tests {
             [("user.x", &b"user.x"[..]), ("a%3Db%ff%", b"a=b\xFF%"), ("%4", b"%4"), ("%%41%zz", b"%A%zz")]
         {
             assert_eq!(percent_decoded(text.as_bytes()), expected, "{text}");
+        }
+        for (text, expected) in
+            [("user.a%3Db%25", "user.a=b%"), ("%253D%2525", "%3D%25"), ("%3d%20%", "%3d%20%"), ("%%3D%2", "%=%2")]
+        {
+            assert_eq!(keyword_decoded(text.as_bytes()), expected.as_bytes(), "{text}");
         }
     }
 }

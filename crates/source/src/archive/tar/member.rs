@@ -19,6 +19,9 @@ pub(super) struct Member<'h> {
     pub(super) target: Vec<u8>,
 }
 
+/// Bytes of the archive, and what is wrong there.
+pub(super) type Problems = Vec<(u64, String)>;
+
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
@@ -98,11 +101,11 @@ impl Member<'_> {
         })
     }
 
-    /// It as a node of this kind.
+    /// It as a node of this kind, and what is wrong with single attributes, which the node has not: byte of the archive, and why.
     ///
     /// # Errors
-    /// Owners, times or attributes that no file can have.
-    pub(super) fn into_node(self, kind: Kind) -> Result<Node, String> {
+    /// Owners or times that no file can have.
+    pub(super) fn into_node(self, kind: Kind) -> Result<(Node, Problems), String> {
         let (header, mut extended) = (self.header, self.extended);
         let mut meta = Metadata {
             permissions: (header.number(MODE)? & 0o7777) as u16,
@@ -120,16 +123,24 @@ impl Member<'_> {
             user: (user_name.as_deref().unwrap_or(header.user_name()), meta.uid),
             group: (group_name.as_deref().unwrap_or(header.group_name()), meta.gid),
         };
-        if let Some(text) = extended.acl_access.take() {
-            let acl = Acl::parse(&text, &known)?;
+        let mut problems = extended.take_problems();
+        let mut parse = |text: Vec<u8>| match Acl::parse(&text, &known) {
+            Ok(acl) => Some(acl),
+            Err(reason) => {
+                problems.push((self.offset, reason));
+                None
+            }
+        };
+        let (access, default) = (extended.acl_access.take(), extended.acl_default.take());
+        if let Some(acl) = access.and_then(&mut parse) {
             meta.permissions = meta.permissions & 0o7000 | acl.mode();
             if !acl.is_mode() {
-                extended.add_acl(ACCESS, acl.to_xattr());
+                extended.add_acl(acl.to_xattr(ACCESS));
             }
         }
-        if let Some(text) = extended.acl_default.take() {
-            extended.add_acl(DEFAULT, Acl::parse(&text, &known)?.to_xattr());
+        if let Some(acl) = default.and_then(&mut parse) {
+            extended.add_acl(acl.to_xattr(DEFAULT));
         }
-        Ok(Node { meta, xattrs: extended.xattrs().into(), kind })
+        Ok((Node { meta, xattrs: extended.xattrs().into(), kind }, problems))
     }
 }

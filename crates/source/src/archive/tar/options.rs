@@ -11,6 +11,9 @@ pub struct TarOptions {
     pub data: TarData,
     /// What `..` in the path of a member is.
     pub dot_dot: DotDot,
+    /// Read on behind an end mark, for archives one behind the other (`cat a.tar b.tar`). Else an archive ends at its mark, as for
+    /// other programs: what lies behind it is told.
+    pub concatenated: bool,
 }
 
 /// What `..` in the path of a member, or in the target of a hard link, is.

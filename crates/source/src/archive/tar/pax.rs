@@ -2,7 +2,8 @@
 
 use kiln_builder::tree::Xattr;
 
-use super::encoding::{base64_decoded, percent_decoded};
+use super::acl::without_mark;
+use super::encoding::{base64_decoded, keyword_decoded, percent_decoded};
 use super::number::{decimal, time};
 
 /// What extended headers say of a member.
@@ -22,8 +23,10 @@ pub(super) struct Extended {
     pub(super) acl_access: Option<Vec<u8>>,
     pub(super) acl_default: Option<Vec<u8>>,
     pub(super) sparse: Sparse,
-    /// As [`Origin`] orders them: of one name, the last counts.
+    /// As [`Origin`] orders them: of one name, the last counts. Names of star's records are as they are written.
     xattrs: Vec<(Origin, Xattr)>,
+    /// Records of attributes that are not what they should be: byte of the archive, and why.
+    problems: Vec<(u64, String)>,
 }
 
 /// What extended headers say of a sparse file.
@@ -59,29 +62,37 @@ pub(super) enum Scope {
 }
 
 impl Extended {
-    /// Add the records in `payload`. What an earlier record of the same keyword said is gone; an empty value means that only the header
-    /// counts.
+    /// Add the records in `payload`, which lies at byte `start` of the archive. What an earlier record of the same keyword said is gone; an empty
+    /// value means that only the header counts.
     ///
     /// # Errors
-    /// Byte of the payload at which a record is not what it should be, and why.
-    pub(super) fn add(&mut self, payload: &[u8], scope: Scope) -> Result<(), (usize, String)> {
+    /// Byte of the archive at which a record is not what it should be, and why. What is wrong with an attribute alone is kept for
+    /// [`Extended::take_problems`].
+    pub(super) fn add(&mut self, start: u64, payload: &[u8], scope: Scope) -> Result<(), (u64, String)> {
         let mut at = 0;
         while at < payload.len() {
             let rest = &payload[at..];
             if rest.iter().all(|&byte| byte == 0) {
                 break;
             }
-            let (len, keyword, value) = record(rest).map_err(|reason| (at, reason.to_owned()))?;
+            let begin = start + at as u64;
+            let (len, keyword, value) = record(rest).map_err(|reason| (begin, reason.to_owned()))?;
+            let is_xattr = [XATTR, LIBARCHIVE_XATTR].iter().any(|prefix| keyword.starts_with(prefix));
             let is_of_one = matches!(keyword, b"path" | b"linkpath" | b"size")
-                || [&b"GNU.sparse."[..], XATTR, LIBARCHIVE_XATTR, ACL].iter().any(|prefix| keyword.starts_with(prefix));
+                || is_xattr
+                || [&b"GNU.sparse."[..], ACL].iter().any(|prefix| keyword.starts_with(prefix));
             if scope == Scope::All && is_of_one {
                 // Programs differ in whether they follow it, so the archive would be another one to each.
-                return Err((at, format!("{} for all files of the archive", keyword.escape_ascii())));
+                return Err((begin, format!("{} for all files of the archive", keyword.escape_ascii())));
             }
-            self.set(keyword, value).ok_or_else(|| {
-                let shown = &value[..value.len().min(64)];
-                (at, format!("{} = \"{}\": not a value that it can have", keyword.escape_ascii(), shown.escape_ascii()))
-            })?;
+            if self.set(keyword, value).is_none() {
+                let (keyword, shown) = (keyword.escape_ascii(), value[..value.len().min(64)].escape_ascii());
+                let problem = (begin, format!("{keyword} = \"{shown}\": not a value that it can have"));
+                if !is_xattr {
+                    return Err(problem);
+                }
+                self.problems.push(problem);
+            }
             at += len;
         }
         Ok(())
@@ -135,16 +146,33 @@ impl Extended {
     }
 
     /// Add the attribute of an ACL.
-    pub(super) fn add_acl(&mut self, name: &[u8], value: Vec<u8>) {
-        self.xattrs.push((Origin::Acl, Xattr { name: name.into(), value: value.into() }));
+    pub(super) fn add_acl(&mut self, acl: Xattr) {
+        self.xattrs.push((Origin::Acl, acl));
+    }
+
+    /// What is wrong with single attributes: byte of the archive, and why. It is forgotten here.
+    pub(super) fn take_problems(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.problems)
     }
 
     /// Attributes, each name once.
     pub(super) fn xattrs(mut self) -> Vec<Xattr> {
+        // libarchive writes each attribute twice, and the name in both records in its own way.
+        let is_libarchive = self.xattrs.iter().any(|(origin, _)| *origin == Origin::Libarchive);
+        let decode = if is_libarchive { percent_decoded } else { keyword_decoded };
+        for (_, xattr) in self.xattrs.iter_mut().filter(|(origin, _)| *origin == Origin::Star) {
+            let name = decode(&xattr.name);
+            if !name.contains(&0) {
+                xattr.name = name.into();
+            }
+        }
         // The sort is stable: of equal origins, what comes later counts.
-        self.xattrs.sort_by(|(a_origin, a), (b_origin, b)| b.name.cmp(&a.name).then(a_origin.cmp(b_origin)));
+        fn name(xattr: &Xattr) -> &[u8] {
+            without_mark(&xattr.name)
+        }
+        self.xattrs.sort_by(|(a_origin, a), (b_origin, b)| name(b).cmp(&name(a)).then(a_origin.cmp(b_origin)));
         self.xattrs.reverse();
-        self.xattrs.dedup_by(|(_, later), (_, kept)| later.name == kept.name);
+        self.xattrs.dedup_by(|(_, later), (_, kept)| name(later) == name(kept));
         self.xattrs.into_iter().map(|(_, xattr)| xattr).collect()
     }
 }
@@ -202,7 +230,12 @@ mod tests {
 
     fn of(payload: &[u8]) -> Result<Extended, String> {
         let mut extended = Extended::default();
-        extended.add(payload, Scope::Next).map(|()| extended).map_err(|(at, reason)| format!("{at}: {reason}"))
+        let text = |(at, reason)| format!("{at}: {reason}");
+        extended.add(0, payload, Scope::Next).map_err(text)?;
+        match extended.take_problems().into_iter().next() {
+            Some(problem) => Err(text(problem)),
+            None => Ok(extended),
+        }
     }
 
     /// A record with the right length.
@@ -243,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn names_of_attributes_are_decoded() {
+        let names = |payload: &[Vec<u8>]| {
+            let xattrs = of(&payload.concat()).unwrap().xattrs().into_iter();
+            xattrs.map(|xattr| xattr.name.escape_ascii().to_string()).collect::<Vec<_>>()
+        };
+        // As GNU tar writes them: a space stands for itself.
+        let gnu = [record_of(b"SCHILY.xattr.user.a%3Db=1"), record_of(b"SCHILY.xattr.user.%253D%20=1")];
+        assert_eq!(names(&gnu), ["user.%3D%20", "user.a=b"]);
+        // As libarchive writes them, twice.
+        let both = ["user.a%3Db", "user.c%20d"].map(|name| {
+            let (star, own) = (format!("SCHILY.xattr.{name}=a"), format!("LIBARCHIVE.xattr.{name}=YQ"));
+            [record_of(star.as_bytes()), record_of(own.as_bytes())].concat()
+        });
+        assert_eq!(names(&both), ["user.a=b", "user.c d"]);
+    }
+
+    #[test]
     fn empty_values_leave_it_to_the_header() {
         let payload = [record_of(b"path=x"), record_of(b"uid=7"), record_of(b"path="), record_of(b"uid=")].concat();
         let extended = of(&payload).unwrap();
@@ -279,8 +329,8 @@ mod tests {
             assert!(error.starts_with(reason), "{}: {error}", payload.escape_ascii());
         }
         for keyword in ["path=x", "linkpath=x", "size=1", "GNU.sparse.size=1", "SCHILY.xattr.user.a=1"] {
-            assert!(Extended::default().add(&record_of(keyword.as_bytes()), Scope::All).is_err(), "{keyword}");
+            assert!(Extended::default().add(0, &record_of(keyword.as_bytes()), Scope::All).is_err(), "{keyword}");
         }
-        assert!(Extended::default().add(&record_of(b"mtime=1"), Scope::All).is_ok());
+        assert!(Extended::default().add(0, &record_of(b"mtime=1"), Scope::All).is_ok());
     }
 }

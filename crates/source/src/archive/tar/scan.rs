@@ -20,19 +20,22 @@ const LONG_NAME_MAX_LEN: u64 = 1 << 20;
 const EXTENDED_MAX_LEN: u64 = 32 << 20;
 /// The longest extended header for all files, of which each member has a copy.
 const GLOBAL_MAX_LEN: u64 = 1 << 16;
+/// Records of zeros that end an archive.
+const MARK_RECORDS: u32 = 2;
+/// Bytes behind the end mark that are looked at together.
+const PIECE_LEN: usize = 1 << 16;
 
 /// Put all members of the archive in `tape` in `members`.
 ///
 /// # Errors
 /// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, options: TarOptions) -> Result<(), SourceError> {
-    let mut scan = Scan { tape, members, options, global: Extended::default(), found: None };
+    let mut scan = Scan { tape, members, options, global: Extended::default(), found: None, end: End::Missing };
     let mut is_archive = false;
-    // Two records of zeros end an archive, but others may follow behind (`cat a.tar b.tar`), and some programs leave them out.
     loop {
         match scan.next_member() {
             Ok(true) => is_archive = true,
-            Ok(false) => return Ok(()),
+            Ok(false) => return scan.tell_end(),
             Err(error) if !is_archive => return Err(error),
             Err(error) => {
                 scan.members.leave_out_part(error)?;
@@ -52,6 +55,18 @@ struct Scan<'s, 'a> {
     global: Extended,
     /// The next header behind a damaged place, if it was looked for.
     found: Option<(u64, Record)>,
+    end: End,
+}
+
+/// What ended the archive that was read last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nothing so far.
+    Missing,
+    /// A record of zeros, at the end of all bytes.
+    Short,
+    /// Two records of zeros.
+    Mark,
 }
 
 /// A map, if there is one, and the bytes of data that it took; or why the map is none.
@@ -60,13 +75,17 @@ type MapOf = Result<(Option<SparseMap>, u64), String>;
 impl Scan<'_, '_> {
     /// Read a member; `false`: the archive ends.
     fn next_member(&mut self) -> Result<bool, SourceError> {
-        let Some((offset, record)) = self.next_record()? else { return Ok(false) };
+        let Some((offset, record)) = self.next_header()? else { return Ok(false) };
         let header = self.header(offset, &record)?;
+        self.end = End::Missing;
         self.member(offset, header).map(|()| true)
     }
 
     /// Go on with the next record that is a header, behind a damaged place; `false`: there is none.
     fn find_header(&mut self) -> Result<bool, SourceError> {
+        if self.found.is_some() {
+            return Ok(true);
+        }
         let mut record = [0; RECORD_LEN];
         // The damage may be the end of the archive, or of the stream that it comes in.
         if self.tape.skip(self.tape.offset().wrapping_neg() % RECORD_LEN as u64).is_err() {
@@ -89,23 +108,77 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// The next record that is not all zeros, and where it begins; `None` at the end.
-    fn next_record(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
+    /// The next record that is to be a header, and where it begins; `None`: the archive ends.
+    fn next_header(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
         if let Some(found) = self.found.take() {
             return Ok(Some(found));
         }
-        let mut record = [0; RECORD_LEN];
+        let mut zeros = 0;
+        while let Some((offset, record)) = self.next_record()? {
+            let is_zero = record.iter().all(|&byte| byte == 0);
+            if !is_zero && zeros == 1 && !self.options.concatenated {
+                // GNU tar, bsdtar and Python end there, mkfs.erofs reads on, Go refuses: to each it is another tree.
+                self.found = is_header(&record).then_some((offset, record));
+                let reason =
+                    "a record of zeros, and more behind it: two such records end an archive, and none is a member";
+                return Err(self.members.malformed(offset - RECORD_LEN as u64, reason));
+            }
+            if !is_zero {
+                return Ok(Some((offset, record)));
+            }
+            zeros += 1;
+            self.end = if zeros < MARK_RECORDS { End::Short } else { End::Mark };
+            if self.end == End::Mark && !self.options.concatenated {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next record, and where it begins; `None` at the end of all bytes.
+    fn next_record(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
+        let (offset, mut record) = (self.tape.offset(), [0; RECORD_LEN]);
+        self.members.begin(offset)?;
+        match self.tape.fill(&mut record).map_err(|error| self.members.unreadable(offset, &error))? {
+            0 => Ok(None),
+            RECORD_LEN => Ok(Some((offset, record))),
+            _ => Err(self.members.malformed(offset, "the archive ends in the middle of a header")),
+        }
+    }
+
+    /// Say what is unusual about the end of the archive.
+    fn tell_end(&mut self) -> Result<(), SourceError> {
+        match self.end {
+            End::Missing => self.members.note("it has no end mark: it may have been cut, and more members be missing"),
+            End::Short => {}
+            End::Mark => {
+                if let Err(error) = self.pass_rest() {
+                    self.members.leave_out_part(error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Read what lies behind the end mark. A stream is read to its end: its checksum comes last, and a program may wait to write it.
+    fn pass_rest(&mut self) -> Result<(), SourceError> {
+        let mut piece = vec![0; PIECE_LEN];
+        let mut begin = None;
         loop {
             let offset = self.tape.offset();
             self.members.begin(offset)?;
-            let len = self.tape.fill(&mut record).map_err(|error| self.members.unreadable(offset, &error))?;
-            match record[..len].iter().all(|&byte| byte == 0) {
-                false if len < RECORD_LEN => return Err(self.cut(offset)),
-                false => return Ok(Some((offset, record))),
-                true if len < RECORD_LEN => return Ok(None),
-                true => {}
+            let len = self.tape.fill(&mut piece).map_err(|error| self.members.unreadable(offset, &error))?;
+            let used = || piece[..len].iter().position(|&byte| byte != 0);
+            begin = begin.or_else(|| used().map(|at| offset + at as u64));
+            if len < PIECE_LEN {
+                break;
             }
         }
+        if let Some(begin) = begin {
+            let len = self.tape.offset() - begin;
+            self.members.note(format!("{len} bytes behind the end mark, from byte {begin} on, are no part of it"));
+        }
+        Ok(())
     }
 
     /// As [`Scan::next_record`], of a record that must follow.
@@ -113,6 +186,11 @@ impl Scan<'_, '_> {
         let (offset, mut record) = (self.tape.offset(), [0; RECORD_LEN]);
         self.tape.read_exact(&mut record).map_err(|error| self.members.unreadable(offset, &error))?;
         Ok(record)
+    }
+
+    /// Whether no data lie between the headers.
+    fn omits_data(&self) -> bool {
+        self.options.data == TarData::Omitted
     }
 
     fn header<'h>(&self, offset: u64, record: &'h Record) -> Result<Header<'h>, SourceError> {
@@ -144,10 +222,15 @@ impl Scan<'_, '_> {
                     return self.insert(Member { offset, header, extended, path, target });
                 }
             }
-            let Some(next) = self.next_record()? else {
-                return Err(self.members.malformed(header_offset, "an extended header without a file behind it"));
-            };
-            (header_offset, record) = next;
+            match self.next_record()? {
+                Some((_, next)) if next == [0; RECORD_LEN] => {}
+                Some(next) => {
+                    (header_offset, record) = next;
+                    continue;
+                }
+                None => {}
+            }
+            return Err(self.members.malformed(header_offset, "an extended header without a file behind it"));
         }
     }
 
@@ -168,7 +251,7 @@ impl Scan<'_, '_> {
     fn extend(&mut self, header: &Header<'_>, extended: &mut Extended, scope: Scope) -> Result<(), SourceError> {
         let max_len = if scope == Scope::All { GLOBAL_MAX_LEN } else { EXTENDED_MAX_LEN };
         let (at, payload) = self.payload(header, max_len)?;
-        extended.add(&payload, scope).map_err(|(byte, reason)| self.members.malformed(at + byte as u64, reason))
+        extended.add(at, &payload, scope).map_err(|(byte, reason)| self.members.malformed(byte, reason))
     }
 
     fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>, SourceError> {
@@ -191,17 +274,18 @@ impl Scan<'_, '_> {
         self.skip_padding(len)
     }
 
-    /// Pass what fills the last record of `len` bytes. The archive may end before.
+    /// Pass what fills the last record of `len` bytes.
     fn skip_padding(&mut self, len: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
-        match self.tape.skip(len.wrapping_neg() % RECORD_LEN as u64) {
-            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(self.members.unreadable(at, &error)),
-            _ => Ok(()),
-        }
-    }
-
-    fn cut(&self, offset: u64) -> SourceError {
-        self.members.malformed(offset, "the archive ends in the middle of a header")
+        let passed = self.tape.skip(len.wrapping_neg() % RECORD_LEN as u64);
+        passed.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let reason =
+                    format!("the archive ends in the middle of a record, behind the {len} bytes of data in it");
+                self.members.malformed(at, reason)
+            }
+            _ => self.members.unreadable(at, &error),
+        })
     }
 
     /// Pass the data of a member, and put it in the tree.
@@ -230,7 +314,12 @@ impl Scan<'_, '_> {
             What::Fifo => Ok(Kind::Fifo),
         };
         match kind.and_then(|kind| member.into_node(kind)) {
-            Ok(node) => self.members.insert(offset, &path, node).map(drop),
+            Ok((node, problems)) => {
+                for (byte, reason) in problems {
+                    self.members.leave_out(byte, &path, io::Error::other(reason))?;
+                }
+                self.members.insert(offset, &path, node).map(drop)
+            }
             Err(reason) => self.members.leave_out(offset, &path, io::Error::other(reason)),
         }
     }
@@ -239,11 +328,9 @@ impl Scan<'_, '_> {
     fn data(&mut self, member: &Member<'_>, what: What) -> Result<Result<Kind, String>, SourceError> {
         let size = member.stored_len(what).map_err(|reason| self.members.malformed(member.offset, reason))?;
         match what {
-            What::File | What::OldSparseFile if self.options.data == TarData::Omitted => {
-                self.omitted_file(member, size).map(Ok)
-            }
+            What::File | What::OldSparseFile if self.omits_data() => self.omitted_file(member, size).map(Ok),
             What::File | What::OldSparseFile => self.file(member, size),
-            _ if self.options.data == TarData::Omitted => Ok(Ok(Kind::Fifo)),
+            _ if self.omits_data() => Ok(Ok(Kind::Fifo)),
             _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo)),
         }
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::accounts;
 use super::header::{RECORD_LEN, is_header};
 use super::options::{TarData, TarOptions};
 use super::scan::scan;
@@ -46,12 +47,10 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
 }
 
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
-    let options = match candidate.options().reference {
-        true => TarOptions { data: TarData::Placed, ..TarOptions::default() },
-        false => TarOptions::default(),
-    };
-    let source = TarSource::of(candidate, options)?;
-    if options.data == TarData::Placed { source.to_refer_to() } else { Ok(source) }
+    let &SourceOptions { reference, concatenated, .. } = candidate.options();
+    let data = if reference { TarData::Placed } else { TarData::Stored };
+    let source = TarSource::of(candidate, TarOptions { data, concatenated, ..TarOptions::default() })?;
+    if data == TarData::Placed { source.to_refer_to() } else { Ok(source) }
 }
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
@@ -137,7 +136,10 @@ impl TarSource {
             TarData::Placed => on(Some(self.device(&*archive).map_err(unreadable)?)),
             TarData::Omitted => on(None),
         };
-        members.finish(archive, placed)
+        let mut archived = members.finish(archive, placed)?;
+        let Scan { tree, left_out_xattrs, .. } = &mut archived.found;
+        accounts::resolve(tree, left_out_xattrs);
+        Ok(archived)
     }
 
     fn device(&self, archive: &dyn ReadAt) -> io::Result<Device> {

@@ -2,6 +2,8 @@
 
 use super::{Archive, FILE, SYMLINK, contents, error_of, paths, scan, scan_bytes};
 use kiln_builder::tree::Tree;
+use kiln_tests::rng::Rng;
+use kiln_tests::rounds;
 use kiln_tests::temp::TempDir;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
@@ -117,6 +119,99 @@ fn inode_numbers_count_in_one_archive() {
     for (path, data) in [("a", "data"), ("b", "data"), ("c", "other"), ("d", "other")] {
         assert_eq!(contents(&tree, path), data.as_bytes(), "{path}");
     }
+}
+
+/// The kernel's grammar: any number of zeros, plain archives and compressed ones, in any order.
+#[test]
+fn segments_follow_one_another_in_any_order() {
+    let small = |name: &str| Archive::default().member(name, FILE, name.as_bytes()).end();
+    let pack = |form: usize, bytes: &[u8]| -> Vec<u8> {
+        use liblzma::stream::{Check, LzmaOptions, Stream};
+        match form {
+            0 => bytes.to_vec(),
+            1 => gzip(bytes),
+            2 => zstd::encode_all(bytes, 1).unwrap(),
+            3 => xz(bytes, Stream::new_easy_encoder(1, Check::Crc32).unwrap()),
+            4 => xz(bytes, Stream::new_lzma_encoder(&LzmaOptions::new_preset(1).unwrap()).unwrap()),
+            5 => bzip2(bytes),
+            _ => lz4_legacy(bytes),
+        }
+    };
+    let dir = TempDir::in_memory("cpio").unwrap();
+    let mut rng = Rng::new(0x0070_7010);
+    for round in 0..rounds("KILN_INITRAMFS_ROUNDS", 150, 3000) {
+        let count = 1 + rng.below(4) as usize;
+        let (mut whole, mut expected) = (Vec::new(), vec![String::new()]);
+        for at in 0..count {
+            let form = rng.below(7) as usize;
+            let name = format!("segment-{at}");
+            whole.extend(pack(form, &small(&name)));
+            expected.push(name);
+            // As ukify and boot loaders join them. Legacy LZ4 has no end of its own: blocks of length 0 end it, as for the kernel.
+            whole.resize(whole.len().next_multiple_of(4) + if form == 6 { 4 } else { 0 }, 0);
+            if rng.below(3) == 0 {
+                whole.resize(whole.len() + 4 * rng.below(1000) as usize, 0);
+            }
+        }
+        let path = dir.join(&format!("initrd-{round}"));
+        fs::write(&path, &whole).unwrap();
+        let tree = scan(&path).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!(paths(&tree), expected, "round {round}");
+        for name in &expected[1..] {
+            assert_eq!(contents(&tree, name), name.as_bytes(), "round {round}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// As the users' report has them, without padding and with one that no join makes.
+#[test]
+fn segments_need_no_padding() {
+    let (one, other) = (Archive::default().member("one", FILE, b"1").end(), main_archive());
+    let (packed, packed_other) = (zstd::encode_all(&one[..], 1).unwrap(), zstd::encode_all(&other[..], 1).unwrap());
+    for whole in [
+        [&packed[..], b"\0\0", &packed_other].concat(),
+        [&gzip(&one)[..], &packed_other].concat(),
+        [&one[..], &packed_other, b"\0\0"].concat(),
+        [&gzip(&one)[..], &other].concat(),
+        [&packed_other[..], &packed].concat(),
+        // One archive in two streams, as pzstd and pigz write.
+        [&gzip(&one[..50])[..], &gzip(&one[50..]), b"\0", &packed_other].concat(),
+        // A file that is compressed once more as a whole.
+        gzip(&[&one[..], &packed_other, &gzip(&one)].concat()),
+    ] {
+        let tree = scan_bytes(&whole).unwrap();
+        assert_eq!(contents(&tree, "one"), b"1");
+        assert!(contents(&tree, "bin/init") == b"init ".repeat(50_000));
+    }
+}
+
+#[test]
+fn errors_tell_the_segment() {
+    let (one, mut bad) = (Archive::default().member("one", FILE, b"1"), main_archive());
+    let len = one.0.len();
+    let (front, packed) = (gzip(&one.clone().end()), zstd::encode_all(&one.clone().end()[..], 1).unwrap());
+    let at = (front.len() + packed.len()).next_multiple_of(4);
+    let mut whole = [&front[..], &packed].concat();
+    whole.resize(at, 0);
+    bad[..6].copy_from_slice(b"070703");
+    // In a plain one, in a compressed one, between them, and where the stream is cut.
+    let plain = [&whole[..], &one.0, &bad].concat();
+    let magic = "magic = \"070703\": no member begins so";
+    assert_eq!(error_of(&plain), format!("at byte {}: {magic}", at + len));
+    let inner = xz(
+        &[&one.0[..], &bad].concat(),
+        liblzma::stream::Stream::new_easy_encoder(1, liblzma::stream::Check::Crc32).unwrap(),
+    );
+    let compressed = [&whole[..], &inner].concat();
+    assert_eq!(error_of(&compressed), format!("at byte {at}: in the xz segment there, at byte {len}: {magic}"));
+    let between = [&whole[..], b"garbage"].concat();
+    assert_eq!(error_of(&between), format!("at byte {at}: \"garbage\" where an archive should begin"));
+    let inner = gzip(&main_archive());
+    let cut = [&whole[..], &inner[..inner.len() / 2]].concat();
+    let error = error_of(&cut);
+    assert!(error.starts_with(&format!("at byte {at}: in the gzip segment there, at byte ")), "{error}");
+    assert!(error.ends_with("the compressed data end too early"), "{error}");
 }
 
 #[test]

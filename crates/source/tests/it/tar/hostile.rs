@@ -4,12 +4,14 @@ use super::records::{Archive, header, patch, record};
 use super::{error_of, scan_bytes, scan_leaving_out};
 use kiln_builder::tree::{Implied, Kind, Metadata, Tree};
 use kiln_source::archive::tar::{DotDot, TarOptions, TarSource};
-use kiln_source::{ScanOptions, Source, SourceOptions};
+use kiln_source::{Scan, ScanOptions, Source, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::of_tree;
 use kiln_tests::temp::TempDir;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
+use std::io::Write;
 
 fn paths(tree: &Tree) -> Vec<String> {
     of_tree(tree).unwrap().into_keys().map(|path| path.escape_ascii().to_string()).collect()
@@ -60,6 +62,83 @@ fn attributes_may_hold_any_byte() {
     let archive = Archive::default().pax(&[("SCHILY.xattr.user.a", value), ("path", b"b")]);
     let snapshot = of_tree(&scan_bytes(&archive.member("a", b'0', b"").end()).unwrap()).unwrap();
     assert_eq!(snapshot[&b"b"[..]].xattrs[&b"user.a"[..]], value);
+}
+
+/// The scan of the archive `bytes`, going on behind damage.
+fn scan_going_on(bytes: &[u8]) -> Scan {
+    let dir = TempDir::in_memory("tar").unwrap();
+    fs::write(dir.join("a.tar"), bytes).unwrap();
+    let source = open(&dir.join("a.tar"), &SourceOptions::default()).unwrap();
+    source.scan(&ScanOptions { keep_going: true, ..ScanOptions::new(&crate::common::GOING) }).unwrap()
+}
+
+/// No file is left out for its attributes, but these are.
+#[test]
+fn damaged_attributes_cost_no_file() {
+    let ok: (&str, &[u8]) = ("SCHILY.xattr.user.ok", b"yes");
+    let path: (&str, &[u8]) = ("path", b"name-of-the-extended-header");
+    for (keyword, value, reason) in [
+        ("LIBARCHIVE.xattr.user.a", &b"*"[..], "at byte 5"),
+        ("SCHILY.xattr.", b"", "at byte 5"),
+        ("SCHILY.acl.access", b"user::rwx,users::r--", "at byte 0: name-of-the-extended-header: an ACL with"),
+        ("SCHILY.acl.default", b"user::rwx", "at byte 0: name-of-the-extended-header: an ACL without"),
+    ] {
+        let archive = Archive::default().pax(&[ok, (keyword, value), path]).member("short", b'0', b"data").end();
+        let error = error_of(&archive);
+        assert!(error.starts_with(reason), "{keyword}: {error}");
+        let scan = scan_going_on(&archive);
+        assert_eq!((paths(&scan.tree).len(), scan.skipped.len()), (2, 1), "{keyword}");
+        let snapshot = of_tree(&scan.tree).unwrap();
+        assert_eq!(snapshot[path.1].xattrs.len(), 1, "{keyword}");
+        assert_eq!(contents(&scan.tree, "name-of-the-extended-header"), b"data");
+    }
+}
+
+/// GNU tar writes names alone. The archive's own lists have their ids, wherever they stand and whatever leads to them.
+#[test]
+fn names_in_acls_are_looked_up_in_the_archive() {
+    const ACL: &[u8] = b"user::rw-,user:daemon:rw-,user:nobody-knows:r--,group::r--,group:adm:r-x,mask::rwx,other::---";
+    let file = |name: &str| Archive::default().pax(&[("SCHILY.acl.access", ACL)]).member(name, b'0', b"").0;
+    let passwd = b"root:x:0:0::/root:/bin/sh\n# comment\ndaemon:x:2001:1::\nodd:x:-1:\ndaemon:x:9:1::\n";
+    let lists = Archive::default().member("usr/etc/passwd", b'0', passwd).member("etc/group", b'0', b"adm:x:77:a,b");
+    let lists = lists.link("etc/passwd", b'2', "../usr/../usr/etc/passwd").0;
+    let hard = Archive::default().link("etc/passwd", b'1', "p").member("p", b'0', passwd);
+    let hard = hard.member("etc/group", b'0', b"adm:x:77:").0;
+    let (acl, other) = (file("f"), file("other"));
+    for parts in
+        [[&acl[..], &lists, &other], [&lists[..], &acl, &other], [&acl[..], &other, &lists], [&acl, &hard, &other]]
+    {
+        let scan = scan_going_on(&Archive(parts.concat()).end());
+        assert_eq!(scan.skipped.len(), 0);
+        let snapshot = of_tree(&scan.tree).unwrap();
+        for name in [&b"f"[..], b"other"] {
+            let xattrs = &snapshot[name].xattrs;
+            assert_eq!(xattrs.len(), 1);
+            let entries: Vec<[u8; 8]> = xattrs[kiln_format::acl::ACCESS][4..].as_chunks().0.to_vec();
+            let of_id =
+                |tag: u8, id: u32| entries.iter().find(|e| e[0] == tag && e[4..] == id.to_le_bytes()).map(|e| e[2]);
+            assert_eq!((of_id(2, 2001), of_id(8, 77), entries.len()), (Some(6), Some(5), 6));
+            assert_eq!(snapshot[name].permissions, 0o670);
+        }
+        let left_out: Vec<_> =
+            scan.left_out_xattrs.iter().map(|one| (&one.entry[..], one.count, &one.path[..])).collect();
+        assert_eq!(left_out, [(&b"user:nobody-knows"[..], 2, &b"f"[..])]);
+    }
+    // Without lists, or with what is none.
+    let circle = Archive::default().link("etc/passwd", b'2', "passwd").link("etc/group", b'2', "/nothing").0;
+    for parts in [&acl[..], &[&acl[..], &circle].concat()] {
+        let scan = scan_going_on(&Archive(parts.to_vec()).end());
+        let entries: Vec<_> = scan.left_out_xattrs.iter().map(|one| one.entry.escape_ascii().to_string()).collect();
+        assert_eq!(entries, ["group:adm", "user:daemon", "user:nobody-knows"]);
+        assert_eq!(of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs[kiln_format::acl::ACCESS].len(), 4 + 4 * 8);
+    }
+    // A later member of the same name has its own ACL, or none.
+    let scan = scan_going_on(&Archive([&acl[..], &Archive::default().member("f", b'0', b"").0].concat()).end());
+    assert!(scan.left_out_xattrs.is_empty() && of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs.is_empty());
+    // An attribute that says it all counts.
+    let both: [(&str, &[u8]); 2] = [("SCHILY.acl.access", ACL), ("SCHILY.xattr.system.posix_acl_access", b"raw")];
+    let scan = scan_going_on(&Archive::default().pax(&both).member("f", b'0', b"").end());
+    assert_eq!(of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs[kiln_format::acl::ACCESS], b"raw");
 }
 
 #[test]
@@ -270,15 +349,139 @@ fn what_an_archive_is() {
     for end in [0, 512, 1024, 10240] {
         assert_eq!(paths(&scan_bytes(&[archive.0.clone(), vec![0; end]].concat()).unwrap()), ["", "a"]);
     }
-    assert_eq!(paths(&scan_bytes(&archive.0[..513]).unwrap()), ["", "a"], "what fills the last record may be missing");
-    let behind = [archive.clone().end(), Archive::default().member("b", b'0', b"").end()].concat();
-    assert_eq!(paths(&scan_bytes(&behind).unwrap()), ["", "a", "b"]);
     for len in [1024, 10240] {
         assert_eq!(paths(&scan_bytes(&vec![0; len]).unwrap()), [""]);
     }
     for other in [vec![0; 512], vec![0; 1025], vec![0; 1 << 20], b"text ".repeat(500), archive.0[..511].to_vec()] {
         assert!(error_of(&other).starts_with("neither"), "{} bytes", other.len());
     }
+}
+
+/// Paths in the archive `bytes`, and the notes about it, without its name; or what is wrong with it.
+fn scanned(bytes: &[u8], concatenated: bool) -> Result<(Vec<String>, Vec<String>), String> {
+    let dir = TempDir::in_memory("tar").unwrap();
+    let path = dir.join("a.tar");
+    fs::write(&path, bytes).unwrap();
+    let options = SourceOptions { concatenated, ..SourceOptions::default() };
+    let scan = open(&path, &options).unwrap().scan(&ScanOptions::new(&crate::common::GOING));
+    let scan = scan.map_err(|error| error.to_string().split_once(": ").unwrap().1.to_owned())?;
+    assert!(scan.notes.iter().all(|note| note.path == path));
+    Ok((paths(&scan.tree), scan.notes.into_iter().map(|note| note.text).collect()))
+}
+
+/// What follows the end mark is no part of the archive: GNU tar, bsdtar, Python, Go and mkfs.erofs do not see it either.
+#[test]
+fn an_archive_ends_at_its_end_mark() {
+    let first = Archive::default().member("a", b'0', b"a").end();
+    let second = Archive::default().member("a", b'0', b"other").member("hidden", b'0', b"").end();
+    let padded = [&first[..], &[0; 512 * 17]].concat();
+    for (front, behind) in [(&first, &second[..]), (&padded, &second), (&first, b"junk\n"), (&padded, &[7; 100_000])] {
+        let whole = [front, behind].concat();
+        let packed = zstd::encode_all(&whole[..], 1).unwrap();
+        let note =
+            format!("{} bytes behind the end mark, from byte {} on, are no part of it", behind.len(), front.len());
+        for bytes in [&whole, &packed] {
+            assert_eq!(scanned(bytes, false).unwrap(), (vec![String::new(), "a".into()], vec![note.clone()]));
+        }
+    }
+    assert_eq!(contents(&scan_bytes(&[&first[..], &second].concat()).unwrap(), "a"), b"a");
+    assert_eq!(scanned(&padded, false).unwrap().1, [""; 0]);
+}
+
+#[test]
+fn archives_one_behind_the_other_are_read_if_asked_for() {
+    let first = Archive::default().member("a", b'0', b"a").end();
+    let second = Archive::default().member("b", b'0', b"b");
+    for between in [0, 512, 9216] {
+        let whole = [&first[..], &vec![0; between], &second.clone().end()].concat();
+        for bytes in [&whole, &zstd::encode_all(&whole[..], 1).unwrap()] {
+            assert_eq!(scanned(bytes, true).unwrap(), (vec![String::new(), "a".into(), "b".into()], Vec::new()));
+        }
+    }
+    let error = scanned(&[&first[..], &[b'j'; 512]].concat(), true).unwrap_err();
+    assert!(error.starts_with(&format!("at byte {}: ", first.len())), "{error}");
+    // The last one has an end, too.
+    assert_eq!(scanned(&[first, second.0].concat(), true).unwrap().1, [NO_MARK]);
+}
+
+const NO_MARK: &str = "it has no end mark: it may have been cut, and more members be missing";
+
+/// Programs differ: GNU tar, bsdtar and Python end there, mkfs.erofs 1.9.4 reads on, Go refuses.
+#[test]
+fn a_lone_record_of_zeros_is_refused() {
+    let (first, second) = (Archive::default().member("a", b'0', b"a").0, Archive::default().member("b", b'0', b"b"));
+    let whole = [&first[..], &[0; 512], &second.end()].concat();
+    let reason = "a record of zeros, and more behind it: two such records end an archive, and none is a member";
+    assert_eq!(scanned(&whole, false).unwrap_err(), format!("at byte 1024: {reason}"));
+    let (tree, left_out) = scan_leaving_out(&whole);
+    assert_eq!((paths(&tree), left_out), (vec![String::new(), "a".into(), "b".into()], vec![String::new()]));
+    // At the end of all bytes it is the end.
+    assert_eq!(scanned(&[&first[..], &[0; 512]].concat(), false).unwrap().1, [""; 0]);
+    let within = Archive::default().pax(&[("path", b"x")]).0;
+    let within = [&within[..], &[0; 512], &Archive::default().member("a", b'0', b"").end()].concat();
+    assert_eq!(scanned(&within, false).unwrap_err(), "at byte 0: an extended header without a file behind it");
+}
+
+/// An archive is made of whole records up to its end mark. Cut at any byte, it is known to be cut, but where a member ends: then its end mark is
+/// missing, which is told.
+#[test]
+fn archives_that_are_cut_are_told() {
+    let archive = Archive::default().member("a", b'0', &[1; 700]).pax(&[("mtime", b"1.5")]).member("b", b'0', b"b");
+    let whole = archive.member("c", b'5', b"").end();
+    // Behind `a`, behind `b`, behind `c`.
+    let member_ends = [1536, 3584, 4096];
+    for len in (512..whole.len()).step_by(64).chain([513, 1211, 1212, 1213, 1300, 1535, 3073, 3074]) {
+        let found = scanned(&whole[..len], false);
+        let ends_with_record = len % 512 == 0;
+        match found {
+            Ok((_, notes)) if len == whole.len() - 512 => assert_eq!(notes, [""; 0], "{len}"),
+            Ok((_, notes)) => {
+                assert!(member_ends.contains(&len), "{len}");
+                assert_eq!(notes, [NO_MARK], "{len}");
+            }
+            Err(error) => assert!(!ends_with_record || !member_ends.contains(&len), "{len}: {error}"),
+        }
+        // What a cut stream holds is no more whole for being compressed again.
+        let again = zstd::encode_all(&whole[..len], 1).unwrap();
+        assert_eq!(scanned(&again, false).is_ok(), scanned(&whole[..len], false).is_ok(), "{len}");
+    }
+    let error = scanned(&whole[..1300], false).unwrap_err();
+    assert_eq!(
+        error,
+        "at byte 1212: a: the archive ends in the middle of a record, behind the 700 bytes of data in it"
+    );
+}
+
+/// The checksum of a stream comes last: damage behind the end mark is damage of the stream.
+#[test]
+fn streams_are_read_to_their_end() {
+    let archive = [Archive::default().member("a", b'0', b"a").end(), vec![0; 8192]].concat();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&archive).unwrap();
+    let mut packed = packed.finish().unwrap();
+    assert_eq!(scanned(&packed, false).unwrap().1, [""; 0]);
+    let crc_at = packed.len() - 8;
+    packed[crc_at] ^= 1;
+    assert!(scanned(&packed, false).is_err());
+    let (tree, left_out) = scan_leaving_out(&packed);
+    assert_eq!((paths(&tree), left_out.len()), (vec![String::new(), "a".into()], 1));
+}
+
+/// Whoever writes to a pipe can write all of it.
+#[test]
+fn pipes_are_read_to_their_end() {
+    let dir = TempDir::in_memory("tar").unwrap();
+    let path = dir.join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let whole = [Archive::default().member("a", b'0', b"a").end(), vec![0; 1 << 20], b"junk".to_vec()].concat();
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| fs::write(&path, &whole));
+        let scan = open(&path, &SourceOptions::default()).unwrap().scan(&ScanOptions::new(&crate::common::GOING));
+        let scan = scan.unwrap();
+        assert_eq!(paths(&scan.tree), ["", "a"]);
+        assert!(scan.notes[0].text.starts_with("4 bytes behind the end mark"), "{}", scan.notes[0]);
+        writer.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{scan, scan_bytes};
 use crate::common::GOING;
 use kiln_format::inode::FileType;
 use kiln_source::archive::tar::{TarOptions, TarSource};
-use kiln_source::{ScanOptions, SourceOptions};
+use kiln_source::{ScanOptions, SourceOptions, open};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::image::scan_dir;
 use kiln_tests::rng::Rng;
@@ -253,7 +253,9 @@ fn archives_come_from_pipes_one_behind_the_other() {
     let all = [first, second].concat();
     let found = std::thread::scope(|scope| {
         scope.spawn(|| File::options().write(true).open(&fifo).unwrap().write_all(&all).unwrap());
-        of_tree(&scan(&fifo).unwrap()).unwrap()
+        let options = SourceOptions { concatenated: true, ..SourceOptions::default() };
+        let scan = open(&fifo, &options).unwrap().scan(&ScanOptions::new(&GOING)).unwrap();
+        of_tree(&scan.tree).unwrap()
     });
     assert_same(&expected, &found, "a pipe");
 }
