@@ -259,6 +259,9 @@ fn stamps_tell_what_times_do_not() {
     fs::write(&stamps, format!("{first_now}\nno stamp\n")).unwrap();
     fails(&["pack", "--force", "--base", &old, &src, &new], 1, "old.erofs.stamp, line 2: stamp `no stamp`");
     fails(&["pack", "--stamp", &src, "-"], 2, "--stamp: the image needs a name");
+    // No command takes an image behind other bytes for a base.
+    fails(&["pack", "--stamp", "--offset", "4096", &src, &scratch.path("part")], 2, "--offset");
+    assert!(!Path::new(&scratch.path("part")).exists());
     stdout(&["pack", "--quiet", "--force", "--base", &old, "--base-trust", "content", &src, &new]);
 }
 
