@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::error::BuildError;
 
 mod builder;
+pub mod conformance;
 pub(crate) mod content;
 mod entries;
 pub(crate) mod error;

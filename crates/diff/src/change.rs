@@ -98,10 +98,14 @@ pub enum XattrChange {
     Changed,
 }
 
-/// All that is different between two nodes, but for contents and links.
-pub(crate) fn differences(a: &Node, b: &Node, ignore: &[Aspect]) -> Vec<Difference> {
+/// All that is different between two nodes, but for contents and links. Times later than `latest_mtime` count as this.
+pub(crate) fn differences(a: &Node, b: &Node, ignore: &[Aspect], latest_mtime: Option<i64>) -> Vec<Difference> {
     let mut list = Vec::from_iter(of_kind(&a.kind, &b.kind));
-    of_metadata(&a.meta, &b.meta, ignore, &mut list);
+    let shown = |meta: &Metadata| match latest_mtime {
+        Some(latest) if meta.mtime >= latest => Metadata { mtime: latest, mtime_nsec: 0, ..*meta },
+        _ => *meta,
+    };
+    of_metadata(&shown(&a.meta), &shown(&b.meta), ignore, &mut list);
     if !ignore.contains(&Aspect::Xattrs) {
         of_xattrs(&a.xattrs, &b.xattrs, &mut list);
     }

@@ -11,7 +11,7 @@ use crate::compare::{Comparer, Outcome};
 use crate::jobs::{Job, Jobs, Piece};
 use crate::pairs::{OneSided, Pair, Pairs};
 use crate::reporter::{DiffSummary, Done, Reporter};
-use crate::walk::Walk;
+use crate::walk::{Rules, Walk};
 
 /// Jobs for each thread that may be handed out before the first of them is reported.
 const BACKLOG: u64 = 64;
@@ -23,6 +23,11 @@ pub struct DiffOptions<'a> {
     pub path: &'a [u8],
     /// What makes no difference.
     pub ignore: &'a [Aspect],
+    /// Times of last modification later than this many seconds since 1970 count as this.
+    pub latest_mtime: Option<i64>,
+    /// Returns true for a file of the first tree and one of the second, of equal length, of which something else tells that their contents are the
+    /// same: they are not read. May be called by any thread.
+    pub is_same: Option<&'a (dyn Fn(NodeId, NodeId) -> bool + Sync)>,
     /// Report an added or removed directory without what is in it.
     pub brief: bool,
     /// Threads that compare contents. Nothing depends on it but the time taken.
@@ -89,8 +94,10 @@ pub fn diff(
     let path: Vec<_> = names(options.path).collect();
     let path = path.join(&b'/');
     let not_stopped = || !options.stop.load(Ordering::Relaxed);
+    let DiffOptions { ignore, latest_mtime, is_same, .. } = *options;
     let jobs = || {
-        let walk = Walk::new(a, b, Pairs::new(a, b, start, &path, one_sided), options.ignore);
+        let pairs = Pairs::new(a, b, start, &path, one_sided);
+        let walk = Walk::new(a, b, pairs, Rules { ignore, latest_mtime, is_same });
         Jobs::new(a, b, walk).take_while(|_| not_stopped())
     };
     let mut reporter = Reporter::new(each);

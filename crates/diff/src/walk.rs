@@ -38,11 +38,19 @@ pub(crate) enum Contents {
     AsBefore { a: NodeId, b: NodeId },
 }
 
+/// What makes a difference, see [`DiffOptions`](crate::DiffOptions).
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub ignore: &'a [Aspect],
+    pub latest_mtime: Option<i64>,
+    pub is_same: Option<&'a (dyn Fn(NodeId, NodeId) -> bool + Sync)>,
+}
+
 /// A step for each path.
 pub(crate) struct Walk<'a> {
     a: &'a Tree,
     b: &'a Tree,
-    ignore: &'a [Aspect],
+    rules: Rules<'a>,
     pairs: Pairs<'a>,
     links: Option<Links<'a>>,
     /// Nodes with several names in both trees that are being compared.
@@ -51,13 +59,14 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A step for each of `pairs`.
-    pub(crate) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, ignore: &'a [Aspect]) -> Self {
-        let links = (!ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
-        Self { a, b, ignore, pairs, links, seen: HashSet::new() }
+    pub(crate) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, rules: Rules<'a>) -> Self {
+        let links = (!rules.ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
+        Self { a, b, rules, pairs, links, seen: HashSet::new() }
     }
 
     fn both(&mut self, a: NodeId, b: NodeId) -> Visit {
-        let mut differences = differences(self.a.node(a), self.b.node(b), self.ignore);
+        let Rules { ignore, latest_mtime, .. } = self.rules;
+        let mut differences = differences(self.a.node(a), self.b.node(b), ignore, latest_mtime);
         differences.extend(self.links.as_ref().and_then(|links| links.difference(a, b)));
         Visit::Both { differences, contents: self.contents(a, b) }
     }
@@ -68,7 +77,10 @@ impl<'a> Walk<'a> {
             return Contents::Settled;
         };
         let is_one_file = std::ptr::eq(self.a, self.b) && a == b;
-        if len != other || *len == 0 || is_one_file || self.ignore.contains(&Aspect::Contents) {
+        if len != other || *len == 0 || is_one_file || self.rules.ignore.contains(&Aspect::Contents) {
+            return Contents::Settled;
+        }
+        if self.rules.is_same.is_some_and(|is_same| is_same(a, b)) {
             return Contents::Settled;
         }
         let several_names = self.a.names_of(a) > 1 && self.b.names_of(b) > 1;

@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod file;
 mod head;
 mod inferred;
+mod unchanged;
 
 pub use error::UpdateError;
 pub use file::{TargetExtent, UpdateTarget, UpdatedFile};
@@ -101,6 +102,16 @@ impl<'a> Update<'a> {
     /// Its generations, the oldest first.
     pub fn generations(&self) -> &[Generation] {
         &self.generations
+    }
+
+    /// The number of the last one.
+    pub fn number(&self) -> u32 {
+        self.generations.last().map_or(0, |last| last.number)
+    }
+
+    /// Bytes of the image as it is.
+    pub fn image_bytes(&self) -> u64 {
+        self.end()
     }
 
     /// The image as the base of the new one.

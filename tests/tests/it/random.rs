@@ -80,6 +80,8 @@ fn by_library(image: &Image, source: &Path) {
     let options = DiffOptions {
         path: b"",
         ignore: &[],
+        latest_mtime: None,
+        is_same: None,
         brief: false,
         threads: Threads::at_least_one(2),
         stop: &stop,

@@ -73,7 +73,11 @@ impl Findings {
             entropies.extend(entropy.map(|entropy| (idx, entropy)));
             file.storage = storage(file, &holes, entropy.is_some(), options);
             if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = file.storage {
-                holes_of.insert(idx, holes);
+                let is_encoded = options.encoded_extents && matches!(file.storage, Storage::Compressed { .. });
+                holes_of.insert(
+                    idx,
+                    if is_encoded { hole::before_end(holes, file.len, options.block_bits) } else { holes },
+                );
             } else if !holes.is_empty() {
                 filled_holes.insert(idx, hole::total(&holes));
             }

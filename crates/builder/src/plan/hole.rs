@@ -41,6 +41,18 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
     Ok(holes.into())
 }
 
+/// The holes of a file of `len` bytes without its last block, if there are data before: some programs take a file for ended behind the last extent
+/// that has a place (fsck.erofs 1.9.4).
+pub(crate) fn before_end(mut holes: Holes, len: u64, block_bits: BlockBits) -> Holes {
+    if let Some(last) = holes.last_mut()
+        && last.end == len
+        && *last != (0..len)
+    {
+        last.end = block_bits.floor(len - 1);
+    }
+    holes
+}
+
 /// The runs between the holes of a file of `len` bytes.
 pub(crate) fn data_runs(len: u64, holes: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
     let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
@@ -115,6 +127,16 @@ mod tests {
         assert_eq!(stored_chunks(100 * K, &[0..100 * K], 12), vec![]);
         assert_eq!(stored_chunks(100 * K, &[64 * K..100 * K], 16), vec![0..1]);
         assert_eq!(stored_chunks(200 * K, &[60 * K..130 * K], 16), vec![0..1, 2..4]);
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_no_hole_where_it_is_wanted() {
+        let before_end = |holes: &[Range<u64>], len| before_end(holes.into(), len, BlockBits::DEFAULT).to_vec();
+        assert_eq!(before_end(&[64 * K..200 * K], 200 * K), [64 * K..196 * K]);
+        assert_eq!(before_end(&[0..64 * K, 68 * K..200 * K + 1], 200 * K + 1), [0..64 * K, 68 * K..200 * K]);
+        assert_eq!(before_end(&[0..64 * K], 200 * K), [0..64 * K]);
+        assert_eq!(before_end(&[0..200 * K], 200 * K), [0..200 * K]);
+        assert_eq!(before_end(&[], 200 * K), []);
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl fmt::Display for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
         let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
-        write!(f, "metadata: consistent, of the superblock {checksum}; contents: ")?;
+        write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
         write!(f, "{digested_bytes} of {file_bytes} bytes are covered by digests")?;
         if digested_bytes < file_bytes {
             write!(f, ", the others can be decoded, but there is nothing to compare them with")?;

@@ -130,6 +130,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = DiffOptions {
         path: args.path.as_bytes(),
         ignore: &ignored(args),
+        latest_mtime: None,
+        is_same: None,
         brief: args.brief,
         threads,
         stop: signals.stop(),

@@ -22,7 +22,7 @@ pub struct BaseArgs {
     base_trust: TrustArg,
 
     /// Write IMAGE.stamp, too: with it beside OLD, the next increment sees any change of a file, even one that has kept its size and time
-    #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device"])]
+    #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device", "offset"])]
     stamp: bool,
 }
 

@@ -39,6 +39,7 @@ use summary::{Report, UpdateJson};
 /// What has IMAGE mounted keeps the old tree. Older trees stay in the image, see `kiln generations` and `kiln rollback`.
 ///
 /// As with `kiln pack --base`, a file of the same path, size and time of last change is taken for unchanged, and what times do not tell is compared.
+/// A file that was moved is found at its new path. Where IMAGE is what it is to be already, nothing is written.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln update [OPTIONS] IMAGE SRC\n       kiln update [OPTIONS] IMAGE [--remove PATH]... [--add SRC]...\n                   [--replace PATH=FILE]...",
@@ -174,16 +175,23 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
     let control = Control { stop: signals.stop(), progress: &progress };
     let about = About { time, label: label(args) };
-    let built = update.build(&scan.tree, &options, &control, &about);
+    let built = match update.is_unchanged(&scan.tree, &options, &control) {
+        Ok(true) => Ok((summary::unchanged(&scan.tree, &update), None)),
+        Ok(false) => {
+            update.build(&scan.tree, &options, &control, &about).map(|(summary, _, added)| (summary, Some(added)))
+        }
+        Err(error) => Err(error),
+    };
     drop(meter);
-    let (mut summary, _, added) = built.map_err(fail)?;
+    let (mut summary, added) = built.map_err(fail)?;
     summary.phases.splice(0..0, started.phases());
     let had_stamps = base.is_some_and(|base| base.stamps.is_some());
     if args.stamp || had_stamps && scan.stamps.is_some() {
         write_stamps(&Stamps::path(&args.image), &args.image, &scan, Existing::Replace)?;
     }
     let src = args.src.as_deref().unwrap_or(&args.image);
-    let report = Report { image: &args.image, src, scan: &scan, summary: &summary, added };
+    let number = added.map_or(update.number(), |added| added.number);
+    let report = Report { image: &args.image, src, scan: &scan, summary: &summary, number, added };
     let exit = report.tell_skipped();
     if !args.progress.quiet {
         report.tell();

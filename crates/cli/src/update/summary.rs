@@ -5,8 +5,9 @@ use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
 use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_notes};
-use kiln::update::Added;
+use kiln::update::{Added, Update};
 use kiln_builder::Summary;
+use kiln_builder::tree::{Kind, Tree};
 use kiln_source::Scan;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -22,8 +23,27 @@ pub struct Report<'a> {
     pub scan: &'a Scan,
     /// What became of it.
     pub summary: &'a Summary,
-    /// The new generation.
-    pub added: Added,
+    /// Number of the generation that the image shows.
+    pub number: u32,
+    /// That generation, if it is a new one.
+    pub added: Option<Added>,
+}
+
+/// The summary of an update that leaves an image as it is, which has all of `tree`.
+pub fn unchanged(tree: &Tree, update: &Update<'_>) -> Summary {
+    let mut summary = Summary { image_bytes: update.image_bytes(), ..Summary::default() };
+    for (id, node) in tree.nodes() {
+        summary.hard_links += u64::from(tree.names_of(id) - 1);
+        match node.kind {
+            Kind::File { len, .. } => {
+                summary.files += 1;
+                summary.bytes_in += len;
+            }
+            Kind::Directory(_) => summary.directories += 1,
+            _ => summary.others += 1,
+        }
+    }
+    Summary { kept_files: summary.files, kept_bytes: summary.bytes_in, ..summary }
 }
 
 impl Report<'_> {
@@ -40,25 +60,32 @@ impl Report<'_> {
 
     /// For people, on standard error.
     pub fn tell(&self) {
-        let Self { image, summary, added, .. } = self;
+        let Self { image, summary, number, .. } = self;
         let Summary { files, directories, others, hard_links, .. } = *summary;
         note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
-        let new_files = files - summary.kept_files;
-        note(format_args!(
-            "kept where they are: {} files, {}; anew: {new_files} files, {}",
-            summary.kept_files,
-            Human(summary.kept_bytes),
-            Human(summary.bytes_in - summary.kept_bytes),
-        ));
-        note(format_args!(
-            "{}: generation {}, {} appended (data: {}, metadata: {}); {} in all",
-            image.display(),
-            added.number,
-            Human(added.appended_bytes),
-            Human(summary.data_bytes),
-            Human(summary.metadata_bytes),
-            Human(summary.image_bytes),
-        ));
+        match self.added {
+            Some(added) => {
+                let new_files = files - summary.kept_files;
+                note(format_args!(
+                    "kept where they are: {} files, {}; anew: {new_files} files, {}",
+                    summary.kept_files,
+                    Human(summary.kept_bytes),
+                    Human(summary.bytes_in - summary.kept_bytes),
+                ));
+                note(format_args!(
+                    "{}: generation {number}, {} appended (data: {}, metadata: {}); {} in all",
+                    image.display(),
+                    Human(added.appended_bytes),
+                    Human(summary.data_bytes),
+                    Human(summary.metadata_bytes),
+                    Human(summary.image_bytes),
+                ));
+            }
+            None => note(format_args!(
+                "{}: nothing has changed: generation {number} stays, nothing is written",
+                image.display()
+            )),
+        }
         let outputs: Vec<_> = self.scan.outputs.iter().map(|path| text::escape(path)).collect();
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
@@ -74,6 +101,7 @@ pub struct UpdateJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     generation: u32,
+    unchanged: bool,
     appended_bytes: u64,
     image_bytes: u64,
     data_bytes: u64,
@@ -95,15 +123,16 @@ pub struct UpdateJson {
 
 impl UpdateJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { image, src, scan, summary, added } = *report;
+        let Report { image, src, scan, summary, number, added } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
         let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
         Self {
             path: path.lossy(),
             path_b64: path.b64_if_lossy(),
-            generation: added.number,
-            appended_bytes: added.appended_bytes,
+            generation: number,
+            unchanged: added.is_none(),
+            appended_bytes: added.map_or(0, |added| added.appended_bytes),
             image_bytes: summary.image_bytes,
             data_bytes: summary.data_bytes,
             metadata_bytes: summary.metadata_bytes,

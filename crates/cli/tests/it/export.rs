@@ -127,3 +127,27 @@ fn what_is_lost_is_told() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(json(&output.stdout)["hard_links"], 1);
 }
+
+/// Python takes the last of the names that a header has.
+#[test]
+fn a_long_name_of_a_file_with_holes_is_its_own() {
+    let scratch = Scratch::new();
+    let (root, image, tar) = (scratch.path("root"), scratch.path("image"), scratch.path("a.tar"));
+    fs::create_dir(&root).unwrap();
+    let name = "long-".repeat(30);
+    let file = fs::File::create(format!("{root}/{name}")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"text", 500_000).unwrap();
+    stdout(&["pack", "-q", "--preset", "plain", &root, &image]);
+    stdout(&["export", "-q", &image, &tar]);
+    assert!(fs::metadata(&tar).unwrap().len() < 100_000, "the archive has the holes");
+    stdout(&["diff", "--ignore", "mtime", &tar, &root]);
+    let script = "import sys, tarfile
+t = tarfile.open(sys.argv[1])
+m = [m for m in t.getmembers() if m.isfile()]
+print(m[0].name, m[0].size, t.extractfile(m[0]).read() == bytes(500000) + b'text' + bytes((1 << 20) - 500004))";
+    match Command::new("python3").args(["-c", script, &tar]).output() {
+        Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout), format!("./{name} 1048576 True\n"), "{said:?}"),
+        Err(_) => crate::common::skip("no python3"),
+    }
+}

@@ -206,6 +206,31 @@ fn new_packed_files_share_text_behind_those_of_the_base() {
     assert!(kept > 0);
 }
 
+/// Definitions change the tree around a file of which most has not changed.
+#[test]
+fn definitions_lose_nothing_of_what_is_kept() {
+    let scratch = Scratch::new();
+    let [src, old, new, updated, defs] =
+        ["src", "old.erofs", "new.erofs", "updated.erofs", "defs"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    let long = Path::new(&src).join("long");
+    let mut bytes = text(1, 4_000_000);
+    write(&long, &bytes, OLD);
+    stdout(&["pack", "--quiet", &src, &old]);
+    bytes[2_000_000..2_000_012].copy_from_slice(b"ABCDEFGHIJKL");
+    write(&long, &bytes, OLD + 1);
+    fs::write(&defs, "/dev d 755 0 0\n").unwrap();
+    fs::copy(&old, &updated).unwrap();
+    let told = json(&stdout(&["update", "--quiet", "--json", "--pseudo", &defs, &updated, &src]));
+    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, "--pseudo", &defs, &src, &new]));
+    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    for image in [&new, &updated] {
+        assert!(stdout(&["cat", image, "/long"]) == bytes);
+        stdout(&["check", image]);
+    }
+}
+
 #[test]
 fn stamps_tell_what_times_do_not() {
     let scratch = small_tree();
@@ -234,6 +259,9 @@ fn stamps_tell_what_times_do_not() {
     fs::write(&stamps, format!("{first_now}\nno stamp\n")).unwrap();
     fails(&["pack", "--force", "--base", &old, &src, &new], 1, "old.erofs.stamp, line 2: stamp `no stamp`");
     fails(&["pack", "--stamp", &src, "-"], 2, "--stamp: the image needs a name");
+    // No command takes an image behind other bytes for a base.
+    fails(&["pack", "--stamp", "--offset", "4096", &src, &scratch.path("part")], 2, "--offset");
+    assert!(!Path::new(&scratch.path("part")).exists());
     stdout(&["pack", "--quiet", "--force", "--base", &old, "--base-trust", "content", &src, &new]);
 }
 

@@ -23,6 +23,7 @@ mod json;
 mod keep_going;
 mod mkfs;
 mod mount;
+mod moved;
 mod oci;
 mod pack;
 mod place;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A small tree with some of everything that needs no privilege.
 fn tree(scratch: &Scratch) -> String {
@@ -615,4 +616,29 @@ fn operands_are_sources_and_an_image() {
         fails(args, 2, words);
     }
     fails(&["pack", "--from", "erofs", &more, &none], 1, "more");
+}
+
+/// Programs may take a file for ended behind the last extent that has a place: fsck.erofs 1.9.4 does.
+#[test]
+fn a_file_that_ends_in_a_hole_has_an_extent_at_its_end() {
+    let scratch = Scratch::new();
+    let (root, image, out) = (scratch.path("root"), scratch.path("image"), scratch.path("out"));
+    fs::create_dir(&root).unwrap();
+    let file = fs::File::create(format!("{root}/file")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &text(1, 1_000_000), 0).unwrap();
+    file.set_len((4 << 20) + 100).unwrap();
+    stdout(&["pack", "-q", "--kernel", "6.15", &root, &image]);
+    let opened = kiln_read::Image::open_path(image.as_ref(), &[], &kiln_read::ImageOptions::default()).unwrap();
+    let inode = opened.resolve(b"/file", kiln_read::FollowLast::Keep).unwrap();
+    let hole = opened.seek(&inode, 1_100_000, kiln_read::SeekWhat::Hole).unwrap();
+    let data = opened.seek(&inode, 1_100_000, kiln_read::SeekWhat::Data).unwrap();
+    assert_eq!((hole, data), (Some(1_100_000), Some(4 << 20)));
+    stdout(&["diff", &image, &root]);
+    match Command::new("fsck.erofs").args([&format!("--extract={out}"), &image]).output() {
+        Ok(said) => {
+            assert!(said.status.success(), "{said:?}");
+            assert!(fs::read(format!("{out}/file")).unwrap() == fs::read(format!("{root}/file")).unwrap());
+        }
+        Err(_) => skip("no fsck.erofs"),
+    }
 }

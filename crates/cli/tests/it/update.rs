@@ -2,6 +2,7 @@
 
 mod devices;
 mod mounted;
+mod unchanged;
 
 use crate::common::readers::{has_tree, tree_of};
 use crate::common::trees::{OLD, edit, files, make, settle, write};

@@ -10,8 +10,16 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 static GOING: AtomicBool = AtomicBool::new(false);
-const USUAL: DiffOptions<'static> =
-    DiffOptions { path: b"", ignore: &[], brief: false, threads: Threads::ONE, stop: &GOING, progress: None };
+const USUAL: DiffOptions<'static> = DiffOptions {
+    path: b"",
+    ignore: &[],
+    latest_mtime: None,
+    is_same: None,
+    brief: false,
+    threads: Threads::ONE,
+    stop: &GOING,
+    progress: None,
+};
 
 fn run(a: &Tree, b: &Tree, options: &DiffOptions<'_>) -> (Vec<String>, DiffSummary) {
     let mut lines = Vec::new();

@@ -87,6 +87,8 @@ fn changes(a: &Tree, b: &Tree, ignore: &[Aspect], threads: usize) -> Vec<Change>
     let options = DiffOptions {
         path: b"",
         ignore,
+        latest_mtime: None,
+        is_same: None,
         brief: false,
         threads: Threads::at_least_one(threads),
         stop: &GOING,

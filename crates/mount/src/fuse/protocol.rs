@@ -8,4 +8,4 @@ pub(super) mod node;
 pub(super) mod owners;
 mod parents;
 pub(super) mod paths;
-mod unused_features;
+mod unused_holes;

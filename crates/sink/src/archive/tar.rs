@@ -42,7 +42,7 @@ impl MemberWriter for TarWriter {
         }
         let mut header = Header::new(&member.inode);
         let mut records = Records::default();
-        let mut map = Vec::new();
+        let mut sparse_map = None;
         let link;
         match &member.body {
             Body::LinkTo(first) => {
@@ -52,14 +52,20 @@ impl MemberWriter for TarWriter {
             }
             Body::Target(target) => header.set_link(target, &mut records),
             Body::Data(ranges) if sparse::has_holes(ranges, member.inode.size()) => {
-                map = sparse::map(ranges, member.inode.size());
-                sparse::describe(&name, member.inode.size(), &mut records);
-                name = sparse::stand_in(&name);
+                let map = sparse::map(ranges, member.inode.size());
                 header.set_size(map.len() as u64 + member.data_len(), &mut records);
+                sparse_map = Some(map);
             }
             _ => header.set_size(member.data_len(), &mut records),
         }
-        header.set_name(&name, &mut records);
+        match &sparse_map {
+            Some(_) => {
+                header.set_name(&sparse::stand_in(&name), &mut records);
+                // Behind the other name: programs may take the last one that they read.
+                sparse::describe(&name, member.inode.size(), &mut records);
+            }
+            None => header.set_name(&name, &mut records),
+        }
         header.set_ids(&member.inode, &mut records);
         header.set_time(&member.inode, &mut records);
         self.add_xattrs(member, &mut records, out);
@@ -70,7 +76,7 @@ impl MemberWriter for TarWriter {
             out.align(BLOCK_LEN)?;
         }
         out.write(&header.finish())?;
-        out.write(&map)
+        out.write(&sparse_map.unwrap_or_default())
     }
 
     fn data(&mut self, bytes: &[u8], out: &mut Output<'_>) -> Result<(), SinkError> {

@@ -3,7 +3,7 @@
 //! The scan reads inodes, names and attributes; contents are read when they are wanted, by any number of threads. What is
 //! kept in memory is bounded by the length of the image, whatever the image claims.
 
-mod base;
+pub(crate) mod base;
 mod contents;
 mod device;
 mod kept;

@@ -186,6 +186,14 @@ impl Contents for StoredContents {
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.stored.kept(id, len)
     }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        self.stored.former(id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.stored.open_former(id, path)
+    }
 }
 
 /// Contents that take the places of some that the image stores.
@@ -221,5 +229,28 @@ impl Contents for ChangedContents {
             Some((old, _)) => self.stored.open(*old, path),
             None => self.open(id, path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::erofs::base::tests::empty_base;
+    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+
+    #[test]
+    fn what_is_not_edited_is_of_the_image() {
+        let stored = StoredContents { stored: Arc::new(Echo), base: empty_base() };
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base"]);
+    }
+
+    #[test]
+    fn what_is_changed_is_of_its_source_and_only_its_older_version_of_the_image() {
+        let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), former: Versions::new() };
+        let own = ["base", "kept", "former", "open_former"];
+        assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
+        let former = Versions::from([(3, (ContentId(7), 1 << 20))]);
+        let changed = ChangedContents { former, ..changed };
+        assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

@@ -1,6 +1,7 @@
 //! A tree over an older image of it: files that have not changed have the contents that the image stores.
 
 mod comparison;
+mod moved;
 mod pairs;
 mod stamps;
 
@@ -13,7 +14,8 @@ use super::versions::{Versions, former_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
-use comparison::{Compared, Differences};
+use comparison::{Compared, Differences, Wanted};
+use moved::Moved;
 use pairs::{Evidence, Pairs};
 
 pub use stamps::Stamps;
@@ -60,8 +62,9 @@ pub enum Trust {
     Contents,
 }
 
-/// The tree of `source` with what is unchanged since `base` was made of it: regular files of the same path and contents. All but their contents
-/// is as it is in `source`. Both are scanned at the same time.
+/// The tree of `source` with what is unchanged since `base` was made of it: regular files of the same path and contents, and those that were moved
+/// from a path at which the base has them and `source` does not. All but their contents is as it is in `source`. Both are scanned at the same
+/// time.
 ///
 /// Few images say when they were made. But each was made when the latest of the times in it had come, and files that were changed before that
 /// are not what a later change with the same time has made of them.
@@ -85,9 +88,20 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         (Trust::Times, ..) => Evidence::Times { settled: latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS) },
     };
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
-    let Compared { equal, differences } = comparison::compare([&scan.tree, &old], in_doubt, options)?;
+    let trees = [&scan.tree, &old];
+    let Compared { equal, differences } = comparison::compare(trees, in_doubt, Wanted::Differences, options)?;
     kept.extend(equal);
-    let former = versions([&scan.tree, &old]);
+    let mut moved = Moved::find(trees, &kept, &evidence);
+    kept.extend(moved.kept.drain(..));
+    loop {
+        let in_doubt = moved.round(&scan.tree, &kept);
+        if in_doubt.is_empty() {
+            break;
+        }
+        kept.extend(comparison::compare(trees, in_doubt, Wanted::Equality, options)?.equal);
+    }
+    let mut former = versions(trees);
+    former.extend(moved.former);
     let (old, base) = (old.into_contents(), base.image.clone());
     let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, differences, base }));
     Ok(Scan { tree, ..scan })
@@ -148,5 +162,21 @@ impl Contents for Increment {
             Some((old, _)) => self.old.open(*old, path),
             None => self.open(id, path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::erofs::base::tests::empty_base;
+    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+
+    #[test]
+    fn what_is_not_kept_is_of_the_source() {
+        let (kept, former) = (HashMap::from([(4, ContentId(9))]), Versions::new());
+        let (differences, base) = (Differences::new(), empty_base());
+        let increment = Increment { new: Box::new(Echo), old: Box::new(Echo), kept, former, differences, base };
+        let own = ["base", "kept", "former", "open_former"];
+        assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

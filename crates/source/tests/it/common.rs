@@ -18,6 +18,8 @@ pub fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
     let options = DiffOptions {
         path: b"",
         ignore: &[],
+        latest_mtime: None,
+        is_same: None,
         brief: false,
         threads: Threads::at_least_one(2),
         stop: &GOING,

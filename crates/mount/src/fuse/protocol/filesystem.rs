@@ -248,7 +248,6 @@ impl Filesystem for FuseFilesystem {
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         self.answer(RequestKind::Xattr, |fs| match fs.find_xattr(node, name.as_bytes()) {
-            _ if fs.no_xattrs.is_unused(&fs.image) => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
             Err(error) => reply.error(fs.errno(About::Node(node), &error)),
@@ -257,7 +256,6 @@ impl Filesystem for FuseFilesystem {
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         self.answer(RequestKind::Xattr, |fs| match fs.xattr_names(node, request.uid()) {
-            _ if fs.no_xattrs.is_unused(&fs.image) => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
             Err(error) => reply.error(fs.errno(About::Node(node), &error)),
         });

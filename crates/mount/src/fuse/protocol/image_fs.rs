@@ -5,7 +5,7 @@ use super::failed::{About, Failed};
 use super::node;
 use super::owners::Owners;
 use super::parents::Parents;
-use super::unused_features::UnusedFeature;
+use super::unused_holes::UnusedHoles;
 use crate::fuse::metrics::{Metrics, RequestKind};
 use crate::fuse::options::FuseOptions;
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectoryPlus};
@@ -26,8 +26,7 @@ pub(in crate::fuse) struct ImageFs {
     pub(super) metrics: Arc<Metrics>,
     /// Buffers for contents that are not in memory already.
     pub(in crate::fuse) buffers: Buffers,
-    pub(super) no_xattrs: UnusedFeature,
-    pub(super) no_holes: UnusedFeature,
+    pub(super) no_holes: UnusedHoles,
     /// Whether the kernel is to enforce modes and ACLs.
     pub(super) enforces_modes: bool,
     owners: Owners,
@@ -40,8 +39,7 @@ impl ImageFs {
             image,
             metrics,
             buffers: Buffers::default(),
-            no_xattrs: UnusedFeature::xattrs(),
-            no_holes: UnusedFeature::holes(),
+            no_holes: UnusedHoles::default(),
             enforces_modes: options.enforces_modes(),
             owners: options.owners.clone(),
             parents: Parents::new(),

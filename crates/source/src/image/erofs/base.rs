@@ -168,3 +168,24 @@ impl Base for BaseImage {
         self.file.as_ref().map_or(Ok(()), |(file, stamp)| stamp.verify(file))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::stored::StoredFiles;
+    use kiln_builder::tree::{Builder, Metadata};
+    use kiln_builder::{BuildOptions, Control, MemoryOutput};
+    use kiln_read::MemorySource;
+    use std::sync::atomic::AtomicBool;
+
+    /// An image of an empty directory.
+    pub(crate) fn empty_base() -> Arc<BaseImage> {
+        let contents = Arc::new(StoredFiles::default()).in_archive(Arc::new(MemorySource::new(Vec::new())));
+        let tree = Builder::new(Metadata::default()).finish(Box::new(contents)).unwrap();
+        let (output, stop) = (MemoryOutput::default(), AtomicBool::new(false));
+        let control = Control { stop: &stop, progress: &|_| {} };
+        kiln_builder::build(&tree, &output, &BuildOptions::default(), &control).unwrap();
+        let source = Arc::new(MemorySource::new(output.into_bytes()));
+        Arc::new(BaseImage::in_place(source, 0, "empty".as_ref(), None).unwrap())
+    }
+}

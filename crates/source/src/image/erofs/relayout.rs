@@ -1,8 +1,8 @@
 //! An image as a tree that keeps all that the image stores, for another image in which it lies elsewhere.
 
 use kiln_builder::tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Kept, KeptExtent, KeptExtents, Kind, NodeId, PlacedRun,
-    Tree,
+    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, KeptExtent, KeptExtents, Kind, NodeId,
+    PlacedRun, Tree,
 };
 use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
@@ -185,5 +185,26 @@ impl Contents for StoredContents {
 
     fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
         Ok(self.kept[id.0 as usize].clone())
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        self.contents.former(id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.contents.open_former(id, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::erofs::base::tests::empty_base;
+    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+
+    #[test]
+    fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
+        let stored = StoredContents { contents: Box::new(Echo), kept: vec![None; 4], base: empty_base() };
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base", "kept"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Contents of a tree to which definitions have added files.
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
+use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
 use kiln_read::{MemorySource, ReadAt};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -131,5 +131,34 @@ impl Contents for EditedContents {
             Some(_) => Ok(None),
             None => self.base.kept(id, len),
         }
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(_) => Ok(None),
+            None => self.base.former(id),
+        }
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(added) => self.added.open_former(ContentId(added), path),
+            None => self.base.open_former(id, self.base_path(id, path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+
+    #[test]
+    fn contents_of_the_tree_are_those_of_its_source() {
+        let moved = HashMap::from([(1, b"first/name"[..].into())]);
+        let added = Arc::new(AddedFiles::none());
+        let edited = EditedContents { base: Box::new(Echo), first_added: 2, added, moved };
+        assert_forwards(&edited, (ContentId(0), "name"), (ContentId(0), "name"), &[]);
+        assert_forwards(&edited, (ContentId(1), "name"), (ContentId(1), "first/name"), &[]);
     }
 }

@@ -1,6 +1,6 @@
 //! Contents of a draft that are not in its spool.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -116,5 +116,43 @@ impl Contents for DraftContents {
 
     fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
         self.base.placed(id, len)
+    }
+
+    fn base(&self) -> Option<Arc<dyn Base>> {
+        self.base.base()
+    }
+
+    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
+        self.base.kept(id, len)
+    }
+
+    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
+        self.base.former(id)
+    }
+
+    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.base.open_former(id, self.path(id, path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+    use kiln_builder::tree::{Kind, Metadata, Node, ThinSlice, Tree};
+
+    #[test]
+    fn contents_of_a_draft_are_those_of_its_sources() {
+        let mut base = MergedContents::default();
+        base.take(5).unwrap();
+        base.add_last(5, Box::new(HostFiles::default()));
+        let root =
+            Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) };
+        let first = base.take(2).unwrap();
+        base.add(first, Tree::new(vec![root], Box::new(Echo)).unwrap(), b"at/dir");
+        let draft = DraftContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
+        assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &[]);
+        assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &[]);
+        assert_forwards(&draft, (ContentId(6), "name"), (ContentId(1), "first"), &[]);
     }
 }

@@ -32,6 +32,15 @@ pub(super) struct Compared {
 /// Where contents of two trees differ, in order: by those of the new one, and of the old one. A file with several names may have several that are older.
 pub(super) type Differences = HashMap<(u32, ContentId), Vec<Range<u64>>>;
 
+/// What comparing is to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Only which contents are equal: each comparison ends at the first difference.
+    Equality,
+    /// All differences of long files, too.
+    Differences,
+}
+
 /// A comparison of two files, piece by piece.
 struct Comparison {
     doubt: Doubt,
@@ -61,10 +70,11 @@ struct OpenPair {
 pub(super) fn compare(
     trees: [&Tree; 2],
     in_doubt: Vec<Doubt>,
+    wanted: Wanted,
     options: &ScanOptions<'_>,
 ) -> Result<Compared, SourceError> {
     let begin = |doubt: Doubt| {
-        let is_long = doubt.len >= VERSION_MIN_LEN;
+        let is_long = doubt.len >= VERSION_MIN_LEN && wanted == Wanted::Differences;
         let has_parts = is_long && matches!(trees[1].kept(doubt.old), Ok(Some(Kept::Extents(_))));
         Comparison { doubt, has_parts, differs: AtomicBool::new(false) }
     };

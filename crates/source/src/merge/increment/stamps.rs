@@ -103,8 +103,18 @@ impl Stamps {
 
     /// Whether the file at `path` had this stamp.
     pub(super) fn has(&self, path: &[u8], stamp: Option<u128>) -> bool {
-        stamp.is_some() && self.by_path.get(path).copied() == stamp
+        stamp.is_some() && self.of(path) == stamp
     }
+
+    /// The stamp that the file at `path` had.
+    pub(super) fn of(&self, path: &[u8]) -> Option<u128> {
+        self.by_path.get(path).copied()
+    }
+}
+
+/// The part of a stamp that depends on the inode number alone.
+pub(super) fn inode_of(stamp: u128) -> u32 {
+    (stamp >> 96) as u32
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -211,3 +211,16 @@ fn explicit_options_are_refused_with_the_reason() {
         assert!(error.contains(message), "{error}");
     }
 }
+
+#[test]
+fn ends_beside_inodes_exclude_encoded_extents_only_where_these_were_asked_for() {
+    let metadata = Some(MetadataChoice { pcluster_len: 4096, method: None });
+    for (kernel, metadata) in [("6.15", None), ("6.17", metadata)] {
+        let asked = || Choices { tail_packing: true, metadata, ..choices(Preset::Balanced, kernel) };
+        let options = asked().build_options().unwrap();
+        assert!(options.tail_packing && !options.encoded_extents);
+        let error = Choices { encoded_extents: Some(true), ..asked() }.build_options().unwrap_err();
+        assert_eq!((error.field, error.problem), (OptionField::TailPacking, OptionProblem::EncodedExtents));
+        assert!(choices(Preset::Balanced, kernel).build_options().unwrap().encoded_extents);
+    }
+}

@@ -1,10 +1,11 @@
-//! Features that no inode of an image uses: extended attributes, and holes.
+//! Holes that no file of an image has.
 //!
-//! Programs ask for both, file by file: `ls -l` for two attributes, each time again; `cp -a` and `rsync -X` for the list of them; `cp` for
-//! holes in files that take less room than their length, as compressed files do. An answer of ENOSYS ends such requests for the whole
-//! mount. The kernel then answers that there are no attributes (EOPNOTSUPP), and that a file is data up to its end. No field of an image
-//! says whether inodes have these features, so a thread looks through all of them after the first request. Until it has, requests are
-//! answered one by one.
+//! Programs ask for holes, file by file: `cp` does in files that take less room than their length, as compressed files do. An answer of ENOSYS
+//! ends such requests for the whole mount. The kernel then answers that a file is data up to its end. No field of an image says that there are no
+//! holes, so a thread looks through all inodes after the first request. Until it has, requests are answered one by one.
+//!
+//! Attributes that no inode has are asked for one by one always: after ENOSYS the kernel answers EOPNOTSUPP, where its own driver for EROFS answers
+//! ENODATA, and an empty list.
 
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,32 +16,24 @@ const NOT_ASKED: u8 = 0;
 const SOME: u8 = 1;
 const NONE: u8 = 2;
 
-/// A feature, and what is known of its use.
-pub(super) struct UnusedFeature {
+/// What is known of holes.
+#[derive(Default)]
+pub(super) struct UnusedHoles {
     state: Arc<AtomicU8>,
-    has: fn(&Image, &Inode) -> Result<bool, ReadError>,
 }
 
-impl UnusedFeature {
-    pub(super) fn xattrs() -> Self {
-        Self { state: Arc::default(), has: has_xattrs }
-    }
-
-    pub(super) fn holes() -> Self {
-        Self { state: Arc::default(), has: has_holes }
-    }
-
-    /// Whether it is known that no inode uses the feature. The first call starts the search.
+impl UnusedHoles {
+    /// Whether it is known that no file has holes. The first call starts the search.
     pub(super) fn is_unused(&self, image: &Image) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NOT_ASKED => {
                 // Of several threads that ask at once, only one starts the search.
                 if self.state.compare_exchange(NOT_ASKED, SOME, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                    let (state, image, has) = (Arc::downgrade(&self.state), image.clone(), self.has);
+                    let (state, image) = (Arc::downgrade(&self.state), image.clone());
                     let search = move || {
                         // The search ends with the server.
                         let is_wanted = || state.strong_count() > 0;
-                        if none_has(&image, has, &is_wanted)
+                        if none_has(&image, &is_wanted)
                             && let Some(state) = Weak::upgrade(&state)
                         {
                             state.store(NONE, Ordering::Relaxed);
@@ -56,15 +49,11 @@ impl UnusedFeature {
     }
 }
 
-/// Whether no inode has the feature. False if the tree cannot be read, or the answer is not wanted any more.
-fn none_has(image: &Image, has: fn(&Image, &Inode) -> Result<bool, ReadError>, is_wanted: &dyn Fn() -> bool) -> bool {
+/// Whether no inode has a hole. False if the tree cannot be read, or the answer is not wanted any more.
+fn none_has(image: &Image, is_wanted: &dyn Fn() -> bool) -> bool {
     let Ok(root) = image.inode(image.root_nid()) else { return false };
-    let lacks = |inode: &Inode| has(image, inode).is_ok_and(|has| !has);
+    let lacks = |inode: &Inode| has_holes(image, inode).is_ok_and(|has| !has);
     image.walk(&root, b"/").all(|entry| is_wanted() && entry.is_ok_and(|entry| lacks(&entry.inode)))
-}
-
-fn has_xattrs(image: &Image, inode: &Inode) -> Result<bool, ReadError> {
-    Ok(!image.list_xattrs(inode)?.is_empty())
 }
 
 fn has_holes(image: &Image, inode: &Inode) -> Result<bool, ReadError> {
@@ -85,17 +74,9 @@ mod tests {
     #[test]
     fn images_with_and_without_are_told_apart() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden");
-        let without = [
-            ("lz4", true, true),
-            ("xattrs", false, true),
-            ("xattrs-shared", false, true),
-            ("xattr-none", true, true),
-            ("chunk-4k", true, false),
-        ];
-        for (name, xattrs, holes) in without {
+        for (name, none) in [("lz4", true), ("xattrs", true), ("chunk-4k", false)] {
             let image = Image::open_path(&golden.join(format!("{name}.erofs")), &[], &ImageOptions::default()).unwrap();
-            assert_eq!(none_has(&image, has_xattrs, &|| true), xattrs, "{name}");
-            assert_eq!(none_has(&image, has_holes, &|| true), holes, "{name}");
+            assert_eq!(none_has(&image, &|| true), none, "{name}");
         }
     }
 }

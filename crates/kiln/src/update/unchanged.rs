@@ -1,0 +1,104 @@
+//! An image beside the tree that an update is to make of it: it may be that one already.
+
+use kiln_builder::tree::{ContentError, Kept, Kind, NodeId, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control};
+use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
+use kiln_read::{FileType, Image, ReadError};
+use kiln_source::image::erofs::ImageSource;
+use kiln_source::{ScanOptions, Source};
+use std::ops::ControlFlow;
+
+use super::Update;
+use crate::error::Error;
+
+impl Update<'_> {
+    /// Tells if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the same metadata again.
+    ///
+    /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID, label, digests of contents.
+    /// How what is new is stored does not count, for nothing is. Contents that the tree takes over from the same place of the image are not
+    /// read.
+    ///
+    /// # Errors
+    /// An image that cannot be read; an interruption.
+    pub fn is_unchanged(&self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<bool, Error> {
+        let image = self.image();
+        let unreadable = |source| Error::Read { image: self.target.path.to_owned(), source };
+        if !has_header(image, tree, options).map_err(unreadable)? {
+            return Ok(false);
+        }
+        let scan_options = ScanOptions { threads: options.threads, ..ScanOptions::new(control.stop) };
+        let old = ImageSource::new(image.clone(), self.target.path).scan(&scan_options)?.tree;
+        let is_same = |a: NodeId, b: NodeId| is_stored_alike(&old, a, tree, b);
+        let all = DiffOptions {
+            path: b"",
+            ignore: &[],
+            latest_mtime: options.source_date_epoch,
+            is_same: Some(&is_same),
+            brief: true,
+            threads: options.threads,
+            stop: control.stop,
+            progress: None,
+        };
+        // Most updates change names or metadata, and all of these are seen sooner than where contents lie.
+        for options in [DiffOptions { ignore: &[Aspect::Contents], ..all }, all] {
+            let mut is_different = false;
+            let found = diff(&old, tree, &options, &mut |_| {
+                is_different = true;
+                ControlFlow::Break(())
+            });
+            match found {
+                Ok(_) if is_different => return Ok(false),
+                Err(DiffError::Interrupted) => return Err(BuildError::Interrupted.into()),
+                // Both trees have a root.
+                Ok(_) | Err(DiffError::NotFound { .. }) => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether the image has as many inodes, and is as a whole what `options` say.
+fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool, ReadError> {
+    let superblock = image.superblock();
+    let unnamed = [superblock.packed_nid, superblock.metabox_nid].into_iter().flatten().count();
+    let is_other = superblock.inos != (tree.len() + unnamed) as u64
+        || options.uuid.is_some_and(|uuid| uuid != superblock.uuid)
+        || options.label != [0; 16] && options.label != superblock.volume_name;
+    Ok(!is_other && (options.content_digests.is_none() || has_digests(image)?))
+}
+
+/// Whether the first file that is not empty has a digest of its contents.
+fn has_digests(image: &Image) -> Result<bool, ReadError> {
+    let root = image.inode(image.root_nid())?;
+    for entry in image.walk(&root, b"") {
+        let inode = entry?.inode;
+        if inode.meta.file_type == FileType::Regular && inode.meta.size > 0 {
+            return Ok(image.content_digest(&inode)?.is_some());
+        }
+    }
+    Ok(true)
+}
+
+/// Whether two files of equal length are the same bytes of the image. `false`: it is not known.
+fn is_stored_alike(old: &Tree, a: NodeId, tree: &Tree, b: NodeId) -> bool {
+    match (old.kept(a), tree.kept(b)) {
+        (Ok(Some(one)), Ok(Some(other))) if one == other => match one {
+            // It does not say where these lie.
+            Kept::Flat { tail_len: tail_len @ 1.., .. } => has_tail_of(old, a, tree, b, tail_len).unwrap_or(false),
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
+/// Whether the last bytes of two files of equal length are the same.
+fn has_tail_of(old: &Tree, a: NodeId, tree: &Tree, b: NodeId, tail_len: u64) -> Result<bool, ContentError> {
+    let Kind::File { len, .. } = old.node(a).kind else { return Ok(false) };
+    let off = len.saturating_sub(tail_len);
+    let tail = |tree: &Tree, node| {
+        let mut buf = vec![0; (len - off) as usize];
+        let mut content = tree.open(node).map_err(std::io::Error::other)?;
+        content.read_exact_at(&mut buf, off).map(|()| buf)
+    };
+    Ok(tail(old, a)? == tail(tree, b)?)
+}

@@ -1,0 +1,170 @@
+//! Trees over an older image of them: what is found there, and what has to be read for that.
+
+use crate::common::GOING;
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, NodeId, Tree};
+use kiln_builder::{BuildOptions, Control, MemoryOutput, Preset};
+use kiln_read::MemorySource;
+use kiln_source::dir::DirSource;
+use kiln_source::image::erofs::BaseImage;
+use kiln_source::merge::{IncrementBase, Stamps, Trust, increment};
+use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError};
+use kiln_tests::temp::TempDir;
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A directory that counts how often files of it are opened.
+struct Counted {
+    dir: DirSource,
+    opened: Arc<AtomicU32>,
+}
+
+impl Source for Counted {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+        let counted = |scan: Scan| {
+            let opened = self.opened.clone();
+            let tree = scan.tree.with_contents(|contents| Box::new(CountedContents { contents, opened }));
+            Scan { tree, ..scan }
+        };
+        Ok(match self.dir.read(options)? {
+            Scanned::Selected(scan) => Scanned::Selected(counted(scan)),
+            Scanned::Everything(scan) => Scanned::Everything(counted(scan)),
+        })
+    }
+}
+
+struct CountedContents {
+    contents: Box<dyn Contents>,
+    opened: Arc<AtomicU32>,
+}
+
+impl Contents for CountedContents {
+    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        self.contents.open(id, path)
+    }
+}
+
+/// A directory with an image of it.
+struct Fixture {
+    dir: TempDir,
+    base: IncrementBase,
+}
+
+/// Lines of text.
+fn text(seed: usize, len: usize) -> Vec<u8> {
+    let lines = (0..).flat_map(|line| format!("{} of {seed}\n", line * 7919 % 100_003).into_bytes());
+    lines.take(len).collect()
+}
+
+fn write(path: &Path, bytes: &[u8], secs: u64) {
+    fs::write(path, bytes).unwrap();
+    let time = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(secs));
+    File::options().write(true).open(path).unwrap().set_times(time).unwrap();
+}
+
+impl Fixture {
+    /// These files, all of the same time, and long enough as they are for stamps.
+    fn new(files: &[(&str, Vec<u8>)], trust: Trust) -> Self {
+        let dir = TempDir::new("increment").unwrap();
+        let mut changed = 0;
+        for (name, bytes) in files {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            write(&path, bytes, 1_600_000_000);
+            changed = fs::metadata(&path).unwrap().ctime() as u64;
+        }
+        while trust == Trust::Times && SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed + 3) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let scan = DirSource::new(dir.path()).scan(&ScanOptions::new(&GOING)).unwrap();
+        let output = MemoryOutput::default();
+        let control = Control { stop: &GOING, progress: &|_| {} };
+        let options = BuildOptions::preset(Preset::Balanced, None).unwrap();
+        kiln_builder::build(&scan.tree, &output, &options, &control).unwrap();
+        let source = Arc::new(MemorySource::new(output.into_bytes()));
+        let image = Arc::new(BaseImage::in_place(source, 0, "base".as_ref(), None).unwrap());
+        let mut lines = Vec::new();
+        Stamps::write(&mut lines, image.identity(), &scan.tree, scan.stamps.as_ref().unwrap()).unwrap();
+        let stamps = Stamps::parse(&lines, "stamps", image.identity()).unwrap();
+        let stamps = stamps.filter(|_| trust == Trust::Times);
+        Self { dir, base: IncrementBase { image, trust, stamps } }
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.dir.join(from), self.dir.join(to)).unwrap();
+    }
+
+    /// The directory over the image, and how many files were opened for that.
+    fn increment(&self) -> (Tree, u32) {
+        let opened = Arc::new(AtomicU32::new(0));
+        let source = Counted { dir: DirSource::new(self.dir.path()), opened: opened.clone() };
+        let tree = increment(&source, &self.base, &ScanOptions::new(&GOING)).unwrap().tree;
+        (tree, opened.load(Ordering::Relaxed))
+    }
+}
+
+fn node(tree: &Tree, path: &str) -> NodeId {
+    tree.find(path.split('/').map(str::as_bytes)).unwrap()
+}
+
+fn is_kept(tree: &Tree, path: &str) -> bool {
+    tree.kept(node(tree, path)).unwrap().is_some()
+}
+
+#[test]
+fn stamps_prove_that_files_of_a_moved_directory_are_what_they_were() {
+    let files = [("old/a", text(1, 90_000)), ("old/b", text(2, 5000)), ("c", text(3, 5000)), ("log", text(4, 300_000))];
+    let fixture = Fixture::new(&files, Trust::Times);
+    let (tree, opened) = fixture.increment();
+    assert_eq!((opened, files.iter().filter(|(path, _)| is_kept(&tree, path)).count()), (0, 4));
+    fixture.rename("old", "new");
+    let (tree, opened) = fixture.increment();
+    assert_eq!(opened, 0);
+    assert!(is_kept(&tree, "new/a") && is_kept(&tree, "new/b") && is_kept(&tree, "c"));
+    // A renamed file has another ctime.
+    fixture.rename("c", "d");
+    let (tree, opened) = fixture.increment();
+    assert_eq!(opened, 1);
+    assert!(is_kept(&tree, "new/a") && is_kept(&tree, "d"));
+    // The inode tells what a file was that has grown since, and now has another name.
+    let log = fixture.dir.join("log");
+    write(&log, &[text(4, 300_000), text(5, 9000)].concat(), 1_600_000_100);
+    fixture.rename("log", "log.1");
+    write(&log, &text(6, 300_001), 1_600_000_200);
+    let (tree, _) = fixture.increment();
+    assert!(!is_kept(&tree, "log.1"));
+    assert_eq!(tree.former(node(&tree, "log.1")).unwrap().map(|former| former.len), Some(300_000));
+}
+
+#[test]
+fn bytes_decide_where_nothing_else_does() {
+    let files: Vec<_> =
+        ["a", "b", "c", "d"].into_iter().zip(1..).map(|(name, seed)| (name, text(seed, 5000))).collect();
+    let fixture = Fixture::new(&files, Trust::Contents);
+    for (from, to) in [("a", "x"), ("b", "y"), ("c", "z")] {
+        fixture.rename(from, to);
+    }
+    // As long, as old, and another file.
+    write(&fixture.dir.join("z"), &text(9, 5000), 1_600_000_000);
+    // Another time, and the same name elsewhere.
+    fs::create_dir(fixture.dir.join("dir")).unwrap();
+    fixture.rename("d", "dir/d");
+    write(&fixture.dir.join("dir/d"), &text(4, 5000), 1_600_000_999);
+    let (tree, opened) = fixture.increment();
+    let kept = ["x", "y", "z", "dir/d"].map(|path| is_kept(&tree, path));
+    assert_eq!(kept, [true, true, false, true]);
+    assert!(opened > 0);
+    for (path, seed) in [("x", 1), ("y", 2), ("z", 9), ("dir/d", 4)] {
+        let mut bytes = vec![0; 5000];
+        tree.open(node(&tree, path)).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == text(seed, 5000), "{path}");
+    }
+}
