@@ -51,6 +51,8 @@ pub(crate) struct Inodes {
     root_xattr_len: usize,
     /// Whether a node cannot be represented and is left out.
     pub is_left_out: Vec<bool>,
+    /// Whether an attribute of a node is a digest of its contents.
+    has_digest: Vec<bool>,
 }
 
 impl Inodes {
@@ -62,11 +64,12 @@ impl Inodes {
         let Context { tree, options, ledger, .. } = context;
         let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
-        let mut is_left_out = vec![false; tree.len()];
+        let (mut is_left_out, mut has_digest) = (vec![false; tree.len()], vec![false; tree.len()]);
         for id in tree.walk() {
             let node = tree.node(id);
-            match representable(&node.kind).and_then(|()| collector.add(node, digests.get(&id).map(|value| &**value))) {
-                Ok(set) => xattr_sets[id.idx()] = set,
+            let digest = digests.get(&id);
+            match representable(&node.kind).and_then(|()| collector.add(node, digest.map(|value| &**value))) {
+                Ok(set) => (xattr_sets[id.idx()], has_digest[id.idx()]) = (set, digest.is_some()),
                 Err(reason) => {
                     let error = BuildError::Input { path: tree.path(id), reason };
                     if !options.keep_going || matches!(node.kind, Kind::Directory(_)) {
@@ -102,7 +105,7 @@ impl Inodes {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
-        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out })
+        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out, has_digest })
     }
 
     /// What keeps a node's inode from being compact.
@@ -123,6 +126,11 @@ impl Inodes {
     pub(crate) fn xattr_len(&self, id: NodeId) -> usize {
         let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Whether an attribute of a node is a digest of its contents.
+    pub(crate) fn has_digest(&self, id: NodeId) -> bool {
+        self.has_digest[id.idx()]
     }
 
     /// Whether any inode has xattrs, or room for some.

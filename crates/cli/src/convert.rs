@@ -1,6 +1,7 @@
 //! `kiln convert`: pack or export, by the kinds of what is there and what is wanted.
 
 use crate::console::progress::ProgressArgs;
+use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
@@ -9,7 +10,7 @@ use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
 
 use crate::pack::target::Target;
-use crate::pack::{Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell};
+use crate::pack::{Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, verifiable};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -161,6 +162,9 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     target.commit(&summary, &signals)?;
     if !quiet {
         tell(&name, &summary);
+        if summary.digested_bytes == 0 {
+            note(format_args!("{}", verifiable(&summary)));
+        }
     }
     Ok(Exit::Done)
 }

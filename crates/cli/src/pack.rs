@@ -2,6 +2,7 @@
 
 mod base;
 mod by_path;
+mod digests;
 mod estimate;
 mod explain;
 pub mod hot;
@@ -19,11 +20,12 @@ pub mod vmdk;
 
 pub use base::{TrustArg, check_stamps, tell_unused_stamps, write_stamps};
 pub use by_path::list_order;
+pub use digests::DigestArgs;
 pub use job::{Job, failure, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{SpoolMaxArg, open_source, parse_kind};
-pub use summary::{InSource, PackJson, PhaseJson, Report, phases, tell};
+pub use summary::{InSource, PackJson, PhaseJson, Report, phases, tell, tell_left_out, verifiable};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -424,10 +426,10 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
 
 /// Say what is not in the image as it is in the source.
 fn tell_skipped(report: &Report<'_>) -> Exit {
-    let (unreadable, skipped, changed) = (&report.skipped, &report.summary.skipped, &report.summary.changed);
+    let unreadable = &report.skipped;
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
-    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
-    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
-    let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
-    if is_complete { Exit::Done } else { Exit::Skipped }
+    match (tell_left_out(report.summary), unreadable.is_empty()) {
+        (Exit::Done, false) => Exit::Skipped,
+        (exit, _) => exit,
+    }
 }

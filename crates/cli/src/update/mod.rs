@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind, source_date_epoch,
+    DigestArgs, SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind, source_date_epoch,
     tell_unused_stamps, write_stamps,
 };
 use crate::process::signals::Signals;
@@ -96,6 +96,9 @@ pub struct Args {
     /// Use only what Linux X.Y, 5.4 or later, can mount; the default is the oldest that mounts IMAGE as it is
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
+
+    #[command(flatten)]
+    digests: DigestArgs,
 
     /// Overwrite what lies behind the image in its file, whatever it is
     #[arg(long)]
@@ -257,6 +260,7 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
         threads: args.threads.threads(),
+        content_digests: args.digests.choice(options.content_digests),
         source_date_epoch: source_date_epoch()?,
         build_time: Some(time),
         keep_going: args.keep_going,

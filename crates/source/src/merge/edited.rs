@@ -1,8 +1,9 @@
 //! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
 
+use kiln_builder::DigestName;
 use kiln_builder::tree::{
     Base, Builder, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Metadata, Node, NodeId,
-    PlacedRun, Tree, TreeError, TreeProblem,
+    PlacedRun, StoredDigest, Tree, TreeError, TreeProblem,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,6 +185,14 @@ impl Contents for StoredContents {
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.stored.kept(id, len)
     }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.stored.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.stored.stored_digest(id)
+    }
 }
 
 /// Contents that take the places of some that the image stores.
@@ -208,6 +217,14 @@ impl Contents for ChangedContents {
 
     fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
         self.new.placed(id, len)
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.new.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.new.stored_digest(id)
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {

@@ -4,8 +4,11 @@ mod comparison;
 mod pairs;
 mod stamps;
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
-use std::collections::HashMap;
+use kiln_builder::DigestName;
+use kiln_builder::tree::{
+    Base, Content, ContentError, ContentId, Contents, Device, DigestOf, Former, Kept, PlacedRun, StoredDigest,
+};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,11 +88,13 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         (Trust::Times, ..) => Evidence::Times { settled: latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS) },
     };
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
+    let believed = kept.keys().copied().collect();
     let Compared { equal, differences } = comparison::compare([&scan.tree, &old], in_doubt, options)?;
     kept.extend(equal);
     let former = versions([&scan.tree, &old]);
     let (old, base) = (old.into_contents(), base.image.clone());
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, differences, base }));
+    let tree =
+        scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, believed, former, differences, base }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -99,6 +104,8 @@ struct Increment {
     old: Box<dyn Contents>,
     /// Contents of the image, by those of the tree.
     kept: HashMap<u32, ContentId>,
+    /// Those of them that were not compared.
+    believed: HashSet<u32>,
     /// Older versions, of files that have changed.
     former: Versions,
     /// Where these differ, if it is known.
@@ -108,17 +115,11 @@ struct Increment {
 
 impl Contents for Increment {
     fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.kept.get(&id.0) {
-            Some(old) => self.old.open(*old, path),
-            None => self.new.open(id, path),
-        }
+        self.new.open(id, path)
     }
 
     fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.kept.get(&id.0) {
-            Some(old) => self.old.open(*old, path),
-            None => self.new.open_changed(id, path),
-        }
+        self.new.open_changed(id, path)
     }
 
     fn devices(&self) -> Vec<Device> {
@@ -135,6 +136,27 @@ impl Contents for Increment {
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.kept.get(&id.0).map_or(Ok(None), |old| self.old.kept(*old, len))
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match self.kept.get(&id.0) {
+            Some(old) => self.old.open(*old, path),
+            None => self.new.open(id, path),
+        }
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.old.digest_name().or_else(|| self.new.digest_name())
+    }
+
+    /// Of what is believed to be the same, the digest that the base has, so that damage to it shows; of all else that of the source, if it is an image.
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let believed = self.kept.get(&id.0).filter(|_| self.believed.contains(&id.0));
+        let stored = believed.map_or(Ok(None), |old| self.old.stored_digest(*old))?;
+        match stored {
+            Some(stored) => Ok(Some(StoredDigest { of: DigestOf::Kept, ..stored })),
+            None => self.new.stored_digest(id),
+        }
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {

@@ -2,9 +2,9 @@
 
 use kiln_builder::tree::{
     Base, Content, ContentError, ContentId, Contents, Device, Kept, KeptExtent, KeptExtents, Kind, NodeId, PlacedRun,
-    Tree,
+    StoredDigest, Tree,
 };
-use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
+use kiln_builder::{BuildOptions, DigestName, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
 use std::ops::Range;
 use std::path::Path;
@@ -185,5 +185,13 @@ impl Contents for StoredContents {
 
     fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
         Ok(self.kept[id.0 as usize].clone())
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.contents.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.contents.stored_digest(id)
     }
 }

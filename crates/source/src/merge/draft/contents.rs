@@ -1,6 +1,7 @@
 //! Contents of a draft that are not in its spool.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_builder::DigestName;
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun, StoredDigest};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -116,5 +117,13 @@ impl Contents for DraftContents {
 
     fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
         self.base.placed(id, len)
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.base.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.base.stored_digest(id)
     }
 }
