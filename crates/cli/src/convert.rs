@@ -197,7 +197,8 @@ impl Args {
         let place = SourceOptions { spool_dir, spool_limit, stop, ..SourceOptions::default() };
         let source = open_source(&self.src, self.from, &place, Some(signals))?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
-        let request = PackRequest { source: &*source, base: None, filter: &filter, policy: &policy, outputs, stop };
+        let (source, base, sync) = (&*source, None, wanted.preset == Preset::Backup);
+        let request = PackRequest { source, base, filter: &filter, policy: &policy, outputs, sync, stop };
         let job = Job { request, image: wanted.image, signals };
         let scan = job.scan(&options)?;
         job.build(&scan.tree, out, &options, progress).map(|(summary, _)| summary)

@@ -18,7 +18,7 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
-pub use base::{TrustArg, check_stamps, tell_unused_stamps, write_stamps};
+pub use base::{StampsWanted, TrustArg, tell_stamps, tell_unused_stamps};
 pub use by_path::list_order;
 pub use digests::DigestArgs;
 pub use job::{Job, failure, source_date_epoch};
@@ -283,7 +283,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "the image goes to standard output, so --json and --explain, which print there, are not possible";
         return Err(Failure::Usage(message.into()));
     }
-    let stamp_file = args.base.stamp_file(stream.is_none().then_some(image))?;
+    let is_backup = args.preset == PresetArg::Backup;
+    // Stamps are of a file that has its name, and nothing else in it.
+    let is_file = matches!(destination, Destination::File(_)) && args.layout.offset == 0 && !args.dry_run;
+    let by_default = is_backup && is_file && args.layout.blob_device.is_none();
+    let stamps = args.base.stamps(stream.is_none().then_some(image), by_default)?;
     let name = stream.map_or(image, Stream::name).to_owned();
     let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
     let signals = Signals::catch()?;
@@ -306,14 +310,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
+        sync: is_backup,
         stop: signals.stop(),
     };
     let job = Job { request, image, signals: &signals };
     // The system takes back the memory of a tree and of what is told of it sooner than they are freed file by file.
     let scan = ManuallyDrop::new(job.scan(&options)?);
-    if stamp_file.is_some() {
-        check_stamps(&scan)?;
-    }
+    stamps.check(&scan)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
     let hot_as = hot.choice(&by_path.order)?;
@@ -327,17 +330,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
     let reasons = ManuallyDrop::new(reasons);
     let after = PhaseClock::start();
+    let mut written = None;
     if !args.dry_run {
         target.commit(&summary, &signals)?;
         after.finish("sync");
-        if let Some(path) = &stamp_file {
-            write_stamps(path, image, &scan, existing)?;
-        }
+        written = stamps.write(image, &scan, existing)?;
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     if !quiet {
         tell_unmatched(&unmatched);
         hot.tell(&hot_files);
+        tell_stamps(base.as_ref(), &scan, written);
     }
     let src = args.sources.only_source(&operands);
     let (skipped, outputs, order) = (&scan.skipped, &scan.outputs, &by_path.order);

@@ -61,6 +61,7 @@ impl LayerArgs {
             filter: &filter,
             policy: &policy,
             outputs: &outputs,
+            sync: false,
             stop: signals.stop(),
         };
         let job = Job { request, image: blob.dir_path(), signals };

@@ -1,5 +1,6 @@
 //! The tests of this crate, in one program, which links in a fraction of the time of many.
 
+mod backup;
 mod common;
 mod convert;
 mod definitions;
