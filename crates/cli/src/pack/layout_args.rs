@@ -1,8 +1,8 @@
 //! Options about where bytes lie.
 
+use super::digests::DigestArgs;
 use crate::console::size;
 use crate::exit::Failure;
-use crate::pack::DigestArgs;
 use kiln_builder::{BuildOptions, ChunkEntries};
 use kiln_format::BlockBits;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! How much was written of a tree.
 
-use crate::console::report::Contents;
+use super::contents::Contents;
 use crate::console::size::Human;
 use serde::Serialize;
 use std::fmt;
