@@ -157,6 +157,16 @@ fn digests_are_of_what_is_stored() {
     stdout(&["diff", &new, &src]);
 }
 
+/// A source that is an image has digests of its own, whatever the base has.
+#[test]
+fn a_rotten_source_over_a_good_base_is_told() {
+    let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
+    let [good, rotten, new] = ["good", "rotten", "new"].map(|name| scratch.path(name));
+    let pack = ["pack", "--quiet", "--base", &good, &rotten, &new];
+    fails(&[&pack[..], &CHUNKS].concat(), 1, "big: damaged in ");
+    fails(&[&pack[..], &CHUNKS, &["--base-trust", "content"]].concat(), 1, "big: damaged in ");
+}
+
 #[test]
 fn what_is_read_is_compared() {
     let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());

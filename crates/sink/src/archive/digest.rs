@@ -8,12 +8,12 @@ use kiln_read::{DigestVerifier, Image};
 use std::ops::Range;
 
 /// Compares members one after the other.
-#[derive(Default)]
-pub(super) struct Digests {
+pub(super) struct Digests<'a> {
+    image: &'a Image,
     /// That of the member of which more follows. `None`: it has none, or some of it could not be read.
     current: Option<Running>,
     /// Bytes of members that have the digests that are stored for them.
-    pub(super) bytes: u64,
+    bytes: u64,
 }
 
 struct Running {
@@ -30,14 +30,18 @@ pub(super) struct Piece {
     pub(super) is_whole: bool,
 }
 
-impl Digests {
+impl<'a> Digests<'a> {
+    /// Of members of `image`.
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self { image, current: None, bytes: 0 }
+    }
+
     /// See a part of a member, which consists of `pieces` of `contents`.
     ///
     /// # Errors
     /// Attributes that cannot be read; another digest than the stored one, unless the export goes on, to which `damage` sees.
     pub(super) fn see(
         &mut self,
-        image: &Image,
         part: &Part,
         pieces: impl Iterator<Item = Piece>,
         contents: &[u8],
@@ -45,7 +49,7 @@ impl Digests {
     ) -> Result<(), SinkError> {
         let member = &*part.member;
         if part.is_first {
-            self.current = begin(image, member)?;
+            self.current = begin(self.image, member)?;
         }
         for Piece { off, place, is_whole } in pieces {
             self.current = self.current.take().filter(|_| is_whole);

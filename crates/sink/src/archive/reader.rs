@@ -36,7 +36,7 @@ pub(super) struct Reader<'a> {
     /// Whether maps of data are read before members are begun.
     looks_ahead: bool,
     damage: Damage,
-    digests: Digests,
+    digests: Digests<'a>,
     control: Control<'a>,
     names: HashMap<Nid, Names>,
     /// A member of which parts are still to be given.
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         control: Control<'a>,
     ) -> Self {
         let (threads, looks_ahead, damage) = (options.threads, options.keep_going, Damage::new(options));
-        let (digests, names) = (Digests::default(), HashMap::new());
+        let (digests, names) = (Digests::new(image), HashMap::new());
         Self { image, members, rules, threads, looks_ahead, damage, digests, control, names, current: None }
     }
 
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         let mut pieces = pieces.into_iter().peekable();
         for (nth, part) in parts.iter().enumerate() {
             let of_part = iter::from_fn(|| pieces.next_if(|(of, _)| *of == nth)).map(|(_, piece)| piece);
-            self.digests.see(self.image, part, of_part, contents, &mut self.damage)?;
+            self.digests.see(part, of_part, contents, &mut self.damage)?;
         }
         Ok(())
     }

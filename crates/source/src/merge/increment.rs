@@ -149,14 +149,12 @@ impl Contents for Increment {
         self.old.digest_name().or_else(|| self.new.digest_name())
     }
 
-    /// Of what is believed to be the same, the digest that the base has, so that damage to it shows; of all else that of the source, if it is an image.
+    /// That of the source, if it is an image that has one; else of what is believed to be the same that of the base, so that damage to it shows.
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        let believed = self.kept.get(&id.0).filter(|_| self.believed.contains(&id.0));
-        let stored = believed.map_or(Ok(None), |old| self.old.stored_digest(*old))?;
-        match stored {
-            Some(stored) => Ok(Some(StoredDigest { of: DigestOf::Kept, ..stored })),
-            None => self.new.stored_digest(id),
-        }
+        let of_source = self.new.stored_digest(id)?;
+        let believed = self.kept.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
+        let of_base = believed.map_or(Ok(None), |old| self.old.stored_digest(*old))?;
+        Ok(of_source.or(of_base.map(|stored| StoredDigest { of: DigestOf::Kept, ..stored })))
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
